@@ -1,0 +1,48 @@
+# Every way in to build, try and check Weir. `make` alone lists them.
+
+CARGO ?= cargo
+BINARIES := $(or $(CARGO_TARGET_DIR),target)/release
+
+# Folders of recorded data that some tests read when these are set; those tests run in their crate's folder, so the
+# paths are absolute. make hands its environment and its command line on to the programs it starts.
+DATA_FOLDERS := WEIR_TRACES WEIR_VECTORS WEIR_CALIBRATION
+
+.DEFAULT_GOAL := help
+.PHONY: help native build demo test lint bench clean-native need-cargo need-absolute-data-folders
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+native: ## download and verify the native libraries into .native/ (needs python3 with pip)
+	@deploy/native/fetch.sh
+
+build: need-cargo ## build the release binaries into target/release/
+	$(CARGO) build --release --locked --bins
+
+demo: need-cargo native ## run the demo; KEEP=1 leaves it running, POLICY=<name> chooses the policy
+	$(CARGO) build --release --locked --package weir --package weir-bench --bins
+	$(BINARIES)/weir-bench demo $(if $(KEEP),--keep) $(if $(POLICY),--policy $(POLICY))
+
+test: need-cargo need-absolute-data-folders native ## run every test; reads the folders WEIR_TRACES, WEIR_VECTORS, WEIR_CALIBRATION if set
+	$(CARGO) test --workspace --locked
+
+lint: need-cargo ## formatting, clippy, rustdoc, and cargo-deny where it is installed
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check; \
+	else echo "lint: skipped cargo-deny, which is not installed: cargo install --locked cargo-deny"; fi
+
+bench: need-cargo native ## run the workspace's benches
+	$(CARGO) bench --workspace --locked
+
+clean-native: ## remove .native/
+	rm -rf .native
+
+need-cargo:
+	@command -v $(CARGO) >/dev/null 2>&1 || \
+	{ echo "make: $(CARGO) not found: install Rust, version as in Cargo.toml or newer" >&2; exit 1; }
+
+need-absolute-data-folders:
+	$(foreach name,$(DATA_FOLDERS),$(if $($(name)),$(if $(filter /%,$($(name))),,\
+	$(error $(name) must be an absolute path, not $($(name))))))

@@ -1,0 +1,28 @@
+//! What is predicted, from what, and how a measured outcome is recorded.
+//!
+//! Everything that the dispatcher, the trainer and the files must agree on lives here and nowhere
+//! else: the dispatcher logs the very row it decided with, the trainer learns from that row, and
+//! [`schema_hash`] ties both to the bundle that is served.
+//!
+//! # Layout
+//! - [`features`]: the feature row, with name, unit, range and meaning of each column
+//! - [`predict`]: [`Prediction`] with quantiles, and the trait every evaluator implements
+//! - [`step`]: the step-time formula and the strides it is fitted from
+//! - [`sample`]: one served request as a line of the spool
+//! - [`spool`]: the names of the spool's segment files
+//! - [`manifest`]: the bundle's manifest and the names of its files
+
+pub mod features;
+pub mod manifest;
+pub mod predict;
+pub mod sample;
+pub mod spool;
+pub mod step;
+
+pub use features::{
+    FEATURE_COUNT, Feature, FeatureSpec, Features, Row, feature_specs, schema_hash,
+};
+pub use manifest::{GoldenRow, Holdout, Manifest, TargetError};
+pub use predict::{Correction, Predict, PredictError, Prediction, Quantiles, Source, Status};
+pub use sample::{Sample, SampleOutcome};
+pub use step::{StepTime, Stride};

@@ -1,0 +1,122 @@
+//! The bundle: one directory per version, published by an atomic rename.
+//!
+//! ```text
+//! bundles/
+//!   v000000000007/          a bundle; never changed after it appeared
+//!     model.onnx            input `features` f32 [n, FEATURE_COUNT], output `latency_ms` f32 [n, 2]
+//!     manifest.json         this module's Manifest
+//!   current                 text: the name of the bundle to serve, replaced by rename
+//! ```
+//! The two outputs are the median TTFT and TPOT in milliseconds, that is the row's priors times the
+//! learned ratios; a reader needs to know nothing about how they were learned.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Row;
+
+/// File name of the graph inside a bundle.
+pub const MODEL_FILE: &str = "model.onnx";
+/// File name of the manifest inside a bundle.
+pub const MANIFEST_FILE: &str = "manifest.json";
+/// File name of the pointer to the bundle to serve.
+pub const CURRENT_FILE: &str = "current";
+/// Name of the graph's input.
+pub const INPUT_NAME: &str = "features";
+/// Name of the graph's output.
+pub const OUTPUT_NAME: &str = "latency_ms";
+
+/// The directory name of a bundle.
+pub fn bundle_name(version: u64) -> String {
+    format!("v{version:012}")
+}
+
+/// The version of a bundle directory, if the name is one.
+pub fn bundle_version(name: &str) -> Option<u64> {
+    name.strip_prefix('v')?.parse().ok()
+}
+
+/// The directory of the bundle that `current` names; `None` when there is no pointer.
+///
+/// # Errors
+/// When the pointer cannot be read or does not name a bundle.
+pub fn current_bundle(bundles: &Path) -> std::io::Result<Option<PathBuf>> {
+    let text = match std::fs::read_to_string(bundles.join(CURRENT_FILE)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let name = text.trim();
+    if bundle_version(name).is_none() {
+        let message = format!("current names {name:?}, which is no bundle");
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, message));
+    }
+    Ok(Some(bundles.join(name)))
+}
+
+/// Error of one target on the holdout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetError {
+    /// Rows measured.
+    pub rows: usize,
+    /// Mean absolute relative error, as a fraction.
+    pub mape: f64,
+    /// Root of the mean squared error of the logarithm.
+    pub rmse_log: f64,
+    /// Mean absolute relative error of the prior on the same rows, as a fraction.
+    pub prior_mape: f64,
+    /// 90th percentile of measured / predicted.
+    pub ratio_p90: f64,
+}
+
+/// Errors on the newest slice of the window, which was not trained on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Holdout {
+    /// Error of TTFT.
+    pub ttft: TargetError,
+    /// Error of TPOT.
+    pub tpot: TargetError,
+}
+
+/// A row and what the graph must answer for it, within 1e-4 relative.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GoldenRow {
+    /// The features; a missing value is `null`.
+    pub row: Vec<Option<f32>>,
+    /// Expected median TTFT in milliseconds.
+    pub ttft_ms: f32,
+    /// Expected median TPOT in milliseconds.
+    pub tpot_ms: f32,
+}
+
+impl GoldenRow {
+    /// The features as a row, if their number is right.
+    pub fn features(&self) -> Option<Row> {
+        let row: Vec<f32> = self.row.iter().map(|value| value.unwrap_or(f32::NAN)).collect();
+        row.try_into().ok()
+    }
+}
+
+/// What a bundle says of itself; read and checked before its graph is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Version, one more than that of the bundle before it.
+    pub version: u64,
+    /// [`crate::schema_hash`] of the trainer.
+    pub schema: String,
+    /// SHA-256 of `model.onnx`, in hexadecimal.
+    pub sha256: String,
+    /// Wall-clock time of the training, in milliseconds since 1970.
+    pub trained_at_unix_ms: u64,
+    /// Names of the features in column order, for people.
+    pub features: Vec<String>,
+    /// Rows trained on, for TTFT and TPOT.
+    pub rows: [usize; 2],
+    /// Trees per target.
+    pub trees: usize,
+    /// Errors on the newest slice.
+    pub holdout: Holdout,
+    /// Rows with their expected outputs.
+    pub golden: Vec<GoldenRow>,
+}

@@ -1,0 +1,140 @@
+//! Predictions with quantiles, and the trait that every evaluator implements.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Row, Sample, StepTime, Stride};
+
+/// Median and 90th percentile of a predicted latency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// Median, in milliseconds.
+    pub p50: f32,
+    /// 90th percentile, in milliseconds.
+    pub p90: f32,
+}
+
+/// Which evaluator a number came from, in the order of trust.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The served bundle through ONNX Runtime.
+    Onnx,
+    /// The same bundle's trees, flattened.
+    Forest,
+    /// A profile file.
+    Profile,
+    /// The step-time model fitted online.
+    #[default]
+    Prior,
+}
+
+impl Source {
+    /// The name used in metrics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Onnx => "onnx",
+            Self::Forest => "forest",
+            Self::Profile => "profile",
+            Self::Prior => "prior",
+        }
+    }
+}
+
+/// What serving one request on one pod is predicted to take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// Time from dispatch to the first token, in milliseconds. The wait in a lane is not in it.
+    pub ttft_ms: Quantiles,
+    /// Mean time per output token after the first, in milliseconds.
+    pub tpot_ms: Quantiles,
+    /// Where `ttft_ms` came from.
+    pub ttft_source: Source,
+    /// Where `tpot_ms` came from.
+    pub tpot_source: Source,
+    /// Median TTFT of the served bundle, in milliseconds, whether or not it was chosen.
+    pub model_ttft_ms: Option<f32>,
+    /// Median TPOT of the served bundle, in milliseconds, whether or not it was chosen.
+    pub model_tpot_ms: Option<f32>,
+    /// Version of the served bundle that `model_ttft_ms` and `model_tpot_ms` came from; 0 is none.
+    pub model_version: u64,
+}
+
+/// The factor that turns a median into a 90th percentile, learned from recent residuals.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Correction {
+    /// Factor for TTFT.
+    pub ttft_p90: f32,
+    /// Factor for TPOT.
+    pub tpot_p90: f32,
+}
+
+/// Why a batch could not be predicted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PredictError {
+    /// The evaluator itself failed.
+    #[error("evaluator failed: {0}")]
+    Evaluator(String),
+    /// The evaluator returned a value that is not finite and positive.
+    #[error("evaluator returned {value} for {target} in row {row}")]
+    NotANumber {
+        /// Row of the batch.
+        row: usize,
+        /// Target of the value.
+        target: &'static str,
+        /// The value as text, for it may be NaN.
+        value: String,
+    },
+    /// The batch and the output differ in length.
+    #[error("{rows} rows but room for {room} predictions")]
+    Room {
+        /// Rows given.
+        rows: usize,
+        /// Predictions that fit.
+        room: usize,
+    },
+}
+
+/// What an evaluator says of itself, for admin pages, metrics and tests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Evaluator that serves TTFT now.
+    pub ttft_source: Source,
+    /// Evaluator that serves TPOT now.
+    pub tpot_source: Source,
+    /// Version of the loaded bundle; 0 is none.
+    pub model_version: u64,
+    /// Why a more trusted evaluator does not serve, if so.
+    pub fallback_reason: Option<String>,
+    /// Calls that failed and were answered by the next evaluator.
+    pub failures: u64,
+    /// Recent mean absolute relative error of the served TTFT; `None` before any outcome.
+    pub live_mape_ttft: Option<f32>,
+    /// Recent mean absolute relative error of the served TPOT; `None` before any outcome.
+    pub live_mape_tpot: Option<f32>,
+}
+
+/// Predicts latencies, and learns from what was measured.
+///
+/// One owner drives it (a pool's scheduler), so every method takes `&mut self` or is cheap to call
+/// on a snapshot. An implementation must answer every batch: when its best evaluator fails it falls
+/// to the next, says so in [`Status`], and dispatch goes on.
+pub trait Predict: Send {
+    /// Predicts each row into the same position of `out`, whose length must equal `rows.len()`.
+    ///
+    /// # Errors
+    /// Only when no evaluator at all could answer; the caller then uses the step-time prior in the
+    /// rows themselves.
+    fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError>;
+
+    /// The step-time model of a pod class as fitted so far.
+    fn step_time(&self, pod_class: u16) -> StepTime;
+
+    /// Learns the step time of a pod class from a stretch of its work.
+    fn observe_stride(&mut self, stride: &Stride);
+
+    /// Learns errors and quantile corrections from a finished request.
+    fn observe_sample(&mut self, sample: &Sample);
+
+    /// What serves now and how well.
+    fn status(&self) -> Status;
+}

@@ -1,0 +1,65 @@
+//! The step-time formula of an engine and the observations it is fitted from.
+//!
+//! Source of the form: a measured iteration time of a continuous-batching engine is close to linear
+//! in decoding sequences, their KV tokens and the prompt tokens of the step.
+
+use serde::{Deserialize, Serialize};
+
+/// Coefficients of `step_ms = base + per_decode x D + per_kv x KV + per_prefill x P`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepTime {
+    /// Cost of a step that does nothing else, in milliseconds.
+    pub base_ms: f64,
+    /// Cost of one decoding sequence, in milliseconds.
+    pub per_decode_ms: f64,
+    /// Cost of one token of decode context, in milliseconds.
+    pub per_kv_ms: f64,
+    /// Cost of one prompt token, in milliseconds.
+    pub per_prefill_ms: f64,
+    /// What a request pays outside the steps: network and the pod's API server, in milliseconds.
+    pub api_ms: f64,
+}
+
+impl Default for StepTime {
+    /// A 32B model on two H100: the middle of the field's deployments, used until strides arrive.
+    fn default() -> Self {
+        Self {
+            base_ms: 14.0,
+            per_decode_ms: 0.026,
+            per_kv_ms: 4.4e-5,
+            per_prefill_ms: 0.055,
+            api_ms: 5.0,
+        }
+    }
+}
+
+impl StepTime {
+    /// Time of one step with `decodes` sequences holding `kv_tokens` and `prefill_tokens` of
+    /// prompts, in milliseconds.
+    pub fn step_ms(&self, decodes: f64, kv_tokens: f64, prefill_tokens: f64) -> f64 {
+        self.base_ms
+            + self.per_decode_ms * decodes
+            + self.per_kv_ms * kv_tokens
+            + self.per_prefill_ms * prefill_tokens
+    }
+}
+
+/// A stretch of a pod's work between two looks at it; sums over its steps.
+///
+/// Sums, because the sum of a linear formula over any number of steps is linear too: nothing need
+/// be known about which step did what.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Stride {
+    /// The pod's class.
+    pub pod_class: u16,
+    /// Steps seen to end.
+    pub steps: f64,
+    /// Time the pod was busy, in milliseconds.
+    pub busy_ms: f64,
+    /// Decoding sequences, summed over the steps: the tokens streamed.
+    pub decode_steps: f64,
+    /// Decode context, in tokens, summed over the steps.
+    pub kv_token_steps: f64,
+    /// Uncached prompt tokens computed.
+    pub prefill_tokens: f64,
+}
