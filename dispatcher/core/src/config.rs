@@ -1,0 +1,204 @@
+//! What a pool's scheduler is told: validated values, converted from the server's raw config.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::PodClass;
+
+/// How often [`crate::Event::Tick`] is due while anything waits.
+pub const TICK: Duration = Duration::from_millis(10);
+
+/// Which rule gives requests to pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Hold until a pod has headroom; the loop of docs/decisions/001-the-pull-loop.md.
+    #[default]
+    Weir,
+    /// Push at once, each pod in turn.
+    RoundRobin,
+    /// Push at once to the pod with the fewest requests in flight.
+    LeastRequest,
+}
+
+/// Everything a [`crate::Scheduler`] is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SchedulerConfig {
+    /// The model the pool serves.
+    pub model: Arc<str>,
+    /// The rule that gives requests to pods.
+    pub policy: Policy,
+    /// Pod classes; a pod names one by index.
+    pub classes: Vec<PodClass>,
+    /// Edges of the pattern's buckets.
+    pub buckets: BucketEdges,
+    /// Output-length history.
+    pub length: LengthConfig,
+    /// Bounds on what may wait.
+    pub bounds: Bounds,
+    /// Parameters of the pull loop.
+    pub pull: PullConfig,
+    /// Deliveries tried before a request is refused.
+    pub max_attempts: u32,
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            model: Arc::from("default"),
+            policy: Policy::default(),
+            classes: vec![PodClass::default()],
+            buckets: BucketEdges::default(),
+            length: LengthConfig::default(),
+            bounds: Bounds::default(),
+            pull: PullConfig::default(),
+            max_attempts: 3,
+        }
+    }
+}
+
+/// Upper edges of the buckets of input and of predicted output tokens, ascending.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketEdges {
+    /// Edges for input tokens.
+    pub input: Vec<u32>,
+    /// Edges for predicted output tokens.
+    pub output: Vec<u32>,
+}
+
+impl Default for BucketEdges {
+    /// Powers of two, the buckets of the pattern profiles in the field.
+    fn default() -> Self {
+        Self {
+            input: (6..=17).map(|power| 1 << power).collect(),
+            output: (4..=13).map(|power| 1 << power).collect(),
+        }
+    }
+}
+
+/// Output-length history.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LengthConfig {
+    /// Weight left of an observation after this many further ones in the same history.
+    pub half_life: u32,
+    /// Weight a history needs before a coarser one is no longer asked.
+    pub enough: f32,
+    /// Quantile taken as the predicted length of a request.
+    pub quantile: f32,
+    /// Expected output before anything was seen, bounded by the request's own maximum.
+    pub cold_tokens: u32,
+}
+
+impl Default for LengthConfig {
+    fn default() -> Self {
+        Self { half_life: 500, enough: 20.0, quantile: 0.5, cold_tokens: 256 }
+    }
+}
+
+/// Bounds on what may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Most requests waiting in the pool.
+    pub max_requests: usize,
+    /// Most body bytes waiting in the pool.
+    pub max_bytes: u64,
+    /// Longest wait that may be predicted for a sheddable request when it arrives.
+    pub max_predicted_wait: Duration,
+    /// Longest time any request waits.
+    pub max_wait: Duration,
+    /// Longest time a request waits while no pod is ready.
+    pub max_wait_no_pods: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            max_requests: 100_000,
+            max_bytes: 1 << 30,
+            max_predicted_wait: Duration::from_secs(10),
+            max_wait: Duration::from_secs(120),
+            max_wait_no_pods: Duration::from_secs(15),
+        }
+    }
+}
+
+/// What may pass a head that found no pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeadRule {
+    /// Claims when one full engine step would break the tightest TPOT objective, else strict.
+    #[default]
+    Auto,
+    /// Nothing passes.
+    Strict,
+    /// The head claims one pod; a much smaller head of no lower band may use another.
+    Claims,
+}
+
+/// Parameters of the pull loop; the names and values are those of the decision record.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PullConfig {
+    /// What may pass a head that found no pod.
+    pub head_rule: HeadRule,
+    /// Share of a TPOT objective that predictions may use.
+    pub tpot_margin: f64,
+    /// Tokens of a resident's budget on which that margin is counted at most.
+    pub margin_tokens: u32,
+    /// Quantile of the remaining output that a resident's budget is spread over.
+    pub remaining_quantile: f32,
+    /// A full step longer than this share of the tightest TPOT objective makes the chunk "big".
+    pub big_chunk_share: f64,
+    /// Prompts without a first token a pod may have when another is sent, big chunk.
+    pub big_pending: u32,
+    /// Prompts without a first token a pod may have when another is sent, small chunk.
+    pub small_pending: u32,
+    /// Uncached tokens that may be pending with the newcomer, top band and small chunk.
+    pub top_band_tokens: u32,
+    /// Uncached tokens that may be pending with the newcomer otherwise.
+    pub pending_tokens: u32,
+    /// A head may pass a blocked one when it needs at most this share of its uncached tokens.
+    pub pass_share: f64,
+    /// Uncached tokens a colder pod must cost more before a head waits for its warm pod.
+    pub warm_gap_tokens: u32,
+    /// Share of the TTFT objective that must be left after the colder pod's TTFT to wait.
+    pub warm_slack: f64,
+    /// Share of the KV cache that may be filled.
+    pub kv_limit: f64,
+    /// Share of the expected growth of the newcomer counted against the KV cache.
+    pub kv_growth: f64,
+    /// Uncached tokens pending with the newcomer for requests without any objective.
+    pub no_slo_tokens: u32,
+    /// Prompts pending with the newcomer for requests without any objective.
+    pub no_slo_pending: u32,
+    /// Factor on the best possible TTFT when deciding that a deadline cannot be met.
+    pub hopeless_factor: f64,
+    /// Scrapes older than this are not used; the ledger alone decides then.
+    pub stale_after_ms: u64,
+}
+
+impl Default for PullConfig {
+    fn default() -> Self {
+        Self {
+            head_rule: HeadRule::Auto,
+            tpot_margin: 0.95,
+            margin_tokens: 200,
+            remaining_quantile: 0.1,
+            big_chunk_share: 0.9,
+            big_pending: 1,
+            small_pending: 8,
+            top_band_tokens: 8192,
+            pending_tokens: 2048,
+            pass_share: 0.5,
+            warm_gap_tokens: 1024,
+            warm_slack: 0.2,
+            kv_limit: 0.98,
+            kv_growth: 0.3,
+            no_slo_tokens: 6144,
+            no_slo_pending: 2,
+            hopeless_factor: 1.05,
+            stale_after_ms: 2000,
+        }
+    }
+}

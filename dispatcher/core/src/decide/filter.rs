@@ -1,0 +1,31 @@
+//! Pods that may be used at all, whatever they would cost.
+
+use crate::{Phase, PullConfig, Role, Time, fleet::PodState, headroom::Outlook, queue::Waiting};
+
+/// Whether a pod may take a request: ready, of a role that prefills, and not one that the request
+/// could not be delivered to.
+pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
+    pod.phase == Phase::Ready
+        && pod.class.role != Role::Decode
+        && !waiting.excluded.contains(&pod.spec.id)
+}
+
+/// Whether the KV cache and the engine's sequence limit have room for a request and some of its
+/// growth. An empty pod always does: a prompt that does not fit there fits nowhere, and the engine
+/// says so.
+pub fn fits_memory(
+    pod: &PodState,
+    waiting: &Waiting,
+    outlook: &Outlook,
+    now: Time,
+    config: &PullConfig,
+) -> bool {
+    if outlook.empty {
+        return true;
+    }
+    let sequences = f64::from(waiting.request.sequences);
+    let growth = config.kv_growth * f64::from(waiting.output_tokens) * sequences;
+    let used = pod.kv_tokens(now, config.stale_after_ms) + outlook.uncached_tokens + growth;
+    used <= config.kv_limit * pod.kv_capacity_tokens()
+        && pod.ledger.decodes_to_come() + sequences <= f64::from(pod.class.max_sequences)
+}

@@ -1,0 +1,164 @@
+//! The best of the pods that fit a head, or the one where it would fit soonest.
+
+use weir_schema::{Prediction, Quantiles, Row, Source};
+
+use crate::{
+    PodId, RequestId,
+    decide::{
+        Choice, Floor, filter,
+        score::{self, Outlooks},
+    },
+    explain::Reason,
+    headroom::{Outlook, features, judge},
+    queue::Waiting,
+};
+
+/// Uncached tokens are compared in steps of this many.
+const TOKEN_STEP: f64 = 1024.0;
+
+/// A pod that a head fits on.
+#[derive(Clone, Copy, Debug)]
+pub struct Fit {
+    /// The pod as it was looked at.
+    pub outlook: Outlook,
+    /// The row it was judged with.
+    pub row: Row,
+    /// The prediction it was judged by.
+    pub prediction: Prediction,
+}
+
+impl Fit {
+    /// As a decision.
+    pub const fn choice(&self, id: RequestId) -> Choice {
+        Choice {
+            id,
+            pod: self.outlook.pod,
+            uncached_tokens: self.outlook.uncached_tokens,
+            row: self.row,
+            prediction: self.prediction,
+        }
+    }
+}
+
+/// The outcome for one head.
+#[derive(Debug)]
+pub enum Pick {
+    /// It fits, best here.
+    Fits(Box<Fit>),
+    /// It fits nowhere now; the reason is that of the pod where it would fit soonest.
+    Blocked(Reason, Option<PodId>),
+}
+
+impl Floor<'_> {
+    /// Judges a head on the pods that nobody claims.
+    pub fn pick(&mut self, id: RequestId, outlooks: &Outlooks, claimed: &[PodId]) -> Pick {
+        let Some(waiting) = self.board.get(id) else {
+            return Pick::Blocked(Reason::NotConsidered, None);
+        };
+        let free: Outlooks =
+            outlooks.iter().filter(|outlook| !claimed.contains(&outlook.pod)).copied().collect();
+        let gates: Vec<_> = free.iter().map(|outlook| self.cheap(waiting, outlook)).collect();
+        let open = free.iter().zip(&gates).filter(|(_, gate)| gate.is_ok());
+        let open: Outlooks = open.map(|(outlook, _)| *outlook).collect();
+        let soonest = self.soonest(waiting, &free);
+        let reason = soonest.and_then(|pod| {
+            free.iter().zip(&gates).find(|(outlook, _)| outlook.pod == pod)?.1.err()
+        });
+        let predicted = self.predict(id, &open);
+        let mut shut = None;
+        let mut fits = Vec::with_capacity(open.len());
+        for fit in predicted {
+            match self.judge(id, &fit) {
+                Ok(()) => fits.push(fit),
+                Err(why) => shut = shut.or(Some((why, fit.outlook.pod))),
+            }
+        }
+        match fits.into_iter().min_by(order) {
+            Some(best) => Pick::Fits(Box::new(best)),
+            None => {
+                let why = reason.or(shut.map(|(why, _)| why)).unwrap_or(Reason::PodsClaimed);
+                Pick::Blocked(why, soonest)
+            }
+        }
+    }
+
+    /// The gates that need no prediction. An empty pod is never held against anybody: no deadlock,
+    /// and no idle GPU.
+    fn cheap(&self, waiting: &Waiting, outlook: &Outlook) -> Result<(), Reason> {
+        let Some(pod) = self.pods.get(&outlook.pod) else { return Err(Reason::NoPodReady) };
+        if outlook.empty {
+            return Ok(());
+        }
+        let pull = &self.config.pull;
+        if !filter::fits_memory(pod, waiting, outlook, self.now, pull) {
+            return Err(Reason::KvFull);
+        }
+        let room = self.room(waiting, outlook);
+        judge::cheap_gates(&waiting.request.slo, outlook, &pod.ledger, &room, self.now, pull)
+    }
+
+    /// Asks the predictor about a head on some pods. If it has no answer at all, the step-time
+    /// priors serve: dispatch never stops for a predictor.
+    pub fn predict(&mut self, id: RequestId, outlooks: &[Outlook]) -> Vec<Fit> {
+        let Some(waiting) = self.board.get(id) else { return Vec::new() };
+        let (demand, stale) = (score::demand(waiting), self.config.pull.stale_after_ms);
+        let known =
+            outlooks.iter().filter_map(|outlook| Some((outlook, self.pods.get(&outlook.pod)?)));
+        let (rows, outlooks): (Vec<Row>, Vec<Outlook>) = known
+            .map(|(outlook, pod)| (features::row(pod, demand, outlook, self.now, stale), *outlook))
+            .unzip();
+        let mut predictions = vec![Prediction::default(); rows.len()];
+        if !rows.is_empty() && self.predictor.predict(&rows, &mut predictions).is_err() {
+            predictions = outlooks.iter().map(prior).collect();
+        }
+        let fits = outlooks.into_iter().zip(rows).zip(predictions);
+        fits.map(|((outlook, row), prediction)| Fit { outlook, row, prediction }).collect()
+    }
+
+    fn judge(&self, id: RequestId, fit: &Fit) -> Result<(), Reason> {
+        let Some(waiting) = self.board.get(id) else { return Err(Reason::NotConsidered) };
+        if fit.outlook.empty {
+            return Ok(());
+        }
+        let waited_ms = self.now.ms_since(waiting.request.arrived);
+        judge::predicted_gates(&waiting.request.slo, waiting.late, waited_ms, &fit.prediction)
+    }
+
+    /// The pod where a head would fit soonest, keeping an earlier claim while the pod is free.
+    fn soonest(&self, waiting: &Waiting, free: &[Outlook]) -> Option<PodId> {
+        if let Some(claim) = waiting.claim.filter(|pod| free.iter().any(|one| one.pod == *pod)) {
+            return Some(claim);
+        }
+        let delay = |outlook: &Outlook| {
+            let ledger = self.pods.get(&outlook.pod).map(|pod| &pod.ledger);
+            let budget_ms = ledger.and_then(|ledger| {
+                judge::stall_budget_ms(ledger, outlook, self.now, &self.config.pull)
+            });
+            let over_ms =
+                budget_ms.map_or(0.0, |budget_ms| (outlook.stall_ms - budget_ms).max(0.0));
+            outlook.ttft_ms + over_ms
+        };
+        let best = free.iter().min_by(|a, b| delay(a).total_cmp(&delay(b)).then(a.pod.cmp(&b.pod)));
+        best.map(|outlook| outlook.pod)
+    }
+}
+
+/// Fewest uncached tokens, then the lowest predicted TTFT, then the lower id.
+fn order(a: &Fit, b: &Fit) -> std::cmp::Ordering {
+    let steps = |fit: &Fit| (fit.outlook.uncached_tokens / TOKEN_STEP).floor();
+    steps(a)
+        .total_cmp(&steps(b))
+        .then(a.prediction.ttft_ms.p50.total_cmp(&b.prediction.ttft_ms.p50))
+        .then(a.outlook.pod.cmp(&b.outlook.pod))
+}
+
+fn prior(outlook: &Outlook) -> Prediction {
+    let quantiles = |p50: f64| Quantiles { p50: p50 as f32, p90: p50 as f32 * 1.5 };
+    Prediction {
+        ttft_ms: quantiles(outlook.ttft_ms),
+        tpot_ms: quantiles(outlook.tpot_ms),
+        ttft_source: Source::Prior,
+        tpot_source: Source::Prior,
+        ..Prediction::default()
+    }
+}

@@ -1,0 +1,183 @@
+//! The pass over the heads: dispatch, claim, or hold.
+//!
+//! Heads are taken by band and deadline. One that fits a pod goes. One that fits none keeps its
+//! place: under the strict rule nothing behind it goes; under claims it claims the pod where it
+//! would fit soonest, and a later head may use another pod if its band is no lower and it needs at
+//! most half as many uncached tokens. A late request goes only in a pass that held nobody back.
+
+use smallvec::SmallVec;
+
+use crate::{
+    Band, HeadRule, PodId, RequestId,
+    decide::{
+        Choice, Floor, affinity,
+        pick::{Fit, Pick},
+        score::{self, Outlooks},
+    },
+    explain::Reason,
+    headroom::{Outlook, judge},
+};
+
+/// Heads that can no longer meet their objective; the caller demotes or refuses them.
+pub fn hopeless(floor: &mut Floor<'_>) -> Vec<RequestId> {
+    let factor = floor.config.pull.hopeless_factor;
+    let heads = floor.board.heads();
+    let lost = |(_, _, id): &(Band, _, RequestId)| {
+        let waiting = floor.board.get_mut(*id)?;
+        let deadline = waiting.request.deadline()?;
+        affinity::refresh(waiting, floor.pods);
+        let waiting = floor.board.get(*id)?;
+        let best_ms = floor.best_ttft_ms(waiting).unwrap_or(0.0);
+        (factor * best_ms > deadline.ms_until(floor.now)).then_some(*id)
+    };
+    heads.iter().filter_map(lost).collect()
+}
+
+/// What a pass has held back so far.
+#[derive(Debug)]
+struct Hold {
+    /// Pods that a head waits for.
+    claimed: SmallVec<[PodId; 8]>,
+    /// The first blocked head: nothing of a lower band goes any more.
+    blocked: Option<(Band, RequestId)>,
+    /// Uncached tokens of the smallest blocked head.
+    smallest_tokens: f64,
+    /// Whether anything was held back.
+    any: bool,
+}
+
+/// One pass: the first request that can go, if any. Notes on every head it looked at why it waits.
+pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
+    let mut hold = Hold {
+        claimed: SmallVec::new(),
+        blocked: None,
+        smallest_tokens: f64::INFINITY,
+        any: false,
+    };
+    let mut stopped = false;
+    for (band, _, id) in floor.board.heads() {
+        if let Some((_, head)) = hold.blocked.filter(|(above, _)| stopped || band < *above) {
+            note(floor, id, Reason::BehindHead { head });
+            continue;
+        }
+        match try_head(floor, &mut hold, band, id) {
+            Turn::Go(choice) => return Some(choice),
+            Turn::Next => {}
+            Turn::Stop => stopped = true,
+        }
+    }
+    if hold.any {
+        return None;
+    }
+    late(floor)
+}
+
+enum Turn {
+    Go(Choice),
+    Next,
+    Stop,
+}
+
+fn try_head(floor: &mut Floor<'_>, hold: &mut Hold, band: Band, id: RequestId) -> Turn {
+    let outlooks = floor.look(id);
+    if outlooks.is_empty() {
+        note(floor, id, Reason::NoPodReady);
+        hold.any = true;
+        return Turn::Next;
+    }
+    let warmest_tokens = score::warmest_tokens(&outlooks);
+    let pass_tokens = floor.config.pull.pass_share * hold.smallest_tokens;
+    if let Some((_, head)) = hold.blocked.filter(|_| warmest_tokens > pass_tokens) {
+        note(floor, id, Reason::BehindHead { head });
+        return Turn::Next;
+    }
+    match floor.pick(id, &outlooks, &hold.claimed) {
+        Pick::Fits(fit) => match warm_wait(floor, id, &fit, &outlooks, &hold.claimed) {
+            Some(warm) => {
+                note(floor, id, Reason::WaitsForWarmPod);
+                hold.claimed.push(warm);
+                hold.any = true;
+                Turn::Next
+            }
+            None => Turn::Go(fit.choice(id)),
+        },
+        Pick::Blocked(reason, soonest) => {
+            note(floor, id, reason);
+            block(floor, hold, band, id, &outlooks, soonest)
+        }
+    }
+}
+
+/// Books a blocked head: what it claims, and what may still go.
+fn block(
+    floor: &mut Floor<'_>,
+    hold: &mut Hold,
+    band: Band,
+    id: RequestId,
+    outlooks: &Outlooks,
+    soonest: Option<PodId>,
+) -> Turn {
+    hold.any = true;
+    let claims = match floor.config.pull.head_rule {
+        HeadRule::Strict => false,
+        HeadRule::Claims => true,
+        HeadRule::Auto => outlooks.iter().any(|outlook| floor.big_chunk(outlook)),
+    };
+    hold.blocked = hold.blocked.or(Some((band, id)));
+    hold.smallest_tokens = hold.smallest_tokens.min(score::warmest_tokens(outlooks));
+    if let Some(waiting) = floor.board.get_mut(id) {
+        waiting.claim = soonest.filter(|_| claims);
+    }
+    match soonest {
+        Some(pod) if claims => {
+            hold.claimed.push(pod);
+            let all = floor.pods.keys().all(|pod| hold.claimed.contains(pod));
+            if all { Turn::Stop } else { Turn::Next }
+        }
+        _ => Turn::Stop,
+    }
+}
+
+/// The warm pod that a head rather waits for than start cold where it fits.
+fn warm_wait(
+    floor: &Floor<'_>,
+    id: RequestId,
+    fit: &Fit,
+    outlooks: &Outlooks,
+    claimed: &[PodId],
+) -> Option<PodId> {
+    let waiting = floor.board.get(id)?;
+    let slo = &waiting.request.slo;
+    let free: Outlooks =
+        outlooks.iter().filter(|one| !claimed.contains(&one.pod)).copied().collect();
+    let warm: &Outlook = score::warmest(&free)?;
+    let slo_ms = judge::ttft_slo_ms(slo);
+    let waited_ms = floor.now.ms_since(waiting.request.arrived);
+    let ttft_ms = f64::from(fit.prediction.ttft_ms.p50);
+    let slack_ms = slo_ms.map(|slo_ms| slo_ms - waited_ms - ttft_ms);
+    let in_time = slo_ms.is_some_and(|slo_ms| waited_ms + warm.ttft_ms <= slo_ms);
+    let worth = affinity::worth_waiting(
+        &fit.outlook,
+        warm.uncached_tokens,
+        slack_ms,
+        slo_ms,
+        &floor.config.pull,
+    );
+    (worth && in_time).then_some(warm.pod)
+}
+
+/// The late request that goes first, if it fits anywhere.
+fn late(floor: &mut Floor<'_>) -> Option<Choice> {
+    let id = floor.board.late_head()?;
+    let outlooks = floor.look(id);
+    match floor.pick(id, &outlooks, &[]) {
+        Pick::Fits(fit) => Some(fit.choice(id)),
+        Pick::Blocked(..) => None,
+    }
+}
+
+fn note(floor: &mut Floor<'_>, id: RequestId, reason: Reason) {
+    if let Some(waiting) = floor.board.get_mut(id) {
+        waiting.reason = reason;
+    }
+}

@@ -1,0 +1,91 @@
+//! Pods looked at for one head.
+
+use smallvec::SmallVec;
+
+use crate::{
+    PodClass, RequestId, SchedulerConfig,
+    decide::{Floor, affinity, filter},
+    headroom::{Demand, Outlook, judge::Room, outlook},
+    queue::Waiting,
+};
+
+/// Pods of a small pool stay on the stack.
+pub type Outlooks = SmallVec<[Outlook; 8]>;
+
+/// What a waiting request asks of a pod.
+pub fn demand(waiting: &Waiting) -> Demand {
+    Demand {
+        input_tokens: f64::from(waiting.input_tokens),
+        output_tokens: f64::from(waiting.output_tokens),
+        sequences: f64::from(waiting.request.sequences),
+    }
+}
+
+impl Floor<'_> {
+    /// Every pod that a head may use, looked at. Empty when there is none.
+    pub fn look(&mut self, id: RequestId) -> Outlooks {
+        let Some(waiting) = self.board.get_mut(id) else { return Outlooks::new() };
+        affinity::refresh(waiting, self.pods);
+        let demand = demand(waiting);
+        let usable = self.pods.values().filter(|pod| filter::usable(pod, waiting));
+        usable
+            .map(|pod| {
+                let steps = self.predictor.step_time(pod.spec.class);
+                let share = affinity::cached_share(waiting, pod.spec.id);
+                Outlook::of(pod, &steps, demand, share, pod.prefill_rate(self.now))
+            })
+            .collect()
+    }
+
+    /// Whether one full step of a pod would break the tightest objective alive: then what it has
+    /// pending must be kept small.
+    pub fn big_chunk(&self, outlook: &Outlook) -> bool {
+        let share = self.config.pull.big_chunk_share;
+        self.tightest_tpot_ms.is_some_and(|slo_ms| outlook.full_step_ms > share * slo_ms)
+    }
+
+    /// How much a pod may have pending when a request is sent.
+    pub fn room(&self, waiting: &Waiting, outlook: &Outlook) -> Room {
+        let pull = &self.config.pull;
+        let slo = &waiting.request.slo;
+        if slo.ttft.is_none() && slo.tpot.is_none() {
+            return Room { pending: pull.no_slo_pending, tokens: pull.no_slo_tokens };
+        }
+        if self.big_chunk(outlook) {
+            return Room { pending: pull.big_pending, tokens: pull.pending_tokens };
+        }
+        let top = waiting.pattern.band >= self.top_band;
+        let tokens = if top { pull.top_band_tokens } else { pull.pending_tokens };
+        Room { pending: pull.small_pending, tokens }
+    }
+
+    /// The best TTFT that any pod could give a request if it were idle, in milliseconds.
+    pub fn best_ttft_ms(&self, waiting: &Waiting) -> Option<f64> {
+        let usable = self.pods.values().filter(|pod| filter::usable(pod, waiting));
+        let best = usable.map(|pod| {
+            let steps = self.predictor.step_time(pod.spec.class);
+            let share = affinity::cached_share(waiting, pod.spec.id);
+            let tokens = outlook::uncached(f64::from(waiting.input_tokens), share);
+            outlook::best_ttft_ms(&steps, pod.class.chunk_tokens, tokens)
+        });
+        best.reduce(f64::min)
+    }
+}
+
+/// The class of a pod by its index; the default class when the configuration has no such index.
+pub fn class(config: &SchedulerConfig, index: u16) -> PodClass {
+    config.classes.get(usize::from(index)).cloned().unwrap_or_default()
+}
+
+/// The fewest uncached tokens over the pods.
+pub fn warmest_tokens(outlooks: &[Outlook]) -> f64 {
+    outlooks.iter().map(|outlook| outlook.uncached_tokens).fold(f64::INFINITY, f64::min)
+}
+
+/// The pod with the fewest uncached tokens.
+pub fn warmest(outlooks: &[Outlook]) -> Option<&Outlook> {
+    outlooks.iter().min_by(|a, b| {
+        let order = a.uncached_tokens.total_cmp(&b.uncached_tokens);
+        order.then(a.ttft_ms.total_cmp(&b.ttft_ms)).then(a.pod.cmp(&b.pod))
+    })
+}

@@ -1,0 +1,170 @@
+//! What happens to the scheduler, and what it wants done.
+//!
+//! The scheduler performs nothing: it books its decision first and returns it as an [`Action`]. If an
+//! action cannot be performed, the caller says so with another event.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_schema::{Prediction, Sample};
+
+use crate::{Phase, PodId, PodSpec, Pulse, Request, RequestId, Scrape, Time};
+
+/// Everything that can happen. The time is passed beside it.
+#[derive(Debug)]
+pub enum Event {
+    /// A request wants to be served. It gets exactly one [`Action::Dispatch`] or
+    /// [`Action::Refuse`], unless it is cancelled first.
+    Arrive(Box<Request>),
+    /// The client of a request that was not dispatched has left.
+    Cancel(RequestId),
+    /// Nothing of the request reached the pod: it goes back to its lane at its original rank, and
+    /// never again to that pod. After the configured attempts it is refused.
+    Undelivered(RequestId),
+    /// The first token of a streamed response was relayed.
+    FirstToken(RequestId),
+    /// How far streams and pods have come; sent in batches, never per chunk.
+    Progress(Progress),
+    /// A dispatched request is over and the pod holds nothing of it any more.
+    End(End),
+    /// Gauges were scraped from a pod.
+    Scraped(PodId, Scrape),
+    /// A pod joined, or its class changed. A pod that is known already is updated.
+    PodUp(PodSpec),
+    /// Whether a pod takes new requests.
+    PodPhase(PodId, Phase),
+    /// A pod is gone. What it had in flight ends by [`Event::End`] or [`Event::Undelivered`] as
+    /// usual.
+    PodDown(PodId),
+    /// Time passed. Send one at least every [`crate::TICK`] while anything waits.
+    Tick,
+    /// The dispatcher is closing: everything that waits is refused, and so is every arrival.
+    Close,
+}
+
+/// Progress of streams and pods since the last batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Tokens streamed so far, in total, for requests whose count changed.
+    pub tokens: Vec<(RequestId, u32)>,
+    /// Pulses of pods that moved.
+    pub pulses: Vec<(PodId, Pulse)>,
+}
+
+/// The end of a dispatched request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Which request.
+    pub id: RequestId,
+    /// How it ended.
+    pub kind: EndKind,
+    /// Output tokens: from `usage` when the pod said so, else as counted in the stream.
+    pub output_tokens: Option<u32>,
+    /// Prompt tokens from `usage`; teaches the ratio of bytes to tokens.
+    pub prompt_tokens: Option<u32>,
+    /// When the last token was relayed, for streams.
+    pub last_token_at: Option<Time>,
+}
+
+/// How a dispatched request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndKind {
+    /// The response is complete.
+    Complete,
+    /// The client left.
+    ClientGone,
+    /// The pod answered with an error of its own, which was passed on.
+    PodError,
+    /// The pod failed: connection lost, timeout, or silence after the request was sent.
+    PodFailed,
+}
+
+/// What the caller has to do.
+#[derive(Debug)]
+pub enum Action {
+    /// Send the request to the pod. The ledger is debited already.
+    Dispatch(Dispatch),
+    /// Answer the client with an error.
+    Refuse(Refusal),
+    /// Write a sample to the spool. `at_unix_ms` is left to the caller.
+    Sample(Box<Sample>),
+}
+
+/// A decision to dispatch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dispatch {
+    /// Which request.
+    pub id: RequestId,
+    /// To which pod.
+    pub pod: PodId,
+    /// 1 for the first attempt.
+    pub attempt: u32,
+    /// Time since arrival.
+    pub waited: Duration,
+    /// What was predicted for it there.
+    pub prediction: Prediction,
+}
+
+/// A decision not to serve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Refusal {
+    /// Which request.
+    pub id: RequestId,
+    /// Why.
+    pub reason: RefusalReason,
+    /// Time since arrival.
+    pub waited: Duration,
+    /// When coming back is predicted to help. For the `Retry-After` header.
+    pub retry_after: Duration,
+}
+
+/// Why a request was refused. The names are the values of the metric's `reason` label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalReason {
+    /// The queue's bound on requests is reached.
+    QueueFull,
+    /// The queue's bound on bytes is reached.
+    QueueBytes,
+    /// A sheddable request would wait longer than its bound.
+    PredictedWait,
+    /// A sheddable request can no longer meet its TTFT objective.
+    Hopeless,
+    /// It waited as long as any request may.
+    MaxWait,
+    /// No pod has been ready for as long as a request may wait for one.
+    NoPods,
+    /// Every attempt to deliver it failed.
+    Undeliverable,
+    /// The dispatcher is closing.
+    Closing,
+}
+
+impl RefusalReason {
+    /// Every reason, for metrics that must exist before they count.
+    pub const ALL: [Self; 8] = [
+        Self::QueueFull,
+        Self::QueueBytes,
+        Self::PredictedWait,
+        Self::Hopeless,
+        Self::MaxWait,
+        Self::NoPods,
+        Self::Undeliverable,
+        Self::Closing,
+    ];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::QueueBytes => "queue_bytes",
+            Self::PredictedWait => "predicted_wait",
+            Self::Hopeless => "hopeless",
+            Self::MaxWait => "max_wait",
+            Self::NoPods => "no_pods",
+            Self::Undeliverable => "undeliverable",
+            Self::Closing => "closing",
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The pods of a pool, each with its ledger and everything else known of it.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Phase, PodClass, PodId, PodSpec, Pulse, Scrape, Time, headroom::stride::StrideMeter,
+    ledger::Ledger, prefix::PrefixIndex,
+};
+
+/// Time constant of the prefill rate, in seconds.
+const RATE_MEMORY_S: f64 = 3.0;
+
+/// One pod.
+#[derive(Debug)]
+pub struct PodState {
+    /// What it is.
+    pub spec: PodSpec,
+    /// Its class, resolved.
+    pub class: PodClass,
+    /// Whether it takes requests.
+    pub phase: Phase,
+    /// What is in flight there.
+    pub ledger: Ledger,
+    /// The last scrape and when it arrived.
+    pub scrape: Option<(Time, Scrape)>,
+    /// Tokens sent since the last scrape, and between the two before it: a scrape may have been
+    /// taken just before the engine saw the last prompt.
+    pub unscraped_tokens: [f64; 2],
+    /// The last pulse.
+    pub pulse: Pulse,
+    /// What it is believed to have cached.
+    pub index: PrefixIndex,
+    /// Changes whenever the index does.
+    pub index_version: u64,
+    /// Steps under observation.
+    pub stride: StrideMeter,
+    /// Requests it was given.
+    pub dispatched: u64,
+    prefill_rate: Rate,
+}
+
+impl PodState {
+    /// A pod that has just joined.
+    pub fn new(spec: PodSpec, class: PodClass) -> Self {
+        let blocks = class.kv_blocks as usize;
+        Self {
+            spec,
+            class,
+            phase: Phase::Ready,
+            ledger: Ledger::default(),
+            scrape: None,
+            unscraped_tokens: [0.0; 2],
+            pulse: Pulse::default(),
+            index: PrefixIndex::new(blocks),
+            index_version: 0,
+            stride: StrideMeter::default(),
+            dispatched: 0,
+            prefill_rate: Rate::default(),
+        }
+    }
+
+    /// Takes a scrape in.
+    pub fn scraped(&mut self, now: Time, scrape: Scrape) {
+        let [recent, _] = self.unscraped_tokens;
+        self.unscraped_tokens = [0.0, recent];
+        if let Some(blocks) = scrape.kv_blocks.filter(|blocks| *blocks != self.class.kv_blocks) {
+            self.class.kv_blocks = blocks;
+            self.index.set_capacity(blocks as usize);
+            self.index_version += 1;
+        }
+        self.scrape = Some((now, scrape));
+    }
+
+    /// Notes that a prompt was sent.
+    pub fn sent(&mut self, now: Time, input_tokens: f64, uncached_tokens: f64, blocks: &[u64]) {
+        let [recent, _] = &mut self.unscraped_tokens;
+        *recent += input_tokens;
+        self.prefill_rate.add(now, uncached_tokens);
+        self.dispatched += 1;
+        if !blocks.is_empty() {
+            self.index.insert(blocks);
+            self.index_version += 1;
+        }
+    }
+
+    /// The last scrape, if it is no older than `stale_after_ms`.
+    pub fn fresh_scrape(&self, now: Time, stale_after_ms: u64) -> Option<Scrape> {
+        let (at, scrape) = self.scrape?;
+        (now.ms_since(at) <= stale_after_ms as f64).then_some(scrape)
+    }
+
+    /// Tokens the KV cache holds.
+    pub fn kv_capacity_tokens(&self) -> f64 {
+        f64::from(self.class.kv_blocks) * f64::from(self.class.block_tokens)
+    }
+
+    /// Tokens in the KV cache now: the scrape and what was sent since, or else the ledger alone.
+    pub fn kv_tokens(&self, now: Time, stale_after_ms: u64) -> f64 {
+        if let Some(scrape) = self.fresh_scrape(now, stale_after_ms) {
+            let unscraped: f64 = self.unscraped_tokens.iter().sum();
+            return f64::from(scrape.kv_usage) * self.kv_capacity_tokens() + unscraped;
+        }
+        let pending = self.ledger.pending().iter();
+        let pending: f64 = pending.map(|pending| pending.resident.kv_tokens()).sum();
+        self.ledger.kv_tokens() + pending
+    }
+
+    /// Uncached prompt tokens sent per second, lately.
+    pub fn prefill_rate(&self, now: Time) -> f64 {
+        self.prefill_rate.per_second(now)
+    }
+}
+
+/// An exponentially weighted rate.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate {
+    at: Time,
+    sum: f64,
+}
+
+impl Rate {
+    fn decayed(self, now: Time) -> f64 {
+        self.sum * (-now.since(self.at).as_secs_f64() / RATE_MEMORY_S).exp()
+    }
+
+    fn add(&mut self, now: Time, amount: f64) {
+        self.sum = self.decayed(now) + amount;
+        self.at = now;
+    }
+
+    fn per_second(self, now: Time) -> f64 {
+        self.decayed(now) / RATE_MEMORY_S
+    }
+}
+
+/// All pods of a pool, in the order of their ids.
+pub type Pods = BTreeMap<PodId, PodState>;

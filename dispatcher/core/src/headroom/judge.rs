@@ -1,0 +1,160 @@
+//! Predictions against objectives: the newcomer's own, and those of everyone it would delay.
+//!
+//! The gate that wins is a budget per resident: how long may it be stalled and still keep its mean
+//! pace if it stopped after few more tokens? The remaining length enters as a low quantile, because
+//! a median spends slack that is not there (docs/decisions/001-the-pull-loop.md).
+
+use weir_schema::Prediction;
+
+use crate::{
+    PullConfig, Slo, Time,
+    explain::Reason,
+    headroom::Outlook,
+    ledger::{Ledger, Resident},
+};
+
+/// What is left of every objective if a request is sent to a pod. Negative is a violation; `None`
+/// is no objective.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Headroom {
+    /// TTFT objective less the wait so far and the predicted TTFT, in milliseconds.
+    pub ttft_ms: Option<f64>,
+    /// The smaller TPOT objective of newcomer and residents less the predicted pace, in
+    /// milliseconds.
+    pub tpot_ms: Option<f64>,
+    /// What the residents can bear less the stall, in milliseconds.
+    pub stall_ms: Option<f64>,
+}
+
+impl Headroom {
+    /// Headroom of a pod for a newcomer.
+    pub fn of(
+        slo: &Slo,
+        waited_ms: f64,
+        outlook: &Outlook,
+        prediction: &Prediction,
+        ledger: &Ledger,
+        now: Time,
+        config: &PullConfig,
+    ) -> Self {
+        let budget_ms = stall_budget_ms(ledger, outlook, now, config);
+        let tightest = tightest_tpot_ms(ledger).into_iter().chain(tpot_slo_ms(slo));
+        Self {
+            ttft_ms: ttft_slo_ms(slo)
+                .map(|slo_ms| slo_ms - waited_ms - f64::from(prediction.ttft_ms.p50)),
+            tpot_ms: tightest.reduce(f64::min).map(|slo_ms| slo_ms - outlook.step_with_ms),
+            stall_ms: budget_ms.map(|budget_ms| budget_ms - outlook.stall_ms),
+        }
+    }
+}
+
+/// The TTFT objective in milliseconds.
+pub fn ttft_slo_ms(slo: &Slo) -> Option<f64> {
+    slo.ttft.map(|ttft| ttft.as_secs_f64() * 1000.0)
+}
+
+/// The TPOT objective in milliseconds.
+pub fn tpot_slo_ms(slo: &Slo) -> Option<f64> {
+    slo.tpot.map(|tpot| tpot.as_secs_f64() * 1000.0)
+}
+
+/// The smallest TPOT objective among a pod's residents and pending prompts. One without an
+/// objective is not a zero: it leaves the others protected.
+pub fn tightest_tpot_ms(ledger: &Ledger) -> Option<f64> {
+    let pending = ledger.pending().iter().map(|pending| pending.resident.tpot_slo_ms);
+    let residents = ledger.residents().iter().map(|resident| resident.tpot_slo_ms);
+    pending.chain(residents).flatten().reduce(f64::min)
+}
+
+/// Longest stall that every resident can bear, in milliseconds; `None` when nothing bounds it.
+pub fn stall_budget_ms(
+    ledger: &Ledger,
+    outlook: &Outlook,
+    now: Time,
+    config: &PullConfig,
+) -> Option<f64> {
+    let budgets = ledger.residents().iter();
+    budgets
+        .filter_map(|resident| resident_budget_ms(resident, outlook, now, config))
+        .reduce(f64::min)
+}
+
+/// Longest stall that one resident can bear: the time its remaining tokens may take less the time
+/// they will take. `None` when it has no objective, is lost already, or cannot be hurt by any chunk.
+fn resident_budget_ms(
+    resident: &Resident,
+    outlook: &Outlook,
+    now: Time,
+    config: &PullConfig,
+) -> Option<f64> {
+    let slo_ms = resident.tpot_slo_ms?;
+    let remaining = resident.remaining;
+    let tokens = f64::from(resident.generated) + remaining - 1.0;
+    let margin_tokens = tokens.min(f64::from(config.margin_tokens));
+    let allowed_ms = slo_ms * tokens - (1.0 - config.tpot_margin) * slo_ms * margin_tokens;
+    let budget_ms = allowed_ms - now.ms_since(resident.first_token);
+    let lost = budget_ms - remaining * outlook.step_ms < 0.0;
+    let safe = budget_ms - remaining * outlook.full_step_ms >= 0.0;
+    (!lost && !safe).then_some(budget_ms - remaining * outlook.step_with_ms)
+}
+
+/// The gates that need no model: the pod's buffer, the newcomer's pace and the residents' budgets.
+///
+/// # Errors
+/// The first gate that is shut.
+pub fn cheap_gates(
+    slo: &Slo,
+    outlook: &Outlook,
+    ledger: &Ledger,
+    room: &Room,
+    now: Time,
+    config: &PullConfig,
+) -> Result<(), Reason> {
+    let with = outlook.backlog_tokens + outlook.uncached_tokens;
+    let over = outlook.backlog_tokens > 0.0 && with > f64::from(room.tokens);
+    if outlook.pending > room.pending as usize || over {
+        return Err(Reason::PendingFull);
+    }
+    if let Some(slo_ms) = tpot_slo_ms(slo) {
+        let limit_ms = config.tpot_margin * slo_ms;
+        if outlook.step_with_ms > limit_ms {
+            return Err(Reason::TpotOverSlo { tpot_ms: outlook.step_with_ms, limit_ms });
+        }
+    }
+    match stall_budget_ms(ledger, outlook, now, config) {
+        Some(budget_ms) if outlook.stall_ms > budget_ms => {
+            Err(Reason::StallOverBudget { stall_ms: outlook.stall_ms, budget_ms })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The gates that ask the prediction: first token in time, and a pace inside the objective.
+///
+/// # Errors
+/// The first gate that is shut.
+pub fn predicted_gates(
+    slo: &Slo,
+    late: bool,
+    waited_ms: f64,
+    prediction: &Prediction,
+) -> Result<(), Reason> {
+    let ttft_ms = waited_ms + f64::from(prediction.ttft_ms.p50);
+    if let Some(slo_ms) = ttft_slo_ms(slo).filter(|slo_ms| !late && ttft_ms > *slo_ms) {
+        return Err(Reason::TtftOverSlo { ttft_ms, slo_ms });
+    }
+    let tpot_ms = f64::from(prediction.tpot_ms.p50);
+    match tpot_slo_ms(slo) {
+        Some(limit_ms) if tpot_ms > limit_ms => Err(Reason::TpotOverSlo { tpot_ms, limit_ms }),
+        _ => Ok(()),
+    }
+}
+
+/// How many prompts without a first token a pod may have when another is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Prompts pending before the newcomer.
+    pub pending: u32,
+    /// Uncached tokens pending with the newcomer.
+    pub tokens: u32,
+}

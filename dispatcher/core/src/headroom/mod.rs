@@ -1,0 +1,14 @@
+//! Headroom: what a pod has left for a newcomer and for those it already serves.
+//!
+//! - [`features`]: the state of a pod and a demand, as the row the models know
+//! - [`outlook`]: what sending a request to a pod would do, by the step-time model
+//! - [`judge`]: predictions against objectives, the newcomer's and the residents'
+//! - [`stride`]: a pod's steps as seen in its streams, from which step times are learned
+
+pub mod features;
+pub mod judge;
+pub mod outlook;
+pub mod stride;
+
+pub use judge::Headroom;
+pub use outlook::{Demand, Outlook};

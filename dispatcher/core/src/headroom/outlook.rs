@@ -1,0 +1,100 @@
+//! What sending a request to a pod would do, by the step-time model.
+//!
+//! Cheap arithmetic on the ledger: it prunes pods before any model is asked, and its TTFT and TPOT
+//! are the priors that the learned ratios multiply.
+
+use weir_schema::StepTime;
+
+use crate::{PodId, fleet::PodState};
+
+/// Steps between arrival at an engine and the step that starts the prefill: half of the running
+/// one, and one that is scheduled ahead (asynchronous scheduling).
+const STEPS_BEFORE_PREFILL: f64 = 1.5;
+
+/// Largest share of a step's time that the prior gives to other requests' prefills.
+const MOST_PREFILL_SHARE: f64 = 0.9;
+
+/// What a request asks of a pod.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Demand {
+    /// Prompt tokens, over all sequences.
+    pub input_tokens: f64,
+    /// Output tokens expected per sequence.
+    pub output_tokens: f64,
+    /// Sequences that decode.
+    pub sequences: f64,
+}
+
+/// A request on a pod, looked at before it is sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outlook {
+    /// The pod.
+    pub pod: PodId,
+    /// Whether nothing of ours is on it.
+    pub empty: bool,
+    /// Prompt tokens the pod would have to compute.
+    pub uncached_tokens: f64,
+    /// Uncached tokens pending there before it.
+    pub backlog_tokens: f64,
+    /// Prompts pending there before it.
+    pub pending: usize,
+    /// Step time once what is pending decodes, in milliseconds.
+    pub step_ms: f64,
+    /// Step time once the newcomer decodes too, in milliseconds.
+    pub step_with_ms: f64,
+    /// Step time with a chunk full of prompt tokens, in milliseconds.
+    pub full_step_ms: f64,
+    /// Time by which the prefills delay the residents, in milliseconds.
+    pub stall_ms: f64,
+    /// TTFT from dispatch, in milliseconds.
+    pub ttft_ms: f64,
+    /// TPOT with the rate of prefills as it is, in milliseconds.
+    pub tpot_ms: f64,
+}
+
+impl Outlook {
+    /// Looks at `demand` on a pod that has `cached_share` of its prompt.
+    pub fn of(
+        pod: &PodState,
+        steps: &StepTime,
+        demand: Demand,
+        cached_share: f64,
+        prefill_rate: f64,
+    ) -> Self {
+        let ledger = &pod.ledger;
+        let (decodes, kv) = (ledger.decodes_to_come(), ledger.kv_tokens());
+        let chunk = (f64::from(pod.class.chunk_tokens) - decodes).max(1.0);
+        let uncached_tokens = uncached(demand.input_tokens, cached_share);
+        let backlog_tokens = ledger.pending_tokens();
+        let work = backlog_tokens + uncached_tokens;
+        let step_ms = steps.step_ms(decodes, kv, 0.0);
+        let step_with_ms = steps.step_ms(decodes + demand.sequences, kv + demand.input_tokens, 0.0);
+        let stall_ms = steps.per_prefill_ms * work;
+        let prefill_ms = (work / chunk).ceil() * step_ms + stall_ms;
+        let share = (prefill_rate * steps.per_prefill_ms / 1000.0).min(MOST_PREFILL_SHARE);
+        Self {
+            pod: pod.spec.id,
+            empty: ledger.is_empty(),
+            uncached_tokens,
+            backlog_tokens,
+            pending: ledger.pending().len(),
+            step_ms,
+            step_with_ms,
+            full_step_ms: steps.step_ms(decodes, kv, chunk),
+            stall_ms,
+            ttft_ms: STEPS_BEFORE_PREFILL * step_ms + prefill_ms + steps.api_ms,
+            tpot_ms: step_with_ms / (1.0 - share),
+        }
+    }
+}
+
+/// Prompt tokens left to compute when a share is cached; an engine always computes at least one.
+pub fn uncached(input_tokens: f64, cached_share: f64) -> f64 {
+    (input_tokens * (1.0 - cached_share)).max(1.0)
+}
+
+/// TTFT of a prompt on an idle pod, in milliseconds: nothing can be faster.
+pub fn best_ttft_ms(steps: &StepTime, chunk_tokens: u32, uncached_tokens: f64) -> f64 {
+    let chunks = (uncached_tokens / f64::from(chunk_tokens.max(1))).ceil();
+    steps.base_ms * chunks + steps.per_prefill_ms * uncached_tokens + steps.api_ms
+}

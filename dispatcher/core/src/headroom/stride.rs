@@ -1,0 +1,95 @@
+//! A pod's steps as seen in its streams: the observations from which step times are learned.
+//!
+//! Between two looks the meter adds up what the pod did: steps that ended, tokens that were
+//! streamed, prompts that produced their first token. A stride is cut off when it holds enough steps
+//! and thrown away when the pod was idle in between, for then its time says nothing.
+
+use std::time::Duration;
+
+use weir_schema::Stride;
+
+use crate::{Pulse, Time, ledger::Ledger};
+
+/// Steps that make a stride.
+const STEPS: u64 = 8;
+/// A stride that takes longer was interrupted.
+const TOO_LONG: Duration = Duration::from_secs(30);
+/// Weight of the newest stride in the mean gap.
+const GAP_WEIGHT: f64 = 0.3;
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    began: Pulse,
+    tokens: f64,
+    prefill_tokens: f64,
+    kv_at_start: f64,
+}
+
+/// Adds up one pod's steps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StrideMeter {
+    open: Option<Open>,
+    gap_ms: Option<f64>,
+}
+
+impl StrideMeter {
+    /// Tokens were streamed.
+    pub fn streamed(&mut self, tokens: u32) {
+        if let Some(open) = &mut self.open {
+            open.tokens += f64::from(tokens);
+        }
+    }
+
+    /// A prompt with so many uncached tokens produced its first token.
+    pub fn prefilled(&mut self, tokens: f64) {
+        if let Some(open) = &mut self.open {
+            open.prefill_tokens += tokens;
+        }
+    }
+
+    /// The pod has nothing of ours any more: time that passes now says nothing.
+    pub fn idle(&mut self) {
+        self.open = None;
+    }
+
+    /// Mean gap between steps, lately, in milliseconds.
+    pub const fn gap_ms(&self) -> Option<f64> {
+        self.gap_ms
+    }
+
+    /// The pod's streams moved. Returns a stride when one is complete.
+    pub fn pulse(
+        &mut self,
+        pulse: Pulse,
+        ledger: &Ledger,
+        class: u16,
+        now: Time,
+    ) -> Option<Stride> {
+        let kv = ledger.kv_tokens();
+        let fresh = Open { began: pulse, tokens: 0.0, prefill_tokens: 0.0, kv_at_start: kv };
+        let Some(open) = self.open else {
+            self.open = Some(fresh);
+            return None;
+        };
+        let steps = pulse.steps.saturating_sub(open.began.steps);
+        if now.since(open.began.last_step_at) > TOO_LONG {
+            self.open = Some(fresh);
+            return None;
+        }
+        if steps < STEPS {
+            return None;
+        }
+        self.open = Some(fresh);
+        let busy_ms = pulse.last_step_at.ms_since(open.began.last_step_at);
+        let gap_ms = busy_ms / steps as f64;
+        self.gap_ms = Some(self.gap_ms.map_or(gap_ms, |mean| mean + GAP_WEIGHT * (gap_ms - mean)));
+        Some(Stride {
+            pod_class: class,
+            steps: steps as f64,
+            busy_ms,
+            decode_steps: open.tokens,
+            kv_token_steps: f64::midpoint(open.kv_at_start, kv) * steps as f64,
+            prefill_tokens: open.prefill_tokens,
+        })
+    }
+}

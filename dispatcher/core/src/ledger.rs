@@ -1,0 +1,186 @@
+//! What this dispatcher has in flight on one pod: the truth that decisions rest on.
+//!
+//! Debited in the step that decides, before the request is sent, and credited when the request is
+//! over; scrapes only correct what the ledger cannot know. A request is in it exactly once: as
+//! pending until its first token, then as resident until its end.
+
+use std::sync::Arc;
+
+use crate::{RequestId, Time};
+
+/// A prompt that was sent and has not produced a token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pending {
+    /// Which request.
+    pub id: RequestId,
+    /// When it was sent.
+    pub since: Time,
+    /// Prompt tokens that the pod has to compute.
+    pub uncached_tokens: f64,
+    /// For a response that is not streamed: when its first token is assumed.
+    pub assumed_first_token: Option<Time>,
+    /// What it becomes.
+    pub resident: Resident,
+}
+
+/// A request that is decoding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resident {
+    /// Which request.
+    pub id: RequestId,
+    /// Its TPOT objective, in milliseconds.
+    pub tpot_slo_ms: Option<f64>,
+    /// When its first token was seen.
+    pub first_token: Time,
+    /// Tokens streamed so far, per sequence.
+    pub generated: u32,
+    /// A low quantile of the tokens still to come, per sequence.
+    pub remaining: f64,
+    /// The remaining tokens are estimated anew when this many have been streamed.
+    pub estimate_at: u32,
+    /// Prompt tokens, over all sequences.
+    pub input_tokens: u32,
+    /// Sequences that decode.
+    pub sequences: u32,
+    /// The client's bound on output tokens per sequence.
+    pub max_output_tokens: Option<u32>,
+    /// Who sent it.
+    pub tenant: Option<Arc<str>>,
+    /// Whether its tokens are seen.
+    pub streamed: bool,
+}
+
+impl Resident {
+    /// Tokens of context it holds in the KV cache.
+    pub fn kv_tokens(&self) -> f64 {
+        f64::from(self.input_tokens) + f64::from(self.generated) * f64::from(self.sequences)
+    }
+}
+
+/// One pod's account.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    pending: Vec<Pending>,
+    residents: Vec<Resident>,
+    pending_tokens: f64,
+    pending_sequences: u32,
+    kv_tokens: f64,
+    decodes: u32,
+}
+
+impl Ledger {
+    /// Debits a request that is about to be sent.
+    pub fn debit(&mut self, pending: Pending) {
+        self.pending_tokens += pending.uncached_tokens;
+        self.pending_sequences += pending.resident.sequences;
+        self.pending.push(pending);
+    }
+
+    /// Moves a request from pending to resident. Returns its uncached tokens and the resident.
+    pub fn first_token(&mut self, id: RequestId, now: Time) -> Option<(f64, &mut Resident)> {
+        let at = self.pending.iter().position(|pending| pending.id == id)?;
+        let pending = self.take_pending(at);
+        let mut resident = pending.resident;
+        resident.first_token = now;
+        resident.generated = 1;
+        self.kv_tokens += resident.kv_tokens();
+        self.decodes += resident.sequences;
+        self.residents.push(resident);
+        self.residents.last_mut().map(|resident| (pending.uncached_tokens, resident))
+    }
+
+    /// Notes how far a resident has come. Returns it, and how many tokens are new.
+    pub fn progress(&mut self, id: RequestId, generated: u32) -> Option<(&mut Resident, u32)> {
+        let resident = self.residents.iter_mut().find(|resident| resident.id == id)?;
+        let fresh = generated.saturating_sub(resident.generated);
+        resident.generated += fresh;
+        self.kv_tokens += f64::from(fresh) * f64::from(resident.sequences);
+        let tokens = fresh * resident.sequences;
+        Some((resident, tokens))
+    }
+
+    /// Credits a request that is over. Returns whether it was here.
+    pub fn credit(&mut self, id: RequestId) -> bool {
+        if let Some(at) = self.pending.iter().position(|pending| pending.id == id) {
+            self.take_pending(at);
+            return true;
+        }
+        let Some(at) = self.residents.iter().position(|resident| resident.id == id) else {
+            return false;
+        };
+        let resident = self.residents.swap_remove(at);
+        self.kv_tokens -= resident.kv_tokens();
+        self.decodes = self.decodes.saturating_sub(resident.sequences);
+        self.settle();
+        true
+    }
+
+    fn take_pending(&mut self, at: usize) -> Pending {
+        let pending = self.pending.remove(at);
+        self.pending_tokens -= pending.uncached_tokens;
+        self.pending_sequences = self.pending_sequences.saturating_sub(pending.resident.sequences);
+        self.settle();
+        pending
+    }
+
+    /// Sums of floats drift by their last bits; an empty account is exactly zero.
+    fn settle(&mut self) {
+        if self.pending.is_empty() {
+            self.pending_tokens = 0.0;
+        }
+        if self.residents.is_empty() {
+            self.kv_tokens = 0.0;
+        }
+    }
+
+    /// Prompts without a first token, in the order they were sent.
+    pub fn pending(&self) -> &[Pending] {
+        &self.pending
+    }
+
+    /// Requests that are decoding.
+    pub fn residents(&self) -> &[Resident] {
+        &self.residents
+    }
+
+    /// Requests on the pod.
+    pub fn len(&self) -> usize {
+        self.pending.len() + self.residents.len()
+    }
+
+    /// Whether nothing is on the pod.
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.residents.is_empty()
+    }
+
+    /// Uncached tokens of the pending prompts.
+    pub const fn pending_tokens(&self) -> f64 {
+        self.pending_tokens
+    }
+
+    /// Context tokens of the residents.
+    pub const fn kv_tokens(&self) -> f64 {
+        self.kv_tokens
+    }
+
+    /// Sequences decoding now.
+    pub fn decodes(&self) -> f64 {
+        f64::from(self.decodes)
+    }
+
+    /// Sequences decoding once every pending prompt does.
+    pub fn decodes_to_come(&self) -> f64 {
+        f64::from(self.decodes + self.pending_sequences)
+    }
+
+    /// Checks the sums against the entries; for tests.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let pending: f64 = self.pending.iter().map(|pending| pending.uncached_tokens).sum();
+        let kv: f64 = self.residents.iter().map(Resident::kv_tokens).sum();
+        let decodes: u32 = self.residents.iter().map(|resident| resident.sequences).sum();
+        assert!((pending - self.pending_tokens).abs() < 1e-3);
+        assert!((kv - self.kv_tokens).abs() < 1e-3);
+        assert_eq!(decodes, self.decodes);
+    }
+}

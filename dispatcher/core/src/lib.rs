@@ -1,0 +1,44 @@
+//! The decision: which request goes to which pod, and when to hold.
+//!
+//! No clock, no I/O, no runtime: time is an argument and everything goes through
+//! [`Scheduler::handle`]. The same bytes serve production and simulation.
+//!
+//! # Layout
+//! - [`request`], [`pod`], [`event`], [`config`], [`snapshot`]: the words at the door
+//! - [`scheduler`]: the door: an event and the time in, actions out
+//! - [`decide`]: the pull loop and its rivals
+//! - [`headroom`]: what a pod has left for a newcomer and for those it serves
+//! - [`queue`]: lanes, board, rank and bounds; [`pattern`] names the lanes
+//! - [`ledger`], [`fleet`]: what is in flight on each pod, and everything else known of it
+//! - [`length`], [`ratio`], [`prefix`]: output lengths, tokens per byte, cached prompt blocks
+//! - [`explain`]: the reason for every wait
+//! - [`time`]: time as an argument
+
+pub mod config;
+pub mod decide;
+pub mod event;
+pub mod explain;
+pub mod fleet;
+pub mod headroom;
+pub mod ledger;
+pub mod length;
+pub mod pattern;
+pub mod pod;
+pub mod prefix;
+pub mod queue;
+pub mod ratio;
+pub mod request;
+pub mod scheduler;
+pub mod snapshot;
+pub mod time;
+
+pub use config::{
+    Bounds, BucketEdges, HeadRule, LengthConfig, Policy, PullConfig, SchedulerConfig, TICK,
+};
+pub use event::{Action, Dispatch, End, EndKind, Event, Progress, Refusal, RefusalReason};
+pub use explain::Reason;
+pub use pod::{Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
+pub use request::{Band, PromptSize, Request, RequestId, Slo};
+pub use scheduler::Scheduler;
+pub use snapshot::{Counters, LaneView, PodView, Snapshot};
+pub use time::Time;

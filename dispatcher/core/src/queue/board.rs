@@ -1,0 +1,233 @@
+//! All lanes of a pool, and the facts kept of every waiting request.
+//!
+//! The board is the only place that knows what waits. A request is in exactly one lane, or in the
+//! late queue of its band, from `insert` until `remove`; counts and bytes follow from that and
+//! cannot drift. A lane exists while it holds something.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
+
+use smallvec::SmallVec;
+
+use crate::{
+    Band, PodId, Reason, Request, RequestId, Time,
+    pattern::Pattern,
+    queue::{Lane, Rank, order},
+};
+
+/// How much of a prompt a pod had cached when it was last looked up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Match {
+    /// The pod.
+    pub pod: PodId,
+    /// Version of the pod's prefix index at the look-up.
+    pub version: u64,
+    /// Share of the prompt's blocks.
+    pub share: f64,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The facts it came with.
+    pub request: Box<Request>,
+    /// Input tokens, over all its sequences.
+    pub input_tokens: u32,
+    /// Output tokens predicted for each sequence, once, on arrival.
+    pub output_tokens: u32,
+    /// Deliveries tried.
+    pub attempts: u32,
+    /// Pods it could not be delivered to.
+    pub excluded: SmallVec<[PodId; 2]>,
+    /// Its lane.
+    pub pattern: Pattern,
+    /// Its place in the lane.
+    pub rank: Rank,
+    /// Whether it was moved behind those that can still make it.
+    pub late: bool,
+    /// Why it was not dispatched in the last pass that looked at it.
+    pub reason: Reason,
+    /// The pod it claims while it is a blocked head.
+    pub claim: Option<PodId>,
+    /// What each pod has cached of it; refreshed when a pod's index has changed.
+    pub matches: Vec<Match>,
+}
+
+/// All lanes of a pool.
+#[derive(Debug, Default)]
+pub struct Board {
+    entries: HashMap<RequestId, Waiting>,
+    lanes: HashMap<Pattern, Lane>,
+    late: BTreeMap<Band, Lane>,
+    ages: BTreeSet<(Time, RequestId)>,
+    bands: BTreeMap<Band, BTreeSet<(Time, RequestId)>>,
+    bytes: u64,
+}
+
+impl Board {
+    /// Puts a request into its lane, or behind all lanes when it is late.
+    pub fn insert(&mut self, waiting: Waiting) {
+        let id = waiting.request.id;
+        let age = (waiting.request.arrived, id);
+        self.bytes += u64::from(waiting.request.body_bytes);
+        self.ages.insert(age);
+        self.bands.entry(waiting.pattern.band).or_default().insert(age);
+        if waiting.late {
+            self.late.entry(waiting.pattern.band).or_default().insert(id, late_rank(&waiting));
+        } else {
+            self.lanes.entry(waiting.pattern).or_default().insert(id, waiting.rank);
+        }
+        self.entries.insert(id, waiting);
+    }
+
+    /// Takes a request out, wherever it stands.
+    pub fn remove(&mut self, id: RequestId) -> Option<Waiting> {
+        let waiting = self.entries.remove(&id)?;
+        let age = (waiting.request.arrived, id);
+        let band = waiting.pattern.band;
+        self.bytes = self.bytes.saturating_sub(u64::from(waiting.request.body_bytes));
+        self.ages.remove(&age);
+        if let Some(ages) = self.bands.get_mut(&band) {
+            ages.remove(&age);
+            if ages.is_empty() {
+                self.bands.remove(&band);
+            }
+        }
+        if waiting.late {
+            remove_from(&mut self.late, band, id);
+        } else if let Some(lane) = self.lanes.get_mut(&waiting.pattern) {
+            lane.remove(id);
+            if lane.is_empty() {
+                self.lanes.remove(&waiting.pattern);
+            }
+        }
+        Some(waiting)
+    }
+
+    /// Moves a request behind those that can still make it.
+    pub fn demote(&mut self, id: RequestId) {
+        if let Some(mut waiting) = self.remove(id) {
+            waiting.late = true;
+            waiting.reason = Reason::Late;
+            waiting.claim = None;
+            self.insert(waiting);
+        }
+    }
+
+    /// A waiting request.
+    pub fn get(&self, id: RequestId) -> Option<&Waiting> {
+        self.entries.get(&id)
+    }
+
+    /// A waiting request, to note something on it. Its lane and rank must not be changed.
+    pub fn get_mut(&mut self, id: RequestId) -> Option<&mut Waiting> {
+        self.entries.get_mut(&id)
+    }
+
+    /// The heads of all lanes, the highest band first, then the earliest due.
+    pub fn heads(&self) -> Vec<(Band, Rank, RequestId)> {
+        let head = |(pattern, lane): (&Pattern, &Lane)| {
+            lane.head().map(|(id, rank)| (pattern.band, rank, id))
+        };
+        let mut heads: Vec<_> = self.lanes.iter().filter_map(head).collect();
+        heads.sort_unstable_by_key(|(band, rank, _)| Reverse((*band, *rank)));
+        heads
+    }
+
+    /// The late request that goes first: the highest band's earliest arrival.
+    pub fn late_head(&self) -> Option<RequestId> {
+        self.late.values().rev().find_map(Lane::head).map(|(id, _)| id)
+    }
+
+    /// Every lane with its pattern, in no order.
+    pub fn lanes(&self) -> impl Iterator<Item = (&Pattern, &Lane)> {
+        self.lanes.iter()
+    }
+
+    /// Late requests.
+    pub fn late_len(&self) -> usize {
+        self.late.values().map(Lane::len).sum()
+    }
+
+    /// The sheddable request that is least worth keeping: last in the lowest band.
+    pub fn most_expendable(&self) -> Option<RequestId> {
+        let (band, ages) = self.bands.first_key_value()?;
+        if !band.sheddable() {
+            return None;
+        }
+        ages.last().map(|(_, id)| *id)
+    }
+
+    /// Arrival and name of the request that has waited longest.
+    pub fn oldest(&self) -> Option<(Time, RequestId)> {
+        self.ages.first().copied()
+    }
+
+    /// Arrival of the request of a band that has waited longest.
+    pub fn oldest_of(&self, band: Band) -> Option<Time> {
+        self.bands.get(&band)?.first().map(|(arrived, _)| *arrived)
+    }
+
+    /// Requests of a band.
+    pub fn len_of(&self, band: Band) -> usize {
+        self.bands.get(&band).map_or(0, BTreeSet::len)
+    }
+
+    /// Bands with something waiting, lowest first, and how many.
+    pub fn bands(&self) -> impl Iterator<Item = (Band, usize)> {
+        self.bands.iter().map(|(band, ages)| (*band, ages.len()))
+    }
+
+    /// Every waiting request, oldest first.
+    pub fn ids(&self) -> Vec<RequestId> {
+        self.ages.iter().map(|(_, id)| *id).collect()
+    }
+
+    /// Requests waiting.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Body bytes of what waits.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Checks that every view of the board agrees with the entries; for tests.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let in_lanes: usize = self.lanes.values().map(Lane::len).sum();
+        assert_eq!(in_lanes + self.late_len(), self.entries.len());
+        assert_eq!(self.ages.len(), self.entries.len());
+        assert_eq!(self.bands().map(|(_, n)| n).sum::<usize>(), self.entries.len());
+        let bytes: u64 = self.entries.values().map(|w| u64::from(w.request.body_bytes)).sum();
+        assert_eq!(bytes, self.bytes);
+        assert!(self.lanes.values().all(|lane| !lane.is_empty()));
+    }
+}
+
+/// Late requests go by arrival: their deadlines say nothing any more.
+fn late_rank(waiting: &Waiting) -> Rank {
+    Rank::new(waiting.request.arrived, waiting.rank.arrival())
+}
+
+fn remove_from(lanes: &mut BTreeMap<Band, Lane>, band: Band, id: RequestId) {
+    if let Some(lane) = lanes.get_mut(&band) {
+        lane.remove(id);
+        if lane.is_empty() {
+            lanes.remove(&band);
+        }
+    }
+}
+
+/// The rank of a request that arrives as the `arrival`-th.
+pub fn rank(request: &Request, input_tokens: u32, arrival: u64) -> Rank {
+    Rank::new(order::due(request, input_tokens), arrival)
+}

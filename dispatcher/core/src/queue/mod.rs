@@ -1,0 +1,16 @@
+//! What waits: lanes per pattern, the board that holds them, and the bounds on both.
+//!
+//! - [`lane`]: one pattern's requests in rank order
+//! - [`board`]: all lanes, the demoted ones, and the facts kept of each waiting request
+//! - [`order`]: what a rank is
+//! - [`bounds`]: how much may wait, and how long a newcomer would
+
+pub mod board;
+pub mod bounds;
+pub mod lane;
+pub mod order;
+
+pub use board::{Board, Match, Waiting};
+pub use bounds::Drain;
+pub use lane::Lane;
+pub use order::Rank;

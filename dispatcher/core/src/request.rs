@@ -1,0 +1,76 @@
+//! A request as the scheduler knows it: a few facts, never its text.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Time;
+
+/// Names a request inside one dispatcher; given by the caller, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RequestId(pub u64);
+
+/// Priority class. A higher band goes first; below zero is sheddable.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Band(pub i8);
+
+impl Band {
+    /// Whether a request of this band may be refused to keep others inside their objectives.
+    pub const fn sheddable(self) -> bool {
+        self.0 < 0
+    }
+}
+
+/// Latency objectives of a request. TTFT counts from arrival, never from dispatch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slo {
+    /// Objective for the time to the first token.
+    pub ttft: Option<Duration>,
+    /// Objective for the mean time per output token after the first.
+    pub tpot: Option<Duration>,
+}
+
+/// Size of a prompt, as far as it is known on arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PromptSize {
+    /// Bytes of text; tokens follow from the ratio that the pool has learned.
+    Bytes(u32),
+    /// Exact tokens.
+    Tokens(u32),
+}
+
+/// One OpenAI call: the facts read from it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Its name.
+    pub id: RequestId,
+    /// When its last byte was read; the clock of its objectives starts here.
+    pub arrived: Time,
+    /// Size of the prompt, over all its sequences.
+    pub prompt: PromptSize,
+    /// The client's bound on output tokens per sequence; `Some(0)` for embeddings.
+    pub max_output_tokens: Option<u32>,
+    /// Sequences that decode: prompts x n. At least one.
+    pub sequences: u32,
+    /// Its objectives.
+    pub slo: Slo,
+    /// Its priority class.
+    pub band: Band,
+    /// Who sent it, when known. Output lengths are learned per tenant.
+    pub tenant: Option<Arc<str>>,
+    /// Bytes held while it waits, for the bound on queued bytes.
+    pub body_bytes: u32,
+    /// Chained hashes of the prompt's blocks, first block first; see [`crate::prefix`].
+    pub blocks: Arc<[u64]>,
+    /// Whether the response is streamed, so that TTFT can be measured.
+    pub streamed: bool,
+}
+
+impl Request {
+    /// When the first token is due, if the request has a TTFT objective.
+    pub fn deadline(&self) -> Option<Time> {
+        self.slo.ttft.map(|ttft| self.arrived.plus(ttft))
+    }
+}

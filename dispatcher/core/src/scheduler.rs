@@ -1,0 +1,299 @@
+//! The door of the core: an event and the time in, actions out.
+//!
+//! The scheduler owns a pool's whole decision state and performs nothing. Every event is booked
+//! completely before it returns; a dispatch is debited in the step that decides it. Exactly one of
+//! these ends each accepted request: an [`End`](crate::End), a refusal, or a cancellation while it
+//! waits.
+//!
+//! - [`admit`]: arrivals against the bounds, and everything that refuses
+//! - [`flight`]: dispatched requests until their end
+//! - [`view`]: the snapshot
+
+mod admit;
+mod flight;
+mod view;
+
+use std::collections::{BTreeMap, HashMap};
+
+use weir_schema::Predict;
+
+use crate::{
+    Action, Band, Counters, Event, Phase, PodId, PodSpec, Policy, Progress, Refusal, RefusalReason,
+    Request, RequestId, SchedulerConfig, Time,
+    decide::{Choice, Floor, pull, push, score},
+    explain::Reason,
+    fleet::{PodState, Pods},
+    length::LengthHistory,
+    queue::{Board, Drain},
+    ratio::TokenRatio,
+};
+use flight::Flight;
+
+/// One pool's whole decision state. One owner drives it.
+pub struct Scheduler {
+    config: SchedulerConfig,
+    predictor: Box<dyn Predict>,
+    pods: Pods,
+    board: Board,
+    flights: HashMap<RequestId, Flight>,
+    length: LengthHistory,
+    ratio: TokenRatio,
+    drain: Drain,
+    alive: Alive,
+    counters: Counters,
+    refused: BTreeMap<RefusalReason, u64>,
+    arrivals: u64,
+    last_pushed: Option<PodId>,
+    requeued: Vec<RequestId>,
+    no_pod_since: Option<Time>,
+    unstreamed: usize,
+    closing: bool,
+}
+
+/// Objectives and bands of everything that waits or is in flight.
+#[derive(Debug, Default)]
+struct Alive {
+    tpot_micros: BTreeMap<u128, usize>,
+    bands: BTreeMap<Band, usize>,
+}
+
+impl Alive {
+    fn enter(&mut self, request: &Request) {
+        if let Some(tpot) = request.slo.tpot {
+            *self.tpot_micros.entry(tpot.as_micros()).or_default() += 1;
+        }
+        *self.bands.entry(request.band).or_default() += 1;
+    }
+
+    fn leave(&mut self, request: &Request) {
+        if let Some(tpot) = request.slo.tpot {
+            decrement(&mut self.tpot_micros, tpot.as_micros());
+        }
+        decrement(&mut self.bands, request.band);
+    }
+
+    fn tightest_tpot_ms(&self) -> Option<f64> {
+        self.tpot_micros.first_key_value().map(|(micros, _)| *micros as f64 / 1000.0)
+    }
+
+    fn top_band(&self) -> Band {
+        self.bands.last_key_value().map_or(Band(0), |(band, _)| *band)
+    }
+}
+
+fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
+
+impl Scheduler {
+    /// A scheduler without pods.
+    pub fn new(config: SchedulerConfig, predictor: Box<dyn Predict>) -> Self {
+        Self {
+            length: LengthHistory::new(config.length, &config.buckets.input),
+            config,
+            predictor,
+            pods: Pods::new(),
+            board: Board::default(),
+            flights: HashMap::new(),
+            ratio: TokenRatio::new(),
+            drain: Drain::default(),
+            alive: Alive::default(),
+            counters: Counters::default(),
+            refused: BTreeMap::new(),
+            arrivals: 0,
+            last_pushed: None,
+            requeued: Vec::new(),
+            no_pod_since: None,
+            unstreamed: 0,
+            closing: false,
+        }
+    }
+
+    /// Takes one event and appends what is to be done to `actions`, in order.
+    ///
+    /// `now` must never be earlier than in the call before. An event that names a request or pod
+    /// that is not known is counted and otherwise ignored: ends and cancellations race by nature.
+    pub fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {
+        let pulls = !matches!(event, Event::Progress(_) | Event::Scraped(..));
+        match event {
+            Event::Arrive(request) => self.arrive(now, request, actions),
+            Event::Cancel(id) => self.cancel(now, id),
+            Event::Undelivered(id) => self.undelivered(now, id, actions),
+            Event::FirstToken(id) => self.first_token(now, id),
+            Event::Progress(progress) => self.progress(now, progress),
+            Event::End(end) => self.end(now, end, actions),
+            Event::Scraped(pod, scrape) => match self.pods.get_mut(&pod) {
+                Some(pod) => pod.scraped(now, scrape),
+                None => self.counters.ignored += 1,
+            },
+            Event::PodUp(spec) => self.pod_up(now, spec),
+            Event::PodPhase(pod, phase) => self.pod_phase(now, pod, phase),
+            Event::PodDown(pod) => {
+                self.pods.remove(&pod);
+                self.note_readiness(now);
+            }
+            Event::Tick => {
+                self.advance_unstreamed(now);
+                self.expire(now, actions);
+            }
+            Event::Close => self.close(now, actions),
+        }
+        if pulls && !self.board.is_empty() {
+            self.pull(now, actions);
+        }
+    }
+
+    /// Requests waiting. While it is above zero, [`Event::Tick`] is due every [`crate::TICK`].
+    pub fn waiting(&self) -> usize {
+        self.board.len()
+    }
+
+    /// Requests dispatched and not over.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Why a waiting request waits; `None` when it does not wait.
+    pub fn reason(&self, id: RequestId) -> Option<Reason> {
+        let waiting = self.board.get(id)?;
+        let behind = !waiting.late && waiting.reason == Reason::NotConsidered;
+        Some(if behind { Reason::BehindItsLane } else { waiting.reason })
+    }
+
+    /// Gives out requests until a pass finds none that can go.
+    fn pull(&mut self, now: Time, actions: &mut Vec<Action>) {
+        loop {
+            let mut floor = Floor {
+                config: &self.config,
+                pods: &self.pods,
+                board: &mut self.board,
+                predictor: self.predictor.as_mut(),
+                now,
+                tightest_tpot_ms: self.alive.tightest_tpot_ms(),
+                top_band: self.alive.top_band(),
+            };
+            let choice = match self.config.policy {
+                Policy::Weir => {
+                    let lost = pull::hopeless(&mut floor);
+                    if !lost.is_empty() {
+                        lost.into_iter().for_each(|id| self.give_up(now, id, actions));
+                        continue;
+                    }
+                    pull::pass(&mut floor)
+                }
+                Policy::RoundRobin | Policy::LeastRequest => {
+                    push::pass(&mut floor, &mut self.last_pushed)
+                }
+            };
+            match choice {
+                Some(choice) => self.dispatch(now, &choice, actions),
+                None => return,
+            }
+        }
+    }
+
+    /// A head can no longer meet its objective: refuse it if it is sheddable, else put it last.
+    fn give_up(&mut self, now: Time, id: RequestId, actions: &mut Vec<Action>) {
+        let band = self.board.get(id).map(|waiting| waiting.pattern.band);
+        if band.is_some_and(Band::sheddable) {
+            self.refuse_waiting(now, id, RefusalReason::Hopeless, actions);
+        } else {
+            self.board.demote(id);
+            self.counters.demoted += 1;
+        }
+    }
+
+    fn dispatch(&mut self, now: Time, choice: &Choice, actions: &mut Vec<Action>) {
+        let Some(waiting) = self.board.remove(choice.id) else { return };
+        let band = waiting.pattern.band;
+        self.drain.dispatched(band, now);
+        self.note_backlog(now, band);
+        let flight = Flight::depart(now, waiting, choice);
+        if let Some(pod) = self.pods.get_mut(&choice.pod) {
+            pod.ledger.debit(flight.pending(now, choice));
+            let input_tokens = f64::from(flight.input_tokens);
+            pod.sent(now, input_tokens, choice.uncached_tokens, &flight.request.blocks);
+        }
+        self.unstreamed += usize::from(!flight.request.streamed);
+        self.counters.dispatched += 1;
+        actions.push(Action::Dispatch(flight.dispatch(now, choice)));
+        self.flights.insert(choice.id, flight);
+    }
+
+    fn pod_up(&mut self, now: Time, spec: PodSpec) {
+        let class = score::class(&self.config, spec.class);
+        match self.pods.get_mut(&spec.id) {
+            Some(pod) => {
+                pod.spec = spec;
+                pod.class = class;
+            }
+            None => {
+                self.pods.insert(spec.id, PodState::new(spec, class));
+            }
+        }
+        self.note_readiness(now);
+    }
+
+    fn pod_phase(&mut self, now: Time, id: PodId, phase: Phase) {
+        let Some(pod) = self.pods.get_mut(&id) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        let recovered = phase == Phase::Ready && pod.phase == Phase::Broken;
+        pod.phase = phase;
+        if recovered {
+            self.forgive(id);
+        }
+        self.note_readiness(now);
+    }
+
+    /// A pod that was broken works again: requests that could not be delivered may try it.
+    fn forgive(&mut self, id: PodId) {
+        for waiting in self.board.ids() {
+            if let Some(waiting) = self.board.get_mut(waiting) {
+                waiting.excluded.retain(|pod| *pod != id);
+            }
+        }
+    }
+
+    fn note_readiness(&mut self, now: Time) {
+        let ready = self.pods.values().any(|pod| pod.phase == Phase::Ready);
+        self.no_pod_since = if ready { None } else { self.no_pod_since.or(Some(now)) };
+    }
+
+    /// Keeps the rates of dispatch per band in step with the board.
+    fn note_backlog(&mut self, now: Time, band: Band) {
+        if self.board.len_of(band) > 0 {
+            self.drain.backlog(band, now);
+        } else {
+            self.drain.empty(band);
+        }
+    }
+
+    fn progress(&mut self, now: Time, progress: Progress) {
+        for (id, tokens) in progress.tokens {
+            self.streamed(now, id, tokens);
+        }
+        for (id, pulse) in progress.pulses {
+            let Some(pod) = self.pods.get_mut(&id) else { continue };
+            pod.pulse = pulse;
+            if pod.ledger.is_empty() {
+                pod.stride.idle();
+                continue;
+            }
+            if let Some(stride) = pod.stride.pulse(pulse, &pod.ledger, pod.spec.class, now) {
+                self.predictor.observe_stride(&stride);
+            }
+        }
+    }
+
+    fn refusal(&self, now: Time, request: &Request, reason: RefusalReason) -> Refusal {
+        let waited = now.since(request.arrived);
+        Refusal { id: request.id, reason, waited, retry_after: self.retry_after(now, request.band) }
+    }
+}

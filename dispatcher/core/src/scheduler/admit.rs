@@ -1,0 +1,192 @@
+//! Arrivals against the bounds, and everything that refuses.
+
+use std::time::Duration;
+
+use crate::{
+    Action, Band, Phase, PromptSize, RefusalReason, Request, RequestId, Time,
+    decide::affinity,
+    explain::Reason,
+    pattern::Pattern,
+    queue::{Waiting, board},
+    scheduler::Scheduler,
+};
+
+/// Bounds of the `Retry-After` hint: clients sleep as long as they are told, some without a cap of
+/// their own.
+const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+
+impl Scheduler {
+    /// Admits a request into its lane, or refuses it.
+    pub(super) fn arrive(&mut self, now: Time, request: Box<Request>, actions: &mut Vec<Action>) {
+        self.counters.arrived += 1;
+        if let Some(reason) = self.shut(now, &request) {
+            *self.refused.entry(reason).or_default() += 1;
+            actions.push(Action::Refuse(self.refusal(now, &request, reason)));
+            return;
+        }
+        if self.full(&request).is_some()
+            && let Some(victim) = self.board.most_expendable()
+        {
+            self.refuse_waiting(now, victim, RefusalReason::QueueFull, actions);
+        }
+        self.arrivals += 1;
+        self.alive.enter(&request);
+        let waiting = self.waiting_entry(request);
+        self.enqueue(now, waiting);
+    }
+
+    /// Why a newcomer is not admitted, if so. When the queue is full, somebody less important makes
+    /// room if possible.
+    fn shut(&self, now: Time, request: &Request) -> Option<RefusalReason> {
+        if self.closing {
+            return Some(RefusalReason::Closing);
+        }
+        let sheddable = request.band.sheddable();
+        if let Some(full) = self.full(request) {
+            let victim = self.board.most_expendable().and_then(|id| self.board.get(id));
+            return match victim {
+                Some(victim) if !sheddable && self.frees_enough(victim, request) => None,
+                _ => Some(full),
+            };
+        }
+        let limit = self.config.bounds.max_predicted_wait;
+        let limit = request.slo.ttft.map_or(limit, |ttft| ttft.min(limit));
+        let over = sheddable && self.predicted_wait(now, request.band) > limit;
+        over.then_some(RefusalReason::PredictedWait)
+    }
+
+    fn full(&self, request: &Request) -> Option<RefusalReason> {
+        let bounds = &self.config.bounds;
+        if self.board.len() >= bounds.max_requests {
+            return Some(RefusalReason::QueueFull);
+        }
+        let bytes = self.board.bytes() + u64::from(request.body_bytes);
+        (bytes > bounds.max_bytes).then_some(RefusalReason::QueueBytes)
+    }
+
+    fn frees_enough(&self, victim: &Waiting, request: &Request) -> bool {
+        let bytes = self.board.bytes() - u64::from(victim.request.body_bytes);
+        bytes + u64::from(request.body_bytes) <= self.config.bounds.max_bytes
+    }
+
+    /// How long a newcomer of a band would wait.
+    pub(super) fn predicted_wait(&self, now: Time, band: Band) -> Duration {
+        let ahead = self.board.len_of(band);
+        self.drain.wait(band, ahead, self.board.oldest_of(band), now)
+    }
+
+    /// When coming back is predicted to help.
+    pub(super) fn retry_after(&self, now: Time, band: Band) -> Duration {
+        let [least, most] = RETRY_AFTER;
+        self.predicted_wait(now, band).clamp(least, most)
+    }
+
+    /// A request becomes an entry of the board: sizes, predicted length, pattern, rank.
+    fn waiting_entry(&self, request: Box<Request>) -> Waiting {
+        let input_tokens = match request.prompt {
+            PromptSize::Tokens(tokens) => tokens,
+            PromptSize::Bytes(bytes) => self.ratio.tokens(bytes),
+        };
+        let output_tokens =
+            self.length.predict(request.tenant.as_ref(), input_tokens, request.max_output_tokens);
+        let rank = board::rank(&request, input_tokens, self.arrivals);
+        let edges = &self.config.buckets;
+        let mut waiting = Waiting {
+            pattern: Pattern::of(edges, request.band, input_tokens, output_tokens, None),
+            request,
+            input_tokens,
+            output_tokens,
+            attempts: 0,
+            excluded: smallvec::SmallVec::new(),
+            rank,
+            late: false,
+            reason: Reason::NotConsidered,
+            claim: None,
+            matches: Vec::new(),
+        };
+        affinity::refresh(&mut waiting, &self.pods);
+        waiting.pattern.warm = affinity::warm_pod(&waiting.matches);
+        waiting
+    }
+
+    /// Puts an entry on the board, at the rank it had when it arrived.
+    pub(super) fn enqueue(&mut self, now: Time, waiting: Waiting) {
+        let band = waiting.pattern.band;
+        self.board.insert(waiting);
+        self.note_backlog(now, band);
+    }
+
+    /// The client of a waiting request has left.
+    pub(super) fn cancel(&mut self, now: Time, id: RequestId) {
+        let Some(waiting) = self.board.remove(id) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        self.alive.leave(&waiting.request);
+        self.note_backlog(now, waiting.pattern.band);
+        self.counters.cancelled += 1;
+    }
+
+    /// Refuses a request that waits.
+    pub(super) fn refuse_waiting(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        reason: RefusalReason,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(waiting) = self.board.remove(id) else { return };
+        let refusal = self.refusal(now, &waiting.request, reason);
+        self.alive.leave(&waiting.request);
+        self.note_backlog(now, waiting.pattern.band);
+        *self.refused.entry(reason).or_default() += 1;
+        actions.push(Action::Refuse(refusal));
+    }
+
+    /// Refuses what has waited as long as it may.
+    pub(super) fn expire(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let bounds = self.config.bounds;
+        while let Some((arrived, id)) = self.board.oldest() {
+            let homeless = self
+                .no_pod_since
+                .is_some_and(|since| now.since(since.max(arrived)) >= bounds.max_wait_no_pods);
+            let reason = if homeless {
+                RefusalReason::NoPods
+            } else if now.since(arrived) >= bounds.max_wait {
+                RefusalReason::MaxWait
+            } else {
+                break;
+            };
+            self.refuse_waiting(now, id, reason, actions);
+        }
+        self.expire_undeliverable(now, actions);
+    }
+
+    /// A request that failed on every ready pod waits for another one as long as it would wait for
+    /// a first one.
+    fn expire_undeliverable(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let limit = self.config.bounds.max_wait_no_pods;
+        let stuck = |id: &RequestId| {
+            self.board.get(*id).is_some_and(|waiting| {
+                let mut ready = self.pods.iter().filter(|(_, pod)| pod.phase == Phase::Ready);
+                !waiting.excluded.is_empty()
+                    && now.since(waiting.request.arrived) >= limit
+                    && ready.all(|(pod, _)| waiting.excluded.contains(pod))
+            })
+        };
+        let stuck: Vec<RequestId> = self.requeued.iter().copied().filter(stuck).collect();
+        for id in stuck {
+            self.refuse_waiting(now, id, RefusalReason::Undeliverable, actions);
+        }
+        let board = &self.board;
+        self.requeued.retain(|id| board.get(*id).is_some());
+    }
+
+    /// The dispatcher is closing: nothing waits any more.
+    pub(super) fn close(&mut self, now: Time, actions: &mut Vec<Action>) {
+        self.closing = true;
+        for id in self.board.ids() {
+            self.refuse_waiting(now, id, RefusalReason::Closing, actions);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Dispatched requests until their end: tokens, ends, retries, samples.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use weir_schema::{Prediction, Row, Sample, SampleOutcome, schema_hash};
+
+use crate::{
+    Action, Dispatch, End, EndKind, PodId, PromptSize, RefusalReason, Request, RequestId, Time,
+    decide::Choice,
+    explain::Reason,
+    headroom::judge,
+    ledger::{Pending, Resident},
+    length::LengthHistory,
+    pattern::Pattern,
+    queue::{Rank, Waiting},
+    scheduler::Scheduler,
+};
+
+/// The remaining length is estimated anew after this much growth of what was streamed.
+const ESTIMATE_GROWTH: f64 = 1.19;
+
+/// A dispatched request.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) request: Box<Request>,
+    pub(super) input_tokens: u32,
+    pub(super) pod: PodId,
+    output_tokens: u32,
+    attempts: u32,
+    excluded: SmallVec<[PodId; 2]>,
+    pattern: Pattern,
+    rank: Rank,
+    late: bool,
+    sent: Time,
+    first_token: Option<Time>,
+    tokens: u32,
+    row: Row,
+    prediction: Prediction,
+}
+
+impl Flight {
+    /// A waiting request leaves for its pod.
+    pub(super) fn depart(now: Time, waiting: Waiting, choice: &Choice) -> Self {
+        Self {
+            request: waiting.request,
+            input_tokens: waiting.input_tokens,
+            pod: choice.pod,
+            output_tokens: waiting.output_tokens,
+            attempts: waiting.attempts + 1,
+            excluded: waiting.excluded,
+            pattern: waiting.pattern,
+            rank: waiting.rank,
+            late: waiting.late,
+            sent: now,
+            first_token: None,
+            tokens: 0,
+            row: choice.row,
+            prediction: choice.prediction,
+        }
+    }
+
+    /// It goes back to where it stood, and not to the same pod.
+    fn come_back(self) -> Waiting {
+        let mut excluded = self.excluded;
+        excluded.push(self.pod);
+        Waiting {
+            request: self.request,
+            input_tokens: self.input_tokens,
+            output_tokens: self.output_tokens,
+            attempts: self.attempts,
+            excluded,
+            pattern: self.pattern,
+            rank: self.rank,
+            late: self.late,
+            reason: Reason::NotConsidered,
+            claim: None,
+            matches: Vec::new(),
+        }
+    }
+
+    /// Its entry in the pod's ledger.
+    pub(super) fn pending(&self, now: Time, choice: &Choice) -> Pending {
+        let ttft = Duration::from_secs_f32(choice.prediction.ttft_ms.p50.clamp(0.0, 1e9) / 1000.0);
+        Pending {
+            id: self.request.id,
+            since: now,
+            uncached_tokens: choice.uncached_tokens,
+            assumed_first_token: (!self.request.streamed).then(|| now.plus(ttft)),
+            resident: Resident {
+                id: self.request.id,
+                tpot_slo_ms: judge::tpot_slo_ms(&self.request.slo),
+                first_token: now,
+                generated: 0,
+                remaining: 1.0,
+                estimate_at: 0,
+                input_tokens: self.input_tokens,
+                sequences: self.request.sequences,
+                max_output_tokens: self.request.max_output_tokens,
+                tenant: self.request.tenant.clone(),
+                streamed: self.request.streamed,
+            },
+        }
+    }
+
+    /// What the caller is told.
+    pub(super) fn dispatch(&self, now: Time, choice: &Choice) -> Dispatch {
+        Dispatch {
+            id: choice.id,
+            pod: choice.pod,
+            attempt: self.attempts,
+            waited: now.since(self.request.arrived),
+            prediction: choice.prediction,
+        }
+    }
+
+    /// Tokens per sequence of a total.
+    fn per_sequence(&self, tokens: u32) -> u32 {
+        tokens / self.request.sequences.max(1)
+    }
+
+    /// The sample of a request that is over; `None` when nothing was measured.
+    fn sample(&self, now: Time, end: &End, model: &str, class: &str) -> Option<Sample> {
+        let outcome = match end.kind {
+            EndKind::Complete => SampleOutcome::Complete,
+            EndKind::ClientGone => SampleOutcome::ClientGone,
+            EndKind::PodFailed => SampleOutcome::PodFailed,
+            EndKind::PodError => return None,
+        };
+        if outcome != SampleOutcome::Complete && self.first_token.is_none() {
+            return None;
+        }
+        let output_tokens = self.per_sequence(end.output_tokens.unwrap_or(self.tokens));
+        let span_ms = self.first_token.zip(end.last_token_at).map(|(a, b)| b.ms_since(a));
+        let gaps = output_tokens.saturating_sub(1);
+        let tpot_ms = span_ms.filter(|_| gaps > 0).map(|ms| (ms / f64::from(gaps)) as f32);
+        Some(Sample {
+            schema: schema_hash(),
+            at_unix_ms: 0,
+            model: model.to_owned(),
+            pod_class: class.to_owned(),
+            row: self.row,
+            predicted: self.prediction,
+            streamed: self.request.streamed,
+            outcome,
+            ttft_ms: self.first_token.map(|at| at.ms_since(self.sent) as f32),
+            tpot_ms,
+            e2e_ms: now.ms_since(self.sent) as f32,
+            wait_ms: self.sent.ms_since(self.request.arrived) as f32,
+            output_tokens,
+        })
+    }
+}
+
+impl Scheduler {
+    /// The first token of a response was relayed.
+    pub(super) fn first_token(&mut self, now: Time, id: RequestId) {
+        let Some(flight) = self.flights.get_mut(&id).filter(|one| one.first_token.is_none()) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        flight.first_token = Some(now);
+        flight.tokens = flight.tokens.max(1);
+        let pod = flight.pod;
+        self.become_resident(now, pod, id);
+    }
+
+    fn become_resident(&mut self, now: Time, pod: PodId, id: RequestId) {
+        let Some(pod) = self.pods.get_mut(&pod) else { return };
+        let Some((uncached_tokens, resident)) = pod.ledger.first_token(id, now) else { return };
+        estimate(resident, &self.length, self.config.pull.remaining_quantile);
+        pod.stride.prefilled(uncached_tokens);
+    }
+
+    /// A stream has come to `tokens` in total.
+    pub(super) fn streamed(&mut self, now: Time, id: RequestId, tokens: u32) {
+        let Some(flight) = self.flights.get_mut(&id) else { return };
+        if flight.first_token.is_none() {
+            return self.first_token(now, id);
+        }
+        flight.tokens = flight.tokens.max(tokens);
+        let generated = flight.per_sequence(flight.tokens);
+        let pod = flight.pod;
+        self.advance(pod, id, generated);
+    }
+
+    fn advance(&mut self, pod: PodId, id: RequestId, generated: u32) {
+        let Some(pod) = self.pods.get_mut(&pod) else { return };
+        let Some((resident, fresh)) = pod.ledger.progress(id, generated) else { return };
+        if resident.generated >= resident.estimate_at {
+            estimate(resident, &self.length, self.config.pull.remaining_quantile);
+        }
+        pod.stride.streamed(fresh);
+    }
+
+    /// Responses that are not streamed show nothing until their end: their first token is assumed
+    /// when it was predicted, and their tokens at the pod's pace.
+    pub(super) fn advance_unstreamed(&mut self, now: Time) {
+        if self.unstreamed == 0 {
+            return;
+        }
+        let mut starts = Vec::new();
+        let mut moves = Vec::new();
+        for (pod, state) in &self.pods {
+            let pending = state.ledger.pending().iter();
+            let due = |one: &&Pending| one.assumed_first_token.is_some_and(|at| at <= now);
+            starts.extend(pending.filter(due).map(|one| (*pod, one.id)));
+            let steps = self.predictor.step_time(state.spec.class);
+            let step_ms =
+                steps.step_ms(state.ledger.decodes(), state.ledger.kv_tokens(), 0.0).max(1.0);
+            let hidden = state.ledger.residents().iter().filter(|one| !one.streamed);
+            moves.extend(hidden.map(|one| {
+                let most = one.max_output_tokens.unwrap_or(u32::MAX);
+                let generated = 1.0 + now.ms_since(one.first_token) / step_ms;
+                (*pod, one.id, (generated as u32).min(most))
+            }));
+        }
+        starts.into_iter().for_each(|(pod, id)| self.become_resident(now, pod, id));
+        moves.into_iter().for_each(|(pod, id, generated)| self.advance(pod, id, generated));
+    }
+
+    /// A dispatched request is over.
+    pub(super) fn end(&mut self, now: Time, end: End, actions: &mut Vec<Action>) {
+        let Some(flight) = self.land(end.id) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        self.alive.leave(&flight.request);
+        match end.kind {
+            EndKind::Complete | EndKind::PodError => self.counters.completed += 1,
+            EndKind::ClientGone => self.counters.client_gone += 1,
+            EndKind::PodFailed => self.counters.failed += 1,
+        }
+        if end.kind == EndKind::Complete {
+            self.learn(&flight, &end);
+        }
+        let class = self.pods.get(&flight.pod).map(|pod| pod.class.name.clone());
+        let class = class.as_deref().unwrap_or_default();
+        if let Some(sample) = flight.sample(now, &end, &self.config.model, class) {
+            self.predictor.observe_sample(&sample);
+            actions.push(Action::Sample(Box::new(sample)));
+        }
+    }
+
+    /// Takes a request off its pod.
+    fn land(&mut self, id: RequestId) -> Option<Flight> {
+        let flight = self.flights.remove(&id)?;
+        self.unstreamed -= usize::from(!flight.request.streamed);
+        if let Some(pod) = self.pods.get_mut(&flight.pod) {
+            pod.ledger.credit(id);
+            if pod.ledger.is_empty() {
+                pod.stride.idle();
+            }
+        }
+        Some(flight)
+    }
+
+    fn learn(&mut self, flight: &Flight, end: &End) {
+        let request = &flight.request;
+        if let (PromptSize::Bytes(bytes), Some(tokens)) = (request.prompt, end.prompt_tokens) {
+            self.ratio.observe(bytes, tokens);
+        }
+        let seen = request.streamed.then_some(flight.tokens);
+        if let Some(tokens) = end.output_tokens.or(seen) {
+            let output = flight.per_sequence(tokens);
+            self.length.observe(request.tenant.as_ref(), flight.input_tokens, output);
+        }
+    }
+
+    /// Nothing of a request reached its pod.
+    pub(super) fn undelivered(&mut self, now: Time, id: RequestId, actions: &mut Vec<Action>) {
+        let Some(flight) = self.land(id) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        self.counters.requeued += 1;
+        let spent = flight.attempts >= self.config.max_attempts;
+        let waiting = flight.come_back();
+        self.enqueue(now, waiting);
+        if self.closing {
+            self.refuse_waiting(now, id, RefusalReason::Closing, actions);
+        } else if spent {
+            self.refuse_waiting(now, id, RefusalReason::Undeliverable, actions);
+        } else {
+            self.requeued.push(id);
+        }
+    }
+}
+
+/// Estimates anew how many tokens a resident still has to come.
+fn estimate(resident: &mut Resident, length: &LengthHistory, quantile: f32) {
+    let remaining = length.remaining(
+        resident.tenant.as_ref(),
+        resident.input_tokens,
+        resident.max_output_tokens,
+        resident.generated,
+        quantile,
+    );
+    resident.remaining = f64::from(remaining.max(1));
+    let next = (f64::from(resident.generated) * ESTIMATE_GROWTH).ceil();
+    resident.estimate_at = (next as u32).max(resident.generated + 1);
+}

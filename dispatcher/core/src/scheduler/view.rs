@@ -1,0 +1,78 @@
+//! The snapshot: what the scheduler shows of itself.
+
+use crate::{
+    Band, LaneView, PodView, RefusalReason, Snapshot, Time,
+    fleet::PodState,
+    headroom::{Demand, Outlook, judge},
+    scheduler::Scheduler,
+};
+
+impl Scheduler {
+    /// The pool at this moment. Costs a walk over lanes and pods, not over what waits.
+    pub fn snapshot(&self, now: Time) -> Snapshot {
+        let bands: Vec<Band> = self.board.bands().map(|(band, _)| band).collect();
+        let drains = bands.iter().map(|band| self.predicted_wait(now, *band));
+        let mut counters = self.counters.clone();
+        let refused = RefusalReason::ALL.iter();
+        counters.refused = refused
+            .map(|reason| (*reason, self.refused.get(reason).copied().unwrap_or(0)))
+            .collect();
+        Snapshot {
+            model: self.config.model.to_string(),
+            policy: self.config.policy,
+            lanes: self.lane_views(now),
+            pods: self.pods.values().map(|pod| self.pod_view(now, pod)).collect(),
+            waiting: self.board.len(),
+            waiting_bytes: self.board.bytes(),
+            late: self.board.late_len(),
+            oldest_wait_ms: self.board.oldest().map_or(0.0, |(at, _)| now.ms_since(at)),
+            drain_ms: drains.max().map_or(0.0, |wait| wait.as_secs_f64() * 1000.0),
+            in_flight: self.flights.len(),
+            counters,
+            predictor: self.predictor.status(),
+            tokens_per_byte: self.ratio.per_byte(),
+        }
+    }
+
+    fn lane_views(&self, now: Time) -> Vec<LaneView> {
+        let view = |(pattern, lane): (&crate::pattern::Pattern, &crate::queue::Lane)| {
+            let (head, _) = lane.head()?;
+            let waiting = self.board.get(head)?;
+            Some(LaneView {
+                pattern: pattern.name(&self.config.buckets),
+                band: pattern.band,
+                depth: lane.len(),
+                head_wait_ms: now.ms_since(waiting.request.arrived),
+                head,
+                reason: waiting.reason,
+            })
+        };
+        let mut lanes: Vec<LaneView> = self.board.lanes().filter_map(view).collect();
+        lanes.sort_by(|a, b| b.band.cmp(&a.band).then(a.head.cmp(&b.head)));
+        lanes
+    }
+
+    fn pod_view(&self, now: Time, pod: &PodState) -> PodView {
+        let steps = self.predictor.step_time(pod.spec.class);
+        let nothing = Demand { input_tokens: 0.0, output_tokens: 0.0, sequences: 0.0 };
+        let outlook = Outlook::of(pod, &steps, nothing, 0.0, pod.prefill_rate(now));
+        let scrape = pod.scrape.map(|(_, scrape)| scrape).unwrap_or_default();
+        PodView {
+            name: pod.spec.name.to_string(),
+            class: pod.class.name.to_string(),
+            phase: pod.phase,
+            residents: pod.ledger.residents().len(),
+            pending: pod.ledger.pending().len(),
+            pending_tokens: pod.ledger.pending_tokens() as u64,
+            kv_tokens: pod.ledger.kv_tokens() as u64,
+            kv_usage: scrape.kv_usage,
+            running: scrape.running,
+            queued: scrape.waiting,
+            scrape_age_ms: pod.scrape.map(|(at, _)| now.ms_since(at)),
+            step_ms: outlook.step_ms,
+            tightest_tpot_ms: judge::tightest_tpot_ms(&pod.ledger),
+            stall_budget_ms: judge::stall_budget_ms(&pod.ledger, &outlook, now, &self.config.pull),
+            dispatched: pod.dispatched,
+        }
+    }
+}

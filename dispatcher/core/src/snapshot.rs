@@ -1,0 +1,115 @@
+//! What the scheduler shows of itself: plain data, cheap to make, safe to publish. No prompt text.
+
+use serde::{Deserialize, Serialize};
+use weir_schema::Status;
+
+use crate::{Band, Phase, Policy, RefusalReason, RequestId, explain::Reason};
+
+/// A pool at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Model the pool serves.
+    pub model: String,
+    /// Rule in force.
+    pub policy: Policy,
+    /// Lanes with something in them, top band first.
+    pub lanes: Vec<LaneView>,
+    /// Every known pod.
+    pub pods: Vec<PodView>,
+    /// Requests waiting, demoted ones included.
+    pub waiting: usize,
+    /// Their body bytes.
+    pub waiting_bytes: u64,
+    /// Requests waiting that can no longer meet their TTFT objective.
+    pub late: usize,
+    /// Age of the oldest waiting request, in milliseconds.
+    pub oldest_wait_ms: f64,
+    /// Predicted time until what waits now is dispatched, in milliseconds.
+    pub drain_ms: f64,
+    /// Requests dispatched and not over.
+    pub in_flight: usize,
+    /// Counters since the start.
+    pub counters: Counters,
+    /// The predictor's own account.
+    pub predictor: Status,
+    /// Tokens per byte of prompt, as learned from `usage`.
+    pub tokens_per_byte: f64,
+}
+
+/// One lane.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LaneView {
+    /// The pattern's name.
+    pub pattern: String,
+    /// Its band.
+    pub band: Band,
+    /// Requests in it.
+    pub depth: usize,
+    /// Age of its head, in milliseconds.
+    pub head_wait_ms: f64,
+    /// Its head.
+    pub head: RequestId,
+    /// Why its head waits.
+    pub reason: Reason,
+}
+
+/// One pod.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PodView {
+    /// Its name for people.
+    pub name: String,
+    /// Its class.
+    pub class: String,
+    /// Whether it takes requests.
+    pub phase: Phase,
+    /// Requests decoding there, by the ledger.
+    pub residents: usize,
+    /// Prompts there without a first token, by the ledger.
+    pub pending: usize,
+    /// Their uncached tokens.
+    pub pending_tokens: u64,
+    /// Tokens of context its residents hold, by the ledger.
+    pub kv_tokens: u64,
+    /// Share of KV blocks in use at the last scrape.
+    pub kv_usage: f32,
+    /// Requests running at the last scrape.
+    pub running: u32,
+    /// Requests waiting inside the engine at the last scrape.
+    pub queued: u32,
+    /// Age of the last scrape, in milliseconds; `None` before the first.
+    pub scrape_age_ms: Option<f64>,
+    /// Step time now, in milliseconds.
+    pub step_ms: f64,
+    /// Smallest TPOT objective among its residents, in milliseconds.
+    pub tightest_tpot_ms: Option<f64>,
+    /// Longest stall its residents can bear now, in milliseconds; `None` when nothing bounds it.
+    pub stall_budget_ms: Option<f64>,
+    /// Requests it has been given.
+    pub dispatched: u64,
+}
+
+/// Counters since the start. Every accepted request ends in exactly one of `completed`, `failed`,
+/// `client_gone`, `cancelled` and `refused`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Requests that arrived.
+    pub arrived: u64,
+    /// Dispatches, attempts after the first included.
+    pub dispatched: u64,
+    /// Requests put back because nothing of them reached the pod.
+    pub requeued: u64,
+    /// Responses that completed.
+    pub completed: u64,
+    /// Requests that a pod failed after they were sent.
+    pub failed: u64,
+    /// Requests whose client left after dispatch.
+    pub client_gone: u64,
+    /// Requests whose client left while they waited.
+    pub cancelled: u64,
+    /// Requests moved behind those that can still make it.
+    pub demoted: u64,
+    /// Refusals by reason.
+    pub refused: Vec<(RefusalReason, u64)>,
+    /// Events that named a request or pod the scheduler does not know.
+    pub ignored: u64,
+}

@@ -1,0 +1,221 @@
+//! The pull loop, seen through the scheduler's door: who goes, who waits, and the recorded reason.
+
+mod world;
+
+use std::{sync::Arc, time::Duration};
+
+use weir_core::{
+    Band, EndKind, Event, Phase, PodId, Policy, Progress, PromptSize, Reason, RefusalReason,
+    SchedulerConfig,
+};
+use world::{World, slo};
+
+fn world(pods: u32) -> World {
+    World::new(SchedulerConfig::default(), pods)
+}
+
+#[test]
+fn an_idle_pod_gets_a_request_at_once() {
+    let mut world = world(1);
+    let id = world.arrive(|_| {});
+    assert_eq!(world.pod_of(id), Some(PodId(0)));
+    assert_eq!(world.scheduler.snapshot(world.now).pods[0].pending, 1);
+}
+
+#[test]
+fn a_pod_with_enough_prompts_pending_gets_no_more_until_a_first_token() {
+    let mut world = world(1);
+    let ids: Vec<_> = (0..4).map(|_| world.arrive(|_| {})).collect();
+    assert_eq!(world.dispatched.len(), 2, "one decoding slot and one behind it");
+    assert_eq!(world.scheduler.reason(ids[2]), Some(Reason::PendingFull));
+    world.pass(Duration::from_millis(100));
+    world.send(Event::FirstToken(ids[0]));
+    assert_eq!(world.dispatched.len(), 3);
+}
+
+#[test]
+fn a_higher_band_goes_first_and_a_lower_one_does_not_pass_it() {
+    let mut world = world(1);
+    world.arrive(|_| {});
+    world.arrive(|_| {});
+    let low = world.arrive(|request| request.band = Band(-1));
+    let high = world.arrive(|request| request.band = Band(1));
+    world.send(Event::Tick);
+    assert!(
+        matches!(world.scheduler.reason(low), Some(Reason::BehindHead { head }) if head == high)
+    );
+    let first = world.dispatched[0].id;
+    world.send(Event::FirstToken(first));
+    assert_eq!(world.dispatched[2].id, high);
+}
+
+#[test]
+fn residents_that_would_be_stalled_too_long_hold_a_big_prompt_back() {
+    let mut world = world(1);
+    let resident = world.arrive(|request| request.prompt = PromptSize::Tokens(100));
+    world.pass(Duration::from_millis(50));
+    world.send(Event::FirstToken(resident));
+    let big = world.arrive(|request| {
+        request.prompt = PromptSize::Tokens(20_000);
+        request.slo = slo(60_000, 50);
+    });
+    assert!(matches!(world.scheduler.reason(big), Some(Reason::StallOverBudget { .. })));
+    world.end(resident, EndKind::Complete);
+    assert_eq!(world.pod_of(big), Some(PodId(0)), "an empty pod always fits");
+}
+
+#[test]
+fn a_request_that_can_no_longer_make_it_goes_last_and_a_sheddable_one_is_refused() {
+    let mut world = world(1);
+    world.arrive(|_| {});
+    world.arrive(|_| {});
+    let late = world.arrive(|request| request.slo = slo(300, 50));
+    let shed = world.arrive(|request| {
+        request.band = Band(-1);
+        request.slo = slo(300, 50);
+    });
+    world.pass(Duration::from_millis(400));
+    assert_eq!(world.scheduler.reason(late), Some(Reason::Late));
+    assert!(
+        world.refused.iter().any(|one| one.id == shed && one.reason == RefusalReason::Hopeless)
+    );
+    let fresh = world.arrive(|_| {});
+    let first = world.dispatched[0].id;
+    world.send(Event::FirstToken(first));
+    assert_eq!(world.dispatched[2].id, fresh, "the late one goes after the one that can make it");
+}
+
+#[test]
+fn a_head_waits_for_the_pod_that_has_its_prefix_while_it_has_slack() {
+    let mut world = world(2);
+    let blocks: Arc<[u64]> = (1..=250).collect();
+    let prompt = |request: &mut weir_core::Request| {
+        request.prompt = PromptSize::Tokens(4000);
+        request.slo = slo(10_000, 50);
+        request.blocks = blocks.clone();
+    };
+    let first = world.arrive(prompt);
+    let warm = world.pod_of(first).unwrap();
+    let second = world.arrive(prompt);
+    assert_eq!(world.pod_of(second), None, "its warm pod is busy, the other would start cold");
+    assert_eq!(world.scheduler.reason(second), Some(Reason::WaitsForWarmPod));
+    let other = world.arrive(|_| {});
+    assert_ne!(world.pod_of(other), Some(warm), "the claim holds only its own pod");
+    world.send(Event::FirstToken(first));
+    assert_eq!(world.pod_of(second), Some(warm));
+}
+
+#[test]
+fn what_could_not_be_delivered_goes_to_another_pod_at_its_old_rank() {
+    let mut world = world(2);
+    let id = world.arrive(|_| {});
+    let first = world.pod_of(id).unwrap();
+    world.send(Event::Undelivered(id));
+    assert_eq!(world.dispatched[1].attempt, 2);
+    assert_ne!(world.pod_of(id), Some(first));
+    world.send(Event::Undelivered(id));
+    assert_eq!(world.scheduler.waiting(), 1, "no pod left to try");
+    world.send(Event::PodPhase(first, Phase::Broken));
+    world.send(Event::PodPhase(first, Phase::Ready));
+    assert_eq!(world.pod_of(id), Some(first), "it recovered");
+    world.send(Event::Undelivered(id));
+    assert_eq!(world.refused[0].reason, RefusalReason::Undeliverable);
+}
+
+#[test]
+fn without_a_pod_a_request_waits_a_while_and_is_refused() {
+    let mut world = world(0);
+    world.send(Event::PodDown(PodId(9)));
+    let id = world.arrive(|request| request.slo.ttft = None);
+    assert_eq!(world.scheduler.reason(id), Some(Reason::NoPodReady));
+    world.pass(Duration::from_secs(15));
+    assert_eq!(world.refused[0].reason, RefusalReason::NoPods);
+}
+
+#[test]
+fn a_full_queue_makes_room_for_a_request_that_matters_more() {
+    let mut config = SchedulerConfig::default();
+    config.bounds.max_requests = 2;
+    let mut world = World::new(config, 0);
+    let batch = world.arrive(|request| request.band = Band(-1));
+    world.arrive(|_| {});
+    world.arrive(|_| {});
+    assert_eq!((world.refused[0].id, world.refused[0].reason), (batch, RefusalReason::QueueFull));
+    let last = world.arrive(|_| {});
+    assert_eq!(world.refused[1].id, last, "nobody expendable is left");
+}
+
+#[test]
+fn a_sheddable_request_that_would_wait_too_long_is_refused_on_arrival() {
+    let mut config = SchedulerConfig::default();
+    config.bounds.max_predicted_wait = Duration::from_secs(1);
+    let mut world = World::new(config, 1);
+    let batch = |request: &mut weir_core::Request| {
+        request.band = Band(-1);
+        request.slo = slo(60_000, 100);
+    };
+    for _ in 0..3 {
+        world.arrive(batch);
+    }
+    world.pass(Duration::from_millis(1100));
+    let id = world.arrive(batch);
+    assert_eq!((world.refused[0].id, world.refused[0].reason), (id, RefusalReason::PredictedWait));
+    assert!(world.refused[0].retry_after >= Duration::from_secs(1));
+}
+
+#[test]
+fn a_response_that_is_not_streamed_frees_the_buffer_when_its_first_token_is_due() {
+    let mut world = world(1);
+    for _ in 0..3 {
+        world.arrive(|request| request.streamed = false);
+    }
+    assert_eq!(world.dispatched.len(), 2);
+    world.pass(Duration::from_millis(400));
+    assert_eq!(world.dispatched.len(), 3);
+}
+
+#[test]
+fn a_finished_stream_is_a_sample_with_its_latencies() {
+    let mut world = world(1);
+    let id = world.arrive(|_| {});
+    world.pass(Duration::from_millis(100));
+    world.send(Event::FirstToken(id));
+    world.pass(Duration::from_millis(990));
+    world.send(Event::Progress(Progress { tokens: vec![(id, 100)], pulses: vec![] }));
+    world.end(id, EndKind::Complete);
+    let sample = &world.samples[0];
+    assert_eq!(sample.ttft_ms, Some(100.0));
+    assert_eq!(sample.tpot_ms, Some(10.0));
+    let snapshot = world.scheduler.snapshot(world.now);
+    assert_eq!((snapshot.in_flight, snapshot.pods[0].residents), (0, 0));
+}
+
+#[test]
+fn round_robin_takes_the_pods_in_turn_and_never_waits() {
+    let config = SchedulerConfig { policy: Policy::RoundRobin, ..SchedulerConfig::default() };
+    let mut world = World::new(config, 3);
+    let ids: Vec<_> = (0..7).map(|_| world.arrive(|_| {})).collect();
+    let pods: Vec<_> = ids.iter().map(|id| world.pod_of(*id).unwrap().0).collect();
+    assert_eq!(pods, [0, 1, 2, 0, 1, 2, 0]);
+}
+
+#[test]
+fn least_request_takes_the_pod_with_the_fewest_in_flight() {
+    let config = SchedulerConfig { policy: Policy::LeastRequest, ..SchedulerConfig::default() };
+    let mut world = World::new(config, 2);
+    let a = world.arrive(|_| {});
+    world.arrive(|_| {});
+    world.end(a, EndKind::Complete);
+    let next = world.arrive(|_| {});
+    assert_eq!(world.pod_of(next), world.pod_of(a));
+}
+
+#[test]
+fn closing_refuses_what_waits_and_what_arrives() {
+    let mut world = world(0);
+    world.arrive(|_| {});
+    world.send(Event::Close);
+    world.arrive(|_| {});
+    assert!(world.refused.iter().all(|one| one.reason == RefusalReason::Closing));
+    assert_eq!(world.refused.len(), 2);
+}

@@ -1,0 +1,133 @@
+//! A scheduler with a predictor that answers with the priors, and short ways to drive it.
+
+use std::{sync::Arc, time::Duration};
+
+use weir_core::{
+    Action, Band, Dispatch, End, EndKind, Event, PodId, PodSpec, PromptSize, Refusal, Request,
+    RequestId, Scheduler, SchedulerConfig, Slo, Time,
+};
+use weir_schema::{
+    Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime,
+    Stride,
+};
+
+/// Answers every row with its own priors.
+pub struct Priors(pub StepTime);
+
+impl Predict for Priors {
+    fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
+        for (row, prediction) in rows.iter().zip(out) {
+            let features = Features(*row);
+            let quantiles = |feature| {
+                let p50 = features.get(feature);
+                Quantiles { p50, p90: p50 * 1.2 }
+            };
+            prediction.ttft_ms = quantiles(Feature::PriorTtftMs);
+            prediction.tpot_ms = quantiles(Feature::PriorTpotMs);
+        }
+        Ok(())
+    }
+
+    fn step_time(&self, _pod_class: u16) -> StepTime {
+        self.0
+    }
+
+    fn observe_stride(&mut self, _stride: &Stride) {}
+
+    fn observe_sample(&mut self, _sample: &Sample) {}
+
+    fn status(&self) -> Status {
+        Status::default()
+    }
+}
+
+/// A scheduler, its clock, and everything it has asked for.
+pub struct World {
+    pub scheduler: Scheduler,
+    pub now: Time,
+    pub dispatched: Vec<Dispatch>,
+    pub refused: Vec<Refusal>,
+    pub samples: Vec<Sample>,
+    next: u64,
+}
+
+impl World {
+    pub fn new(config: SchedulerConfig, pods: u32) -> Self {
+        let scheduler = Scheduler::new(config, Box::new(Priors(StepTime::default())));
+        let mut world = Self {
+            scheduler,
+            now: Time::ZERO,
+            dispatched: Vec::new(),
+            refused: Vec::new(),
+            samples: Vec::new(),
+            next: 0,
+        };
+        for id in 0..pods {
+            let name = Arc::from(format!("pod-{id}"));
+            world.send(Event::PodUp(PodSpec { id: PodId(id), name, class: 0 }));
+        }
+        world
+    }
+
+    pub fn send(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.scheduler.handle(self.now, event, &mut actions);
+        for action in actions {
+            match action {
+                Action::Dispatch(dispatch) => self.dispatched.push(dispatch),
+                Action::Refuse(refusal) => self.refused.push(refusal),
+                Action::Sample(sample) => self.samples.push(*sample),
+            }
+        }
+    }
+
+    /// Lets time pass as the server does: a tick every ten milliseconds.
+    pub fn pass(&mut self, time: Duration) {
+        let end = self.now.plus(time);
+        while self.now < end {
+            self.now = self.now.plus(weir_core::TICK);
+            self.send(Event::Tick);
+        }
+    }
+
+    pub fn arrive(&mut self, build: impl FnOnce(&mut Request)) -> RequestId {
+        let id = RequestId(self.next);
+        self.next += 1;
+        let mut request = request(id, self.now);
+        build(&mut request);
+        self.send(Event::Arrive(Box::new(request)));
+        id
+    }
+
+    pub fn end(&mut self, id: RequestId, kind: EndKind) {
+        let now = Some(self.now);
+        let end =
+            End { id, kind, output_tokens: Some(100), prompt_tokens: None, last_token_at: now };
+        self.send(Event::End(end));
+    }
+
+    pub fn pod_of(&self, id: RequestId) -> Option<PodId> {
+        self.dispatched.iter().rev().find(|one| one.id == id).map(|one| one.pod)
+    }
+}
+
+/// A streamed request of 1000 tokens with objectives of 2 s and 50 ms.
+pub fn request(id: RequestId, now: Time) -> Request {
+    Request {
+        id,
+        arrived: now,
+        prompt: PromptSize::Tokens(1000),
+        max_output_tokens: Some(200),
+        sequences: 1,
+        slo: slo(2000, 50),
+        band: Band(0),
+        tenant: None,
+        body_bytes: 4000,
+        blocks: Arc::from([]),
+        streamed: true,
+    }
+}
+
+pub fn slo(ttft_ms: u64, tpot_ms: u64) -> Slo {
+    Slo { ttft: Some(Duration::from_millis(ttft_ms)), tpot: Some(Duration::from_millis(tpot_ms)) }
+}
