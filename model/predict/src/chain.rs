@@ -1,0 +1,304 @@
+//! The evaluators in their order of trust, behind [`Predict`].
+//!
+//! A pool's scheduler owns one chain. Today's evaluators are the served bundle through ONNX Runtime
+//! and the step-time prior in the row. The chain answers every batch whose rows carry a prior:
+//!
+//! - **Choice.** Per target, whichever of bundle and prior has the lower live error on the same
+//!   outcomes serves. A bundle is trusted for its first outcomes, and a change of mind takes a
+//!   difference of 10 % (`serving`).
+//! - **Failure.** A bundle that errs, or answers something that cannot be a latency, costs that batch
+//!   its model: the prior answers all of it. Three times in a row and the bundle is withdrawn.
+//! - **Swap.** Bundles come and go through the chain's [`Slot`] between two batches; the fits and
+//!   the live errors stay. A newcomer's predecessor is kept until the newcomer has shown to be no
+//!   worse on the same outcomes, else it is brought back (`probation`).
+//! - **Quantiles.** The 90th percentile is the median times a factor learned from recent outcomes
+//!   (`calibration`).
+//!
+//! When nothing can answer, because a row has no prior either, the batch is an error.
+
+mod answer;
+mod calibration;
+mod probation;
+mod serving;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use weir_schema::{Predict, PredictError, Prediction, Row, Sample, Source, Status};
+use weir_schema::{StepTime, Stride};
+
+use self::answer::{Model, fill};
+use self::calibration::Calibration;
+pub use self::calibration::Quality;
+use self::probation::{Probation, Verdict};
+use self::serving::Serving;
+use crate::bundle::Bundle;
+use crate::prior::{self, measurable};
+use crate::slot::{Offer, Slot};
+use crate::step_fit::StepFit;
+use crate::target::{Both, Target};
+
+/// Failed calls in a row after which a bundle is withdrawn.
+const FAILURES_IN_A_ROW: u32 = 3;
+/// Response length from which a mean time per token is a measurement, in tokens: below it the one or
+/// two steps around the first token decide.
+const TPOT_TOKENS: u32 = 8;
+/// Rolled-back bundles remembered. Versions only rise, so an older one is not offered again.
+const REFUSED_CAP: usize = 16;
+
+/// The evaluators of one pool.
+#[derive(Debug)]
+pub struct Chain {
+    slot: Slot,
+    /// Generation of the slot that was last looked into.
+    seen: u64,
+    serving: Option<Serving>,
+    /// Present only while something serves.
+    probation: Option<Probation>,
+    /// Version and SHA-256 of the bundles that were rolled back.
+    refused: Vec<(u64, String)>,
+    /// Why there is no bundle, or why it is not the newest.
+    note: Option<String>,
+    /// Why the last call fell to the prior.
+    failure: Option<String>,
+    failures: u64,
+    calibration: Calibration,
+    steps: BTreeMap<u16, StepFit>,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Chain {
+    /// A chain without a bundle and with a slot of its own.
+    pub fn new() -> Self {
+        Self::with_slot(Slot::new())
+    }
+
+    /// A chain without a bundle that takes its bundles from `slot`, which no other chain may read.
+    pub fn with_slot(slot: Slot) -> Self {
+        Self {
+            slot,
+            seen: 0,
+            serving: None,
+            probation: None,
+            refused: Vec::new(),
+            note: Some("no bundle yet".to_owned()),
+            failure: None,
+            failures: 0,
+            calibration: Calibration::default(),
+            steps: BTreeMap::new(),
+        }
+    }
+
+    /// Serves `bundle` from the next batch on, unless it serves already or was rolled back.
+    pub fn set_bundle(&mut self, bundle: Bundle) {
+        let version = bundle.version();
+        if self.serving.as_ref().is_some_and(|serving| serving.bundle.is_same_as(&bundle)) {
+            return self.slot.hand_back(bundle);
+        }
+        let rolled_back =
+            |(old, sum): &(u64, String)| *old == version && *sum == bundle.manifest.sha256;
+        if self.refused.iter().any(rolled_back) {
+            self.note = Some(format!("bundle v{version} was rolled back and is not taken again"));
+            return self.slot.hand_back(bundle);
+        }
+        tracing::info!(version, "bundle serves");
+        self.failure = None;
+        self.note = None;
+        if let Some(replaced) = self.serving.replace(Serving::new(bundle)) {
+            self.keep_predecessor(replaced, version);
+        }
+    }
+
+    /// Serves no bundle from now on.
+    pub fn clear_bundle(&mut self, reason: &str) {
+        if let Some(serving) = self.serving.take() {
+            tracing::warn!(version = serving.bundle.version(), reason, "bundle withdrawn");
+            self.slot.hand_back(serving.bundle);
+        }
+        self.end_probation();
+        self.failure = None;
+        self.note = Some(reason.to_owned());
+    }
+
+    /// Says why a more trusted evaluator does not serve; the next bundle clears it.
+    pub fn set_fallback_reason(&mut self, reason: impl Into<String>) {
+        self.note = Some(reason.into());
+    }
+
+    /// How well the stated quantiles and both evaluators have done lately.
+    pub fn quality(&self) -> Quality {
+        let source = Both { ttft: self.source(Target::Ttft), tpot: self.source(Target::Tpot) };
+        self.calibration.quality(source, self.serving.as_ref())
+    }
+
+    /// Keeps the bundle to go back to: the one just replaced, or the one before it when the replaced
+    /// one was itself too new to be trusted. None when an older version was put back on purpose.
+    fn keep_predecessor(&mut self, replaced: Serving, version: u64) {
+        let previous = self.probation.take();
+        if replaced.bundle.version() > version {
+            self.slot.hand_back(replaced.bundle);
+            previous.into_iter().for_each(|old| self.slot.hand_back(old.predecessor.bundle));
+            return;
+        }
+        let (keep, retire) = match previous {
+            Some(previous) if !previous.is_established() => (previous.predecessor, Some(replaced)),
+            Some(previous) => (replaced, Some(previous.predecessor)),
+            None => (replaced, None),
+        };
+        retire.into_iter().for_each(|old| self.slot.hand_back(old.bundle));
+        self.probation = Some(Probation::new(keep));
+    }
+
+    fn end_probation(&mut self) {
+        if let Some(probation) = self.probation.take() {
+            self.slot.hand_back(probation.predecessor.bundle);
+        }
+    }
+
+    fn roll_back(&mut self, probation: Probation, reason: &str) {
+        let predecessor = probation.predecessor.returned();
+        let Some(failed) = self.serving.replace(predecessor) else { return };
+        let version = failed.bundle.version();
+        tracing::warn!(version, reason, "bundle rolled back");
+        if self.refused.len() == REFUSED_CAP {
+            self.refused.remove(0);
+        }
+        self.refused.push((version, failed.bundle.manifest.sha256.clone()));
+        self.slot.hand_back(failed.bundle);
+        self.failure = None;
+        self.note = Some(format!("rolled back from v{version}: {reason}"));
+    }
+
+    fn take_offer(&mut self) {
+        match self.slot.take(&mut self.seen) {
+            Some(Offer::Bundle(bundle)) => self.set_bundle(*bundle),
+            Some(Offer::Withdraw { reason }) => self.clear_bundle(&reason),
+            None => {}
+        }
+    }
+
+    /// Notes a failed call of the bundle, and ends its service when it fails again and again.
+    fn note_failure(&mut self, error: &PredictError) {
+        self.failures += 1;
+        let Some(serving) = &mut self.serving else { return };
+        serving.failures_in_a_row += 1;
+        let (version, count) = (serving.bundle.version(), serving.failures_in_a_row);
+        if count < FAILURES_IN_A_ROW {
+            self.failure = Some(format!("bundle v{version} failed: {error}"));
+            return;
+        }
+        let reason = format!("bundle v{version} failed {count} calls in a row: {error}");
+        match self.probation.take() {
+            Some(probation) => self.roll_back(probation, &reason),
+            None => self.clear_bundle(&reason),
+        }
+    }
+
+    /// The evaluator that serves a target now.
+    fn source(&self, target: Target) -> Source {
+        match &self.serving {
+            Some(serving) if self.failure.is_none() => *serving.source.get(target),
+            _ => Source::Prior,
+        }
+    }
+
+    fn learn_errors(&mut self, sample: &Sample, measured: Both<Option<f32>>) {
+        let prior = prior::medians(&sample.row);
+        let predicted = &sample.predicted;
+        let model = Both { ttft: predicted.model_ttft_ms, tpot: predicted.model_tpot_ms };
+        let version = predicted.model_version;
+        let serving = self.serving.as_mut().filter(|serving| serving.bundle.version() == version);
+        let mut serving = serving;
+        for target in Target::ALL {
+            let Some(measured_ms) = *measured.get(target) else { continue };
+            let prior_ms = *prior.get(target);
+            let model_ms = serving.as_ref().and(*model.get(target)).and_then(measurable);
+            self.calibration.learn(target, model_ms, prior_ms, measured_ms);
+            if let (Some(serving), Some(model_ms), Some(prior_ms)) =
+                (serving.as_mut(), model_ms, prior_ms)
+            {
+                serving.learn(target, model_ms, prior_ms, measured_ms);
+            }
+        }
+    }
+
+    fn judge_newcomer(&mut self, sample: &Sample, measured: Both<Option<f32>>) {
+        let version = sample.predicted.model_version;
+        if self.serving.as_ref().is_none_or(|serving| serving.bundle.version() != version) {
+            return;
+        }
+        let Some(probation) = &mut self.probation else { return };
+        match probation.observe(sample, measured) {
+            Verdict::Open => {}
+            Verdict::Passed => self.end_probation(),
+            Verdict::Worse(reason) => {
+                if let Some(probation) = self.probation.take() {
+                    self.roll_back(probation, &reason);
+                }
+            }
+        }
+    }
+}
+
+impl Predict for Chain {
+    fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
+        if rows.len() != out.len() {
+            return Err(PredictError::Room { rows: rows.len(), room: out.len() });
+        }
+        self.take_offer();
+        let factors = self.calibration.factors();
+        if let Some(serving) = &mut self.serving {
+            let (version, source) = (serving.bundle.version(), serving.source);
+            match serving.evaluate(rows) {
+                Ok(medians) => {
+                    self.failure = None;
+                    let model = Model { medians, version, source };
+                    return fill(rows, Some(&model), &factors, out);
+                }
+                Err(error) => self.note_failure(&error),
+            }
+        }
+        fill(rows, None, &factors, out)
+    }
+
+    fn step_time(&self, pod_class: u16) -> StepTime {
+        self.steps.get(&pod_class).map_or_else(StepTime::default, StepFit::step_time)
+    }
+
+    fn observe_stride(&mut self, stride: &Stride) {
+        self.steps.entry(stride.pod_class).or_default().observe(stride);
+    }
+
+    fn observe_sample(&mut self, sample: &Sample) {
+        if !sample.streamed {
+            return;
+        }
+        let tpot_ms = sample.tpot_ms.filter(|_| sample.output_tokens >= TPOT_TOKENS);
+        let measured =
+            Both { ttft: sample.ttft_ms.and_then(measurable), tpot: tpot_ms.and_then(measurable) };
+        self.calibration.grade(&sample.predicted, measured);
+        self.learn_errors(sample, measured);
+        self.judge_newcomer(sample, measured);
+    }
+
+    fn status(&self) -> Status {
+        let reason = self.failure.as_ref().or(self.note.as_ref()).cloned();
+        let lost = || self.serving.as_ref().and_then(Serving::lost_to_prior);
+        let served = self.calibration.served_error();
+        Status {
+            ttft_source: self.source(Target::Ttft),
+            tpot_source: self.source(Target::Tpot),
+            model_version: self.serving.as_ref().map_or(0, |serving| serving.bundle.version()),
+            fallback_reason: reason.or_else(lost),
+            failures: self.failures,
+            live_mape_ttft: served.ttft,
+            live_mape_tpot: served.tpot,
+        }
+    }
+}

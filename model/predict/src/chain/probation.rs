@@ -1,0 +1,98 @@
+//! Whether a newcomer is worse than the bundle it replaced.
+//!
+//! The predecessor's last live error is no fair measure: traffic changes, and an hour with longer
+//! prompts would make any newcomer look bad. So the predecessor is asked about the very row of each
+//! outcome that the newcomer predicted, and both errors are means over the same outcomes. That costs
+//! one single-row evaluation (10 us) per outcome, for the first few hundred after a swap.
+//!
+//! The rule: after 100 such outcomes of a target, an error above 1.25 times the predecessor's and at
+//! least one percentage point above it is worse, on either target. Paired errors of two sound models
+//! of the same traffic differ by far less. Whether the prior is better than both does not matter: the
+//! better bundle is still the better one to go on with. After 400 outcomes the newcomer has passed.
+
+use weir_schema::Sample;
+
+use super::serving::Serving;
+use crate::live::{LiveMean, relative_error};
+use crate::prior::measurable;
+use crate::target::{Both, Target};
+
+/// Outcomes of a target before it can be found worse.
+const LEAST_OUTCOMES: u64 = 100;
+/// Outcomes after which the newcomer has passed.
+const ALL_OUTCOMES: u64 = 400;
+/// Share of the predecessor's error above which the newcomer is worse.
+const WORSE: f64 = 1.25;
+/// Difference below which it is not, as a fraction: both are excellent then.
+const LEAST_DIFFERENCE: f64 = 0.01;
+
+#[derive(Debug)]
+pub(super) struct Probation {
+    /// The bundle to go back to.
+    pub(super) predecessor: Serving,
+    /// Outcomes seen, whether or not the predecessor could be asked.
+    outcomes: u64,
+    newcomer_error: Both<LiveMean>,
+    predecessor_error: Both<LiveMean>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Open,
+    Passed,
+    /// With the reason.
+    Worse(String),
+}
+
+impl Probation {
+    pub(super) fn new(predecessor: Serving) -> Self {
+        Self {
+            predecessor,
+            outcomes: 0,
+            newcomer_error: Both::default(),
+            predecessor_error: Both::default(),
+        }
+    }
+
+    /// Whether the newcomer has had enough outcomes to be found worse and was not.
+    pub(super) const fn is_established(&self) -> bool {
+        self.outcomes >= LEAST_OUTCOMES
+    }
+
+    /// Learns from an outcome that the newcomer had predicted.
+    pub(super) fn observe(&mut self, sample: &Sample, measured: Both<Option<f32>>) -> Verdict {
+        self.outcomes += 1;
+        let predicted = &sample.predicted;
+        let newcomer = Both { ttft: predicted.model_ttft_ms, tpot: predicted.model_tpot_ms };
+        let medians = self.predecessor.evaluate(std::slice::from_ref(&sample.row));
+        if let Ok([[ttft_ms, tpot_ms]]) = medians {
+            let predecessor = Both { ttft: *ttft_ms, tpot: *tpot_ms };
+            for target in Target::ALL {
+                let newcomer_ms = newcomer.get(target).and_then(measurable);
+                if let (Some(newcomer_ms), Some(ms)) = (newcomer_ms, *measured.get(target)) {
+                    let error = relative_error(*predecessor.get(target), ms);
+                    self.predecessor_error.get_mut(target).add(error);
+                    self.newcomer_error.get_mut(target).add(relative_error(newcomer_ms, ms));
+                }
+            }
+        }
+        if let Some(reason) = Target::ALL.into_iter().find_map(|target| self.worse(target)) {
+            return Verdict::Worse(reason);
+        }
+        if self.outcomes >= ALL_OUTCOMES { Verdict::Passed } else { Verdict::Open }
+    }
+
+    fn worse(&self, target: Target) -> Option<String> {
+        let (newcomer, predecessor) =
+            (self.newcomer_error.get(target), self.predecessor_error.get(target));
+        if newcomer.count() < LEAST_OUTCOMES {
+            return None;
+        }
+        let (new, old) = (newcomer.mean()?, predecessor.mean()?);
+        let worse = new > WORSE * old && new > old + LEAST_DIFFERENCE;
+        worse.then(|| {
+            let (name, version) = (target.name(), self.predecessor.bundle.version());
+            format!("{name} error {new:.3} against {old:.3} of v{version}")
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! From a median to a 90th percentile: a live conformal estimate.
+//!
+//! The factor is an empirical quantile of recent measured / median ratios with the finite-sample rank
+//! of split conformal prediction (Vovk et al., Algorithmic Learning in a Random World, 2005): rank
+//! ceil((n + 1) x 0.9) of n covers a fresh outcome with at least 90 % if outcomes are exchangeable.
+//! A ring keeps them roughly so under drift.
+
+use std::collections::VecDeque;
+
+/// Ratios kept. At 512 the 90th percentile is known to about one and a half points of coverage.
+const RING: usize = 512;
+/// Ratios needed before the estimate replaces the default.
+const ENOUGH: usize = 30;
+/// Outcomes between two estimates: a selection over the ring costs a few microseconds.
+const EVERY: usize = 16;
+/// The stated share of outcomes at or below the 90th percentile.
+const SHARE: f64 = 0.9;
+/// Largest factor. Beyond it the median is useless and the live error has long said so.
+const FACTOR_CAP: f32 = 20.0;
+
+/// The factor for one target of one evaluator.
+#[derive(Debug)]
+pub(crate) struct Conformal {
+    ratios: VecDeque<f32>,
+    /// Reused for the selection, which reorders what it is given.
+    scratch: Vec<f32>,
+    since_estimate: usize,
+    factor: f32,
+}
+
+impl Conformal {
+    pub(crate) fn new(default_factor: f32) -> Self {
+        Self {
+            ratios: VecDeque::with_capacity(RING),
+            scratch: Vec::with_capacity(RING),
+            since_estimate: 0,
+            factor: default_factor,
+        }
+    }
+
+    /// Multiplies a median into a 90th percentile. Never below 1: a percentile under its median would
+    /// make every margin built on it negative.
+    pub(crate) const fn factor(&self) -> f32 {
+        self.factor
+    }
+
+    /// Learns from one outcome; both in milliseconds and positive.
+    pub(crate) fn observe(&mut self, median_ms: f32, measured_ms: f32) {
+        let ratio = measured_ms / median_ms;
+        if !ratio.is_finite() {
+            return;
+        }
+        if self.ratios.len() == RING {
+            self.ratios.pop_front();
+        }
+        self.ratios.push_back(ratio);
+        self.since_estimate += 1;
+        if self.ratios.len() >= ENOUGH && self.since_estimate >= EVERY {
+            self.estimate();
+        }
+    }
+
+    fn estimate(&mut self) {
+        self.since_estimate = 0;
+        self.scratch.clear();
+        self.scratch.extend(&self.ratios);
+        let count = self.scratch.len();
+        let rank = (((count + 1) as f64 * SHARE).ceil() as usize).clamp(1, count);
+        let (_, quantile, _) = self.scratch.select_nth_unstable_by(rank - 1, f32::total_cmp);
+        self.factor = quantile.clamp(1.0, FACTOR_CAP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn below_thirty_outcomes_the_default_stands() {
+        let mut conformal = Conformal::new(1.5);
+        for _ in 0..ENOUGH - 1 {
+            conformal.observe(100.0, 300.0);
+        }
+        assert_eq!(conformal.factor(), 1.5);
+        conformal.observe(100.0, 300.0);
+        assert_eq!(conformal.factor(), 3.0);
+    }
+
+    #[test]
+    fn the_factor_is_the_conformal_rank_of_the_ring() {
+        let mut conformal = Conformal::new(1.5);
+        // 1.01, 1.02 .. 1.48: rank ceil(49 x 0.9) = 45.
+        for step in 1..=48_u8 {
+            conformal.observe(1.0, 1.0 + f32::from(step) / 100.0);
+        }
+        // Estimated at 30 and at 46 outcomes: rank ceil(47 x 0.9) = 43 of 46.
+        assert!((conformal.factor() - 1.43).abs() < 1e-4, "{}", conformal.factor());
+    }
+
+    #[test]
+    fn a_median_that_is_always_too_high_does_not_invert_the_quantiles() {
+        let mut conformal = Conformal::new(1.5);
+        for _ in 0..64 {
+            conformal.observe(100.0, 10.0);
+        }
+        assert_eq!(conformal.factor(), 1.0);
+    }
+}

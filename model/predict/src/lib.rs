@@ -1,0 +1,37 @@
+//! Evaluators of latency models, and the loading of model bundles.
+//!
+//! A pool's scheduler owns one [`Chain`] and asks it for latencies; a loader thread verifies bundles
+//! with [`Bundle::load`] and hands them over through the chain's [`Slot`]. The chain answers every
+//! batch: a missing library, a refused bundle or a graph that fails in service costs accuracy,
+//! never an answer.
+//!
+//! # Layout
+//! - [`runtime`]: finding and loading the ONNX Runtime library, once per process
+//! - [`bundle`]: reading and verifying a bundle, off the hot path
+//! - [`onnx`]: one session and its reused output buffer
+//! - [`slot`]: the mailbox between the loader thread and the chain
+//! - [`chain`]: the evaluators in their order of trust, behind [`weir_schema::Predict`]
+//! - [`step_fit`]: the step-time formula of a pod class, fitted online
+//!
+//! Inside: `target` (TTFT and TPOT side by side), `live` (recent means), `prior` (the step-time
+//! model as read from the row) and `conformal` (from medians to 90th percentiles).
+
+pub mod bundle;
+pub mod chain;
+mod conformal;
+#[cfg(test)]
+mod fixture;
+mod live;
+pub mod onnx;
+mod prior;
+pub mod runtime;
+pub mod slot;
+pub mod step_fit;
+mod target;
+
+pub use bundle::{Bundle, BundleError};
+pub use chain::{Chain, Quality};
+pub use onnx::OnnxEvaluator;
+pub use runtime::{Runtime, RuntimeError};
+pub use slot::{Offer, Slot};
+pub use step_fit::StepFit;

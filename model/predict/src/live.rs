@@ -1,0 +1,63 @@
+//! Recent means: the live error of an evaluator and the live coverage of its quantiles.
+
+/// Observations that a mean looks back over, roughly.
+const WINDOW: f64 = 200.0;
+
+/// Largest relative error that counts. A client's stall or a pod's hiccup can make one outcome wrong
+/// by a factor of a hundred; it must not decide between two evaluators by itself.
+const ERROR_CAP: f64 = 3.0;
+
+/// Mean of the recent past: plain up to `WINDOW` observations, exponentially weighted from there on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct LiveMean {
+    mean: f64,
+    count: u64,
+}
+
+impl LiveMean {
+    pub(crate) fn add(&mut self, value: f64) {
+        self.count += 1;
+        let weight = (1.0 / self.count as f64).max(1.0 / WINDOW);
+        self.mean += weight * (value - self.mean);
+    }
+
+    /// The mean, once there is an observation.
+    pub(crate) fn mean(&self) -> Option<f64> {
+        (self.count > 0).then_some(self.mean)
+    }
+
+    /// Observations so far, forgotten ones included.
+    pub(crate) const fn count(&self) -> u64 {
+        self.count
+    }
+}
+
+/// Absolute error relative to what was measured, as a fraction.
+pub(crate) fn relative_error(predicted_ms: f32, measured_ms: f32) -> f64 {
+    let (predicted, measured) = (f64::from(predicted_ms), f64::from(measured_ms));
+    ((predicted - measured).abs() / measured).min(ERROR_CAP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_plain_at_first_and_forgets_later() {
+        let mut mean = LiveMean::default();
+        assert_eq!(mean.mean(), None);
+        mean.add(1.0);
+        mean.add(3.0);
+        assert_eq!(mean.mean(), Some(2.0));
+        for _ in 0..2000 {
+            mean.add(7.0);
+        }
+        assert!((mean.mean().unwrap() - 7.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn one_absurd_outcome_counts_as_no_more_than_the_cap() {
+        assert_eq!(relative_error(1e6, 1.0), ERROR_CAP);
+        assert!((relative_error(110.0, 100.0) - 0.1).abs() < 1e-6);
+    }
+}
