@@ -2,7 +2,8 @@
 //!
 //! A pool owns one [`TokenRatio`]: a prompt whose tokens nobody counted is priced by it on arrival,
 //! and every response that states its prompt tokens corrects it. The first few prompts move it
-//! freely; after a mebibyte no single one, however large, counts for more than a 64th. A report that no tokenizer could produce is ignored, so that one broken pod cannot spoil it.
+//! freely; after a mebibyte no single one, however large, counts for more than a 64th. A report that
+//! no tokenizer could produce is ignored, so that one broken pod cannot spoil it.
 
 use std::ops::RangeInclusive;
 

@@ -1,0 +1,231 @@
+//! The directory of bundles: which one serves, and how the next one gets there.
+//!
+//! Owned by one trainer at a time, by a lock that the system lets go when the process ends,
+//! however it ends. A bundle is written under a hidden name, flushed, and renamed; then `current`
+//! is replaced by a rename. A crash at any point leaves hidden entries, which the next trainer
+//! removes, or a whole bundle that nothing points to, whose version is not used again.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use sha2::{Digest, Sha256};
+use weir_schema::{
+    Manifest,
+    manifest::{
+        CURRENT_FILE, MANIFEST_FILE, MODEL_FILE, bundle_name, bundle_version, current_bundle,
+    },
+    schema_hash,
+};
+
+use crate::{TrainError, onnx::Graph};
+
+/// What every entry is called until it is whole.
+const PART: &str = ".part-";
+/// What the owner holds.
+const LOCK_FILE: &str = ".trainer.lock";
+
+/// The bundle that `current` names.
+pub(crate) struct Serving {
+    /// Its version.
+    pub version: u64,
+    /// Its graph.
+    pub graph: Graph,
+}
+
+/// The directory of bundles.
+#[derive(Debug)]
+pub(crate) struct Bundles {
+    dir: PathBuf,
+    keep: usize,
+    /// Held, not read. `None` where the file system knows no locks.
+    _lock: Option<File>,
+}
+
+impl Bundles {
+    /// Takes the directory over and removes what a crash left in it.
+    pub(crate) fn open(dir: &Path, keep: usize) -> Result<Self, TrainError> {
+        fs::create_dir_all(dir).map_err(failed("create", dir))?;
+        let lock = lock(dir)?;
+        let bundles = Self { dir: dir.to_owned(), keep, _lock: lock };
+        for name in bundles.names()?.iter().filter(|name| name.starts_with(PART)) {
+            let path = dir.join(name);
+            remove(&path).map_err(failed("remove", &path))?;
+            tracing::info!(path = %path.display(), "removed what a crash left");
+        }
+        Ok(bundles)
+    }
+
+    /// The bundle being served, if it can be compared with: whole, and of this schema.
+    pub(crate) fn serving(&self) -> Option<Serving> {
+        match self.read_serving() {
+            Ok(serving) => serving,
+            Err(reason) => {
+                tracing::warn!(reason, "the current bundle cannot be compared with");
+                None
+            }
+        }
+    }
+
+    fn read_serving(&self) -> Result<Option<Serving>, String> {
+        let Some(path) = current_bundle(&self.dir).map_err(|error| error.to_string())? else {
+            return Ok(None);
+        };
+        let read = |file: &str| {
+            let path = path.join(file);
+            fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let manifest: Manifest =
+            serde_json::from_slice(&read(MANIFEST_FILE)?).map_err(|error| error.to_string())?;
+        if manifest.schema != schema_hash() {
+            return Err(format!("it is of schema {}", manifest.schema));
+        }
+        let model = read(MODEL_FILE)?;
+        if sha256(&model) != manifest.sha256 {
+            return Err("its graph is not the one its manifest was written for".into());
+        }
+        let graph = Graph::decode(&model).map_err(|error| error.to_string())?;
+        Ok(Some(Serving { version: manifest.version, graph }))
+    }
+
+    /// A version that is higher than every one that was ever visible here.
+    pub(crate) fn next_version(&self) -> Result<u64, TrainError> {
+        let current = current_bundle(&self.dir).ok().flatten();
+        let current = current.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+        let names = self.names()?;
+        let versions = names.iter().map(String::as_str).chain(current).filter_map(bundle_version);
+        versions.max().unwrap_or(0).checked_add(1).ok_or_else(|| {
+            failed("count on in", &self.dir)(io::Error::other("the highest version is taken"))
+        })
+    }
+
+    /// Publishes a bundle, makes it the current one, and removes the oldest.
+    pub(crate) fn publish(&self, manifest: &Manifest, model: &[u8]) -> Result<(), TrainError> {
+        let name = bundle_name(manifest.version);
+        let (part, whole) = (self.part(&name), self.dir.join(&name));
+        let written = write_bundle(&part, manifest, model)
+            .and_then(|()| fs::rename(&part, &whole).map_err(failed("rename into", &whole)))
+            .and_then(|()| sync_dir(&self.dir));
+        if let Err(error) = written.and_then(|()| self.point_at(&name)) {
+            // Best effort: what stays is hidden or unnamed, and goes at the next start.
+            let _ = remove(&part);
+            if !self.is_current(&name) {
+                let _ = remove(&whole);
+            }
+            return Err(error);
+        }
+        self.prune();
+        Ok(())
+    }
+
+    fn part(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{PART}{name}"))
+    }
+
+    /// Makes `current` name a bundle.
+    fn point_at(&self, name: &str) -> Result<(), TrainError> {
+        let (part, current) = (self.part(CURRENT_FILE), self.dir.join(CURRENT_FILE));
+        let pointed = write_file(&part, format!("{name}\n").as_bytes())
+            .and_then(|()| fs::rename(&part, &current).map_err(failed("rename into", &current)));
+        if pointed.is_err() {
+            let _ = remove(&part);
+        }
+        pointed?;
+        sync_dir(&self.dir)
+    }
+
+    fn is_current(&self, name: &str) -> bool {
+        current_bundle(&self.dir).is_ok_and(|current| current == Some(self.dir.join(name)))
+    }
+
+    /// Removes the oldest bundles. A failure costs only room, so it is told and borne.
+    fn prune(&self) {
+        let pruned = self.names().and_then(|names| {
+            let mut bundles: Vec<(u64, String)> =
+                names.into_iter().filter_map(|name| Some((bundle_version(&name)?, name))).collect();
+            bundles.sort_unstable_by(|one, other| other.cmp(one));
+            let old = bundles.iter().skip(self.keep).map(|(_, name)| name);
+            old.filter(|name| !self.is_current(name)).try_for_each(|name| {
+                // Renamed first, so that nobody meets half of it under its name.
+                let (whole, part) = (self.dir.join(name), self.part(name));
+                fs::rename(&whole, &part).map_err(failed("rename", &whole))?;
+                remove(&part).map_err(failed("remove", &part))
+            })
+        });
+        if let Err(error) = pruned {
+            tracing::warn!(%error, "an old bundle stays");
+        }
+    }
+
+    /// Names of the entries; those that are not text are none of ours.
+    fn names(&self) -> Result<Vec<String>, TrainError> {
+        let entries = fs::read_dir(&self.dir).map_err(failed("list", &self.dir))?;
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
+        let names: io::Result<Vec<Option<String>>> = names.collect();
+        Ok(names.map_err(failed("list", &self.dir))?.into_iter().flatten().collect())
+    }
+}
+
+/// SHA-256 in hexadecimal.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(bytes))
+}
+
+/// Two trainers in one directory would take each other's unfinished bundles for a crash's.
+fn lock(dir: &Path) -> Result<Option<File>, TrainError> {
+    let path = dir.join(LOCK_FILE);
+    let open = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = open.map_err(failed("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(TrainError::Locked(dir.to_owned())),
+        Err(TryLockError::Error(error)) => {
+            tracing::warn!(path = %path.display(), %error, "no locks here: run one trainer only");
+            Ok(None)
+        }
+    }
+}
+
+fn write_bundle(part: &Path, manifest: &Manifest, model: &[u8]) -> Result<(), TrainError> {
+    // One of this name is left from a publish that failed and could not clean up after itself.
+    let _ = remove(part);
+    fs::create_dir(part).map_err(failed("create", part))?;
+    let text = serde_json::to_vec_pretty(manifest)
+        .map_err(|error| failed("write", part)(io::Error::other(error)))?;
+    write_file(&part.join(MODEL_FILE), model)?;
+    write_file(&part.join(MANIFEST_FILE), &text)?;
+    sync_dir(part)
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
+    let written = File::create(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written.map_err(failed("write", path))
+}
+
+/// Flushes the names in a directory.
+fn sync_dir(dir: &Path) -> Result<(), TrainError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed("flush", dir))
+}
+
+/// Removes a file, a link or a directory with all in it.
+fn remove(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    }
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TrainError {
+    let path = path.to_owned();
+    move |reason| TrainError::Publish { action, path, reason }
+}
+
+#[cfg(test)]
+#[path = "bundles_tests.rs"]
+mod tests;

@@ -1,0 +1,192 @@
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, BufReader},
+    os::unix::fs::symlink,
+    process::{Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::onnx::write;
+
+/// Where the process that is to be killed publishes.
+const VICTIM_DIR: &str = "WEIR_TRAIN_TEST_DIR";
+
+fn manifest(version: u64, model: &[u8]) -> Manifest {
+    Manifest {
+        version,
+        schema: schema_hash(),
+        sha256: sha256(model),
+        trained_at_unix_ms: 1,
+        features: vec![],
+        rows: [1, 1],
+        trees: 1,
+        holdout: weir_schema::Holdout::default(),
+        golden: vec![],
+    }
+}
+
+fn publish(bundles: &Bundles) -> Result<u64, TrainError> {
+    let model = write([&[], &[]]);
+    let version = bundles.next_version()?;
+    bundles.publish(&manifest(version, &model), &model)?;
+    Ok(version)
+}
+
+fn names(dir: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
+fn listed(names: &[&str]) -> BTreeSet<String> {
+    names.iter().copied().chain([LOCK_FILE]).map(str::to_owned).collect()
+}
+
+fn serving_version(bundles: &Bundles) -> Option<u64> {
+    bundles.serving().map(|serving| serving.version)
+}
+
+#[test]
+fn a_published_bundle_is_current_and_only_the_newest_are_kept() {
+    let dir = TempDir::new().unwrap();
+    let bundles = Bundles::open(&dir.path().join("new/bundles"), 2).unwrap();
+    assert_eq!(serving_version(&bundles), None);
+    for version in 1..=4 {
+        assert_eq!(publish(&bundles).unwrap(), version);
+        assert_eq!(serving_version(&bundles), Some(version));
+    }
+    let expected = listed(&["current", "v000000000003", "v000000000004"]);
+    assert_eq!(names(&bundles.dir), expected);
+}
+
+#[test]
+fn the_current_bundle_is_never_removed_however_old_it_is() {
+    let dir = TempDir::new().unwrap();
+    let bundles = Bundles::open(dir.path(), 1).unwrap();
+    for version in ["v000000000002", "v000000000003", "v000000000004"] {
+        fs::create_dir(dir.path().join(version)).unwrap();
+    }
+    fs::write(dir.path().join(CURRENT_FILE), "v000000000002").unwrap();
+    bundles.prune();
+    assert_eq!(names(dir.path()), listed(&["current", "v000000000002", "v000000000004"]));
+}
+
+#[test]
+fn what_a_crash_left_is_removed_and_its_version_is_not_used_again() {
+    let dir = TempDir::new().unwrap();
+    fs::create_dir_all(dir.path().join(".part-v000000000009")).unwrap();
+    fs::write(dir.path().join(".part-v000000000009/model.onnx"), "half").unwrap();
+    fs::write(dir.path().join(".part-current"), "v0").unwrap();
+    symlink("/nowhere", dir.path().join(".part-link")).unwrap();
+    // Renamed into place, but `current` was not written any more.
+    fs::create_dir(dir.path().join("v000000000007")).unwrap();
+    let bundles = Bundles::open(dir.path(), 5).unwrap();
+    assert_eq!(names(dir.path()), listed(&["v000000000007"]));
+    assert_eq!(publish(&bundles).unwrap(), 8);
+    // Even when every bundle was deleted by hand.
+    fs::remove_dir_all(dir.path().join("v000000000007")).unwrap();
+    fs::remove_dir_all(dir.path().join("v000000000008")).unwrap();
+    assert_eq!(serving_version(&bundles), None);
+    assert_eq!(publish(&bundles).unwrap(), 9);
+}
+
+#[test]
+fn a_second_trainer_in_the_same_directory_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let first = Bundles::open(dir.path(), 5).unwrap();
+    let refused = Bundles::open(dir.path(), 5).unwrap_err();
+    assert!(matches!(refused, TrainError::Locked(_)), "{refused}");
+    drop(first);
+    assert!(Bundles::open(dir.path(), 5).is_ok());
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_leaves_the_served_bundle() {
+    let dir = TempDir::new().unwrap();
+    let bundles = Bundles::open(dir.path(), 5).unwrap();
+    publish(&bundles).unwrap();
+    let before = names(dir.path());
+    // The device answers every write as a full disk does.
+    symlink("/dev/full", dir.path().join(".part-current")).unwrap();
+    let error = publish(&bundles).unwrap_err().to_string();
+    assert!(error.contains(".part-current") && error.contains("No space left"), "{error}");
+    assert_eq!((names(dir.path()), serving_version(&bundles)), (before, Some(1)));
+    assert_eq!(publish(&bundles).unwrap(), 2);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_an_error_that_names_it() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = Bundles::open(&file.join("bundles"), 5).unwrap_err().to_string();
+    assert!(error.contains("cannot create") && error.contains("file/bundles"), "{error}");
+
+    let bundles = Bundles::open(&dir.path().join("bundles"), 5).unwrap();
+    fs::create_dir(bundles.dir.join(CURRENT_FILE)).unwrap();
+    let error = publish(&bundles).unwrap_err().to_string();
+    assert!(error.contains("current"), "{error}");
+    assert_eq!(names(&bundles.dir), listed(&["current"]), "nothing half-published");
+    fs::remove_dir_all(&bundles.dir).unwrap();
+    assert!(publish(&bundles).is_err());
+}
+
+#[test]
+fn a_current_bundle_that_is_not_whole_does_not_serve() {
+    let dir = TempDir::new().unwrap();
+    let bundles = Bundles::open(dir.path(), 5).unwrap();
+    publish(&bundles).unwrap();
+    let inside = |file: &str| dir.path().join("v000000000001").join(file);
+    let whole = fs::read(inside(MANIFEST_FILE)).unwrap();
+    let foreign = String::from_utf8(whole.clone()).unwrap().replace(&schema_hash(), "0123");
+    for (file, bytes) in
+        [(MANIFEST_FILE, foreign.as_bytes()), (MANIFEST_FILE, b"{}"), (MODEL_FILE, b"other bytes")]
+    {
+        let kept = fs::read(inside(file)).unwrap();
+        fs::write(inside(file), bytes).unwrap();
+        assert_eq!(serving_version(&bundles), None, "{file}");
+        fs::write(inside(file), kept).unwrap();
+        assert_eq!(serving_version(&bundles), Some(1));
+    }
+    fs::write(dir.path().join(CURRENT_FILE), "../elsewhere").unwrap();
+    assert_eq!(serving_version(&bundles), None);
+}
+
+/// Not a test of its own: the process that the next test kills.
+#[test]
+fn publish_until_killed() {
+    let Some(dir) = std::env::var_os(VICTIM_DIR) else { return };
+    let bundles = Bundles::open(Path::new(&dir), 2).unwrap();
+    loop {
+        println!("published {}", publish(&bundles).unwrap());
+    }
+}
+
+#[test]
+fn a_trainer_killed_in_the_middle_leaves_a_whole_bundle_and_the_next_one_goes_on() {
+    let dir = TempDir::new().unwrap();
+    let mut last = 0;
+    for round in 0..8 {
+        let mut victim = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "bundles::tests::publish_until_killed", "--nocapture"])
+            .env(VICTIM_DIR, dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let mut published = lines.filter_map(|line| line.rsplit_once("published ")?.1.parse().ok());
+        // It is killed wherever it is when this process gets to it.
+        let seen: u64 = published.nth(round % 3).unwrap();
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        assert!(seen > last, "version {seen} after {last}");
+
+        let bundles = Bundles::open(dir.path(), 2).unwrap();
+        let serving = serving_version(&bundles).unwrap();
+        assert!(serving >= seen, "{serving} serves, but {seen} was published");
+        assert!(!names(dir.path()).iter().any(|name| name.starts_with(PART)));
+        last = publish(&bundles).unwrap();
+        assert!(last > serving);
+    }
+}

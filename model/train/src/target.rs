@@ -1,0 +1,131 @@
+//! The two things that are learned, and what of a sample teaches them.
+//!
+//! The label of a target is `ln(measured / prior)`: the step-time prior carries the scale, and the
+//! trees learn by which factor the pod's state makes it wrong.
+
+use weir_schema::{Feature, Features, Row, Sample, SampleOutcome};
+
+/// Responses with fewer tokens teach no TPOT. The mean of so few gaps is mostly the noise of the
+/// network and of one engine step, while the prior it is divided by describes a steady state.
+const MIN_TPOT_TOKENS: u32 = 8;
+/// A time below a microsecond is no time: its logarithm would be far from every other.
+const MIN_MS: f32 = 1e-3;
+
+/// What of a sample is learned from. A time that was not measured, or may not be used, is NaN.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Example {
+    /// Wall-clock time of the end, in milliseconds since 1970.
+    pub at_unix_ms: u64,
+    /// The features, as logged.
+    pub row: Row,
+    /// Measured TTFT in milliseconds.
+    ttft_ms: f32,
+    /// Measured TPOT in milliseconds.
+    tpot_ms: f32,
+}
+
+impl Example {
+    /// The example in a sample; `None` when it teaches neither target.
+    pub(crate) fn of(sample: &Sample) -> Option<Self> {
+        // Whoever leaves early has seen its first token all the same, but its TPOT is that of the
+        // part before the end. A pod that failed was not in a state to learn from.
+        let complete = sample.outcome == SampleOutcome::Complete;
+        let ttft = complete || sample.outcome == SampleOutcome::ClientGone;
+        let tpot = complete && sample.output_tokens >= MIN_TPOT_TOKENS;
+        let measured = |usable: bool, ms: Option<f32>| {
+            ms.filter(|_| usable && sample.streamed).unwrap_or(f32::NAN)
+        };
+        let example = Self {
+            at_unix_ms: sample.at_unix_ms,
+            row: sample.row,
+            ttft_ms: measured(ttft, sample.ttft_ms),
+            tpot_ms: measured(tpot, sample.tpot_ms),
+        };
+        Target::ALL.iter().any(|target| target.measured_ms(&example).is_some()).then_some(example)
+    }
+}
+
+/// A latency that is learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Time to the first token.
+    Ttft,
+    /// Time per output token.
+    Tpot,
+}
+
+impl Target {
+    /// Both, in the order of the graph's output.
+    pub(crate) const ALL: [Self; 2] = [Self::Ttft, Self::Tpot];
+
+    /// The name used in the graph, in errors and in logs.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ttft => "ttft",
+            Self::Tpot => "tpot",
+        }
+    }
+
+    /// The feature that the learned factor multiplies.
+    pub(crate) const fn prior(self) -> Feature {
+        match self {
+            Self::Ttft => Feature::PriorTtftMs,
+            Self::Tpot => Feature::PriorTpotMs,
+        }
+    }
+
+    /// The row's prior in milliseconds, if there is one to multiply.
+    pub(crate) fn prior_ms(self, row: &Row) -> Option<f32> {
+        Some(Features(*row).get(self.prior())).filter(|ms| *ms >= MIN_MS)
+    }
+
+    /// What was measured, in milliseconds, if it can be learned from.
+    pub(crate) fn measured_ms(self, example: &Example) -> Option<f32> {
+        let measured_ms = match self {
+            Self::Ttft => example.ttft_ms,
+            Self::Tpot => example.tpot_ms,
+        };
+        (measured_ms >= MIN_MS && self.prior_ms(&example.row).is_some()).then_some(measured_ms)
+    }
+
+    /// What the trees are fitted to.
+    pub(crate) fn label(self, example: &Example) -> Option<f32> {
+        Some((self.measured_ms(example)? / self.prior_ms(&example.row)?).ln())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::sample;
+
+    fn teaches(sample: &Sample) -> [bool; 2] {
+        let example = Example::of(sample);
+        Target::ALL.map(|target| example.is_some_and(|found| target.label(&found).is_some()))
+    }
+
+    #[test]
+    fn only_what_was_measured_on_a_stream_is_learned() {
+        assert_eq!(teaches(&sample()), [true, true]);
+        assert_eq!(teaches(&Sample { streamed: false, ..sample() }), [false, false]);
+        assert_eq!(teaches(&Sample { ttft_ms: None, ..sample() }), [false, true]);
+        assert_eq!(teaches(&Sample { tpot_ms: Some(0.0), ..sample() }), [true, false]);
+    }
+
+    #[test]
+    fn a_response_cut_short_teaches_ttft_only_and_a_failed_pod_nothing() {
+        let ended = |outcome| Sample { outcome, ..sample() };
+        assert_eq!(teaches(&ended(SampleOutcome::ClientGone)), [true, false]);
+        assert_eq!(teaches(&ended(SampleOutcome::PodFailed)), [false, false]);
+        assert_eq!(teaches(&Sample { output_tokens: 7, ..sample() }), [true, false]);
+    }
+
+    #[test]
+    fn a_row_without_a_prior_teaches_nothing_of_its_target() {
+        for prior in [f32::NAN, 0.0] {
+            let mut features = Features(sample().row);
+            features.set(Feature::PriorTtftMs, prior);
+            assert_eq!(teaches(&Sample { row: features.0, ..sample() }), [false, true]);
+        }
+    }
+}

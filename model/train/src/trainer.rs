@@ -1,0 +1,275 @@
+//! One round: read what is new, train, prove, compare, publish.
+//!
+//! Called by `weir train`, again and again on one thread. Every round ends in a [`Round`] or in an
+//! error that names its reason; neither changes the bundle being served unless a better one is
+//! wholly in its place. The window stays in memory, so a round reads only what the spool gained.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use weir_schema::{Holdout, Manifest, Row, feature_specs, schema_hash};
+
+use crate::{
+    Skipped, TrainConfig, TrainError, TrainMetrics,
+    bundles::{Bundles, Serving, sha256},
+    holdout,
+    learn::Candidate,
+    library,
+    onnx::{Graph, write},
+    parity,
+    spool::SpoolReader,
+    target::{Example, Target},
+    window::{Split, Window},
+    xgboost::Xgboost,
+};
+
+/// How a round ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Round {
+    /// A new bundle is the current one.
+    Published {
+        /// Its version.
+        version: u64,
+        /// Rows trained on, for TTFT and TPOT; 0 is a target that answers its prior.
+        rows: [usize; 2],
+        /// Its errors on the newest slice.
+        holdout: Holdout,
+        /// Errors of the bundle it replaces on the same rows, if there was one to compare with.
+        serving: Option<Holdout>,
+        /// How long the round took.
+        took: Duration,
+        /// What was skipped in the spool.
+        skipped: Skipped,
+    },
+    /// No target has enough samples.
+    NotEnough {
+        /// Samples of the target that has the most.
+        have: usize,
+        /// Samples it needs.
+        need: usize,
+        /// What was skipped in the spool.
+        skipped: Skipped,
+    },
+    /// The bundle being served is better on the newest slice.
+    NotBetter {
+        /// Errors of the model that was trained.
+        candidate: Holdout,
+        /// Errors of the bundle being served.
+        serving: Holdout,
+        /// Version of the bundle being served.
+        serving_version: u64,
+        /// How long the round took.
+        took: Duration,
+        /// What was skipped in the spool.
+        skipped: Skipped,
+    },
+    /// Too little is new since the last training.
+    Unchanged {
+        /// Samples that are new.
+        fresh: usize,
+        /// What was skipped in the spool.
+        skipped: Skipped,
+    },
+}
+
+/// Turns a spool into bundles, round by round.
+pub struct Trainer {
+    config: TrainConfig,
+    xgboost: Xgboost,
+    spool: SpoolReader,
+    window: Window,
+    bundles: Bundles,
+    /// Samples taken since the last round that trained.
+    fresh: usize,
+    trained: bool,
+    metrics: TrainMetrics,
+}
+
+impl Trainer {
+    /// Loads libxgboost and takes the directory of bundles over.
+    ///
+    /// # Errors
+    /// When a value of the configuration is out of range, when there is no usable libxgboost (with
+    /// the places that were tried), or when the directory cannot be used or another trainer does.
+    /// A spool that is missing is no error: it may come.
+    pub fn open(config: TrainConfig) -> Result<Self, TrainError> {
+        config.check()?;
+        let library = library::find(config.xgboost_library.as_deref())?;
+        let xgboost = Xgboost::load(&library)?;
+        let bundles = Bundles::open(&config.bundles, config.keep_bundles)?;
+        tracing::info!(
+            library = %library.display(),
+            version = ?xgboost.version(),
+            spool = %config.spool.display(),
+            bundles = %config.bundles.display(),
+            "trainer ready",
+        );
+        Ok(Self {
+            spool: SpoolReader::new(config.spool.clone(), schema_hash()),
+            window: Window::new(config.window.clone()),
+            config,
+            xgboost,
+            bundles,
+            fresh: 0,
+            trained: false,
+            metrics: TrainMetrics::default(),
+        })
+    }
+
+    /// What was done so far.
+    pub const fn metrics(&self) -> &TrainMetrics {
+        &self.metrics
+    }
+
+    /// What the trainer was opened with.
+    pub const fn config(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    /// Reads what is new and, when it is enough, trains and publishes.
+    ///
+    /// # Errors
+    /// When XGBoost fails, when the written graph does not answer as XGBoost does, or when the
+    /// bundle cannot be written. The bundle served before stays, and the next round tries again.
+    pub fn run_once(&mut self) -> Result<Round, TrainError> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.run_at(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// A round at a given wall-clock time.
+    pub(crate) fn run_at(&mut self, now_unix_ms: u64) -> Result<Round, TrainError> {
+        let started = Instant::now();
+        let skipped = self.read_spool(now_unix_ms);
+        self.metrics.skipped.add(&skipped);
+        self.metrics.window_samples = self.window.len();
+        let outcome = self.round(now_unix_ms, started, skipped);
+        self.metrics.record(&outcome, started.elapsed());
+        outcome
+    }
+
+    /// Takes what is new into the window.
+    fn read_spool(&mut self, now_unix_ms: u64) -> Skipped {
+        let mut skipped = Skipped::default();
+        let (window, fresh) = (&mut self.window, &mut self.fresh);
+        self.spool.read(now_unix_ms, &mut skipped, |sample, skipped| match Example::of(&sample) {
+            None => skipped.no_target += 1,
+            Some(example) if window.offer(example, now_unix_ms) => *fresh += 1,
+            Some(_) => skipped.too_old += 1,
+        });
+        window.settle(now_unix_ms);
+        if skipped.by_reason().iter().any(|(_, count)| *count > 0) {
+            tracing::warn!(%skipped, problems = ?skipped.problems, "skipped in the spool");
+        }
+        skipped
+    }
+
+    fn round(
+        &mut self,
+        now_unix_ms: u64,
+        started: Instant,
+        skipped: Skipped,
+    ) -> Result<Round, TrainError> {
+        let split = self.window.split();
+        let (have, targets) = self.learnable(&split);
+        if targets.is_empty() {
+            return Ok(Round::NotEnough { have, need: self.config.min_samples, skipped });
+        }
+        if self.trained && self.fresh < self.config.min_new_samples {
+            return Ok(Round::Unchanged { fresh: self.fresh, skipped });
+        }
+        let candidate = Candidate::train(&self.xgboost, &self.config, &split.train, &targets)?;
+        let model = write(candidate.trees());
+        let graph = proven(&model, &candidate, &split.newest)?;
+        let holdout = judge(&graph, &split.newest)?;
+        let serving = self.judge_serving(&split.newest);
+        if let Some((serving_version, serving)) = serving
+            && !holdout::not_worse(&holdout, &serving)
+        {
+            self.mark_trained();
+            let (candidate, took) = (holdout, started.elapsed());
+            return Ok(Round::NotBetter { candidate, serving, serving_version, took, skipped });
+        }
+        let manifest = self.manifest(now_unix_ms, &candidate, &split.newest, holdout, &model)?;
+        self.bundles.publish(&manifest, &model)?;
+        self.mark_trained();
+        let Manifest { version, rows, .. } = manifest;
+        let serving = serving.map(|(_, errors)| errors);
+        tracing::info!(version, ?rows, ?holdout, "published a bundle");
+        Ok(Round::Published { version, rows, holdout, serving, took: started.elapsed(), skipped })
+    }
+
+    /// From here on only what arrives later is new. Not reached by a round that fails, which is
+    /// tried again with the same samples.
+    const fn mark_trained(&mut self) {
+        self.fresh = 0;
+        self.trained = true;
+    }
+
+    /// The most samples that a target has, and the targets that have enough of them.
+    fn learnable(&self, split: &Split) -> (usize, Vec<Target>) {
+        let need = self.config.min_samples;
+        let count = |target: Target, examples: &[Example]| {
+            examples.iter().filter(|example| target.measured_ms(example).is_some()).count()
+        };
+        let mut most = 0;
+        let enough = |target: &Target| {
+            let train = count(*target, &split.train);
+            let have = train + count(*target, &split.newest);
+            most = most.max(have);
+            // The newest slice may hold most of a target that has just begun to be measured.
+            have >= need && train >= need / 2
+        };
+        let targets = Target::ALL.into_iter().filter(enough).collect();
+        (most, targets)
+    }
+
+    /// Errors of the bundle being served, on the rows that the candidate is judged by.
+    fn judge_serving(&self, newest: &[Example]) -> Option<(u64, Holdout)> {
+        let Serving { version, graph } = self.bundles.serving()?;
+        match judge(&graph, newest) {
+            Ok(holdout) => Some((version, holdout)),
+            Err(error) => {
+                tracing::warn!(version, %error, "the current bundle cannot be compared with");
+                None
+            }
+        }
+    }
+
+    fn manifest(
+        &self,
+        now_unix_ms: u64,
+        candidate: &Candidate,
+        newest: &[Example],
+        holdout: Holdout,
+        model: &[u8],
+    ) -> Result<Manifest, TrainError> {
+        Ok(Manifest {
+            version: self.bundles.next_version()?,
+            schema: schema_hash(),
+            sha256: sha256(model),
+            trained_at_unix_ms: now_unix_ms,
+            features: feature_specs().iter().map(|spec| spec.name.to_owned()).collect(),
+            rows: candidate.rows(),
+            trees: self.config.trees,
+            holdout,
+            golden: parity::golden(candidate, newest)?,
+        })
+    }
+}
+
+/// The graph in the bytes of a candidate, once it was shown to answer as XGBoost does.
+fn proven(model: &[u8], candidate: &Candidate, newest: &[Example]) -> Result<Graph, TrainError> {
+    let graph = Graph::decode(model).map_err(|error| TrainError::Graph(error.to_string()))?;
+    parity::check(&graph, candidate, &parity::rows_to_check(newest))?;
+    Ok(graph)
+}
+
+/// Errors of a graph on a slice.
+fn judge(graph: &Graph, slice: &[Example]) -> Result<Holdout, TrainError> {
+    let rows: Vec<Row> = slice.iter().map(|example| example.row).collect();
+    let answers = graph.latency_ms(&rows).map_err(|error| TrainError::Graph(error.to_string()))?;
+    Ok(holdout::errors(slice, &answers))
+}
+
+#[cfg(test)]
+#[path = "trainer_tests.rs"]
+mod tests;
