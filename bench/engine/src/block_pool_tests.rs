@@ -1,0 +1,89 @@
+use super::*;
+
+/// Takes `n` blocks and publishes them as `first_hash`, `first_hash + 1`, ...
+fn sequence(pool: &mut BlockPool, n: u64, first_hash: u64) -> Vec<BlockId> {
+    (0..n)
+        .map(|i| {
+            let id = pool.take().unwrap();
+            pool.publish(id, first_hash + i);
+            id
+        })
+        .collect()
+}
+
+fn release_all(pool: &mut BlockPool, ids: &[BlockId]) {
+    ids.iter().rev().for_each(|id| pool.release(*id));
+}
+
+#[test]
+fn one_block_is_the_null_block_and_is_never_handed_out() {
+    let mut pool = BlockPool::new(3);
+    assert_eq!(pool.free(), 2);
+    assert_eq!((pool.take(), pool.take(), pool.take()), (Some(1), Some(2), None));
+    assert_eq!(pool.usage(), 1.0);
+    assert_eq!(BlockPool::new(0).take(), None);
+}
+
+#[test]
+fn cached_free_blocks_count_as_free_and_can_still_be_hit() {
+    let mut pool = BlockPool::new(5);
+    let ids = sequence(&mut pool, 2, 100);
+    assert_eq!(pool.usage(), 0.5);
+    release_all(&mut pool, &ids);
+    assert_eq!(pool.usage(), 0.0);
+    assert_eq!(pool.find(100), Some(ids[0]));
+    pool.share(ids[0]);
+    assert_eq!(pool.free(), 3, "a hit leaves the free queue");
+    pool.share(ids[0]);
+    assert_eq!(pool.free(), 3, "a second reference costs nothing");
+}
+
+#[test]
+fn eviction_takes_the_least_recently_freed_sequence_deepest_block_first() {
+    let mut pool = BlockPool::new(5);
+    let old = sequence(&mut pool, 2, 100);
+    let young = sequence(&mut pool, 2, 200);
+    release_all(&mut pool, &old);
+    release_all(&mut pool, &young);
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        pool.take();
+        order.push([100, 101, 200, 201].map(|h| pool.find(h).is_some()));
+    }
+    assert_eq!(order[0], [true, false, true, true]);
+    assert_eq!(order[1], [false, false, true, true]);
+    assert_eq!(order[2], [false, false, true, false]);
+    assert_eq!(order[3], [false; 4]);
+}
+
+#[test]
+fn a_free_block_without_hash_is_reused_before_any_cached_one() {
+    let mut pool = BlockPool::new(4);
+    let cached = sequence(&mut pool, 2, 100);
+    let partial = pool.take().unwrap();
+    release_all(&mut pool, &cached);
+    pool.release(partial);
+    assert_eq!(pool.take(), Some(partial));
+    assert!(pool.find(100).is_some() && pool.find(101).is_some());
+}
+
+#[test]
+fn of_two_blocks_with_one_hash_the_survivor_is_found() {
+    let mut pool = BlockPool::new(6);
+    let twins: Vec<BlockId> = (0..4)
+        .map(|_| {
+            let id = pool.take().unwrap();
+            pool.publish(id, 7);
+            id
+        })
+        .collect();
+    assert_eq!(pool.find(7), Some(twins[0]), "the oldest is found first");
+    for (gone, left) in [(2, vec![0, 1, 3]), (0, vec![1, 3]), (3, vec![1]), (1, vec![])] {
+        pool.forget(twins[gone]);
+        let found = pool.find(7);
+        match left.is_empty() {
+            true => assert_eq!(found, None),
+            false => assert!(left.iter().any(|i| Some(twins[*i]) == found), "{gone} {found:?}"),
+        }
+    }
+}

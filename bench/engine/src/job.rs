@@ -1,0 +1,108 @@
+//! What goes into an engine and what comes out of it.
+
+use serde::{Deserialize, Serialize};
+
+/// One generation, as the engine needs to know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Length of the prompt; 0 counts as 1.
+    pub prompt_tokens: u32,
+    /// Chained hash of each full block of the prompt, first block first; a block beyond the list is shared with nobody,
+    /// so an empty list shares nothing. Entries past the prompt's full blocks name the blocks that the output fills, for
+    /// a later turn of the same conversation to hit.
+    pub blocks: Vec<u64>,
+    /// Tokens that will be generated, the cut by `max_tokens` included; 0 counts as 1.
+    pub output_tokens: u32,
+    /// Used only with `priority_policy`: the lower, the sooner.
+    pub priority: i32,
+}
+
+/// Names one accepted job within its engine; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SeqId(pub u64);
+
+/// Why a job was not accepted. The first two are vLLM's admission valves (HTTP 503), the last two its length check (400).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Rejected {
+    /// `max_num_queued_reqs` is reached.
+    #[error("{waiting} jobs are waiting and the limit is {limit}")]
+    QueuedRequests {
+        /// Jobs waiting now.
+        waiting: u32,
+        /// The configured limit.
+        limit: u32,
+    },
+    /// `max_num_queued_tokens` would be passed.
+    #[error("{waiting_tokens} prompt tokens would be waiting and the limit is {limit}")]
+    QueuedTokens {
+        /// Prompt tokens that would wait with this job.
+        waiting_tokens: u64,
+        /// The configured limit.
+        limit: u64,
+    },
+    /// Prompt and output together do not fit into the KV cache even alone.
+    #[error("{tokens} tokens can never fit into {kv_tokens} tokens of kv cache")]
+    TooLongForCache {
+        /// Prompt plus output.
+        tokens: u64,
+        /// Capacity of the KV cache.
+        kv_tokens: u64,
+    },
+    /// Chunked prefill is off and the sequence does not fit into one step.
+    #[error("{tokens} tokens can never fit into a step of {budget} without chunked prefill")]
+    TooLongForStep {
+        /// Prompt plus output.
+        tokens: u64,
+        /// `max_num_batched_tokens`.
+        budget: u64,
+    },
+}
+
+/// Something a client of the engine would notice. All times are on the caller's clock, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub enum Output {
+    /// A token was sampled; only `index` 1 when `every_token` is off.
+    Token {
+        /// Whose token.
+        id: SeqId,
+        /// 1 for the first token.
+        index: u32,
+        /// When the client has it; the API cost is already in it.
+        at_ms: f64,
+    },
+    /// The last token was sampled and the job's memory is free. Follows its last `Token`, at the same time.
+    Finished {
+        /// Which job.
+        id: SeqId,
+        /// When, as for `Token`.
+        at_ms: f64,
+        /// Prompt tokens found in the prefix cache at first admission.
+        cached_tokens: u32,
+        /// How often it was preempted and recomputed.
+        preemptions: u32,
+        /// From being visible to the scheduler to first being scheduled.
+        queue_ms: f64,
+        /// From first being scheduled to the first token, the pipelined step included.
+        prefill_ms: f64,
+        /// From the first token to the last.
+        decode_ms: f64,
+        /// Tokens generated.
+        output_tokens: u32,
+    },
+}
+
+impl Output {
+    /// Whose output this is.
+    pub fn id(&self) -> SeqId {
+        match self {
+            Self::Token { id, .. } | Self::Finished { id, .. } => *id,
+        }
+    }
+
+    /// When it happens, in milliseconds on the caller's clock.
+    pub fn at_ms(&self) -> f64 {
+        match self {
+            Self::Token { at_ms, .. } | Self::Finished { at_ms, .. } => *at_ms,
+        }
+    }
+}
