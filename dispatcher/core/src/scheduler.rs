@@ -108,7 +108,7 @@ impl Scheduler {
             arrivals: 0,
             last_pushed: None,
             requeued: Vec::new(),
-            no_pod_since: None,
+            no_pod_since: Some(Time::ZERO),
             unstreamed: 0,
             closing: false,
         }

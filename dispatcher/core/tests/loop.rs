@@ -125,7 +125,6 @@ fn what_could_not_be_delivered_goes_to_another_pod_at_its_old_rank() {
 #[test]
 fn without_a_pod_a_request_waits_a_while_and_is_refused() {
     let mut world = world(0);
-    world.send(Event::PodDown(PodId(9)));
     let id = world.arrive(|request| request.slo.ttft = None);
     assert_eq!(world.scheduler.reason(id), Some(Reason::NoPodReady));
     world.pass(Duration::from_secs(15));

@@ -1,0 +1,186 @@
+//! Reads a request's body: bounded in size and in time.
+//!
+//! A body that came in one piece is not copied. One that is too large is thrown away as it comes for a
+//! moment, because a client that is still sending when the connection closes sees a broken pipe
+//! instead of the answer.
+
+use std::{pin::pin, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use http::{
+    HeaderMap, HeaderValue,
+    header::{CONTENT_ENCODING, EXPECT},
+};
+use http_body::Body;
+use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout_at};
+
+use super::{config::Limits, error::ApiError};
+
+/// Memory set aside for a body on the word of its Content-Length alone.
+const BELIEVED_BYTES: u64 = 1 << 20;
+/// How long a body that is too large is still taken from the client.
+const DISCARD: Duration = Duration::from_secs(2);
+
+/// Reads the body of a request with these headers.
+///
+/// # Errors
+/// [`ApiError::Encoded`], [`ApiError::TooLarge`], [`ApiError::Late`] or [`ApiError::Broken`].
+pub async fn read<B>(headers: &HeaderMap, body: B, limits: &Limits) -> Result<Bytes, ApiError>
+where
+    B: Body<Data = Bytes>,
+{
+    if is_encoded(headers) {
+        return Err(ApiError::Encoded);
+    }
+    let mut body = pin!(body);
+    let max_bytes = limits.max_body_bytes;
+    // Of a client that waits for "100 Continue" nothing needs to be taken: it has sent nothing yet.
+    let waits = headers.contains_key(EXPECT);
+    let declared = body.size_hint().lower();
+    if waits && declared > max_bytes as u64 {
+        return Err(ApiError::TooLarge { max_bytes });
+    }
+    let deadline = Instant::now() + limits.body_timeout;
+    match timeout_at(deadline, collect(&mut body, declared, max_bytes)).await {
+        Ok(Err(error @ ApiError::TooLarge { .. })) => {
+            let patience = Instant::now() + DISCARD;
+            // Whatever comes of it, the answer is the same.
+            let _ =
+                timeout_at(patience, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+            Err(error)
+        }
+        Ok(outcome) => outcome,
+        Err(_) => Err(ApiError::Late),
+    }
+}
+
+async fn collect<B>(body: &mut B, declared: u64, max_bytes: usize) -> Result<Bytes, ApiError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    if declared > max_bytes as u64 {
+        return Err(ApiError::TooLarge { max_bytes });
+    }
+    let Some(first) = chunk(body).await? else { return Ok(Bytes::new()) };
+    if body.is_end_stream() && first.len() <= max_bytes {
+        return Ok(first);
+    }
+    let expected = declared.min(BELIEVED_BYTES) as usize;
+    let mut all = BytesMut::with_capacity(expected.max(first.len()));
+    let mut next = Some(first);
+    while let Some(piece) = next {
+        if all.len() + piece.len() > max_bytes {
+            return Err(ApiError::TooLarge { max_bytes });
+        }
+        all.extend_from_slice(&piece);
+        next = chunk(body).await?;
+    }
+    Ok(all.freeze())
+}
+
+/// The next piece of data; trailers are skipped.
+async fn chunk<B>(body: &mut B) -> Result<Option<Bytes>, ApiError>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| ApiError::Broken)?;
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the body is compressed. It is not decoded, for what it could grow to, and not passed on,
+/// for then nothing could be read of it.
+fn is_encoded(headers: &HeaderMap) -> bool {
+    let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    !headers.get_all(CONTENT_ENCODING).into_iter().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use futures_util::{Stream, StreamExt, stream};
+    use http_body::Frame;
+    use http_body_util::{Full, StreamBody};
+
+    use super::*;
+    use crate::api::config::RawApi;
+
+    fn limits(max_body_bytes: usize) -> Limits {
+        Limits { max_body_bytes, ..RawApi::default().check().unwrap().limits }
+    }
+
+    fn pieces<const N: usize>(
+        pieces: [&'static str; N],
+    ) -> impl Stream<Item = io::Result<Frame<Bytes>>> {
+        stream::iter(pieces.map(|piece| Ok(Frame::data(Bytes::from(piece)))))
+    }
+
+    async fn read_all<B: Body<Data = Bytes>>(body: B, max: usize) -> Result<Bytes, ApiError> {
+        read(&HeaderMap::new(), body, &limits(max)).await
+    }
+
+    #[tokio::test]
+    async fn a_body_in_one_piece_is_not_copied() {
+        let sent = Bytes::from(vec![b'x'; 100]);
+        let read = read_all(Full::new(sent.clone()), 100).await.unwrap();
+        assert_eq!(read.as_ptr(), sent.as_ptr());
+    }
+
+    #[tokio::test]
+    async fn pieces_are_joined_and_trailers_skipped() {
+        let trailers = stream::iter([Ok(Frame::trailers(HeaderMap::new()))]);
+        let body = StreamBody::new(pieces(["ab", "", "cde"]).chain(trailers));
+        assert_eq!(read_all(body, 5).await.unwrap(), "abcde");
+        assert_eq!(read_all(Full::new(Bytes::new()), 5).await.unwrap(), "");
+    }
+
+    #[tokio::test]
+    async fn one_byte_too_many_is_refused_declared_or_not() {
+        let declared = read_all(Full::new(Bytes::from("abcdef")), 5).await;
+        assert!(matches!(declared, Err(ApiError::TooLarge { max_bytes: 5 })));
+        let chunked = read_all(StreamBody::new(pieces(["abc", "def"])), 5).await;
+        assert!(matches!(chunked, Err(ApiError::TooLarge { max_bytes: 5 })));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stops_coming_is_given_up() {
+        let body = StreamBody::new(pieces(["abc"]).chain(stream::pending()));
+        assert!(matches!(read_all(body, 5).await, Err(ApiError::Late)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_stops_sending_is_answered_all_the_same() {
+        let endless = stream::repeat_with(|| Ok::<_, io::Error>(Frame::data(Bytes::from("abc"))));
+        let paced = endless.then(async |frame| {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            frame
+        });
+        assert!(matches!(
+            read_all(StreamBody::new(paced), 5).await,
+            Err(ApiError::TooLarge { .. })
+        ));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_off_is_refused() {
+        let broken = pieces(["abc"]).chain(stream::iter([Err(io::Error::other("gone"))]));
+        assert!(matches!(read_all(StreamBody::new(broken), 5).await, Err(ApiError::Broken)));
+    }
+
+    #[tokio::test]
+    async fn a_compressed_body_is_refused_unread() {
+        for (encoding, accepted) in
+            [("gzip", false), ("identity", true), ("Identity", true), ("br", false)]
+        {
+            let headers = HeaderMap::from_iter([(CONTENT_ENCODING, encoding.parse().unwrap())]);
+            let outcome = read(&headers, Full::new(Bytes::from("x")), &limits(5)).await;
+            assert_eq!(outcome.is_ok(), accepted, "{encoding}");
+        }
+    }
+}

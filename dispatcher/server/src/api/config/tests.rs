@@ -1,0 +1,69 @@
+use super::*;
+
+fn refusal(change: impl FnOnce(&mut RawApi)) -> String {
+    let mut raw = RawApi::default();
+    change(&mut raw);
+    raw.check().unwrap_err().to_string()
+}
+
+fn key() -> RawKey {
+    RawKey { sha256: "aB".repeat(32), tenant: "acme".into(), ..RawKey::default() }
+}
+
+#[test]
+fn the_defaults_are_valid() {
+    let config = RawApi::default().check().unwrap();
+    assert!(config.keys.is_empty());
+    assert_eq!(config.limits.max_body_bytes, 33_554_432);
+    assert_eq!(config.limits.rate, None);
+}
+
+#[test]
+fn a_refusal_names_the_key() {
+    let cases: [(String, &str); 9] = [
+        (refusal(|raw| raw.default_objective = "gold".into()), "default_objective: \"gold\""),
+        (
+            refusal(|raw| drop(raw.service_tiers.insert("flex".into(), "x".into()))),
+            "service_tiers.flex: \"x\"",
+        ),
+        (
+            refusal(|raw| raw.objectives.get_mut("batch").unwrap().tpot_ms = Some(0.0)),
+            "objectives.batch.tpot_ms: must",
+        ),
+        (
+            refusal(|raw| raw.objectives.get_mut("batch").unwrap().ttft_ms = Some(f64::NAN)),
+            "objectives.batch.ttft_ms: must",
+        ),
+        (
+            refusal(|raw| raw.keys = vec![RawKey { sha256: "abc".into(), ..key() }]),
+            "keys[0].sha256: must",
+        ),
+        (refusal(|raw| raw.keys = vec![key(), key()]), "keys[1].sha256: listed twice"),
+        (
+            refusal(|raw| raw.keys = vec![RawKey { objective: Some("x".into()), ..key() }]),
+            "keys[0].objective: \"x\"",
+        ),
+        (
+            refusal(|raw| raw.limits.requests_per_minute = Some(0)),
+            "limits.requests_per_minute: must",
+        ),
+        (refusal(|raw| raw.limits.burst = Some(5)), "limits.burst: has no effect"),
+    ];
+    for (message, start) in cases {
+        assert!(message.starts_with(start), "{message} does not start with {start}");
+    }
+}
+
+#[test]
+fn a_key_is_read_from_hexadecimal_of_either_case() {
+    let raw = RawApi { keys: vec![key()], ..RawApi::default() };
+    let ring = raw.check().unwrap().keys;
+    assert_eq!(ring.iter().next().unwrap().digest, [0xab; 32]);
+}
+
+#[test]
+fn a_burst_is_as_large_as_the_rate_unless_said() {
+    let limits = RawLimits { requests_per_minute: Some(90), ..RawLimits::default() };
+    let rate = limits.check().unwrap().rate.unwrap();
+    assert_eq!((rate.per_minute.get(), rate.burst.get()), (90, 90));
+}

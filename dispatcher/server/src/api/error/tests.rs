@@ -1,0 +1,160 @@
+use std::sync::Arc;
+
+use http_body_util::BodyExt;
+use weir_core::RequestId;
+
+use super::*;
+
+fn refusal(reason: RefusalReason, retry_after: Duration) -> Refusal {
+    Refusal { id: RequestId(1), reason, waited: Duration::ZERO, retry_after }
+}
+
+fn refused_for(reason: RefusalReason) -> ApiError {
+    let refusal = refusal(reason, Duration::from_millis(2500));
+    ApiError::Refused { refusal, sheddable: false }
+}
+
+fn header<'a>(response: &'a Response<Full<Bytes>>, name: &str) -> Option<&'a str> {
+    response.headers().get(name).map(|value| value.to_str().unwrap())
+}
+
+/// The response's status and the four members of its error.
+async fn told(error: ApiError) -> (u16, [Option<String>; 4]) {
+    let response = error.response(0.0);
+    assert_eq!(header(&response, "content-type"), Some("application/json"));
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let json: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(json.as_object().unwrap().len(), 1);
+    let error = json["error"].as_object().unwrap();
+    assert_eq!(error.len(), 4);
+    let members = ["message", "type", "param", "code"];
+    (status, members.map(|name| error[name].as_str().map(str::to_owned)))
+}
+
+#[tokio::test]
+async fn every_refusal_reason_has_its_answer() {
+    use RefusalReason::*;
+    let table = [
+        (QueueFull, 429, "rate_limit_error", "slow_down", "rejected-saturated"),
+        (QueueBytes, 429, "rate_limit_error", "slow_down", "rejected-saturated"),
+        (PredictedWait, 429, "rate_limit_error", "slow_down", "rejected-saturated"),
+        (Hopeless, 429, "rate_limit_error", "slow_down", "rejected-saturated"),
+        (MaxWait, 429, "rate_limit_error", "slow_down", "rejected-ttl-expired"),
+        (NoPods, 503, "service_unavailable_error", "server_is_overloaded", "rejected-no-endpoints"),
+        (
+            Undeliverable,
+            503,
+            "service_unavailable_error",
+            "server_is_overloaded",
+            "rejected-no-endpoints",
+        ),
+        (
+            Closing,
+            503,
+            "service_unavailable_error",
+            "server_is_overloaded",
+            "rejected-shutting-down",
+        ),
+    ];
+    assert_eq!(table.map(|row| row.0), RefusalReason::ALL, "each reason is in the table");
+    for (reason, status, kind, code, dropped) in table {
+        let response = refused_for(reason).response(0.0);
+        assert_eq!(header(&response, "x-llm-d-request-dropped-reason"), Some(dropped));
+        assert_eq!(header(&response, "retry-after"), Some("3"));
+        assert_eq!(header(&response, "retry-after-ms"), Some("2500"));
+        assert_eq!(refused_for(reason).outcome(), "refused");
+        let (found, [message, found_kind, param, found_code]) = told(refused_for(reason)).await;
+        assert_eq!((found, found_kind.as_deref()), (status, Some(kind)));
+        assert_eq!((param, found_code.as_deref()), (None, Some(code)));
+        assert!(message.is_some_and(|message| !message.is_empty()));
+    }
+}
+
+#[tokio::test]
+async fn every_other_error_has_its_answer() {
+    let standing = Standing { limit: 60, remaining: 0, reset: Duration::from_millis(1500) };
+    let exceeded = RateExceeded { standing, retry_after: Duration::from_millis(1) };
+    let table = [
+        (ApiError::NoSuchPath, 404, INVALID, None, "unknown_url"),
+        (ApiError::WrongMethod("POST"), 405, INVALID, None, "method_not_allowed"),
+        (InvalidKey.into(), 401, INVALID, None, "invalid_api_key"),
+        (exceeded.into(), 429, RATE, None, "rate_limit_exceeded"),
+        (ApiError::Encoded, 415, INVALID, None, "unsupported_encoding"),
+        (ApiError::TooLarge { max_bytes: 5 }, 413, INVALID, None, "request_too_large"),
+        (ApiError::Late, 408, INVALID, None, "request_timeout"),
+        (ApiError::Broken, 400, INVALID, None, "invalid_body"),
+        (Unreadable::Json("x".into()).into(), 400, INVALID, None, "invalid_json"),
+        (Unreadable::NoModel.into(), 400, INVALID, Some("model"), "missing_required_parameter"),
+        (ApiError::UnknownModel("x".into()), 404, INVALID, Some("model"), "model_not_found"),
+        (BadSlo("x-slo-ttft-ms").into(), 400, INVALID, Some("x-slo-ttft-ms"), "invalid_header"),
+        (ApiError::PodLost, 502, SERVER, None, "upstream_lost"),
+        (ApiError::PodSilent, 504, SERVER, None, "upstream_timeout"),
+    ];
+    for (error, status, kind, param, code) in table {
+        let (found, [_, found_kind, found_param, found_code]) = told(error).await;
+        assert_eq!((found, found_kind.as_deref()), (status, Some(kind)));
+        assert_eq!((found_param.as_deref(), found_code.as_deref()), (param, Some(code)));
+    }
+}
+
+#[test]
+fn a_fault_of_the_pod_counts_as_failed_and_one_of_the_client_as_a_bad_request() {
+    let pod: Arc<str> = Arc::from("pod-0");
+    let lost = Fault::PodLost { pod: pod.clone(), reason: None };
+    let silent = Fault::Timeout { pod, limit: Duration::from_secs(1) };
+    for (fault, status) in [(lost, 502), (silent, 504)] {
+        let error = ApiError::of_fault(&fault, false);
+        assert_eq!((error.status().as_u16(), error.outcome()), (status, "failed"));
+        assert!(!error.to_string().contains("pod-0"), "names of pods are not the client's affair");
+    }
+    assert_eq!(ApiError::Broken.outcome(), "bad_request");
+}
+
+#[test]
+fn headers_say_what_to_do_next() {
+    let method = ApiError::WrongMethod("GET").response(0.0);
+    assert_eq!(header(&method, "allow"), Some("GET"));
+    let key = ApiError::from(InvalidKey).response(0.0);
+    assert_eq!(header(&key, "www-authenticate"), Some("Bearer"));
+    let standing = Standing { limit: 60, remaining: 0, reset: Duration::from_millis(1500) };
+    let exceeded = RateExceeded { standing, retry_after: Duration::from_millis(700) };
+    let rate = ApiError::from(exceeded).response(0.0);
+    assert_eq!(header(&rate, "x-ratelimit-limit-requests"), Some("60"));
+    assert_eq!(header(&rate, "x-ratelimit-remaining-requests"), Some("0"));
+    assert_eq!(header(&rate, "x-ratelimit-reset-requests"), Some("1500ms"));
+    assert_eq!(header(&rate, "retry-after"), Some("1"));
+    assert_eq!(header(&rate, "retry-after-ms"), Some("700"));
+}
+
+#[test]
+fn retry_after_is_whole_seconds_from_one_to_a_minute_whatever_is_predicted() {
+    for (predicted, seconds, ms) in [
+        (Duration::ZERO, "1", "100"),
+        (Duration::from_micros(1), "1", "100"),
+        (Duration::from_millis(1001), "2", "1001"),
+        (Duration::from_secs(600), "60", "60000"),
+        (Duration::MAX, "60", "60000"),
+    ] {
+        let refusal = refusal(RefusalReason::QueueFull, predicted);
+        let response = ApiError::Refused { refusal, sheddable: false }.response(0.0);
+        assert_eq!(header(&response, "retry-after"), Some(seconds));
+        assert_eq!(header(&response, "retry-after-ms"), Some(ms));
+    }
+}
+
+#[test]
+fn clients_that_were_refused_together_do_not_come_back_together() {
+    let at = |jitter| refused_for(RefusalReason::QueueFull).response(jitter);
+    assert_eq!(header(&at(0.5), "retry-after-ms"), Some("2813"));
+    assert_eq!(header(&at(f64::NAN.max(1.0)), "retry-after-ms"), Some("3125"));
+}
+
+#[test]
+fn only_clients_of_sheddable_requests_are_told_not_to_retry() {
+    for sheddable in [true, false] {
+        let refusal = refusal(RefusalReason::Hopeless, Duration::from_secs(1));
+        let response = ApiError::Refused { refusal, sheddable }.response(0.0);
+        assert_eq!(header(&response, "x-should-retry"), sheddable.then_some("false"));
+    }
+}

@@ -1,0 +1,191 @@
+//! Which request headers go on to the pod, and by which name a request is known.
+//!
+//! Dropped are the headers that belong to one connection (RFC 9110, section 7.6.1, and those that
+//! `Connection` names), those that hyper sets itself, `Accept-Encoding` (a compressed stream could
+//! not be followed), `Authorization` when Weir is who checks keys, and everything that steers
+//! Weir: a client must not reach through to a scheduler behind it.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{
+        ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST,
+        PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    },
+};
+
+/// The header by which a request is known to client, dispatcher and pod.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Longest request id taken from a client.
+const REQUEST_ID_BYTES: usize = 128;
+
+const DROPPED: [HeaderName; 13] = [
+    ACCEPT_ENCODING,
+    CONNECTION,
+    CONTENT_LENGTH,
+    EXPECT,
+    HOST,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// Prefixes of headers that steer a scheduler.
+const STEERING: [&str; 4] = ["x-llm-d-", "x-gateway-", "x-slo-", "x-weir-"];
+
+/// Takes out what must not go on, and puts in the request's id.
+pub fn filter(mut headers: HeaderMap, request_id: &HeaderValue, keys_are_ours: bool) -> HeaderMap {
+    for name in named_by_connection(&headers) {
+        headers.remove(name);
+    }
+    for name in &DROPPED {
+        headers.remove(name);
+    }
+    if keys_are_ours {
+        headers.remove(AUTHORIZATION);
+    }
+    let steers = |name: &HeaderName| STEERING.iter().any(|start| name.as_str().starts_with(start));
+    let steering: Vec<HeaderName> = headers.keys().filter(|name| steers(name)).cloned().collect();
+    for name in steering {
+        headers.remove(name);
+    }
+    headers.insert(REQUEST_ID, request_id.clone());
+    headers
+}
+
+fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(CONNECTION).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect()
+}
+
+/// Names requests: a random prefix per process, so that two dispatchers do not collide, and a
+/// number.
+#[derive(Debug)]
+pub struct RequestIds {
+    random: RandomState,
+    prefix: u32,
+    next: AtomicU64,
+}
+
+impl RequestIds {
+    /// Ids with a prefix of their own.
+    pub fn new() -> Self {
+        let random = RandomState::new();
+        // The upper half of a hash is as random as the state that it is hashed with.
+        let prefix = (random.hash_one("prefix") >> 32) as u32;
+        Self { random, prefix, next: AtomicU64::new(1) }
+    }
+
+    /// A number from 0 to 1 that belongs to the request of this number; no client can foresee it.
+    pub fn jitter(&self, number: u64) -> f64 {
+        self.random.hash_one(number) as f64 / u64::MAX as f64
+    }
+
+    /// The next number; never given twice.
+    pub fn number(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    /// The client's own id if it is safe to repeat in logs and headers, else one made from `number`.
+    pub fn name(&self, headers: &HeaderMap, number: u64) -> HeaderValue {
+        let clients = headers.get(&REQUEST_ID).filter(|id| is_sane(id.as_bytes())).cloned();
+        let ours = || format!("weir-{:08x}-{number}", self.prefix).try_into().ok();
+        clients.or_else(ours).unwrap_or_else(|| HeaderValue::from(number))
+    }
+}
+
+impl Default for RequestIds {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn is_sane(id: &[u8]) -> bool {
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    (1..=REQUEST_ID_BYTES).contains(&id.len()) && id.iter().all(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn names(headers: &HeaderMap) -> Vec<&str> {
+        let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn what_belongs_to_one_connection_or_steers_a_scheduler_stays_here() {
+        let sent = headers(&[
+            ("connection", "keep-alive, X-Hop"),
+            ("connection", "x-second-hop"),
+            ("x-hop", "1"),
+            ("x-second-hop", "1"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "close"),
+            ("proxy-authorization", "secret"),
+            ("te", "trailers"),
+            ("trailer", "x-sum"),
+            ("transfer-encoding", "chunked"),
+            ("content-length", "5"),
+            ("upgrade", "h2c"),
+            ("expect", "100-continue"),
+            ("host", "weir.example"),
+            ("accept-encoding", "gzip"),
+            ("x-llm-d-inference-objective", "interactive"),
+            ("x-gateway-inference-fairness-id", "a"),
+            ("x-gateway-destination-endpoint", "10.0.0.1:80"),
+            ("x-slo-ttft-ms", "5"),
+            ("x-weir-pod", "pod-0"),
+            ("x-request-id", "theirs"),
+            ("content-type", "application/json"),
+            ("authorization", "Bearer sk"),
+            ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+        ]);
+        let id = HeaderValue::from_static("ours");
+        let open = filter(sent.clone(), &id, false);
+        let went = ["authorization", "content-type", "traceparent", "x-request-id"];
+        assert_eq!(names(&open), went);
+        assert_eq!(open.get(REQUEST_ID), Some(&id));
+        assert_eq!(names(&filter(sent, &id, true)), went[1..]);
+    }
+
+    #[test]
+    fn a_sane_request_id_is_kept_and_any_other_replaced() {
+        let ids = RequestIds::new();
+        let name = |value: &str| ids.name(&headers(&[("x-request-id", value)]), 7);
+        for sane in ["a", "req_1.2-3", &"x".repeat(128)] {
+            assert_eq!(name(sane), sane);
+        }
+        let ours = format!("weir-{:08x}-7", ids.prefix);
+        for other in ["", "a b", "a\tb", "{}", "a,b", "<script>", "é", &"x".repeat(129)] {
+            assert_eq!(name(other), *ours, "{other:?}");
+        }
+        assert_eq!(ids.name(&HeaderMap::new(), 7), *ours);
+    }
+
+    #[test]
+    fn a_number_is_never_given_twice() {
+        let ids = RequestIds::new();
+        assert_ne!(ids.number(), ids.number());
+    }
+}

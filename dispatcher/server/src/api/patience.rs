@@ -1,0 +1,283 @@
+//! How long one connection may keep the server waiting.
+//!
+//! Wraps a connection's stream, below HTTP. Two patiences end in an error, which closes the
+//! connection: with the head of a request that has begun to arrive (a client that sends a byte now and
+//! then would hold the connection for ever), and with a client that takes not one byte of a response
+//! that is ready (it would hold a pod's capacity for ever). The HTTP server's own timeout bounds the
+//! idle time between requests instead; it cannot tell that from a slow head, and a gateway's pooled
+//! connection must live through minutes of the former.
+
+use std::{
+    cell::Cell,
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep_until},
+};
+
+/// How many requests of a connection are being answered, and how many there have been. Shared between
+/// the stream below HTTP and the service above it.
+#[derive(Clone, Debug, Default)]
+pub struct Turns(Rc<Cell<Count>>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    open: u32,
+    begun: u64,
+}
+
+/// A request that is being answered; dropped when its response is over.
+#[derive(Debug)]
+pub struct Turn(Turns);
+
+impl Turns {
+    /// A request's head is complete.
+    pub fn begin(&self) -> Turn {
+        let Count { open, begun } = self.0.get();
+        self.0.set(Count { open: open + 1, begun: begun + 1 });
+        Turn(self.clone())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Count { open, begun } = self.0.0.get();
+        self.0.0.set(Count { open: open.saturating_sub(1), begun });
+    }
+}
+
+/// A stream that gives up on a client; see the module.
+#[derive(Debug)]
+pub struct Patient<S> {
+    stream: S,
+    turns: Turns,
+    head: Patience,
+    /// The turns begun when the first byte of the awaited head came; `None` before it.
+    head_since: Option<u64>,
+    write: Patience,
+}
+
+/// A time limit that is set when the wait begins and forgotten when it ends.
+#[derive(Debug)]
+struct Patience {
+    limit: Duration,
+    due: Option<Instant>,
+    /// Kept for the next wait: most waits never come to need a timer.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Patient<S> {
+    /// A stream that waits at most this long for a head and for a write.
+    pub fn new(stream: S, turns: Turns, head: Duration, write: Duration) -> Self {
+        let [head, write] = [head, write].map(|limit| Patience { limit, due: None, timer: None });
+        Self { stream, turns, head, head_since: None, write }
+    }
+
+    /// Whether bytes that arrive now belong to a head.
+    fn awaits_head(&mut self) -> bool {
+        let Count { open, begun } = self.turns.0.get();
+        if open > 0 || self.head_since.is_some_and(|since| since != begun) {
+            self.head.forget();
+            self.head_since = None;
+        }
+        open == 0
+    }
+
+    /// A write that did not get through: still pending, or given up.
+    fn unwritten<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        self.write.begin();
+        ready!(self.write.poll_over(cx));
+        Poll::Ready(Err(given_up("the client does not take its response")))
+    }
+}
+
+impl Patience {
+    fn begin(&mut self) {
+        if self.due.is_none() {
+            self.due = Some(Instant::now() + self.limit);
+        }
+    }
+
+    fn forget(&mut self) {
+        self.due = None;
+    }
+
+    /// Ready once the wait that has begun is over.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(due) = self.due else { return Poll::Pending };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if timer.deadline() != due {
+            timer.as_mut().reset(due);
+        }
+        timer.as_mut().poll(cx)
+    }
+}
+
+fn given_up(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let awaits_head = this.awaits_head();
+        let read = Pin::new(&mut this.stream).poll_read(cx, buf);
+        if !awaits_head {
+            return read;
+        }
+        if read.is_ready() {
+            if buf.filled().len() > before && this.head_since.is_none() {
+                this.head_since = Some(this.turns.0.get().begun);
+                this.head.begin();
+            }
+            return read;
+        }
+        ready!(this.head.poll_over(cx));
+        Poll::Ready(Err(given_up("the head of a request did not arrive in time")))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        if written.is_pending() {
+            return this.unwritten(cx);
+        }
+        this.write.forget();
+        written
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, slices);
+        if written.is_pending() {
+            return this.unwritten(cx);
+        }
+        this.write.forget();
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+        time::timeout,
+    };
+
+    use super::*;
+
+    const HEAD: Duration = Duration::from_secs(10);
+    const WRITE: Duration = Duration::from_secs(30);
+
+    fn pair(buffer: usize) -> (DuplexStream, Patient<DuplexStream>, Turns) {
+        let (client, server) = duplex(buffer);
+        let turns = Turns::default();
+        (client, Patient::new(server, turns.clone(), HEAD, WRITE), turns)
+    }
+
+    fn timed_out<T: std::fmt::Debug>(outcome: io::Result<T>) -> bool {
+        outcome.unwrap_err().kind() == io::ErrorKind::TimedOut
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_comes_byte_by_byte_is_given_up() {
+        let (mut client, mut server, _turns) = pair(64);
+        let begun = Instant::now();
+        let drip = async {
+            while client.write_all(b"G").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        let read = async {
+            loop {
+                if let Err(error) = server.read_u8().await {
+                    return error;
+                }
+            }
+        };
+        let both = async {
+            tokio::select! { error = read => error, () = drip => unreachable!() }
+        };
+        let error = timeout(HEAD * 2, both).await.unwrap();
+        assert_eq!((error.kind(), begun.elapsed()), (io::ErrorKind::TimedOut, HEAD));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_is_not_given_up() {
+        let (mut client, mut server, turns) = pair(64);
+        client.write_all(b"x").await.unwrap();
+        server.read_u8().await.unwrap();
+        drop(turns.begin());
+        let quiet = timeout(Duration::from_secs(3600), server.read_u8()).await;
+        assert!(quiet.is_err(), "{quiet:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_being_answered_may_take_its_time() {
+        let (mut client, mut server, turns) = pair(64);
+        client.write_all(b"x").await.unwrap();
+        server.read_u8().await.unwrap();
+        let turn = turns.begin();
+        assert!(timeout(HEAD * 9, server.read_u8()).await.is_err());
+        drop(turn);
+        client.write_all(b"y").await.unwrap();
+        server.read_u8().await.unwrap();
+        let next = timeout(HEAD * 2, server.read_u8()).await.unwrap();
+        assert!(timed_out(next), "the next head has a patience of its own");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_given_up() {
+        let (_client, mut server, _turns) = pair(4);
+        let begun = Instant::now();
+        let written = timeout(WRITE * 2, server.write_all(b"twelve bytes")).await.unwrap();
+        assert!(timed_out(written));
+        assert_eq!(begun.elapsed(), WRITE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_little_is_not_given_up() {
+        let (mut client, mut server, _turns) = pair(1);
+        let slow = async {
+            for _ in 0..12 {
+                tokio::time::sleep(WRITE / 2).await;
+                client.read_u8().await.unwrap();
+            }
+        };
+        let (written, ()) = tokio::join!(server.write_all(b"twelve bytes"), slow);
+        written.unwrap();
+    }
+}

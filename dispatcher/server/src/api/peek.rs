@@ -1,0 +1,191 @@
+//! What Weir reads of a body: a few facts, borrowed from the bytes, which go on unchanged.
+//!
+//! Refused is only what no engine could serve or what would let a client be judged by another value
+//! than the engine uses: bodies that are not one JSON object, a key that Weir reads given twice (some
+//! parsers take the first, some the last), and no model. Everything else is the engine's to refuse:
+//! a value of the wrong kind counts as absent here, an absurd number is clamped in the estimate.
+//!
+//! A client's `priority` field is neither read nor removed. It has no effect on Weir; on vLLM it has
+//! one under `--scheduling-policy priority`, which is therefore only for clients that are trusted.
+//!
+//! Cost: one pass of serde over the body, a third of a microsecond per KiB; what is skipped is not
+//! built, and nesting, however deep, does not recurse.
+
+mod lenient;
+mod text;
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use weir_core::PromptSize;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// The calls that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `POST /v1/chat/completions`
+    Chat,
+    /// `POST /v1/completions`
+    Completions,
+    /// `POST /v1/embeddings`
+    Embeddings,
+    /// `POST /v1/responses`
+    Responses,
+}
+
+/// A body that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Not one JSON object, or a key given twice.
+    #[error("the body is not a JSON object that can be read: {0}")]
+    Json(String),
+    /// No model, or one that is not a string.
+    #[error("you must provide a model: a string that is not empty")]
+    NoModel,
+}
+
+/// The facts of a body.
+#[derive(Clone, Debug)]
+pub struct Peek<'a> {
+    /// The model it names.
+    pub model: Cow<'a, str>,
+    /// Whether the response is to be streamed.
+    pub streamed: bool,
+    /// Size of the prompt, over all its sequences.
+    pub prompt: PromptSize,
+    /// Sequences that decode: prompts x n.
+    pub sequences: u32,
+    /// The client's bound on output tokens per sequence.
+    pub max_output_tokens: Option<u32>,
+    /// The tier it asks for.
+    pub service_tier: Option<Cow<'a, str>>,
+    /// What is the prompt for the engine, as one text.
+    text: Cow<'a, [u8]>,
+    /// Keeps apart what the engine's prefix cache keeps apart, besides the model.
+    salt: Option<&'a str>,
+}
+
+/// The keys that are read, each as its raw JSON. serde refuses one given twice.
+#[derive(Deserialize)]
+struct Fields<'a> {
+    #[serde(borrow)]
+    model: Option<&'a RawValue>,
+    #[serde(borrow)]
+    stream: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_completion_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    max_output_tokens: Option<&'a RawValue>,
+    #[serde(borrow)]
+    n: Option<&'a RawValue>,
+    #[serde(borrow)]
+    best_of: Option<&'a RawValue>,
+    #[serde(borrow)]
+    service_tier: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cache_salt: Option<&'a RawValue>,
+    #[serde(borrow)]
+    instructions: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tools: Option<&'a RawValue>,
+    #[serde(borrow)]
+    functions: Option<&'a RawValue>,
+    #[serde(borrow)]
+    messages: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+}
+
+/// Most sequences counted for one request: the size of an engine's batch in the default pod class. The
+/// engine refuses or queues what is beyond.
+const MOST_SEQUENCES: u32 = 1024;
+
+/// Largest bound on output that is believed; above any context, and no sum of such bounds overflows.
+const MOST_OUTPUT_TOKENS: u32 = 1 << 20;
+
+/// Bytes of text whose blocks are named; a context of a million tokens. Bounds the memory of a
+/// waiting request: the names take an eighth of the text.
+const MOST_NAMED_BYTES: usize = 4 << 20;
+
+/// Reads the facts of a body.
+///
+/// # Errors
+/// See [`Unreadable`].
+pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
+    let fields = read(body)?;
+    let model = fields.model.and_then(lenient::string).filter(|model| !model.is_empty());
+    let model = model.ok_or(Unreadable::NoModel)?;
+    let (shape, text) = prompt(endpoint, &fields);
+    let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
+    Ok(Peek {
+        model,
+        streamed: fields.stream.is_some_and(lenient::truth),
+        prompt: shape.tokens.map_or(PromptSize::Bytes(bytes), PromptSize::Tokens),
+        sequences: sequences(endpoint, &fields, shape.prompts),
+        max_output_tokens: max_output_tokens(endpoint, &fields),
+        service_tier: fields.service_tier.and_then(lenient::string),
+        text,
+        salt: fields.cache_salt.map(RawValue::get),
+    })
+}
+
+impl Peek<'_> {
+    /// Names of the prompt's blocks as the model called `model` caches them.
+    pub fn blocks(&self, model: &str) -> Vec<u64> {
+        let seed = xxh3_64(model.as_bytes());
+        let seed = self.salt.map_or(seed, |salt| xxh3_64_with_seed(salt.as_bytes(), seed));
+        let named = self.text.get(..MOST_NAMED_BYTES).unwrap_or(&self.text);
+        weir_core::prefix::block_hashes(named, seed)
+    }
+}
+
+fn read(body: &[u8]) -> Result<Fields<'_>, Unreadable> {
+    // Python's JSON reader, and so every engine built on it, skips a byte order mark.
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    // serde would also fill the fields from an array, in order.
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Unreadable::Json("expected an object".to_owned()));
+    }
+    serde_json::from_slice(body).map_err(|error| Unreadable::Json(error.to_string()))
+}
+
+/// The prompt's shape, and what of the body it is: for a chat also what the engine's template puts
+/// before the messages.
+fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> (text::Shape, Cow<'a, [u8]>) {
+    let (parts, prompts) = match endpoint {
+        Endpoint::Chat => ([fields.tools, fields.functions, fields.messages], None),
+        Endpoint::Responses => ([fields.instructions, fields.tools, fields.input], None),
+        Endpoint::Completions => ([fields.prompt, None, None], fields.prompt),
+        Endpoint::Embeddings => ([fields.input, None, None], fields.input),
+    };
+    let shape = prompts.map_or(text::Shape::ONE, |prompts| text::shape(prompts.get()));
+    (shape, text::join(parts.into_iter().flatten().map(RawValue::get)))
+}
+
+fn sequences(endpoint: Endpoint, fields: &Fields<'_>, prompts: u32) -> u32 {
+    let count = |field: Option<&RawValue>| field.and_then(lenient::count).unwrap_or(1);
+    let copies = match endpoint {
+        Endpoint::Chat => count(fields.n),
+        Endpoint::Completions => count(fields.n).max(count(fields.best_of)),
+        Endpoint::Embeddings | Endpoint::Responses => 1,
+    };
+    prompts.saturating_mul(copies).clamp(1, MOST_SEQUENCES)
+}
+
+fn max_output_tokens(endpoint: Endpoint, fields: &Fields<'_>) -> Option<u32> {
+    let bound = match endpoint {
+        Endpoint::Chat => fields.max_completion_tokens.or(fields.max_tokens),
+        Endpoint::Completions => fields.max_tokens,
+        Endpoint::Responses => fields.max_output_tokens,
+        Endpoint::Embeddings => return Some(0),
+    };
+    bound.and_then(lenient::count).map(|tokens| tokens.min(MOST_OUTPUT_TOKENS))
+}
+
+#[cfg(test)]
+mod tests;

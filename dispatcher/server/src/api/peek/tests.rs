@@ -1,0 +1,282 @@
+use super::*;
+
+fn chat(body: &str) -> Peek<'_> {
+    peek(Endpoint::Chat, body.as_bytes()).unwrap()
+}
+
+fn with_model(fields: &str) -> String {
+    format!(r#"{{"model":"m",{fields}}}"#)
+}
+
+/// Facts of a body that differs in `fields` only.
+fn limits(endpoint: Endpoint, fields: &str) -> (Option<u32>, u32) {
+    let body = with_model(fields);
+    let facts = peek(endpoint, body.as_bytes()).unwrap();
+    (facts.max_output_tokens, facts.sequences)
+}
+
+fn prompt_of(endpoint: Endpoint, fields: &str) -> (PromptSize, u32) {
+    let body = with_model(fields);
+    let facts = peek(endpoint, body.as_bytes()).unwrap();
+    (facts.prompt, facts.sequences)
+}
+
+#[test]
+fn the_facts_of_a_plain_chat_are_read() {
+    let facts = chat(
+        r#" {"model": "qwen3-32b", "stream": true, "max_tokens": 64, "n": 2, "service_tier": "flex",
+            "temperature": 0.7, "messages": [{"role": "user", "content": "hi"}], "priority": -9} "#,
+    );
+    assert_eq!(facts.model, "qwen3-32b");
+    assert!(facts.streamed);
+    let messages = r#"[{"role": "user", "content": "hi"}]"#;
+    assert_eq!(facts.prompt, PromptSize::Bytes(messages.len() as u32));
+    assert_eq!((facts.max_output_tokens, facts.sequences), (Some(64), 2));
+    assert_eq!(facts.service_tier.as_deref(), Some("flex"));
+}
+
+#[test]
+fn absent_and_null_fields_mean_the_same() {
+    let nothing = r#""stream":null,"max_tokens":null,"max_completion_tokens":null,"n":null,
+        "service_tier":null,"messages":null,"tools":null"#;
+    for body in [with_model(nothing), r#"{"model":"m"}"#.to_owned()] {
+        let facts = chat(&body);
+        assert!(!facts.streamed);
+        assert_eq!((facts.max_output_tokens, facts.sequences), (None, 1));
+        assert_eq!((facts.prompt, facts.service_tier), (PromptSize::Bytes(0), None));
+    }
+}
+
+#[test]
+fn a_key_that_is_read_may_not_be_given_twice() {
+    let keys =
+        ["model", "stream", "max_tokens", "n", "messages", "prompt", "input", "service_tier"];
+    for key in keys {
+        for value in ["\"a\"", "null"] {
+            let body = with_model(&format!("{key:?}:{value},{key:?}:\"b\""));
+            let refusal = peek(Endpoint::Chat, body.as_bytes()).unwrap_err();
+            assert!(refusal.to_string().contains("duplicate field"), "{key}: {refusal}");
+        }
+    }
+    let hidden = r#"{"model":"a","mo\u0064el":"b"}"#;
+    assert!(matches!(peek(Endpoint::Chat, hidden.as_bytes()), Err(Unreadable::Json(_))));
+    let unread = with_model(r#""temperature":1,"temperature":2"#);
+    assert!(peek(Endpoint::Chat, unread.as_bytes()).is_ok());
+}
+
+#[test]
+fn numbers_that_an_engine_takes_or_refuses_are_never_refused_here() {
+    let most = Some(MOST_OUTPUT_TOKENS);
+    let cases = [
+        ("16", Some(16)),
+        ("16.0", Some(16)),
+        ("\"16\"", Some(16)),
+        ("1e2", Some(100)),
+        ("0", Some(0)),
+        ("null", None),
+        ("-1", None),
+        ("\"many\"", None),
+        ("true", None),
+        ("[16]", None),
+        ("{}", None),
+        ("\"NaN\"", None),
+        ("\"inf\"", None),
+        ("1e18", most),
+        ("1e400", None),
+        ("99999999999999999999999999", most),
+    ];
+    for (value, expected) in cases {
+        let found = limits(Endpoint::Chat, &format!(r#""max_tokens":{value}"#)).0;
+        assert_eq!(found, expected, "{value}");
+    }
+}
+
+#[test]
+fn each_endpoint_has_its_own_bound_on_output() {
+    let all = r#""max_tokens":1,"max_completion_tokens":2,"max_output_tokens":3"#;
+    assert_eq!(limits(Endpoint::Chat, all).0, Some(2));
+    assert_eq!(limits(Endpoint::Chat, r#""max_tokens":1"#).0, Some(1));
+    assert_eq!(limits(Endpoint::Completions, all).0, Some(1));
+    assert_eq!(limits(Endpoint::Responses, all).0, Some(3));
+    assert_eq!(limits(Endpoint::Embeddings, all).0, Some(0));
+}
+
+#[test]
+fn copies_multiply_sequences_and_are_clamped() {
+    for (fields, expected) in [
+        (r#""n":3"#, 3),
+        (r#""n":0"#, 1),
+        (r#""n":-4"#, 1),
+        (r#""n":1000000"#, MOST_SEQUENCES),
+        (r#""n":1e300"#, MOST_SEQUENCES),
+        (r#""n":2,"best_of":8,"prompt":"a""#, 8),
+        (r#""n":2,"best_of":8,"prompt":["a","b","c"]"#, 24),
+    ] {
+        assert_eq!(limits(Endpoint::Completions, fields).1, expected, "{fields}");
+    }
+    assert_eq!(limits(Endpoint::Chat, r#""n":2,"best_of":8"#).1, 2);
+}
+
+#[test]
+fn a_prompt_is_a_string_or_an_array_of_strings_tokens_or_arrays_of_tokens() {
+    use PromptSize::{Bytes, Tokens};
+    let cases = [
+        (r#""hello""#, Bytes(7), 1),
+        (r#"["a,b","c]","d"]"#, Bytes(16), 3),
+        ("[ 1, 2, 3 ]", Tokens(3), 1),
+        ("[7]", Tokens(1), 1),
+        ("[-1,5]", Tokens(2), 1),
+        ("[[1,2],[3,4,5]]", Tokens(5), 2),
+        ("[ [1] ]", Tokens(1), 1),
+        ("[]", Bytes(2), 1),
+        (r#"[["a","b"]]"#, Bytes(11), 1),
+        (r#"[{"x":[1,2]},{}]"#, Bytes(16), 2),
+        ("null", Bytes(0), 1),
+        ("12", Bytes(2), 1),
+    ];
+    for (value, size, sequences) in cases {
+        for (endpoint, key) in [(Endpoint::Completions, "prompt"), (Endpoint::Embeddings, "input")]
+        {
+            let found = prompt_of(endpoint, &format!("{key:?}:{value}"));
+            assert_eq!(found, (size, sequences), "{key} {value}");
+        }
+    }
+}
+
+#[test]
+fn what_an_engine_puts_before_the_messages_counts_as_prompt() {
+    let fields = r#""tools":[{"a":1}],"messages":["hi"],"input":"not here""#;
+    assert_eq!(prompt_of(Endpoint::Chat, fields).0, PromptSize::Bytes(9 + 6));
+    let fields = r#""instructions":"be brief","input":[{"b":2}],"messages":["not here"]"#;
+    assert_eq!(prompt_of(Endpoint::Responses, fields).0, PromptSize::Bytes(10 + 9));
+}
+
+#[test]
+fn streams_are_asked_for_in_every_way_an_engine_takes() {
+    for yes in ["true", "\"true\"", "1", "1.0", "\"on\"", "\"Yes\""] {
+        assert!(chat(&with_model(&format!("\"stream\":{yes}"))).streamed, "{yes}");
+    }
+    for no in ["false", "null", "0", "\"false\"", "\"\"", "2", "{}", "[true]"] {
+        assert!(!chat(&with_model(&format!("\"stream\":{no}"))).streamed, "{no}");
+    }
+}
+
+#[test]
+fn escaped_keys_and_values_are_understood() {
+    assert_eq!(chat(r#"{"mo\u0064el":"qwen\u0033-\u00e9\ud83d\ude00"}"#).model, "qwen3-é😀");
+    assert!(chat(r#"{"model":"m","str\u0065am":true}"#).streamed);
+}
+
+#[test]
+fn a_body_without_a_usable_model_is_refused() {
+    for body in [
+        "{}",
+        r#"{"model":null}"#,
+        r#"{"model":""}"#,
+        r#"{"model":5}"#,
+        r#"{"model":["m"]}"#,
+        r#"{"model":"\ud800"}"#,
+    ] {
+        assert_eq!(
+            peek(Endpoint::Chat, body.as_bytes()).unwrap_err(),
+            Unreadable::NoModel,
+            "{body}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_one_json_object_is_refused() {
+    let positional = format!(r#"["m"{}]"#, ",null".repeat(14));
+    assert!(matches!(peek(Endpoint::Chat, positional.as_bytes()), Err(Unreadable::Json(_))));
+    let bodies: [&[u8]; 11] = [
+        b"",
+        b"   ",
+        b"null",
+        b"[\"m\",true]",
+        b"\"m\"",
+        b"{\"model\":\"m\"",
+        b"{\"model\":\"m\"}}",
+        b"{\"model\":\"m\"} {}",
+        b"{\"model\":\"m\",}",
+        b"{'model':'m'}",
+        b"{\"model\":\"m\",\"messages\":\"\xff\xfe\"}",
+    ];
+    for body in bodies {
+        let refusal = peek(Endpoint::Chat, body);
+        assert!(matches!(refusal, Err(Unreadable::Json(_))), "{}", String::from_utf8_lossy(body));
+    }
+}
+
+#[test]
+fn lone_surrogates_in_the_prompt_and_a_byte_order_mark_pass() {
+    let body = "\u{feff}{\"model\":\"m\",\"messages\":\"\\ud800\"}";
+    assert_eq!(chat(body).prompt, PromptSize::Bytes(8));
+}
+
+#[test]
+fn deep_nesting_does_not_overflow_the_stack() {
+    let depth = 200_000;
+    let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    for key in
+        ["messages", "prompt", "input", "metadata", "max_tokens", "stream", "n", "service_tier"]
+    {
+        let body = with_model(&format!("{key:?}:{nested}"));
+        for endpoint in [Endpoint::Chat, Endpoint::Completions, Endpoint::Responses] {
+            assert!(peek(endpoint, body.as_bytes()).is_ok(), "{key}");
+        }
+    }
+    let model = format!(r#"{{"model":{nested}}}"#);
+    assert_eq!(peek(Endpoint::Chat, model.as_bytes()).unwrap_err(), Unreadable::NoModel);
+}
+
+#[test]
+fn the_content_of_data_uris_is_not_text() {
+    let size = |url: &str| {
+        let fields = format!(r#""messages":[{{"image_url":["{url}"]}},"after"]"#);
+        match prompt_of(Endpoint::Chat, &fields).0 {
+            PromptSize::Bytes(bytes) => bytes as usize,
+            PromptSize::Tokens(_) => unreachable!(),
+        }
+    };
+    let around = size("");
+    let head = "data:image/png;base64,";
+    assert_eq!(size(&format!("{head}{}", "A".repeat(100_000))), around + head.len() + 8);
+    let php = r"data:image\/png;base64,";
+    assert_eq!(size(&format!("{php}{}", r"AAA\/AAAA".repeat(1000))), around + php.len() + 8);
+    let two = format!("{head}{0}\",\"{head}{0}", "A".repeat(5000));
+    assert_eq!(size(&two), around + 2 * (head.len() + 8) + 3);
+    assert_eq!(size("the word ;base64, alone"), around + 23);
+    let prose = format!("{head}AAAA and words after it");
+    assert_eq!(size(&prose), around + prose.len() - 4 + 8);
+}
+
+#[test]
+fn blocks_are_named_by_model_salt_and_content() {
+    let blocks = |fields: &str, model: &str| chat(&with_model(fields)).blocks(model);
+    let turn = "a conversation that goes on for long enough to fill some blocks ".repeat(4);
+    let short = blocks(&format!(r#""messages":["{turn}"]"#), "m");
+    let long = blocks(&format!(r#""messages":["{turn}","{turn}"]"#), "m");
+    assert_eq!(short.len(), (turn.len() + 4) / 64);
+    assert_eq!(long[..short.len()], short[..], "a longer conversation begins like the shorter");
+    assert!(long.len() > short.len());
+    assert_ne!(blocks(&format!(r#""messages":["{turn}"]"#), "other"), short);
+    assert_ne!(blocks(&format!(r#""messages":["{turn}"],"cache_salt":"x""#), "m"), short);
+}
+
+#[test]
+fn prompts_that_differ_in_an_image_differ_in_their_blocks() {
+    let blocks = |image: &str| {
+        let tail = "t".repeat(200);
+        chat(&with_model(&format!(r#""messages":["data:image/png;base64,{image}","{tail}"]"#)))
+            .blocks("m")
+    };
+    assert_eq!(blocks("AAAA"), blocks("AAAA"));
+    assert_ne!(blocks("AAAA"), blocks("AAAB"));
+}
+
+#[test]
+fn the_names_of_a_giant_prompt_are_bounded() {
+    let body = with_model(&format!(r#""messages":["{}"]"#, "x".repeat(MOST_NAMED_BYTES * 2)));
+    assert_eq!(chat(&body).blocks("m").len(), MOST_NAMED_BYTES / 64);
+}

@@ -1,0 +1,333 @@
+//! The data plane: threads that accept connections and speak HTTP/1 on them.
+//!
+//! Each thread has its own listener on the same address (`SO_REUSEPORT`), its own current-thread
+//! runtime and its own service, so that a request never leaves its thread. What a request is, is the
+//! service's affair.
+//!
+//! # Promises
+//! - [`Plane::stop`] ends accepting, closes connections without a request, and lets each running
+//!   response finish; then its connection is closed. [`Plane::finished`] says when all have.
+//! - [`Plane::abort`], and dropping the plane, cuts everything at once.
+//! - A client that leaves drops the future or the body of its response.
+//! - At the bound on connections, further ones wait in the backlog. Out of file descriptors or memory,
+//!   accepting pauses and goes on; the thread neither spins nor ends.
+
+use std::{
+    convert::Infallible,
+    io,
+    net::{SocketAddr, TcpListener as StdListener},
+    pin::{Pin, pin},
+    rc::Rc,
+    task::{Context, Poll},
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderValue, Request, Response, header::CONNECTION};
+use http_body::{Body, Frame, SizeHint};
+use hyper::{
+    body::Incoming,
+    server::conn::http1,
+    service::{Service, service_fn},
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    runtime::{self, Runtime},
+    sync::watch,
+    task::{JoinSet, LocalSet},
+    time::sleep,
+};
+
+use super::{
+    config::Limits,
+    patience::{Patient, Turn, Turns},
+};
+
+/// Connections that may wait to be accepted, per thread; the system may allow fewer.
+const BACKLOG: i32 = 4096;
+/// Pause of accepting when the process is out of file descriptors or memory.
+const PAUSE: Duration = Duration::from_millis(100);
+/// After this long without a word the system asks whether a client is still there, and again every
+/// [`PROBE_EVERY`]: one that vanished without closing must not hold a place in the queue.
+const PROBE_AFTER: Duration = Duration::from_secs(60);
+const PROBE_EVERY: Duration = Duration::from_secs(15);
+
+/// What the data plane is told.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaneConfig {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Its threads; at least one is started.
+    pub threads: usize,
+    /// Bounds on what a client may send and for how long.
+    pub limits: Limits,
+}
+
+/// A running data plane.
+#[derive(Debug)]
+pub struct Plane {
+    address: SocketAddr,
+    phase: watch::Sender<Phase>,
+}
+
+/// How far the plane's life has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Open,
+    Stopping,
+    Aborted,
+}
+
+impl Plane {
+    /// Listens and starts the threads. `make` makes the service of one thread, on that thread; it may
+    /// spawn local tasks.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on, also when another process does, or the system gives no
+    /// thread.
+    pub fn start<M, S, B>(config: PlaneConfig, make: M) -> io::Result<Self>
+    where
+        M: Fn() -> S + Clone + Send + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
+        B: Body<Data = Bytes> + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let threads = config.threads.max(1);
+        let limits = Limits {
+            max_connections: config.limits.max_connections.div_ceil(threads),
+            ..config.limits
+        };
+        let listeners = listen(config.listen, threads)?;
+        let address = listeners.first().map_or(Ok(config.listen), StdListener::local_addr)?;
+        let (phase, observed) = watch::channel(Phase::Open);
+        for (number, listener) in listeners.into_iter().enumerate() {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+            let (make, observed) = (make.clone(), observed.clone());
+            let name = format!("weir-data-{number}");
+            thread::Builder::new()
+                .name(name)
+                .spawn(move || run(&runtime, listener, limits, &make, observed))?;
+        }
+        Ok(Self { address, phase })
+    }
+
+    /// Where it listens: with the port that the system chose, if it was to choose.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops accepting and lets running responses finish.
+    pub fn stop(&self) {
+        self.phase.send_if_modified(|phase| {
+            let open = *phase == Phase::Open;
+            if open {
+                *phase = Phase::Stopping;
+            }
+            open
+        });
+    }
+
+    /// Cuts everything.
+    pub fn abort(&self) {
+        self.phase.send_replace(Phase::Aborted);
+    }
+
+    /// Ends when every thread is done, which is after [`Plane::stop`] or [`Plane::abort`].
+    pub async fn finished(&self) {
+        self.phase.closed().await;
+    }
+}
+
+/// One socket per thread, all on one address.
+fn listen(address: SocketAddr, threads: usize) -> io::Result<Vec<StdListener>> {
+    // A single socket, without SO_REUSEPORT, fails if another process listens there. With it two
+    // processes would share the port in silence, so it is tried without first.
+    let first = open(address, false)?;
+    if threads == 1 {
+        return Ok(vec![first]);
+    }
+    let address = first.local_addr()?;
+    drop(first);
+    (0..threads).map(|_| open(address, true)).collect()
+}
+
+fn open(address: SocketAddr, shared: bool) -> io::Result<StdListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    socket.set_nonblocking(true)?;
+    // Accepted sockets inherit both.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY),
+    )?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// The life of one thread.
+fn run<M, S, B>(
+    runtime: &Runtime,
+    listener: StdListener,
+    limits: Limits,
+    make: &M,
+    phase: watch::Receiver<Phase>,
+) where
+    M: Fn() -> S,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    // Dropped last: whoever waits for the end waits for everything that the thread owned.
+    let held = phase.clone();
+    let tasks = LocalSet::new();
+    tasks.block_on(runtime, async {
+        match TcpListener::from_std(listener) {
+            Ok(listener) => serve(listener, limits, Rc::new(make()), phase).await,
+            Err(error) => tracing::error!(%error, "a data-plane thread cannot listen"),
+        }
+    });
+    drop(tasks);
+    drop(held);
+}
+
+/// Accepts until told to stop, then waits for what runs.
+async fn serve<S, B>(
+    listener: TcpListener,
+    limits: Limits,
+    service: Rc<S>,
+    mut phase: watch::Receiver<Phase>,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut connections = JoinSet::new();
+    let mut observed = phase.clone();
+    let welcome = |connections: &mut JoinSet<()>, stream: TcpStream| {
+        connections.spawn_local(converse(stream, limits, service.clone(), phase.clone()));
+    };
+    loop {
+        let room = connections.len() < limits.max_connections;
+        tokio::select! {
+            biased;
+            () = reached(&mut observed, Phase::Stopping) => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept(), if room => match accepted {
+                Ok((stream, _)) => welcome(&mut connections, stream),
+                Err(error) if concerns_one_client(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, open = connections.len(), "cannot accept connections");
+                    sleep(PAUSE).await;
+                }
+            },
+        }
+    }
+    // Those in the backlog have been promised a server; closing the listener would reset them.
+    while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
+        welcome(&mut connections, stream);
+    }
+    drop(listener);
+    let finished = async { while connections.join_next().await.is_some() {} };
+    tokio::select! {
+        biased;
+        () = reached(&mut phase, Phase::Aborted) => {}
+        () = finished => {}
+    }
+}
+
+/// Ends when the plane's life has come this far. A plane that was dropped is aborted.
+async fn reached(phase: &mut watch::Receiver<Phase>, this: Phase) {
+    let _ = phase.wait_for(|phase| *phase >= this).await;
+}
+
+/// Whether accepting failed for the sake of one client, so that the next may do better at once.
+fn concerns_one_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// The life of one connection.
+async fn converse<I, S, B>(
+    stream: I,
+    limits: Limits,
+    service: Rc<S>,
+    mut phase: watch::Receiver<Phase>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    B: Body<Data = Bytes> + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let turns = Turns::default();
+    let stream = Patient::new(stream, turns.clone(), limits.header_timeout, limits.write_timeout);
+    let observed = phase.clone();
+    let service = service_fn(move |request| {
+        let turn = turns.begin();
+        let response = service.call(request);
+        let observed = observed.clone();
+        async move {
+            let mut response = response.await?;
+            // hyper says so too once it is told to shut down, which may be a moment too late.
+            if *observed.borrow() >= Phase::Stopping {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response.map(|body| InTurn { body, _turn: turn }))
+        }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            // Counts from the end of the last response: the time without a request.
+            .header_read_timeout(limits.idle_timeout)
+            .max_header_size(limits.max_header_bytes)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    // Biased: a request that has arrived is served, also if the plane stops in the same moment.
+    let outcome = tokio::select! {
+        biased;
+        outcome = connection.as_mut() => outcome,
+        () = reached(&mut phase, Phase::Stopping) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
+/// A response body that ends its turn when it is over.
+struct InTurn<B> {
+    body: B,
+    _turn: Turn,
+}
+
+impl<B: Body + Unpin> Body for InTurn<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+use std::{net::Ipv4Addr, sync::Arc};
+
+use http_body_util::{BodyExt, Full};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    sync::{Notify, mpsc},
+    time::timeout,
+};
+
+use super::*;
+use crate::api::config::RawApi;
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+
+fn limits() -> Limits {
+    RawApi::default().check().unwrap().limits
+}
+
+fn config(threads: usize) -> PlaneConfig {
+    PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads, limits: limits() }
+}
+
+/// A service that says when a request has arrived and then holds it until it is let go.
+#[derive(Clone)]
+struct Gate {
+    arrived: mpsc::Sender<()>,
+    release: Arc<Notify>,
+    /// Closed when every request has ended.
+    alive: mpsc::Sender<()>,
+}
+
+struct Watch {
+    arrived: mpsc::Receiver<()>,
+    release: Arc<Notify>,
+    alive: mpsc::Receiver<()>,
+}
+
+fn gate() -> (Gate, Watch) {
+    let (arrived, seen) = mpsc::channel(64);
+    let (alive, ended) = mpsc::channel(1);
+    let release = Arc::new(Notify::new());
+    let gate = Gate { arrived, release: release.clone(), alive };
+    (gate, Watch { arrived: seen, release, alive: ended })
+}
+
+impl Gate {
+    async fn pass(self, _: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let Self { arrived, release, alive } = self;
+        arrived.send(()).await.unwrap();
+        release.notified().await;
+        drop(alive);
+        Ok(Response::new(Full::from("done")))
+    }
+}
+
+fn start(threads: usize, gate: Gate) -> Plane {
+    Plane::start(config(threads), move || {
+        let gate = gate.clone();
+        service_fn(move |request| gate.clone().pass(request))
+    })
+    .unwrap()
+}
+
+fn start_echo(config: PlaneConfig) -> Plane {
+    let echo = async |request: Request<Incoming>| {
+        let body = request.into_body().collect().await.map(|body| body.to_bytes());
+        Ok::<_, Infallible>(Response::new(Full::new(body.unwrap_or_default())))
+    };
+    Plane::start(config, move || service_fn(echo)).unwrap()
+}
+
+async fn connect(plane: &Plane) -> TcpStream {
+    TcpStream::connect(plane.address()).await.unwrap()
+}
+
+/// A bound on waits for what must happen, so that a test that fails does not hang.
+async fn soon<F: Future>(what: F) -> F::Output {
+    timeout(Duration::from_secs(30), what).await.unwrap()
+}
+
+async fn read_to_end(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    soon(stream.read_to_string(&mut text)).await.unwrap();
+    text
+}
+
+#[tokio::test]
+async fn a_running_response_finishes_after_the_stop_and_then_the_plane_is_done() {
+    let (service, mut watch) = gate();
+    let plane = start(1, service);
+    let mut running = connect(&plane).await;
+    running.write_all(GET).await.unwrap();
+    watch.arrived.recv().await.unwrap();
+    let idle = connect(&plane).await;
+
+    plane.stop();
+    assert_eq!(read_to_end(idle).await, "", "a connection without a request is closed");
+    assert!(plane.finished().now_or_never().is_none(), "a response still runs");
+
+    watch.release.notify_one();
+    let text = read_to_end(running).await;
+    assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("done"), "{text}");
+    assert!(text.contains("connection: close"), "{text}");
+    soon(plane.finished()).await;
+    assert!(TcpStream::connect(plane.address()).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn an_abort_cuts_what_runs() {
+    let (service, mut watch) = gate();
+    let plane = start(2, service);
+    let mut running = connect(&plane).await;
+    running.write_all(GET).await.unwrap();
+    watch.arrived.recv().await.unwrap();
+    plane.stop();
+    plane.abort();
+    soon(plane.finished()).await;
+    let mut rest = Vec::new();
+    assert_eq!(running.read_to_end(&mut rest).await.unwrap_or(0), 0);
+    assert_eq!(soon(watch.alive.recv()).await, None, "the request's future was dropped");
+}
+
+#[tokio::test]
+async fn dropping_the_plane_ends_its_threads() {
+    let (service, mut watch) = gate();
+    let plane = start(1, service);
+    let mut running = connect(&plane).await;
+    running.write_all(GET).await.unwrap();
+    watch.arrived.recv().await.unwrap();
+    drop(plane);
+    assert_eq!(soon(watch.alive.recv()).await, None);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_drops_its_request() {
+    let (service, mut watch) = gate();
+    let plane = start(1, service);
+    let mut client = connect(&plane).await;
+    client.write_all(GET).await.unwrap();
+    watch.arrived.recv().await.unwrap();
+    let ended = tokio::spawn(async move { watch.alive.recv().await });
+    drop(client);
+    plane.stop();
+    // The gate was never opened: only a dropped future lets the plane finish.
+    soon(plane.finished()).await;
+    assert_eq!(ended.await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn all_threads_listen_on_one_port_and_a_second_plane_is_refused() {
+    let plane = start_echo(config(3));
+    for _ in 0..20 {
+        let mut client = connect(&plane).await;
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        assert!(read_to_end(client).await.starts_with("HTTP/1.1 200"));
+    }
+    for threads in [1, 2] {
+        let taken = PlaneConfig { listen: plane.address(), ..config(threads) };
+        let again =
+            Plane::start(taken, || service_fn(async |_| Ok(Response::new(Full::default()))));
+        assert_eq!(again.map(drop).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_wait_for_their_turn() {
+    let bounded = Limits { max_connections: 1, ..limits() };
+    let plane = start_echo(PlaneConfig { limits: bounded, ..config(1) });
+    let mut first = connect(&plane).await;
+    let mut second = connect(&plane).await;
+    second.write_all(GET).await.unwrap();
+    first.write_all(GET).await.unwrap();
+    let mut byte = [0];
+    first.read_exact(&mut byte).await.unwrap();
+    assert!(second.try_read(&mut byte).is_err(), "the second is not served yet");
+    drop(first);
+    soon(second.read_exact(&mut byte)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let plane = start_echo(config(1));
+    for header in [format!("x: {}", "y".repeat(100_000)), "x: y\r\n".repeat(200)] {
+        let mut client = connect(&plane).await;
+        // The server may close before it has taken everything.
+        let head = format!("GET / HTTP/1.1\r\n{header}\r\n\r\n");
+        let _ = client.write_all(head.as_bytes()).await;
+        let mut start = [0; 12];
+        client.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 431");
+    }
+}
+
+#[tokio::test]
+async fn contradicting_framing_does_not_smuggle_a_request() {
+    let plane = start_echo(config(1));
+    let smuggled = "GET /hidden HTTP/1.1\r\nhost: x\r\n\r\n";
+    let twice =
+        format!("POST / HTTP/1.1\r\ncontent-length: 4\r\ncontent-length: 40\r\n\r\n{smuggled}");
+    let both = format!(
+        "POST / HTTP/1.1\r\ncontent-length: 0\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n\
+         {:x}\r\n{smuggled}\r\n0\r\n\r\n",
+        smuggled.len(),
+    );
+    for (request, status) in [(twice, "HTTP/1.1 400"), (both, "HTTP/1.1 200")] {
+        let mut client = connect(&plane).await;
+        client.write_all(request.as_bytes()).await.unwrap();
+        let text = read_to_end(client).await;
+        assert!(text.starts_with(status), "{text}");
+        assert_eq!(text.matches("HTTP/1.1 ").count(), 1, "one request, one answer: {text}");
+    }
+}
+
+#[test]
+fn only_errors_of_one_client_let_accepting_go_on_at_once() {
+    assert!(concerns_one_client(&io::ErrorKind::ConnectionAborted.into()));
+    // EMFILE, ENFILE and ENOMEM as Linux numbers them.
+    for code in [24, 23, 12] {
+        assert!(!concerns_one_client(&io::Error::from_raw_os_error(code)));
+    }
+}
+
+/// A conversation over memory, so that time can be paused.
+async fn over_memory<F: Future<Output = ()>>(client: impl FnOnce(tokio::io::DuplexStream) -> F) {
+    let (near, far) = duplex(1024);
+    let (_open, phase) = watch::channel(Phase::Open);
+    let answer = async |_: Request<Incoming>| Ok(Response::new(Full::<Bytes>::from("hi")));
+    let server = converse(far, limits(), Rc::new(service_fn(answer)), phase);
+    let ((), ()) = tokio::join!(server, client(near));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_drips_its_head_is_cut_off() {
+    over_memory(async |mut client| {
+        let drip = async {
+            while client.write_all(b"G").await.is_ok() {
+                sleep(Duration::from_secs(1)).await;
+            }
+        };
+        timeout(limits().header_timeout + Duration::from_secs(1), drip).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_lives_longer_than_a_gateways_and_then_ends() {
+    over_memory(async |mut client| {
+        for _ in 0..2 {
+            client.write_all(GET).await.unwrap();
+            let mut head = [0; 15];
+            client.read_exact(&mut head).await.unwrap();
+            assert_eq!(&head, b"HTTP/1.1 200 OK");
+            let mut rest = Vec::new();
+            let quiet = timeout(Duration::from_secs(120), client.read_to_end(&mut rest)).await;
+            assert!(quiet.is_err(), "the connection is kept");
+        }
+        let mut rest = Vec::new();
+        timeout(limits().idle_timeout, client.read_to_end(&mut rest)).await.unwrap().unwrap();
+    })
+    .await;
+}

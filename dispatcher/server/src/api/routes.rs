@@ -1,0 +1,311 @@
+//! A call's way from its head to the pool that serves it.
+//!
+//! Order: path and method, key, rate, body, facts, pool, terms, [`upstream::serve()`]. The cheap
+//! refusals come first, and nothing of a body is read for a client that is not let in.
+
+use std::{convert::Infallible, io, rc::Rc, sync::Arc};
+
+use bytes::Bytes;
+use governor::clock::MonotonicClock;
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, header::CONTENT_TYPE, request::Parts,
+    uri::PathAndQuery,
+};
+use http_body::Body;
+use http_body_util::{Either, Full};
+use hyper::service::service_fn;
+use weir_core::{Request as CoreRequest, RequestId};
+
+use super::{
+    auth::Key,
+    body,
+    config::ApiConfig,
+    error::{ApiError, add_standing},
+    headers::{self, REQUEST_ID, RequestIds},
+    limit::{Limiter, Standing},
+    models::{Catalogue, NameTaken},
+    objective,
+    peek::{Endpoint, peek},
+    plane::{Plane, PlaneConfig},
+};
+use crate::{
+    clock::Clock,
+    hub::Hub,
+    telemetry::Metrics,
+    upstream::{self, Call, RelayBody, Upstream, UpstreamConfig},
+};
+
+/// The body of an answer: a pod's, or one of our own.
+pub type AnswerBody = Either<RelayBody, Full<Bytes>>;
+
+/// A pool of the configuration.
+pub struct Pool {
+    /// Its hub; it knows the model.
+    pub hub: Arc<Hub>,
+    /// Further names of the model.
+    pub aliases: Vec<Arc<str>>,
+}
+
+/// What all threads of the data plane share.
+pub struct Api {
+    config: ApiConfig,
+    catalogue: Catalogue,
+    hubs: Vec<Arc<Hub>>,
+    limiter: Limiter,
+    ids: RequestIds,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+}
+
+/// Starts the data plane.
+///
+/// # Errors
+/// See [`Plane::start`].
+pub fn start(plane: PlaneConfig, api: &Arc<Api>, upstream: UpstreamConfig) -> io::Result<Plane> {
+    let api = api.clone();
+    Plane::start(plane, move || {
+        let way = Upstream::new(upstream, api.metrics.clone());
+        let door = Rc::new(Door { api: api.clone(), upstream: way });
+        service_fn(move |request| {
+            let door = door.clone();
+            async move { Ok::<_, Infallible>(door.answer(request).await) }
+        })
+    })
+}
+
+/// What a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    Serve(Endpoint),
+    Models,
+    Health,
+}
+
+fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
+    let (route, allowed) = match path {
+        "/v1/chat/completions" => (Route::Serve(Endpoint::Chat), "POST"),
+        "/v1/completions" => (Route::Serve(Endpoint::Completions), "POST"),
+        "/v1/embeddings" => (Route::Serve(Endpoint::Embeddings), "POST"),
+        "/v1/responses" => (Route::Serve(Endpoint::Responses), "POST"),
+        "/v1/models" => (Route::Models, "GET"),
+        "/health" => (Route::Health, "GET"),
+        _ => return Err(ApiError::NoSuchPath),
+    };
+    if method.as_str() == allowed { Ok(route) } else { Err(ApiError::WrongMethod(allowed)) }
+}
+
+/// A call that was let in.
+struct Guest<'a> {
+    key: Option<&'a Key>,
+    tenant: Option<Arc<str>>,
+    standing: Option<Standing>,
+}
+
+/// A call whose body was read: where it goes and on what terms.
+struct Admission {
+    hub: Arc<Hub>,
+    objective: Arc<str>,
+    request: CoreRequest,
+}
+
+impl Api {
+    /// An API over these pools.
+    ///
+    /// # Errors
+    /// When two pools share a name.
+    pub fn new(
+        config: ApiConfig,
+        pools: Vec<Pool>,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, NameTaken> {
+        let names: Vec<_> =
+            pools.iter().map(|pool| (pool.hub.model().clone(), pool.aliases.clone())).collect();
+        let catalogue = Catalogue::new(&names, clock.unix_ms() / 1000)?;
+        let own_rates = config.keys.iter().filter_map(|key| key.rate);
+        let limiter =
+            Limiter::new(config.limits.rate, own_rates, config.limits.max_tenants, MonotonicClock);
+        let hubs = pools.into_iter().map(|pool| pool.hub).collect();
+        Ok(Self { config, catalogue, hubs, limiter, ids: RequestIds::new(), clock, metrics })
+    }
+
+    /// Lets a call in, by its head alone.
+    fn admit(&self, headers: &HeaderMap) -> Result<Guest<'_>, ApiError> {
+        let key = self.config.keys.admit(headers)?;
+        let tenant = objective::tenant(headers, key);
+        let standing = self.limiter.count(key.and_then(|key| key.rate), tenant.as_ref())?;
+        Ok(Guest { key, tenant, standing })
+    }
+
+    /// Reads a body's facts and settles the terms.
+    fn consider(
+        &self,
+        endpoint: Endpoint,
+        headers: &HeaderMap,
+        guest: &Guest<'_>,
+        body: &Bytes,
+        number: u64,
+    ) -> Result<Admission, ApiError> {
+        let arrived = self.clock.now();
+        let facts = peek(endpoint, body)?;
+        let pool = self.catalogue.pool(&facts.model).and_then(|number| self.hubs.get(number));
+        let hub = pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?.clone();
+        let tier = facts.service_tier.as_deref();
+        let terms = self.config.objectives.terms(headers, tier, guest.key)?;
+        let request = CoreRequest {
+            id: RequestId(number),
+            arrived,
+            prompt: facts.prompt,
+            max_output_tokens: facts.max_output_tokens,
+            sequences: facts.sequences,
+            slo: terms.slo,
+            band: terms.band,
+            tenant: guest.tenant.clone(),
+            body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
+            blocks: facts.blocks(hub.model()).into(),
+            streamed: facts.streamed,
+        };
+        Ok(Admission { hub, objective: terms.objective, request })
+    }
+
+    /// Turns a call that failed before its model was known into its answer.
+    fn reject(&self, error: &ApiError, number: u64) -> Response<Full<Bytes>> {
+        self.refuse(error, number, NONE, NONE)
+    }
+
+    /// Counts a call that failed, and turns it into its answer.
+    fn refuse(
+        &self,
+        error: &ApiError,
+        number: u64,
+        model: &str,
+        objective: &str,
+    ) -> Response<Full<Bytes>> {
+        let status = error.status().as_u16();
+        self.metrics.request_done(model, objective, error.outcome(), status);
+        error.response(self.ids.jitter(number))
+    }
+}
+
+/// The label of a call that was refused before its model or objective was known.
+const NONE: &str = "none";
+
+/// Longest name of an unknown model that is repeated to the client.
+const SHOWN_CHARS: usize = 100;
+
+fn shown(model: &str) -> String {
+    model.chars().take(SHOWN_CHARS).collect()
+}
+
+/// One thread's side of the API.
+struct Door {
+    api: Arc<Api>,
+    upstream: Upstream,
+}
+
+impl Door {
+    /// Answers a call.
+    async fn answer<B>(&self, request: Request<B>) -> Response<AnswerBody>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let number = self.api.ids.number();
+        let id = self.api.ids.name(request.headers(), number);
+        let mut response = match route(request.method(), request.uri().path()) {
+            Ok(Route::Serve(endpoint)) => self.serve(endpoint, request, number, &id).await,
+            Ok(Route::Models) => self.models(request.headers(), number).map(Either::Right),
+            Ok(Route::Health) => Response::new(Either::Right(Full::default())),
+            Err(error) => self.api.reject(&error, number).map(Either::Right),
+        };
+        response.headers_mut().insert(REQUEST_ID, id);
+        response
+    }
+
+    fn models(&self, headers: &HeaderMap, number: u64) -> Response<Full<Bytes>> {
+        if let Err(error) = self.api.config.keys.admit(headers) {
+            return self.api.reject(&error.into(), number);
+        }
+        let mut response = Response::new(Full::new(self.api.catalogue.json()));
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(CONTENT_TYPE, json);
+        response
+    }
+
+    async fn serve<B>(
+        &self,
+        endpoint: Endpoint,
+        request: Request<B>,
+        number: u64,
+        id: &HeaderValue,
+    ) -> Response<AnswerBody>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let (head, body) = request.into_parts();
+        let guest = match self.api.admit(&head.headers) {
+            Ok(guest) => guest,
+            Err(error) => return self.api.reject(&error, number).map(Either::Right),
+        };
+        let standing = guest.standing;
+        let taken = self.take(endpoint, &head, body, &guest, number).await;
+        let mut response = match taken {
+            Ok((admission, body)) => self.dispatch(head, body, admission, id).await,
+            Err(error) => self.api.reject(&error, number).map(Either::Right),
+        };
+        if let Some(standing) = standing {
+            add_standing(response.headers_mut(), standing);
+        }
+        response
+    }
+
+    /// Reads the body and everything in it that matters.
+    async fn take<B>(
+        &self,
+        endpoint: Endpoint,
+        head: &Parts,
+        body: B,
+        guest: &Guest<'_>,
+        number: u64,
+    ) -> Result<(Admission, Bytes), ApiError>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let body = body::read(&head.headers, body, &self.api.config.limits).await?;
+        let admission = self.api.consider(endpoint, &head.headers, guest, &body, number)?;
+        Ok((admission, body))
+    }
+
+    /// Has the pool serve it.
+    async fn dispatch(
+        &self,
+        head: Parts,
+        body: Bytes,
+        admission: Admission,
+        id: &HeaderValue,
+    ) -> Response<AnswerBody> {
+        let Admission { hub, objective, request } = admission;
+        let sheddable = request.band.sheddable();
+        let number = request.id.0;
+        let own_path = || PathAndQuery::from_static("/");
+        let call = Call {
+            method: head.method,
+            path_and_query: head.uri.path_and_query().cloned().unwrap_or_else(own_path),
+            headers: headers::filter(head.headers, id, !self.api.config.keys.is_empty()),
+            body,
+            request,
+            request_id: id.to_str().unwrap_or_default().to_owned(),
+            objective: objective.clone(),
+        };
+        match upstream::serve(&hub, &self.upstream, call).await {
+            Ok(response) => response.map(Either::Left),
+            Err(fault) => {
+                tracing::debug!(request_id = ?id, %fault, "not served");
+                let error = ApiError::of_fault(&fault, sheddable);
+                self.api.refuse(&error, number, hub.model(), &objective).map(Either::Right)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,335 @@
+use std::{net::Ipv4Addr, time::Duration};
+
+use http::StatusCode;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use sha2::{Digest, Sha256};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use weir_core::{Band, PodId, Policy, PromptSize, Scheduler, SchedulerConfig, Slo};
+use weir_schema::{PredictError, Prediction, Row, Sample, Status, StepTime, Stride};
+
+use super::*;
+use crate::{
+    api::config::{RawApi, RawKey, RawLimits},
+    fleet::Pod,
+    upstream::RawUpstream,
+};
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// Predicts that everything is fast.
+struct Fast;
+
+impl weir_schema::Predict for Fast {
+    fn predict(&mut self, _: &[Row], _: &mut [Prediction]) -> Result<(), PredictError> {
+        Ok(())
+    }
+
+    fn step_time(&self, _: u16) -> StepTime {
+        StepTime::default()
+    }
+
+    fn observe_stride(&mut self, _: &Stride) {}
+
+    fn observe_sample(&mut self, _: &Sample) {}
+
+    fn status(&self) -> Status {
+        Status::default()
+    }
+}
+
+fn api_of(raw: &RawApi) -> Arc<Api> {
+    let clock = Clock::new();
+    let model: Arc<str> = Arc::from("qwen3-32b");
+    let config = SchedulerConfig {
+        model: model.clone(),
+        policy: Policy::LeastRequest,
+        ..SchedulerConfig::default()
+    };
+    let (sink, _) = async_channel::bounded(1);
+    let hub = Hub::new(Scheduler::new(config, Box::new(Fast)), model, clock, sink);
+    let pools = vec![Pool { hub, aliases: vec![Arc::from("qwen")] }];
+    let metrics = Arc::new(Metrics::new().unwrap());
+    Arc::new(Api::new(raw.check().unwrap(), pools, clock, metrics).unwrap())
+}
+
+fn upstream() -> UpstreamConfig {
+    UpstreamConfig::try_from(RawUpstream::default()).unwrap()
+}
+
+fn door_of(raw: &RawApi) -> Door {
+    let api = api_of(raw);
+    let upstream = Upstream::new(upstream(), api.metrics.clone());
+    Door { api, upstream }
+}
+
+fn with_key(key: &str) -> RawApi {
+    let sha256 = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = RawKey { sha256, tenant: "acme".into(), ..RawKey::default() };
+    RawApi { keys: vec![key], ..RawApi::default() }
+}
+
+fn request(method: &str, path: &str, body: &str) -> Request<Full<Bytes>> {
+    let body = Full::new(Bytes::copy_from_slice(body.as_bytes()));
+    Request::builder().method(method).uri(path).body(body).unwrap()
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    json: serde_json::Value,
+}
+
+async fn ask(door: &Door, request: Request<Full<Bytes>>) -> Answer {
+    let response = door.answer(request).await;
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let json = serde_json::from_slice(&body).unwrap_or_default();
+    Answer { status: head.status.as_u16(), headers: head.headers, json }
+}
+
+/// How often calls ended like this, by the metrics.
+fn counted(door: &Door, labels: [&str; 4]) -> f64 {
+    let families = door.api.metrics.gather();
+    let metrics = families.iter().filter(|family| family.name() == "weir_requests_total");
+    let matching = metrics
+        .flat_map(|family| family.get_metric())
+        .filter(|metric| metric.get_label().iter().all(|label| labels.contains(&label.value())));
+    matching.map(|metric| metric.get_counter().get_value()).sum()
+}
+
+#[tokio::test]
+async fn what_is_not_served_is_answered_in_the_shape_of_openai() {
+    let door = door_of(&RawApi::default());
+    let cases = [
+        ("POST", "/v1/chat/completion", 404, "unknown_url", None),
+        ("GET", "/metrics", 404, "unknown_url", None),
+        ("POST", "/sleep", 404, "unknown_url", None),
+        ("POST", "/v1/chat/completions/../../sleep", 404, "unknown_url", None),
+        ("GET", "/", 404, "unknown_url", None),
+        ("GET", CHAT, 405, "method_not_allowed", Some("POST")),
+        ("DELETE", "/v1/models", 405, "method_not_allowed", Some("GET")),
+        ("POST", "/health", 405, "method_not_allowed", Some("GET")),
+    ];
+    for (method, path, status, code, allow) in cases {
+        let answer = ask(&door, request(method, path, "")).await;
+        assert_eq!(answer.status, status, "{method} {path}");
+        assert_eq!(answer.json["error"]["code"], code);
+        assert_eq!(answer.json["error"]["type"], "invalid_request_error");
+        assert_eq!(answer.headers.get("allow").map(|allow| allow.to_str().unwrap()), allow);
+        assert!(answer.headers.contains_key(REQUEST_ID));
+    }
+    assert_eq!(counted(&door, ["none", "none", "bad_request", "404"]), 5.0);
+}
+
+#[tokio::test]
+async fn health_and_models_are_answered_here() {
+    let door = door_of(&RawApi::default());
+    assert_eq!(ask(&door, request("GET", "/health?deep=1", "")).await.status, 200);
+    let models = ask(&door, request("GET", "/v1/models", "")).await;
+    assert_eq!(models.status, 200);
+    assert_eq!(models.headers["content-type"], "application/json");
+    assert_eq!(models.json["data"][1]["id"], "qwen");
+}
+
+#[tokio::test]
+async fn bodies_that_cannot_be_served_are_refused() {
+    let small = RawLimits { max_body_bytes: 100, ..RawLimits::default() };
+    let door = door_of(&RawApi { limits: small, ..RawApi::default() });
+    let long = format!(r#"{{"model":"qwen","prompt":"{}"}}"#, "x".repeat(100));
+    let cases = [
+        ("{", 400, "invalid_json", serde_json::Value::Null),
+        (r#"{"model":"qwen","model":"x"}"#, 400, "invalid_json", serde_json::Value::Null),
+        ("{}", 400, "missing_required_parameter", "model".into()),
+        (r#"{"model":"gpt-9"}"#, 404, "model_not_found", "model".into()),
+        (&long, 413, "request_too_large", serde_json::Value::Null),
+    ];
+    for (body, status, code, param) in cases {
+        let answer = ask(&door, request("POST", CHAT, body)).await;
+        assert_eq!((answer.status, answer.json["error"]["code"].as_str()), (status, Some(code)));
+        assert_eq!(answer.json["error"]["param"], param, "{body}");
+    }
+    let mut gzip = request("POST", CHAT, "{}");
+    gzip.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
+    assert_eq!(ask(&door, gzip).await.status, 415);
+}
+
+#[tokio::test]
+async fn an_unknown_model_is_named_but_becomes_no_label() {
+    let door = door_of(&RawApi::default());
+    let name = "m\u{1F600}".repeat(500);
+    let answer = ask(&door, request("POST", CHAT, &format!(r#"{{"model":"{name}"}}"#))).await;
+    let message = answer.json["error"]["message"].as_str().unwrap();
+    assert!(message.contains("m\u{1F600}") && message.chars().count() < 200, "{message}");
+    assert_eq!(counted(&door, ["none", "none", "bad_request", "404"]), 1.0);
+}
+
+#[tokio::test]
+async fn a_bad_slo_header_is_named() {
+    let door = door_of(&RawApi::default());
+    let mut asked = request("POST", CHAT, r#"{"model":"qwen"}"#);
+    asked.headers_mut().insert("x-slo-ttft-ms", HeaderValue::from_static("NaN"));
+    let answer = ask(&door, asked).await;
+    assert_eq!((answer.status, &answer.json["error"]["param"]), (400, &"x-slo-ttft-ms".into()));
+}
+
+#[tokio::test]
+async fn nothing_is_served_or_listed_without_an_accepted_key() {
+    let door = door_of(&with_key("sk-good"));
+    for (method, path) in [("POST", CHAT), ("GET", "/v1/models")] {
+        let answer = ask(&door, request(method, path, "not even json")).await;
+        assert_eq!(
+            (answer.status, &answer.json["error"]["code"]),
+            (401, &"invalid_api_key".into())
+        );
+    }
+    assert_eq!(ask(&door, request("GET", "/health", "")).await.status, 200);
+    let mut keyed = request("GET", "/v1/models", "");
+    keyed.headers_mut().insert("authorization", HeaderValue::from_static("Bearer sk-good"));
+    assert_eq!(ask(&door, keyed).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_used_up_rate_is_refused_and_every_answer_says_where_it_stands() {
+    let limits = RawLimits { requests_per_minute: Some(1), ..RawLimits::default() };
+    let door = door_of(&RawApi { limits, ..RawApi::default() });
+    let first = ask(&door, request("POST", CHAT, "{")).await;
+    assert_eq!(
+        (first.status, &first.headers["x-ratelimit-remaining-requests"]),
+        (400, &"0".parse().unwrap())
+    );
+    let second = ask(&door, request("POST", CHAT, "{")).await;
+    assert_eq!(
+        (second.status, &second.json["error"]["code"]),
+        (429, &"rate_limit_exceeded".into())
+    );
+    assert_eq!(second.headers["retry-after"], "60");
+    assert_eq!(counted(&door, ["none", "none", "refused", "429"]), 1.0);
+}
+
+#[tokio::test]
+async fn a_request_is_known_by_the_clients_id_or_one_of_ours() {
+    let door = door_of(&RawApi::default());
+    let named = |id: &'static str| {
+        let mut named = request("GET", "/health", "");
+        named.headers_mut().insert(REQUEST_ID, HeaderValue::from_static(id));
+        named
+    };
+    assert_eq!(ask(&door, named("abc-1")).await.headers[REQUEST_ID], "abc-1");
+    let ours = ask(&door, named("a b")).await.headers[REQUEST_ID].clone();
+    assert!(ours.to_str().unwrap().starts_with("weir-"));
+}
+
+#[test]
+fn the_scheduler_is_told_what_the_call_says() {
+    let api = api_of(&RawApi::default());
+    let headers = HeaderMap::from_iter([
+        ("x-llm-d-inference-objective".parse().unwrap(), HeaderValue::from_static("batch")),
+        ("x-llm-d-slo-ttft-ms".parse().unwrap(), HeaderValue::from_static("750")),
+        ("x-llm-d-inference-fairness-id".parse().unwrap(), HeaderValue::from_static("team")),
+    ]);
+    let guest = api.admit(&headers).unwrap();
+    let text = "x".repeat(128);
+    let body = Bytes::from(format!(
+        r#"{{"model":"qwen","prompt":["{text}","b"],"n":2,"max_tokens":9,"stream":true}}"#
+    ));
+    let taken = api.consider(Endpoint::Completions, &headers, &guest, &body, 7).unwrap();
+    assert_eq!(&**taken.hub.model(), "qwen3-32b");
+    assert_eq!(&*taken.objective, "batch");
+    let request = taken.request;
+    assert_eq!((request.id, request.band, request.sequences), (RequestId(7), Band(-1), 4));
+    assert_eq!((request.max_output_tokens, request.streamed), (Some(9), true));
+    assert_eq!(request.prompt, PromptSize::Bytes(136));
+    let ms = |ms| Some(Duration::from_millis(ms));
+    assert_eq!(request.slo, Slo { ttft: ms(750), tpot: ms(100) });
+    assert_eq!(request.tenant.as_deref(), Some("team"));
+    assert_eq!((request.body_bytes as usize, request.blocks.len()), (body.len(), 2));
+}
+
+#[test]
+fn an_alias_shares_the_cached_blocks_of_its_model() {
+    let api = api_of(&RawApi::default());
+    let headers = HeaderMap::new();
+    let guest = api.admit(&headers).unwrap();
+    let blocks = |model: &str| {
+        let body =
+            Bytes::from(format!(r#"{{"model":"{model}","messages":"{}"}}"#, "x".repeat(200)));
+        api.consider(Endpoint::Chat, &headers, &guest, &body, 1).unwrap().request.blocks
+    };
+    assert_eq!(blocks("qwen"), blocks("qwen3-32b"));
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_scheduler_is_answered_and_counted() {
+    let door = door_of(&RawApi::default());
+    door.api.hubs[0].post(weir_core::Event::Close);
+    let answer =
+        ask(&door, request("POST", CHAT, r#"{"model":"qwen","service_tier":"flex"}"#)).await;
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.headers["x-llm-d-request-dropped-reason"], "rejected-shutting-down");
+    assert_eq!(answer.headers["x-should-retry"], "false");
+    assert_eq!(counted(&door, ["qwen3-32b", "batch", "refused", "503"]), 1.0);
+}
+
+/// A pod that answers with what it was sent.
+fn mirror() -> Plane {
+    let limits = RawApi::default().check().unwrap().limits;
+    let config = PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 1, limits };
+    let mirror = async |request: Request<Incoming>| {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let headers: Vec<_> = head.headers.keys().map(|name| name.as_str().to_owned()).collect();
+        let seen = serde_json::json!({
+            "uri": head.uri.to_string(),
+            "headers": headers,
+            "request_id": head.headers[REQUEST_ID].to_str().unwrap(),
+            "body": String::from_utf8(body.to_vec()).unwrap(),
+        });
+        let mut response = Response::new(Full::new(Bytes::from(seen.to_string())));
+        *response.status_mut() = StatusCode::OK;
+        Ok::<_, Infallible>(response)
+    };
+    Plane::start(config, move || service_fn(mirror)).unwrap()
+}
+
+#[tokio::test]
+async fn a_call_reaches_the_pod_byte_for_byte_without_what_steers() {
+    let pod = mirror();
+    let api = api_of(&with_key("sk-good"));
+    let address = pod.address().to_string();
+    api.hubs[0].add_pod(Arc::new(Pod::new(PodId(0), Arc::from("pod-0"), address, 0)));
+    let limits = api.config.limits;
+    let config = PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, limits };
+    let plane = start(config, &api, upstream()).unwrap();
+
+    let body = r#"{ "model" : "qwen", "messages":[],"priority": -5 ,"x":"\ud800" }"#;
+    let call = format!(
+        "POST /v1/chat/completions?v=1 HTTP/1.1\r\nhost: weir\r\nauthorization: Bearer sk-good\r\n\
+         x-gateway-inference-objective: interactive\r\nx-request-id: r-1\r\naccept-encoding: gzip\r\n\
+         connection: close, x-hop\r\nx-hop: 1\r\nuser-agent: test\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len(),
+    );
+    let mut client = TcpStream::connect(plane.address()).await.unwrap();
+    client.write_all(call.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    client.read_to_string(&mut text).await.unwrap();
+
+    let (head, json) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("x-request-id: r-1"), "{head}");
+    let seen: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!(
+        (seen["body"].as_str(), seen["uri"].as_str()),
+        (Some(body), Some("/v1/chat/completions?v=1"))
+    );
+    assert_eq!(seen["request_id"], "r-1");
+    let mut names: Vec<_> =
+        seen["headers"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["content-length", "host", "user-agent", "x-request-id"]);
+    plane.stop();
+    plane.finished().await;
+    assert!(api.hubs[0].idle(), "nothing is left in the ledger");
+}

@@ -1,0 +1,240 @@
+//! The assembly: every part of the dispatcher, made and tied together in one visible sequence, and
+//! taken apart again in the opposite one.
+//!
+//! Start-up waits for nothing outside this process: pods, libraries, bundles, folders and the trainer
+//! may all be absent, and what is absent is said in a log line and a metric. Only an address that
+//! cannot be listened on, or a system that gives no thread, ends it.
+
+use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use tokio::{task::JoinSet, time::timeout};
+use weir_core::{Event, Scheduler};
+use weir_predict::{Chain, Slot};
+
+use crate::{
+    admin,
+    api::{self, Api, Plane, PlaneConfig, Pool, models::NameTaken},
+    clock::Clock,
+    config::{Config, PoolConfig},
+    fleet::{self, Muster, roster::Roster},
+    hub::{Hub, SampleSink, run_ticks},
+    learn::{
+        LearnConfig,
+        reload::{Bell, Reload},
+        spool,
+        trainer::{Launch, supervise},
+    },
+    shutdown::{Life, ShutdownConfig, Signals, Stage, conduct},
+    telemetry::{Metrics, Watched},
+    worker::Worker,
+};
+
+/// Time for the last answers to be written after everything that waits was refused.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Time that a background worker has to end.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Why the dispatcher did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The system gives no thread or no runtime.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] io::Error),
+    /// Two pools share a name.
+    #[error(transparent)]
+    Name(#[from] NameTaken),
+    /// Two series share a name.
+    #[error("cannot make the metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// A dispatcher that serves.
+pub struct App {
+    plane: Plane,
+    admin: SocketAddr,
+    watched: Watched,
+    shutdown: ShutdownConfig,
+    trainer: Option<Launch>,
+    workers: Workers,
+}
+
+/// What runs beside the data plane.
+struct Workers {
+    fleet: Worker,
+    loader: Worker,
+    bell: Bell,
+    /// Closed to end the spool's writer.
+    sink: SampleSink,
+    spool: Worker,
+    admin: Worker,
+}
+
+/// Serves until a signal says otherwise. `file` is handed to the trainer.
+///
+/// # Errors
+/// When the dispatcher cannot start.
+pub fn serve(config: Config, file: Option<&Path>) -> Result<(), ServeError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let signals = tokio::sync::Mutex::new(Signals::listen()?);
+        let app = App::start(config, file)?;
+        app.run(|| async { signals.lock().await.next().await }).await;
+        Ok(())
+    })
+}
+
+impl App {
+    /// Makes and starts everything but the timers and the trainer, which [`App::run`] drives.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on or the system gives no thread.
+    pub fn start(config: Config, file: Option<&Path>) -> Result<Self, ServeError> {
+        let listen = |address| move |error| ServeError::Listen { address, error };
+        // First what may fail, so that nothing is left behind.
+        let door = admin::bind(config.admin).map_err(listen(config.admin))?;
+        let admin = door.local_addr()?;
+        let trainer = config.learn.run_trainer.then(|| Launch::this_program(file)).transpose()?;
+        let metrics = Arc::new(Metrics::new()?);
+
+        let clock = Clock::new();
+        let (sink, samples) = async_channel::bounded(spool::SAMPLES_QUEUED);
+        let (hubs, slots) = hubs(&config.pools, clock, &sink);
+        hubs.iter().for_each(|hub| metrics.expect_model(hub.model()));
+        let watched = Watched {
+            hubs: hubs.clone(),
+            metrics: metrics.clone(),
+            versions: Arc::default(),
+            spool: Arc::default(),
+            reload: Arc::default(),
+            trainer: Arc::default(),
+            life: Life::default(),
+            clock,
+        };
+
+        let aliases = config.pools.iter().map(|pool| pool.aliases.clone());
+        let pools = hubs.iter().cloned().zip(aliases);
+        let pools = pools.map(|(hub, aliases)| Pool { hub, aliases }).collect();
+        let limits = config.api.limits;
+        let api = Arc::new(Api::new(config.api, pools, clock, metrics)?);
+
+        let spool = spool_writer(&config.learn, samples, &watched)?;
+        let (loader, bell) = loader(&config.learn, slots, &watched)?;
+        let musters = musters(&hubs, config.pools, config.scrape.every.is_some());
+        let scrape = config.scrape;
+        let fleet =
+            Worker::spawn_async("weir-fleet", move |stop| fleet::run(musters, scrape, stop))?;
+        let seen = watched.clone();
+        let side = Worker::spawn_async("weir-admin", move |stop| admin::run(door, seen, stop))?;
+
+        // Last the door that requests come through.
+        let plane = PlaneConfig { listen: config.listen, threads: config.threads, limits };
+        let plane = api::start(plane, &api, config.upstream).map_err(listen(config.listen))?;
+        tracing::info!(api = %plane.address(), %admin, "serving");
+        let workers = Workers { fleet, loader, bell, sink, spool, admin: side };
+        Ok(Self { plane, admin, watched, shutdown: config.shutdown, trainer, workers })
+    }
+
+    /// Where the API and the admin side listen.
+    pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        (self.plane.address(), self.admin)
+    }
+
+    /// Serves until `signal` ends, then drains and takes everything apart.
+    pub async fn run<S, N>(self, signal: S)
+    where
+        S: FnMut() -> N,
+        N: Future<Output = ()>,
+    {
+        let mut tasks = JoinSet::new();
+        for hub in &self.watched.hubs {
+            tasks.spawn(run_ticks(hub.clone()));
+        }
+        if let Some(launch) = self.trainer.clone() {
+            let tally = self.watched.trainer.clone();
+            tasks.spawn(async move { supervise(&launch, &tally).await });
+        }
+        let life = &self.watched.life;
+        let conducting = conduct(life, self.shutdown, signal, || self.plane.finished());
+        let closing = async {
+            life.reached(Stage::Closing).await;
+            self.plane.stop();
+        };
+        tokio::join!(conducting, closing);
+
+        self.watched.hubs.iter().for_each(|hub| hub.post(Event::Close));
+        if timeout(LAST_WORDS, self.plane.finished()).await.is_err() {
+            self.plane.abort();
+            // What is cut gives its pods back before the pods go.
+            let _ = timeout(LAST_WORDS, self.plane.finished()).await;
+        }
+        tasks.shutdown().await;
+        self.workers.end();
+        tracing::info!("closed");
+    }
+}
+
+impl Workers {
+    /// Ends them in the order in which they feed each other; the admin side answers to the last.
+    fn end(self) {
+        self.fleet.join(FAREWELL);
+        self.sink.close();
+        self.spool.join(FAREWELL);
+        self.loader.stop();
+        self.bell.ring();
+        self.loader.join(FAREWELL);
+        self.admin.join(FAREWELL);
+    }
+}
+
+/// A hub for each pool, with the slot that its bundles come through.
+fn hubs(pools: &[PoolConfig], clock: Clock, sink: &SampleSink) -> (Vec<Arc<Hub>>, Vec<Slot>) {
+    let hub = |pool: &PoolConfig| {
+        let slot = Slot::new();
+        let predictor = Box::new(Chain::with_slot(slot.clone()));
+        let scheduler = Scheduler::new(pool.scheduler.clone(), predictor);
+        (Hub::new(scheduler, pool.scheduler.model.clone(), clock, sink.clone()), slot)
+    };
+    pools.iter().map(hub).unzip()
+}
+
+fn musters(hubs: &[Arc<Hub>], pools: Vec<PoolConfig>, prove: bool) -> Vec<Muster> {
+    let rosters = Roster::for_each(hubs, prove).into_iter();
+    rosters.zip(pools).map(|(roster, pool)| Muster::new(roster, pool.members)).collect()
+}
+
+fn spool_writer(
+    learn: &LearnConfig,
+    samples: async_channel::Receiver<weir_schema::Sample>,
+    watched: &Watched,
+) -> io::Result<Worker> {
+    let (config, versions, tally) =
+        (learn.spool.clone(), watched.versions.clone(), watched.spool.clone());
+    Worker::spawn("weir-spool", move |_| spool::run(&config, &samples, &versions, &tally))
+}
+
+fn loader(learn: &LearnConfig, slots: Vec<Slot>, watched: &Watched) -> io::Result<(Worker, Bell)> {
+    let (bell, heard) = Bell::new();
+    let reload = Reload {
+        bundles: learn.bundles.clone(),
+        library: learn.onnxruntime.clone(),
+        slots,
+        tally: watched.reload.clone(),
+    };
+    let own = bell.clone();
+    let worker = Worker::spawn("weir-loader", move |stop| {
+        reload.run(own, &heard, || stop.is_requested());
+    })?;
+    Ok((worker, bell))
+}
+
+#[cfg(test)]
+#[path = "app_tests.rs"]
+mod tests;

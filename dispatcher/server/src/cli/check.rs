@@ -1,0 +1,20 @@
+//! `weir check`: the configuration in force, or everything that is wrong with it.
+
+use std::process::ExitCode;
+
+use super::{bad_config, print};
+use crate::config::Origin;
+
+pub(super) fn run(origin: &Origin) -> ExitCode {
+    let raw = match origin.load().and_then(|_| origin.raw()) {
+        Ok(raw) => raw,
+        Err(error) => return bad_config(&error),
+    };
+    match serde_yaml_ng::to_string(&raw) {
+        Ok(text) => print(&text),
+        Err(error) => {
+            eprintln!("weir: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

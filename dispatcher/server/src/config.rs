@@ -1,0 +1,203 @@
+//! The configuration: what the file says, checked once, as what each part is told.
+//!
+//! A file is composed from the raw parts that stand beside the modules they configure
+//! ([`RawConfig`]); [`Config::check`] turns it into [`Config`] and finds every problem, not only the
+//! first. Nothing reads the raw form after that.
+//!
+//! # Layout
+//! - [`raw`]: the file's shape and its defaults
+//! - [`load`]: file, environment and flags
+//! - [`problems`], [`suggest`]: what is said about a file that is wrong
+
+pub mod load;
+pub mod problems;
+pub mod raw;
+pub mod suggest;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
+
+use weir_core::{Bounds, PodClass, PullConfig, SchedulerConfig};
+
+use self::raw::{RawPool, RawQueue};
+pub use self::{
+    load::{ConfigError, Origin},
+    problems::Problems,
+    raw::{RawConfig, choice, schema},
+};
+use crate::{
+    api::config::ApiConfig,
+    fleet::config::{Members, RawClass, ScrapeConfig},
+    learn::LearnConfig,
+    shutdown::ShutdownConfig,
+    telemetry::log::LogConfig,
+    upstream::UpstreamConfig,
+};
+
+/// What the parts of the dispatcher are told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Address of the OpenAI API.
+    pub listen: SocketAddr,
+    /// Threads of the data plane.
+    pub threads: usize,
+    /// Address of the admin side.
+    pub admin: SocketAddr,
+    /// The data API.
+    pub api: ApiConfig,
+    /// One per model.
+    pub pools: Vec<PoolConfig>,
+    /// How pods are scraped.
+    pub scrape: ScrapeConfig,
+    /// The way to the pods.
+    pub upstream: UpstreamConfig,
+    /// Samples, bundles, trainer.
+    pub learn: LearnConfig,
+    /// What is logged.
+    pub log: LogConfig,
+    /// How the dispatcher stops.
+    pub shutdown: ShutdownConfig,
+}
+
+/// What a pool is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolConfig {
+    /// What its scheduler is told; the model's name is in it.
+    pub scheduler: SchedulerConfig,
+    /// Further names of the model.
+    pub aliases: Vec<Arc<str>>,
+    /// Where its pods come from.
+    pub members: Members,
+}
+
+impl Config {
+    /// Checks and converts a raw configuration.
+    ///
+    /// # Errors
+    /// Every value that cannot be used.
+    pub fn check(raw: &RawConfig) -> Result<Self, Problems> {
+        let mut problems = Problems::default();
+        let listen = address("listen", &raw.listen, &mut problems);
+        let admin = address("admin.listen", &raw.admin.listen, &mut problems);
+        let apart = listen.zip(admin).is_none_or(|(one, other)| one != other || one.port() == 0);
+        problems.require(apart, "admin.listen", "is the address of listen too");
+        problems.require((1..=256).contains(&raw.threads), "threads", "must be in 1..=256");
+        let api = raw.api().check();
+        let upstream = UpstreamConfig::try_from(raw.upstream.clone());
+        let pools = pools(raw, &mut problems);
+        let scrape = raw.scrape.check(&mut problems);
+        let learn = LearnConfig::check(&raw.model, &raw.spool, &raw.trainer, &mut problems);
+        let log = raw.log.check(&mut problems);
+        let shutdown = raw.shutdown.check(&mut problems);
+        if let Err(wrong) = &api {
+            problems.add(&wrong.key, &wrong.why);
+        }
+        if let Err(wrong) = &upstream {
+            problems.add("upstream", wrong);
+        }
+        let (Some(listen), Some(admin), Ok(api), Ok(upstream)) = (listen, admin, api, upstream)
+        else {
+            return Err(problems);
+        };
+        let threads = raw.threads;
+        let config =
+            Self { listen, threads, admin, api, pools, scrape, upstream, learn, log, shutdown };
+        problems.none_or(config)
+    }
+}
+
+fn address(key: &str, text: &str, problems: &mut Problems) -> Option<SocketAddr> {
+    let address = text.parse().ok();
+    if address.is_none() {
+        problems.add(key, format!("{text:?} is no address; write for example 127.0.0.1:8080"));
+    }
+    address
+}
+
+fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
+    let classes = classes(&raw.classes, problems);
+    let bounds = bounds(&raw.queue, problems);
+    check_pull(&raw.pull, problems);
+    problems.require(!raw.pools.is_empty(), "pools", "name at least one model and its pods");
+    let mut names = BTreeSet::new();
+    let mut pools = Vec::with_capacity(raw.pools.len());
+    for (index, pool) in raw.pools.iter().enumerate() {
+        let key = format!("pools[{index}]");
+        check_names(&key, pool, &mut names, problems);
+        let members = Members::check(&key, (&pool.pods, pool.dns.as_ref()), &classes, problems);
+        let pull = PullConfig { stale_after_ms: raw.scrape.stale_after_ms, ..raw.pull };
+        let scheduler = SchedulerConfig {
+            model: Arc::from(pool.model.as_str()),
+            policy: pool.policy,
+            classes: classes.clone(),
+            bounds,
+            pull,
+            max_attempts: raw.upstream.max_attempts,
+            ..SchedulerConfig::default()
+        };
+        let aliases = pool.aliases.iter().map(|alias| Arc::from(alias.as_str())).collect();
+        pools.push(PoolConfig { scheduler, aliases, members });
+    }
+    pools
+}
+
+fn check_names(key: &str, pool: &RawPool, names: &mut BTreeSet<String>, problems: &mut Problems) {
+    problems.require(!pool.model.is_empty(), &format!("{key}.model"), "missing");
+    for name in std::iter::once(&pool.model).chain(&pool.aliases) {
+        if !names.insert(name.clone()) {
+            problems.add(key, format!("the model name {name:?} is taken already"));
+        }
+    }
+}
+
+fn classes(raw: &[RawClass], problems: &mut Problems) -> Vec<PodClass> {
+    let some = !raw.is_empty() && raw.len() <= usize::from(u16::MAX);
+    problems.require(some, "classes", "name at least one");
+    let mut classes: Vec<PodClass> = Vec::with_capacity(raw.len());
+    for (index, class) in raw.iter().enumerate() {
+        let key = format!("classes[{index}]");
+        let class = class.check(&key, problems);
+        let new = classes.iter().all(|other| other.name != class.name);
+        problems.require(new, &format!("{key}.name"), "is the name of another class too");
+        classes.push(class);
+    }
+    classes
+}
+
+fn bounds(raw: &RawQueue, problems: &mut Problems) -> Bounds {
+    problems.require(raw.max_requests > 0, "queue.max_requests", "must be at least 1");
+    problems.require(raw.max_bytes > 0, "queue.max_bytes", "must be at least 1");
+    let mut seconds = |key: &str, value: f64| {
+        let sane = (0.0..=86_400.0).contains(&value);
+        problems.require(sane, &format!("queue.{key}"), "must be in 0..=86400");
+        Duration::try_from_secs_f64(value).unwrap_or_default()
+    };
+    Bounds {
+        max_requests: raw.max_requests,
+        max_bytes: raw.max_bytes,
+        max_predicted_wait: seconds("max_predicted_wait_s", raw.max_predicted_wait_s),
+        max_wait: seconds("max_wait_s", raw.max_wait_s),
+        max_wait_no_pods: seconds("max_wait_no_pods_s", raw.max_wait_no_pods_s),
+    }
+}
+
+fn check_pull(pull: &PullConfig, problems: &mut Problems) {
+    let shares = [
+        ("tpot_margin", pull.tpot_margin),
+        ("remaining_quantile", f64::from(pull.remaining_quantile)),
+        ("big_chunk_share", pull.big_chunk_share),
+        ("pass_share", pull.pass_share),
+        ("warm_slack", pull.warm_slack),
+        ("kv_limit", pull.kv_limit),
+        ("kv_growth", pull.kv_growth),
+    ];
+    for (name, share) in shares {
+        let sane = (0.0..=1.0).contains(&share);
+        problems.require(sane, &format!("pull.{name}"), "must be in 0..=1");
+    }
+    let sane = (1.0..=100.0).contains(&pull.hopeless_factor);
+    problems.require(sane, "pull.hopeless_factor", "must be in 1..=100");
+    let untouched = pull.stale_after_ms == PullConfig::default().stale_after_ms;
+    problems.require(untouched, "pull.stale_after_ms", "set scrape.stale_after_ms instead");
+}

@@ -1,0 +1,216 @@
+//! The file as it is written: the parts of all modules in one shape.
+
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use weir_core::{Policy, PullConfig};
+
+use crate::{
+    api::config::{RawApi, RawKey, RawLimits, RawObjective},
+    fleet::config::{RawClass, RawDns, RawPod, RawScrape},
+    learn::config::{RawModel, RawSpool, RawTrainer},
+    shutdown::RawShutdown,
+    telemetry::log::RawLog,
+    upstream::RawUpstream,
+};
+
+/// Configuration of the dispatcher. Every key may be left out except `pools`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(title = "Configuration of Weir")]
+pub struct RawConfig {
+    /// Address of the OpenAI API.
+    pub listen: String,
+    /// Threads of the data plane.
+    pub threads: usize,
+    /// The admin listener.
+    pub admin: RawAdmin,
+    /// Pod classes. A pod names its class; the first one is meant when it does not.
+    pub classes: Vec<RawClass>,
+    /// Models and their pods.
+    // Without this a file that names no pools would get those of the default.
+    #[serde(default = "Vec::<RawPool>::new")]
+    pub pools: Vec<RawPool>,
+    /// Objectives by name.
+    pub objectives: BTreeMap<String, RawObjective>,
+    /// The objective of requests that ask for none.
+    pub default_objective: String,
+    /// Objectives by the value of the body's `service_tier`.
+    pub service_tiers: BTreeMap<String, String>,
+    /// Accepted keys. Empty: everybody is let in, and headers are trusted.
+    pub keys: Vec<RawKey>,
+    /// Bounds on what a client may send.
+    pub limits: RawLimits,
+    /// Bounds on what may wait, for each pool.
+    pub queue: RawQueue,
+    /// Parameters of the pull loop.
+    #[schemars(schema_with = "pull_schema")]
+    pub pull: PullConfig,
+    /// How pods are scraped.
+    pub scrape: RawScrape,
+    /// The way to the pods.
+    pub upstream: RawUpstream,
+    /// Where models come from.
+    pub model: RawModel,
+    /// Where samples go.
+    pub spool: RawSpool,
+    /// How models are trained.
+    pub trainer: RawTrainer,
+    /// What is logged.
+    pub log: RawLog,
+    /// How the dispatcher stops.
+    pub shutdown: RawShutdown,
+}
+
+impl Default for RawConfig {
+    /// One simulated pod on this machine: what config/weir.yaml says.
+    fn default() -> Self {
+        let class = "h100-qwen3-32b-tp2";
+        let api = RawApi::default();
+        Self {
+            listen: "127.0.0.1:8080".to_owned(),
+            threads: 1,
+            admin: RawAdmin::default(),
+            classes: vec![RawClass { name: class.to_owned(), ..RawClass::default() }],
+            pools: vec![RawPool::local_example(class)],
+            objectives: api.objectives,
+            default_objective: api.default_objective,
+            service_tiers: api.service_tiers,
+            keys: api.keys,
+            limits: api.limits,
+            queue: RawQueue::default(),
+            pull: PullConfig::default(),
+            scrape: RawScrape::default(),
+            upstream: RawUpstream::default(),
+            model: RawModel::default(),
+            spool: RawSpool::default(),
+            trainer: RawTrainer::default(),
+            log: RawLog::default(),
+            shutdown: RawShutdown::default(),
+        }
+    }
+}
+
+impl RawConfig {
+    /// The data API's part.
+    pub fn api(&self) -> RawApi {
+        RawApi {
+            objectives: self.objectives.clone(),
+            default_objective: self.default_objective.clone(),
+            service_tiers: self.service_tiers.clone(),
+            keys: self.keys.clone(),
+            limits: self.limits.clone(),
+        }
+    }
+}
+
+/// The JSON schema of the file, as shipped in config/weir.schema.json.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(RawConfig);
+    let text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    text + "\n"
+}
+
+/// The admin listener.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawAdmin {
+    /// Address of probes, metrics and the snapshot. Keep it from clients.
+    pub listen: String,
+}
+
+impl Default for RawAdmin {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:8081".to_owned() }
+    }
+}
+
+/// The pods that serve one model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawPool {
+    /// The model's name in requests.
+    pub model: String,
+    /// Further names it is asked for by.
+    pub aliases: Vec<String>,
+    /// Who decides: weir, round-robin or least-request.
+    #[schemars(schema_with = "policy_schema")]
+    pub policy: Policy,
+    /// Pods at fixed addresses.
+    pub pods: Vec<RawPod>,
+    /// Pods found by DNS, instead of or beside `pods`.
+    pub dns: Option<RawDns>,
+}
+
+impl RawPool {
+    fn local_example(class: &str) -> Self {
+        let pod = RawPod {
+            name: Some("pod-0".to_owned()),
+            url: "http://127.0.0.1:18001".to_owned(),
+            class: Some(class.to_owned()),
+        };
+        Self { model: "qwen3-32b".to_owned(), pods: vec![pod], ..Self::default() }
+    }
+}
+
+/// Bounds on what may wait in a pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawQueue {
+    /// Most requests waiting.
+    pub max_requests: usize,
+    /// Most body bytes waiting.
+    pub max_bytes: u64,
+    /// Seconds a sheddable request may be predicted to wait when it arrives.
+    pub max_predicted_wait_s: f64,
+    /// Seconds any request waits at most.
+    pub max_wait_s: f64,
+    /// Seconds a request waits at most while no pod is ready.
+    pub max_wait_no_pods_s: f64,
+}
+
+impl Default for RawQueue {
+    fn default() -> Self {
+        let bounds = weir_core::Bounds::default();
+        Self {
+            max_requests: bounds.max_requests,
+            max_bytes: bounds.max_bytes,
+            max_predicted_wait_s: bounds.max_predicted_wait.as_secs_f64(),
+            max_wait_s: bounds.max_wait.as_secs_f64(),
+            max_wait_no_pods_s: bounds.max_wait_no_pods.as_secs_f64(),
+        }
+    }
+}
+
+/// The schema of a text that is one of `words`.
+pub fn choice(words: &[&str]) -> Schema {
+    json_schema!({ "type": "string", "enum": words })
+}
+
+fn policy_schema(_: &mut SchemaGenerator) -> Schema {
+    choice(&["weir", "round-robin", "least-request"])
+}
+
+/// The core knows nothing of schemas; its keys and their kinds are read off its default.
+fn pull_schema(_: &mut SchemaGenerator) -> Schema {
+    let default = serde_json::to_value(PullConfig::default()).unwrap_or_default();
+    let mut keys = serde_json::Map::new();
+    let default = default.as_object().into_iter().flatten();
+    // The age of a scrape is set with the other times of scraping.
+    for (key, value) in default.filter(|(key, _)| *key != "stale_after_ms") {
+        let mut schema = match value {
+            serde_json::Value::String(_) => choice(&["auto", "strict", "claims"]),
+            value if value.is_u64() => json_schema!({ "type": "integer", "minimum": 0 }),
+            _ => json_schema!({ "type": "number" }),
+        };
+        schema.insert("default".to_owned(), value.clone());
+        keys.insert(key.clone(), schema.to_value());
+    }
+    json_schema!({
+        "description": "Parameters of the pull loop.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": keys,
+    })
+}

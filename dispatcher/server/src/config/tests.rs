@@ -1,0 +1,173 @@
+use std::path::Path;
+
+use serde_yaml_ng::Value;
+
+use super::{
+    load::{DEFAULT_FILE, parse},
+    *,
+};
+
+fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn problems(yaml: &str) -> String {
+    let raw = match parse(yaml) {
+        Ok(raw) => raw,
+        Err(problems) => return problems.to_string(),
+    };
+    Config::check(&raw).unwrap_err().to_string()
+}
+
+#[test]
+fn the_shipped_file_is_the_default() {
+    assert_eq!(parse(DEFAULT_FILE).unwrap(), RawConfig::default());
+    Config::check(&RawConfig::default()).unwrap();
+}
+
+/// Keys of `all` that `file` does not have.
+fn missing(key: &str, all: &Value, file: Option<&Value>) -> Vec<String> {
+    let Some(file) = file else { return vec![key.to_owned()] };
+    let pairs: Vec<(String, &Value, Option<&Value>)> = match all {
+        Value::Mapping(all) => all
+            .iter()
+            .map(|(name, value)| {
+                (format!("{key}.{}", name.as_str().unwrap()), value, file.get(name))
+            })
+            .collect(),
+        Value::Sequence(all) => all
+            .iter()
+            .enumerate()
+            .map(|(index, value)| (format!("{key}[{index}]"), value, file.get(index)))
+            .collect(),
+        _ => vec![],
+    };
+    pairs.into_iter().flat_map(|(key, all, file)| missing(&key, all, file)).collect()
+}
+
+#[test]
+fn the_shipped_file_has_every_key() {
+    let all = serde_yaml_ng::to_value(RawConfig::default()).unwrap();
+    let file: Value = serde_yaml_ng::from_str(DEFAULT_FILE).unwrap();
+    // The scheduler's copy of scrape.stale_after_ms.
+    assert_eq!(missing("", &all, Some(&file)), [".pull.stale_after_ms"]);
+}
+
+#[test]
+fn every_key_of_the_shipped_file_has_a_comment_above_it() {
+    let mut above = "";
+    let mut bare = Vec::new();
+    for line in DEFAULT_FILE.lines() {
+        let key = line.trim_start().trim_start_matches("- ");
+        let is_key = key.split_once(':').is_some_and(|(key, _)| !key.contains([' ', '#', '{']));
+        // A list in one line or a section says itself what it is.
+        let explained = above.trim_start().trim_start_matches("- ").starts_with('#');
+        if is_key && !explained {
+            bare.push(key);
+        }
+        above = line;
+    }
+    // Sections, and names that an operator chooses.
+    let want = [
+        "admin:",
+        "name: h100-qwen3-32b-tp2",
+        "interactive:",
+        "standard: { band: 0, ttft_ms: 4000, tpot_ms: 100 }",
+        "batch: { band: -1, ttft_ms: 30000, tpot_ms: 100 }",
+        "auto: standard",
+        "default: standard",
+        "flex: batch",
+        "priority: interactive",
+    ];
+    assert_eq!(bare, want);
+}
+
+#[test]
+fn the_shipped_schema_is_the_one_the_code_has() {
+    let path = repository().join("config/weir.schema.json");
+    let shipped = std::fs::read_to_string(path).unwrap();
+    assert!(shipped == schema(), "run `weir schema > config/weir.schema.json`");
+}
+
+#[test]
+fn the_examples_can_be_loaded() {
+    for name in ["one-machine.yaml", "demo.yaml"] {
+        let file = repository().join("config/examples").join(name);
+        let config = Origin { file: Some(file), ..Origin::default() }.load();
+        config.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line_and_a_suggestion() {
+    let text = problems("pools:\n  - model: m\n    pods:\n      - ulr: http://a:1\n");
+    assert!(text.contains("pools[0].pods[0]: unknown field `ulr`"), "{text}");
+    assert!(text.contains("at line 4"), "{text}");
+    assert!(text.ends_with("did you mean `url`?"), "{text}");
+    let text = problems("# a comment\nlisen: 127.0.0.1:1\n");
+    assert_eq!(text, "unknown field `lisen` at line 2 column 1; did you mean `listen`?");
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_refused_with_its_key_and_line() {
+    let text = problems("threads: many\n");
+    assert!(text.contains("threads") && text.contains("line 1"), "{text}");
+    let text = problems("pools:\n  - model: m\n    policy: wier\n");
+    assert!(text.contains("did you mean `weir`?"), "{text}");
+}
+
+#[test]
+fn every_problem_is_reported_at_once() {
+    let text = problems(
+        "listen: nowhere\nthreads: 0\npull: { kv_limit: 2, stale_after_ms: 1 }\n\
+         queue: { max_wait_s: -1 }\nspool: { segment_bytes: 1 }\ntrainer: { eta: 0 }\n\
+         log: { level: 'weir=loud' }\ndefault_objective: none\nupstream: { max_attempts: 0 }\n\
+         pools: [ { model: m, pods: [ { url: 'ftp://x', class: gpu } ] }, { model: m } ]\n",
+    );
+    for key in [
+        "listen: \"nowhere\"",
+        "threads: must",
+        "pull.kv_limit: must",
+        "pull.stale_after_ms: set scrape.stale_after_ms",
+        "queue.max_wait_s: must",
+        "spool.segment_bytes: must",
+        "trainer: ",
+        "log.level: ",
+        "default_objective: ",
+        "upstream",
+        "pools[0].pods[0].url: \"ftp://x\"",
+        "pools[0].pods[0].class: \"gpu\"",
+        "pools[1]: the model name \"m\" is taken",
+        "pools[1].pods: name at least one pod",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(key)), "no {key:?} in\n{text}");
+    }
+}
+
+#[test]
+fn a_file_without_pools_does_not_get_those_of_the_default() {
+    let text = problems("threads: 2\n");
+    assert_eq!(text, "pools: name at least one model and its pods");
+}
+
+#[test]
+fn what_is_said_outside_the_file_wins() {
+    let origin = Origin {
+        listen: Some("127.0.0.1:1".to_owned()),
+        admin_listen: Some("127.0.0.1:2".to_owned()),
+        policy: Some(weir_core::Policy::RoundRobin),
+        ..Origin::default()
+    };
+    let config = origin.load().unwrap();
+    assert_eq!(config.listen, "127.0.0.1:1".parse().unwrap());
+    assert_eq!(config.admin, "127.0.0.1:2".parse().unwrap());
+    assert_eq!(config.pools[0].scheduler.policy, weir_core::Policy::RoundRobin);
+}
+
+#[test]
+fn the_age_of_a_scrape_reaches_the_scheduler() {
+    let mut raw = RawConfig::default();
+    raw.scrape.stale_after_ms = 700;
+    let config = Config::check(&raw).unwrap();
+    assert_eq!(config.pools[0].scheduler.pull.stale_after_ms, 700);
+}

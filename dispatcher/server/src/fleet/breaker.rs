@@ -1,0 +1,230 @@
+//! Takes a pod out when it keeps failing, and back when it answers again.
+//!
+//! Told by two sides: the relay ([`Breaker::failed`], [`Breaker::succeeded`]) and the scraper
+//! ([`Breaker::scrape_failed`], [`Breaker::scrape_succeeded`]). Three failures in a row on one side
+//! open it: three, because a busy engine misses a single deadline many times a day. What the scraper
+//! opened, its next good scrape closes. What traffic opened stays open for a hold that doubles from
+//! 1 s to 30 s, for a pod that answers `/metrics` but no request would flap otherwise; then a good
+//! scrape lets traffic try again, and a single further failure opens it for the doubled hold.
+//!
+//! Every change is told to the listener, once, in order.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use weir_core::Phase;
+
+/// Failures in a row that open the breaker.
+const FAILURES: u32 = 3;
+/// First hold after traffic opened it.
+const FIRST_HOLD: Duration = Duration::from_secs(1);
+/// Longest hold.
+const LONGEST_HOLD: Duration = Duration::from_secs(30);
+
+/// Told of every change: `Broken` when it opens, `Ready` when it closes.
+pub type Listener = Box<dyn Fn(Phase) + Send + Sync>;
+
+/// Whether a pod may be used.
+pub struct Breaker {
+    /// Copy of the state for readers on the hot path.
+    open: AtomicBool,
+    /// Failures of traffic in a row; read without the lock so that success is one load.
+    traffic_failures: AtomicU32,
+    state: Mutex<State>,
+    listener: Listener,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    scrape_failures: u32,
+    /// Not proven yet, or lost by the scraper.
+    unseen: bool,
+    /// Opened by traffic: not before this time, and only by a good scrape.
+    held_until: Option<Instant>,
+    /// Length of the last hold; zero once traffic succeeded.
+    hold: Duration,
+}
+
+impl Default for Breaker {
+    /// Closed, heard by nobody.
+    fn default() -> Self {
+        Self::new(true, Box::new(|_| {}))
+    }
+}
+
+impl Breaker {
+    /// A breaker that is closed when the pod is `proven`, or else opens with its first good scrape.
+    pub fn new(proven: bool, listener: Listener) -> Self {
+        let state = State { unseen: !proven, ..State::default() };
+        Self {
+            open: AtomicBool::new(!proven),
+            traffic_failures: AtomicU32::new(0),
+            state: Mutex::new(state),
+            listener,
+        }
+    }
+
+    /// Whether the pod must be left alone.
+    pub fn is_open(&self) -> bool {
+        self.open.load(Relaxed)
+    }
+
+    /// A request could not be delivered or was not answered: no connection, no first token in time,
+    /// or a 503 before any token.
+    pub fn failed(&self) {
+        let mut state = self.state.lock();
+        let failures = self.traffic_failures.fetch_add(1, Relaxed) + 1;
+        let on_probation = !state.hold.is_zero() && state.held_until.is_none();
+        if state.held_until.is_some() || (failures < FAILURES && !on_probation) {
+            return;
+        }
+        state.hold = (state.hold * 2).clamp(FIRST_HOLD, LONGEST_HOLD);
+        state.held_until = Some(Instant::now() + state.hold);
+        self.publish(&state);
+    }
+
+    /// A request was answered.
+    pub fn succeeded(&self) {
+        // The usual case, once per request: nothing failed lately, nothing to lock.
+        if self.traffic_failures.load(Relaxed) == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        // An answer to a request sent before the breaker opened proves nothing about the pod now.
+        if state.held_until.is_none() {
+            self.traffic_failures.store(0, Relaxed);
+            state.hold = Duration::ZERO;
+        }
+    }
+
+    /// A scrape failed.
+    pub fn scrape_failed(&self) {
+        let mut state = self.state.lock();
+        state.scrape_failures += 1;
+        if state.scrape_failures >= FAILURES {
+            state.unseen = true;
+        }
+        self.publish(&state);
+    }
+
+    /// A scrape, or a probe in its place, was answered.
+    pub fn scrape_succeeded(&self) {
+        let mut state = self.state.lock();
+        state.scrape_failures = 0;
+        state.unseen = false;
+        if state.held_until.is_some_and(|until| Instant::now() >= until) {
+            state.held_until = None;
+        }
+        self.publish(&state);
+    }
+
+    /// Tells the listener if the state changed. Called under the lock, so that two changes are told
+    /// in the order in which they happened.
+    fn publish(&self, state: &State) {
+        let open = state.unseen || state.held_until.is_some();
+        if self.open.swap(open, Relaxed) != open {
+            (self.listener)(if open { Phase::Broken } else { Phase::Ready });
+        }
+    }
+}
+
+impl fmt::Debug for Breaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Breaker").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// A breaker and what its listener was told.
+    fn told(proven: bool) -> (Breaker, Arc<Mutex<Vec<Phase>>>) {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let ear = heard.clone();
+        (Breaker::new(proven, Box::new(move |phase| ear.lock().push(phase))), heard)
+    }
+
+    #[test]
+    fn a_pod_that_was_never_seen_is_open_until_its_first_good_scrape() {
+        let (breaker, heard) = told(false);
+        assert!(breaker.is_open());
+        breaker.scrape_failed();
+        breaker.scrape_succeeded();
+        breaker.scrape_succeeded();
+        assert!(!breaker.is_open());
+        assert_eq!(*heard.lock(), [Phase::Ready]);
+    }
+
+    #[test]
+    fn only_failures_in_a_row_open_it() {
+        let (breaker, heard) = told(true);
+        for _ in 0..5 {
+            breaker.failed();
+            breaker.scrape_failed();
+            breaker.failed();
+            breaker.succeeded();
+            breaker.scrape_succeeded();
+        }
+        assert!(heard.lock().is_empty());
+        (0..3).for_each(|_| breaker.scrape_failed());
+        assert_eq!(*heard.lock(), [Phase::Broken]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_traffic_opened_stays_open_for_the_hold() {
+        let (breaker, _) = told(true);
+        (0..3).for_each(|_| breaker.failed());
+        breaker.scrape_succeeded();
+        assert!(breaker.is_open(), "a pod that only answers scrapes is not well");
+        tokio::time::advance(FIRST_HOLD).await;
+        breaker.scrape_succeeded();
+        assert!(!breaker.is_open());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn on_probation_one_failure_opens_it_for_twice_as_long() {
+        let (breaker, _) = told(true);
+        (0..3).for_each(|_| breaker.failed());
+        tokio::time::advance(FIRST_HOLD).await;
+        breaker.scrape_succeeded();
+        breaker.failed();
+        tokio::time::advance(FIRST_HOLD).await;
+        breaker.scrape_succeeded();
+        assert!(breaker.is_open());
+        tokio::time::advance(FIRST_HOLD).await;
+        breaker.scrape_succeeded();
+        assert!(!breaker.is_open());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_ends_the_probation() {
+        let (breaker, _) = told(true);
+        (0..3).for_each(|_| breaker.failed());
+        breaker.succeeded();
+        tokio::time::advance(FIRST_HOLD).await;
+        breaker.scrape_succeeded();
+        breaker.succeeded();
+        breaker.failed();
+        assert!(!breaker.is_open(), "one failure of a well pod is one failure");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_hold_has_a_bound() {
+        let (breaker, _) = told(true);
+        (0..3).for_each(|_| breaker.failed());
+        for _ in 0..10 {
+            tokio::time::advance(LONGEST_HOLD).await;
+            breaker.scrape_succeeded();
+            assert!(!breaker.is_open());
+            breaker.failed();
+        }
+    }
+}

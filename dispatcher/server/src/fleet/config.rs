@@ -1,0 +1,295 @@
+//! What the fleet is told: classes, pods, discovery and scraping, as written and as validated.
+
+use std::{sync::Arc, time::Duration};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_core::{PodClass, Role};
+
+use crate::config::{Problems, choice};
+
+/// Pods of one GPU type and one engine configuration, which cost alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawClass {
+    /// Name, in samples and metrics.
+    pub name: String,
+    /// Most tokens the engine puts into one step (vLLM: max_num_batched_tokens).
+    pub chunk_tokens: u32,
+    /// Most sequences the engine runs at once (vLLM: max_num_seqs).
+    pub max_sequences: u32,
+    /// KV blocks of a pod, until a scrape tells.
+    pub kv_blocks: u32,
+    /// Tokens per KV block.
+    pub block_tokens: u32,
+    /// What its pods do: both, prefill or decode.
+    #[schemars(schema_with = "role_schema")]
+    pub role: Role,
+}
+
+fn role_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    choice(&["both", "prefill", "decode"])
+}
+
+impl Default for RawClass {
+    fn default() -> Self {
+        let class = PodClass::default();
+        Self {
+            name: String::new(),
+            chunk_tokens: class.chunk_tokens,
+            max_sequences: class.max_sequences,
+            kv_blocks: class.kv_blocks,
+            block_tokens: class.block_tokens,
+            role: class.role,
+        }
+    }
+}
+
+impl RawClass {
+    /// The validated class.
+    pub fn check(&self, key: &str, problems: &mut Problems) -> PodClass {
+        problems.require(!self.name.is_empty(), &format!("{key}.name"), "missing");
+        let positive = [
+            ("chunk_tokens", self.chunk_tokens),
+            ("max_sequences", self.max_sequences),
+            ("kv_blocks", self.kv_blocks),
+            ("block_tokens", self.block_tokens),
+        ];
+        for (name, value) in positive {
+            problems.require(value > 0, &format!("{key}.{name}"), "must be at least 1");
+        }
+        PodClass {
+            name: Arc::from(self.name.as_str()),
+            chunk_tokens: self.chunk_tokens,
+            max_sequences: self.max_sequences,
+            kv_blocks: self.kv_blocks,
+            block_tokens: self.block_tokens,
+            role: self.role,
+        }
+    }
+}
+
+/// A pod at a fixed address.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawPod {
+    /// Name, in metrics and answers; its host and port when left out.
+    pub name: Option<String>,
+    /// Where it listens: http://host:port.
+    pub url: String,
+    /// Its class; the first one when left out.
+    pub class: Option<String>,
+}
+
+/// Pods found by asking DNS for a name with one address per pod, such as a headless service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawDns {
+    /// The name to ask for.
+    pub host: String,
+    /// The port on which every pod listens.
+    pub port: u16,
+    /// Their class; the first one when left out.
+    pub class: Option<String>,
+    /// Seconds between two questions.
+    pub every_s: u64,
+}
+
+impl Default for RawDns {
+    fn default() -> Self {
+        Self { host: String::new(), port: 8000, class: None, every_s: 5 }
+    }
+}
+
+/// How pods are scraped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawScrape {
+    /// Milliseconds between two scrapes of a pod's /metrics; 0 turns scraping off.
+    pub every_ms: u64,
+    /// Milliseconds after which a scrape has failed.
+    pub timeout_ms: u64,
+    /// Milliseconds after which a scrape is no longer believed.
+    pub stale_after_ms: u64,
+}
+
+impl Default for RawScrape {
+    /// The engine's gauges change with every step, so ten times per second is worth its cost.
+    fn default() -> Self {
+        Self { every_ms: 100, timeout_ms: 1000, stale_after_ms: 2000 }
+    }
+}
+
+impl RawScrape {
+    /// The validated form.
+    pub fn check(&self, problems: &mut Problems) -> ScrapeConfig {
+        let sane = self.every_ms == 0 || (10..=60_000).contains(&self.every_ms);
+        problems.require(sane, "scrape.every_ms", "must be 0 (off) or in 10..=60000");
+        let sane = (1..=60_000).contains(&self.timeout_ms);
+        problems.require(sane, "scrape.timeout_ms", "must be in 1..=60000");
+        let sane = self.stale_after_ms >= self.every_ms;
+        problems.require(sane, "scrape.stale_after_ms", "must not be below scrape.every_ms");
+        let every = Duration::from_millis(self.every_ms);
+        ScrapeConfig {
+            every: (!every.is_zero()).then_some(every),
+            timeout: Duration::from_millis(self.timeout_ms),
+        }
+    }
+}
+
+/// How pods are scraped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrapeConfig {
+    /// Time between two scrapes; `None` is off.
+    pub every: Option<Duration>,
+    /// Time after which a scrape or a probe has failed.
+    pub timeout: Duration,
+}
+
+/// A pod that is configured, or that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Its name for people.
+    pub name: Arc<str>,
+    /// Its host and port.
+    pub authority: String,
+    /// Index of its class.
+    pub class: u16,
+}
+
+/// Where a pool's pods come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    /// Pods at fixed addresses.
+    pub seats: Vec<Seat>,
+    /// Pods found by asking DNS.
+    pub dns: Option<DnsConfig>,
+}
+
+/// A DNS name with one address per pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// The name to ask for.
+    pub host: String,
+    /// The port on which every pod listens.
+    pub port: u16,
+    /// Index of their class.
+    pub class: u16,
+    /// Time between two questions.
+    pub every: Duration,
+}
+
+impl Members {
+    /// The validated members of the pool at `key`.
+    pub fn check(
+        key: &str,
+        (pods, dns): (&[RawPod], Option<&RawDns>),
+        classes: &[PodClass],
+        problems: &mut Problems,
+    ) -> Self {
+        let some = !pods.is_empty() || dns.is_some();
+        problems.require(some, &format!("{key}.pods"), "name at least one pod, or set dns");
+        let mut seats: Vec<Seat> = Vec::with_capacity(pods.len());
+        for (index, pod) in pods.iter().enumerate() {
+            let key = format!("{key}.pods[{index}]");
+            let Some(seat) = pod.check(&key, classes, problems) else { continue };
+            let new = seats.iter().all(|other| other.name != seat.name);
+            problems.require(new, &format!("{key}.name"), "is the name of another pod too");
+            let new = seats.iter().all(|other| other.authority != seat.authority);
+            problems.require(new, &format!("{key}.url"), "is the address of another pod too");
+            seats.push(seat);
+        }
+        let dns = dns.map(|dns| dns.check(&format!("{key}.dns"), classes, problems));
+        Self { seats, dns }
+    }
+}
+
+impl RawPod {
+    fn check(&self, key: &str, classes: &[PodClass], problems: &mut Problems) -> Option<Seat> {
+        let class = class_index(key, self.class.as_deref(), classes, problems);
+        match authority(&self.url) {
+            Ok(authority) => {
+                let name = self.name.as_deref().unwrap_or(&authority);
+                Some(Seat { name: Arc::from(name), authority, class })
+            }
+            Err(wrong) => {
+                problems.add(&format!("{key}.url"), format!("{:?}: {wrong}", self.url));
+                None
+            }
+        }
+    }
+}
+
+impl RawDns {
+    fn check(&self, key: &str, classes: &[PodClass], problems: &mut Problems) -> DnsConfig {
+        problems.require(!self.host.is_empty(), &format!("{key}.host"), "missing");
+        problems.require(self.port > 0, &format!("{key}.port"), "must not be 0");
+        let sane = (1..=3600).contains(&self.every_s);
+        problems.require(sane, &format!("{key}.every_s"), "must be in 1..=3600");
+        DnsConfig {
+            host: self.host.clone(),
+            port: self.port,
+            class: class_index(key, self.class.as_deref(), classes, problems),
+            every: Duration::from_secs(self.every_s),
+        }
+    }
+}
+
+fn class_index(
+    key: &str,
+    name: Option<&str>,
+    classes: &[PodClass],
+    problems: &mut Problems,
+) -> u16 {
+    let Some(name) = name else { return 0 };
+    let index = classes.iter().position(|class| &*class.name == name);
+    let index = index.and_then(|index| u16::try_from(index).ok());
+    if index.is_none() {
+        problems.add(&format!("{key}.class"), format!("{name:?} is not one of classes"));
+    }
+    index.unwrap_or_default()
+}
+
+/// The host and port of a pod's URL.
+fn authority(url: &str) -> Result<String, &'static str> {
+    let uri: http::Uri = url.parse().map_err(|_| "is no URL; write http://host:port")?;
+    if uri.scheme_str() != Some("http") {
+        return Err("must begin with http://");
+    }
+    if uri.path() != "/" || uri.query().is_some() {
+        return Err("must end after the port; Weir adds the paths");
+    }
+    let authority = uri.authority().ok_or("has no host")?;
+    if authority.as_str().contains('@') {
+        return Err("must not hold a user name");
+    }
+    Ok(format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_url_becomes_host_and_port() {
+        assert_eq!(authority("http://127.0.0.1:18001").unwrap(), "127.0.0.1:18001");
+        assert_eq!(authority("http://[::1]:8000/").unwrap(), "[::1]:8000");
+        assert_eq!(authority("http://pod-0.vllm").unwrap(), "pod-0.vllm:80");
+        for wrong in ["", "pod", "https://pod:1", "http://pod:1/v1", "http://u:p@pod:1"] {
+            assert!(authority(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn two_pods_may_not_share_an_address_and_a_class_must_exist() {
+        let pod = RawPod { url: "http://a:1".to_owned(), ..RawPod::default() };
+        let odd =
+            RawPod { class: Some("tpu".to_owned()), url: "http://b:1".to_owned(), name: None };
+        let mut problems = Problems::default();
+        let classes = [PodClass::default()];
+        Members::check("pools[0]", (&[pod.clone(), pod, odd], None), &classes, &mut problems);
+        let text = problems.to_string();
+        assert!(text.contains("pools[0].pods[1].url: is the address of another pod too"), "{text}");
+        assert!(text.contains("pools[0].pods[2].class: \"tpu\" is not one of classes"), "{text}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Reads an engine's gauges from its `/metrics` text.
+//!
+//! Only what the scheduler uses is looked for, by name, line by line; nothing is allocated per line.
+//! A value that is not finite, negative or absurdly large makes the whole scrape void, so that the
+//! one before it stays in force: half of an answer is worse than the one of 100 ms ago.
+//!
+//! Names are vLLM's. With several engines behind one port (data parallel) there is a line for each:
+//! requests and blocks add up, the share of the cache is their mean.
+
+use weir_core::Scrape;
+
+/// What was read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gauges {
+    /// What the scheduler is told.
+    pub scrape: Scrape,
+    /// When the process started, in seconds since 1970; another value means another process.
+    pub started_at_s: Option<f64>,
+}
+
+/// Why a scrape was not understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GaugeError {
+    /// The text is not UTF-8.
+    #[error("metrics are not text")]
+    NotText,
+    /// A gauge is not there.
+    #[error("no gauge {0}")]
+    Missing(&'static str),
+    /// A gauge has no usable value.
+    #[error("gauge {0} has no usable value")]
+    Unusable(&'static str),
+}
+
+const RUNNING: &str = "vllm:num_requests_running";
+const WAITING: &str = "vllm:num_requests_waiting";
+const KV_USAGE: &str = "vllm:kv_cache_usage_perc";
+/// The name of [`KV_USAGE`] before vLLM 0.10.
+const KV_USAGE_OLD: &str = "vllm:gpu_cache_usage_perc";
+const CACHE_INFO: &str = "vllm:cache_config_info";
+const BLOCKS_LABEL: &str = "num_gpu_blocks=\"";
+const STARTED: &str = "process_start_time_seconds";
+
+/// More requests than any engine holds: a gauge above it is broken.
+const MOST_REQUESTS: f64 = 1e6;
+
+/// Sum and number of the lines of one gauge.
+#[derive(Clone, Copy, Default)]
+struct Lines {
+    sum: f64,
+    count: u32,
+}
+
+impl Lines {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+    }
+}
+
+/// Reads the gauges.
+///
+/// # Errors
+/// When a gauge is missing or has no usable value.
+pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
+    let text = std::str::from_utf8(body).map_err(|_| GaugeError::NotText)?;
+    let (mut running, mut waiting, mut kv_usage) =
+        (Lines::default(), Lines::default(), Lines::default());
+    let (mut blocks, mut started_at_s) = (None, None);
+    for line in text.lines() {
+        let Some((name, labels, value)) = split(line) else { continue };
+        match name {
+            RUNNING => running.add(within(value, MOST_REQUESTS, RUNNING)?),
+            WAITING => waiting.add(within(value, MOST_REQUESTS, WAITING)?),
+            // vLLM may pass 1 by a rounding error.
+            KV_USAGE | KV_USAGE_OLD => kv_usage.add(within(value, 1.01, KV_USAGE)?.min(1.0)),
+            CACHE_INFO => blocks = sum(blocks, block_count(labels)),
+            STARTED => started_at_s = value.parse().ok().filter(|at: &f64| at.is_finite()),
+            _ => {}
+        }
+    }
+    for (lines, name) in [(running, RUNNING), (waiting, WAITING), (kv_usage, KV_USAGE)] {
+        if lines.count == 0 {
+            return Err(GaugeError::Missing(name));
+        }
+    }
+    let scrape = Scrape {
+        running: running.sum as u32,
+        waiting: waiting.sum as u32,
+        kv_usage: (kv_usage.sum / f64::from(kv_usage.count)) as f32,
+        kv_blocks: blocks,
+    };
+    Ok(Gauges { scrape, started_at_s })
+}
+
+/// Name, labels and value of a line; `None` for comments and everything that is no sample.
+fn split(line: &str) -> Option<(&str, &str, &str)> {
+    let end = line.find(['{', ' '])?;
+    let (name, rest) = line.split_at_checked(end)?;
+    if !matches!(name, RUNNING | WAITING | KV_USAGE | KV_USAGE_OLD | CACHE_INFO | STARTED) {
+        return None;
+    }
+    // A label's value may hold a brace; the value of the sample never does.
+    let (labels, value) = rest.rsplit_once('}').unwrap_or(("", rest));
+    // A time stamp may follow the value.
+    Some((name, labels, value.split_whitespace().next()?))
+}
+
+fn within(value: &str, most: f64, name: &'static str) -> Result<f64, GaugeError> {
+    let value: f64 = value.parse().map_err(|_| GaugeError::Unusable(name))?;
+    // NaN is in no range.
+    if (0.0..=most).contains(&value) { Ok(value) } else { Err(GaugeError::Unusable(name)) }
+}
+
+fn block_count(labels: &str) -> Option<u32> {
+    let (_, after) = labels.split_once(BLOCKS_LABEL)?;
+    let (count, _) = after.split_once('"')?;
+    // An engine that has not measured its memory yet says "None".
+    count.parse().ok().filter(|&blocks| blocks > 0)
+}
+
+fn sum(left: Option<u32>, right: Option<u32>) -> Option<u32> {
+    match (left, right) {
+        (Some(left), Some(right)) => Some(left.saturating_add(right)),
+        (left, right) => left.or(right),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USUAL: &str = r#"# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="qwen3-32b"} 12.0
+vllm:num_requests_waiting{engine="0",model_name="qwen3-32b"} 3.0
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 900.0
+vllm:kv_cache_usage_perc{engine="0",model_name="qwen3-32b"} 0.25
+vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="19000"} 1.0
+process_start_time_seconds 1.75e+09
+vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
+"#;
+
+    #[test]
+    fn the_usual_text_gives_all_gauges() {
+        let want = Scrape { running: 12, waiting: 3, kv_usage: 0.25, kv_blocks: Some(19_000) };
+        let want = Gauges { scrape: want, started_at_s: Some(1.75e9) };
+        assert_eq!(parse(USUAL.as_bytes()), Ok(want));
+    }
+
+    #[test]
+    fn the_older_name_of_the_cache_gauge_is_read_too() {
+        let old = USUAL.replace(KV_USAGE, KV_USAGE_OLD);
+        assert_eq!(parse(old.as_bytes()), parse(USUAL.as_bytes()));
+    }
+
+    #[test]
+    fn several_engines_behind_one_port_add_up() {
+        let second = USUAL.replace("engine=\"0\"", "engine=\"1\"").replace("0.25", "0.75");
+        let scrape = parse(format!("{USUAL}{second}").as_bytes()).unwrap().scrape;
+        let want = Scrape { running: 24, waiting: 6, kv_usage: 0.5, kv_blocks: Some(38_000) };
+        assert_eq!(scrape, want);
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_voids_the_scrape() {
+        for value in ["NaN", "-1", "1e30", "+Inf", "twelve", ""] {
+            let text = USUAL.replace("12.0", value);
+            assert!(parse(text.as_bytes()).is_err(), "{value:?}");
+        }
+        assert_eq!(
+            parse(USUAL.replace("} 0.25", "} 25").as_bytes()),
+            Err(GaugeError::Unusable(KV_USAGE))
+        );
+    }
+
+    #[test]
+    fn a_gauge_that_is_missing_is_named() {
+        let text = USUAL.replace("vllm:num_requests_running{", "vllm:renamed{");
+        assert_eq!(parse(text.as_bytes()), Err(GaugeError::Missing(RUNNING)));
+        assert_eq!(parse(b"<html>\xff"), Err(GaugeError::NotText));
+        assert_eq!(parse(b""), Err(GaugeError::Missing(RUNNING)));
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_never_a_panic() {
+        for garbage in ["}{", "vllm:num_requests_running}", "vllm:num_requests_running{ 1", "{ {"] {
+            assert!(parse(garbage.as_bytes()).is_err(), "{garbage:?}");
+        }
+        assert_eq!(block_count("num_gpu_blocks=\"None\""), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! One model server as this process knows it: where it is, and what its streams and scrapes showed.
+//!
+//! Made by the fleet, handed to the hub, shared with every relay that streams from it. A pod that
+//! restarts or moves is a new [`Pod`] with a new id, so that nothing of the old one sticks to it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use weir_core::{Phase, PodId, PodSpec, Pulse, Time};
+
+use super::breaker::Breaker;
+
+/// A chunk that follows the one before it on the same pod within this time belongs to the same
+/// engine step: the engine answers all sequences of a step at once, and steps take 5 ms and more.
+const SAME_STEP_US: u64 = 2000;
+
+/// A pod.
+#[derive(Debug)]
+pub struct Pod {
+    /// Its name inside this process.
+    pub id: PodId,
+    /// Its name for people.
+    pub name: Arc<str>,
+    /// Its host and port.
+    pub authority: String,
+    /// Index of its class in the scheduler's configuration.
+    pub class: u16,
+    /// When its steps end, as its streams show.
+    pub pulse: PulseCell,
+    /// Whether it may be used.
+    pub breaker: Breaker,
+    /// What its scrapes came to.
+    pub scrapes: ScrapeTally,
+}
+
+/// What a pod's scrapes came to, for metrics.
+#[derive(Debug, Default)]
+pub struct ScrapeTally {
+    /// Scrapes that were read and understood.
+    pub good: AtomicU64,
+    /// Scrapes that failed: no connection, no answer in time, not HTTP 200.
+    pub failed: AtomicU64,
+    /// Scrapes that were answered but not understood; the values before them stay in force.
+    pub garbled: AtomicU64,
+}
+
+impl Pod {
+    /// A pod that takes requests at once.
+    pub fn new(id: PodId, name: Arc<str>, authority: String, class: u16) -> Self {
+        Self::with_breaker(id, name, authority, class, Breaker::default())
+    }
+
+    /// A pod whose breaker was made by the fleet.
+    pub fn with_breaker(
+        id: PodId,
+        name: Arc<str>,
+        authority: String,
+        class: u16,
+        breaker: Breaker,
+    ) -> Self {
+        let pulse = PulseCell::default();
+        Self { id, name, authority, class, pulse, breaker, scrapes: ScrapeTally::default() }
+    }
+
+    /// What the scheduler is told of it.
+    pub fn spec(&self) -> PodSpec {
+        PodSpec { id: self.id, name: self.name.clone(), class: self.class }
+    }
+
+    /// The phase it is in now. The hub posts it right after [`weir_core::Event::PodUp`], for a pod
+    /// that has not answered a scrape yet must not be given requests.
+    pub fn phase(&self) -> Phase {
+        if self.breaker.is_open() { Phase::Broken } else { Phase::Ready }
+    }
+}
+
+/// Counts the steps of a pod from the chunks of all its streams.
+#[derive(Debug, Default)]
+pub struct PulseCell {
+    steps: AtomicU64,
+    last_step_at_us: AtomicU64,
+}
+
+impl PulseCell {
+    /// A chunk of any of the pod's streams arrived.
+    ///
+    /// Two threads that see chunks of one step at the same instant may count it twice; the step
+    /// model is fitted from sums over many steps, which a rare double does not move.
+    pub fn chunk(&self, now: Time) {
+        let now_us = now.as_micros();
+        let before_us = self.last_step_at_us.swap(now_us, Relaxed);
+        if now_us.saturating_sub(before_us) > SAME_STEP_US || before_us == 0 {
+            self.steps.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// What was counted so far.
+    pub fn read(&self) -> Pulse {
+        Pulse {
+            steps: self.steps.load(Relaxed),
+            last_step_at: Time::from_micros(self.last_step_at_us.load(Relaxed)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_of_one_step_count_once() {
+        let pulse = PulseCell::default();
+        for at_us in [10_000, 10_300, 11_900, 25_000, 25_001, 40_000] {
+            pulse.chunk(Time::from_micros(at_us));
+        }
+        assert_eq!(pulse.read(), Pulse { steps: 3, last_step_at: Time::from_micros(40_000) });
+    }
+}

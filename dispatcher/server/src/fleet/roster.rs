@@ -1,0 +1,61 @@
+//! Puts pods into a pool's hub and takes them out again.
+//!
+//! Every pod that joins gets an id that was never used, so that whatever is still said of an earlier
+//! pod at the same address finds no listener.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+use weir_core::PodId;
+
+use super::{Breaker, Pod, config::Seat};
+use crate::hub::Hub;
+
+/// The door through which a pool's pods come and go.
+#[derive(Clone)]
+pub struct Roster {
+    hub: Arc<Hub>,
+    /// Shared by all pools of the process.
+    next: Arc<AtomicU32>,
+    /// Whether a pod must answer a scrape before it is used.
+    prove: bool,
+}
+
+impl Roster {
+    /// A roster for each hub; with `prove`, a pod takes requests only after its first good scrape.
+    pub fn for_each(hubs: &[Arc<Hub>], prove: bool) -> Vec<Self> {
+        let next = Arc::new(AtomicU32::new(1));
+        hubs.iter().map(|hub| Self { hub: hub.clone(), next: next.clone(), prove }).collect()
+    }
+
+    /// The pool.
+    pub const fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// Lets a pod join.
+    pub fn join(&self, seat: &Seat) -> Arc<Pod> {
+        let id = PodId(self.next.fetch_add(1, Relaxed));
+        // Weak: the hub owns the pod, whose breaker tells the hub.
+        let hub = Arc::downgrade(&self.hub);
+        let name = seat.name.clone();
+        let listener = move |phase| {
+            tracing::info!(pod = &*name, ?phase, "pod changed its phase");
+            if let Some(hub) = hub.upgrade() {
+                hub.set_phase(id, phase);
+            }
+        };
+        let breaker = Breaker::new(!self.prove, Box::new(listener));
+        let (name, authority) = (seat.name.clone(), seat.authority.clone());
+        let pod = Arc::new(Pod::with_breaker(id, name, authority, seat.class, breaker));
+        self.hub.add_pod(pod.clone());
+        pod
+    }
+
+    /// Takes a pod out. What it has in flight ends by itself.
+    pub fn leave(&self, pod: &Pod) {
+        self.hub.remove_pod(pod.id);
+    }
+}

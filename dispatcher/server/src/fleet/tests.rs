@@ -1,0 +1,184 @@
+//! The fleet against a pod that answers each scrape when, and as, the test says.
+
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+use axum::{
+    Router,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+};
+use weir_core::{Phase, Scheduler, SchedulerConfig};
+use weir_predict::Chain;
+
+use super::*;
+use crate::{clock::Clock, hub::Hub};
+
+/// A pod whose scrapes park until the test answers them.
+struct Gate {
+    seat: Seat,
+    arrived: mpsc::Receiver<oneshot::Sender<Response>>,
+}
+
+impl Gate {
+    async fn open() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        let (arrive, arrived) = mpsc::channel::<oneshot::Sender<Response>>(1);
+        let answer = move || {
+            let arrive = arrive.clone();
+            async move {
+                let (reply, replied) = oneshot::channel();
+                arrive.send(reply).await.unwrap();
+                replied.await.unwrap_or_else(|_| StatusCode::NO_CONTENT.into_response())
+            }
+        };
+        let routes = Router::new().route("/metrics", get(answer));
+        tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+        Self { seat: Seat { name: Arc::from("pod-0"), authority, class: 0 }, arrived }
+    }
+
+    /// Answers the scrape that is parked, or the next one.
+    async fn answer(&mut self, answer: impl IntoResponse) {
+        // A scrape that was given up has no receiver any more; the next one counts.
+        let mut answer = answer.into_response();
+        loop {
+            match self.arrived.recv().await.unwrap().send(answer) {
+                Ok(()) => return,
+                Err(back) => answer = back,
+            }
+        }
+    }
+
+    /// Returns once a scrape has arrived, that is once the answer before it was taken in.
+    async fn next(&mut self) -> oneshot::Sender<Response> {
+        self.arrived.recv().await.unwrap()
+    }
+}
+
+/// A pool with nothing but this gate as its pod, watched.
+fn watched(gate: &Gate, timeout: Duration) -> Arc<Hub> {
+    let (sink, _) = async_channel::bounded(1);
+    let scheduler = Scheduler::new(SchedulerConfig::default(), Box::new(Chain::new()));
+    let hub = Hub::new(scheduler, Arc::from("m"), Clock::new(), sink);
+    let rosters = Roster::for_each(std::slice::from_ref(&hub), true);
+    let roster = rosters.into_iter().next().unwrap();
+    let config = ScrapeConfig { every: Some(Duration::from_millis(1)), timeout };
+    let pod = roster.join(&gate.seat);
+    tokio::spawn(watch::watch(roster, gate.seat.clone(), pod, config));
+    hub
+}
+
+fn only(hub: &Hub) -> Arc<Pod> {
+    let pods = hub.pods();
+    assert_eq!(pods.len(), 1);
+    pods[0].clone()
+}
+
+fn gauges(kv_usage: &str) -> String {
+    format!(
+        "vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n\
+         vllm:kv_cache_usage_perc {kv_usage}\nprocess_start_time_seconds 1000\n"
+    )
+}
+
+const LONG: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_pod_takes_requests_after_its_first_good_scrape() {
+    let mut gate = Gate::open().await;
+    let hub = watched(&gate, LONG);
+    let parked = gate.next().await;
+    assert_eq!(only(&hub).phase(), Phase::Broken);
+    parked.send(gauges("0.5").into_response()).unwrap();
+    gate.next().await;
+    assert_eq!(only(&hub).phase(), Phase::Ready);
+    assert_eq!(hub.snapshot().pods[0].kv_usage, 0.5);
+}
+
+#[tokio::test]
+async fn three_failures_take_a_pod_out_and_one_success_brings_it_back() {
+    let mut gate = Gate::open().await;
+    let hub = watched(&gate, LONG);
+    gate.answer(gauges("0.5")).await;
+    for _ in 0..2 {
+        gate.answer(StatusCode::INTERNAL_SERVER_ERROR).await;
+    }
+    let parked = gate.next().await;
+    assert_eq!(only(&hub).phase(), Phase::Ready, "two failures are not enough");
+    parked.send(StatusCode::INTERNAL_SERVER_ERROR.into_response()).unwrap();
+    let parked = gate.next().await;
+    assert_eq!(only(&hub).phase(), Phase::Broken);
+    parked.send(gauges("0.5").into_response()).unwrap();
+    gate.next().await;
+    assert_eq!(only(&hub).phase(), Phase::Ready);
+    assert_eq!(only(&hub).scrapes.failed.load(Relaxed), 3);
+}
+
+#[tokio::test]
+async fn gauges_that_are_not_understood_leave_the_last_good_ones_in_force() {
+    let mut gate = Gate::open().await;
+    let hub = watched(&gate, LONG);
+    gate.answer(gauges("0.5")).await;
+    for _ in 0..4 {
+        gate.answer(gauges("NaN")).await;
+    }
+    gate.next().await;
+    let pod = only(&hub);
+    assert_eq!((pod.scrapes.good.load(Relaxed), pod.scrapes.garbled.load(Relaxed)), (1, 4));
+    assert_eq!(pod.phase(), Phase::Ready);
+    assert_eq!(hub.snapshot().pods[0].kv_usage, 0.5);
+}
+
+#[tokio::test]
+async fn a_pod_without_metrics_still_serves() {
+    let mut gate = Gate::open().await;
+    let hub = watched(&gate, LONG);
+    gate.answer(StatusCode::NOT_FOUND).await;
+    gate.next().await;
+    assert_eq!(only(&hub).phase(), Phase::Ready);
+}
+
+#[tokio::test]
+async fn an_answer_beyond_all_bounds_is_not_read() {
+    let mut gate = Gate::open().await;
+    let hub = watched(&gate, LONG);
+    gate.answer(vec![b'x'; 5 << 20]).await;
+    gate.next().await;
+    assert_eq!(only(&hub).scrapes.failed.load(Relaxed), 1);
+    assert_eq!(only(&hub).phase(), Phase::Broken);
+}
+
+#[tokio::test]
+async fn another_process_at_the_address_is_another_pod() {
+    let mut gate = Gate::open().await;
+    let hub = watched(&gate, LONG);
+    gate.answer(gauges("0.5")).await;
+    gate.answer(gauges("0.5")).await;
+    let parked = gate.next().await;
+    let before = only(&hub).id;
+    parked.send(gauges("0.1").replace(" 1000", " 2000").into_response()).unwrap();
+    gate.next().await;
+    let after = only(&hub);
+    assert_ne!(after.id, before);
+    assert_eq!(after.phase(), Phase::Ready);
+}
+
+#[tokio::test]
+async fn a_pod_that_streams_is_not_taken_out_for_late_scrapes() {
+    let mut gate = Gate::open().await;
+    let hub = watched(&gate, Duration::from_millis(5));
+    gate.answer(gauges("0.5")).await;
+    // Each scrape that is held unanswered is given up; the next one arriving says so.
+    let (mut at_ms, mut held) = (1000, Vec::new());
+    while only(&hub).scrapes.failed.load(Relaxed) < 6 {
+        at_ms += 1000;
+        only(&hub).pulse.chunk(weir_core::Time::from_millis(at_ms));
+        held.push(gate.next().await);
+    }
+    assert_eq!(only(&hub).phase(), Phase::Ready);
+}

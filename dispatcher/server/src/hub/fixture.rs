@@ -1,0 +1,122 @@
+//! A small pool for tests: the real scheduler over a predictor that always says the same.
+
+use std::{sync::Arc, time::Duration};
+
+use async_channel::Receiver;
+use weir_core::{
+    Band, Bounds, PodId, Policy, PromptSize, Request, RequestId, Scheduler, SchedulerConfig, Slo,
+};
+use weir_schema::{
+    Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime, Stride,
+};
+
+use super::Hub;
+use crate::{clock::Clock, fleet::Pod};
+
+/// Predicts 20 ms to the first token and 10 ms per token, whatever it is asked.
+#[derive(Debug, Default)]
+pub(crate) struct Flat;
+
+impl Predict for Flat {
+    fn predict(&mut self, _rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
+        out.fill(Prediction {
+            ttft_ms: Quantiles { p50: 20.0, p90: 30.0 },
+            tpot_ms: Quantiles { p50: 10.0, p90: 12.0 },
+            ..Prediction::default()
+        });
+        Ok(())
+    }
+
+    fn step_time(&self, _pod_class: u16) -> StepTime {
+        StepTime::default()
+    }
+
+    fn observe_stride(&mut self, _stride: &Stride) {}
+
+    fn observe_sample(&mut self, _sample: &Sample) {}
+
+    fn status(&self) -> Status {
+        Status::default()
+    }
+}
+
+/// A pool to be made.
+pub(crate) struct Fixture {
+    pub policy: Policy,
+    pub bounds: Bounds,
+    pub mailbox: usize,
+    pub predictor: Box<dyn Predict>,
+    pub samples: usize,
+}
+
+impl Default for Fixture {
+    fn default() -> Self {
+        Self {
+            policy: Policy::LeastRequest,
+            bounds: Bounds::default(),
+            mailbox: 64,
+            predictor: Box::new(Flat),
+            samples: 64,
+        }
+    }
+}
+
+impl Fixture {
+    pub(crate) fn hub(self) -> (Arc<Hub>, Receiver<Sample>) {
+        let config = SchedulerConfig {
+            policy: self.policy,
+            bounds: self.bounds,
+            ..SchedulerConfig::default()
+        };
+        let (sink, samples) = async_channel::bounded(self.samples);
+        let model = config.model.clone();
+        let scheduler = Scheduler::new(config, self.predictor);
+        (Hub::with_mailbox(self.mailbox, scheduler, model, Clock::new(), sink), samples)
+    }
+}
+
+pub(crate) fn pod(id: u32, authority: impl ToString) -> Arc<Pod> {
+    Arc::new(Pod::new(PodId(id), format!("pod-{id}").into(), authority.to_string(), 0))
+}
+
+pub(crate) fn request(hub: &Hub, id: u64) -> Request {
+    Request {
+        id: RequestId(id),
+        arrived: hub.clock().now(),
+        prompt: PromptSize::Tokens(100),
+        max_output_tokens: Some(100),
+        sequences: 1,
+        slo: Slo { ttft: Some(Duration::from_secs(2)), tpot: Some(Duration::from_millis(100)) },
+        band: Band(0),
+        tenant: None,
+        body_bytes: 400,
+        blocks: Arc::from([]),
+        streamed: true,
+    }
+}
+
+/// Fails unless everything that was debited is credited and every request had one outcome.
+#[track_caller]
+pub(crate) fn assert_settled(hub: &Hub) {
+    let seen = hub.snapshot();
+    assert_eq!((seen.waiting, seen.waiting_bytes, seen.in_flight), (0, 0, 0), "{seen:?}");
+    for pod in &seen.pods {
+        assert_eq!((pod.residents, pod.pending, pod.kv_tokens), (0, 0, 0), "{pod:?}");
+    }
+    let counters = &seen.counters;
+    let refused: u64 = counters.refused.iter().map(|(_, count)| count).sum();
+    let outcomes = counters.completed + counters.failed + counters.client_gone + counters.cancelled;
+    assert_eq!(counters.arrived, outcomes + refused, "{counters:?}");
+    assert_eq!(counters.ignored, 0, "{counters:?}");
+    assert!(hub.idle());
+}
+
+/// Returns once `done` says so, letting everything else on this thread go on meanwhile.
+pub(crate) async fn until(what: &str, done: impl Fn() -> bool) {
+    let waiting = async {
+        while !done() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), waiting).await.expect(what);
+}

@@ -1,0 +1,279 @@
+//! [`Hub`]: a pool's mailbox, the lock of its desk, and the pods it knows.
+//!
+//! See [`super`] for what it promises.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+            fence,
+        },
+    },
+};
+
+use arc_swap::ArcSwap;
+use async_channel::{Receiver, Sender, TrySendError};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+use weir_core::{Event, Phase, PodId, Reason, Request, RequestId, Scheduler, Snapshot, Time};
+use weir_schema::Sample;
+
+use super::{
+    Lease, Ticket,
+    actor::{Delivery, Desk},
+    message::{Message, Verdict, Waiter},
+};
+use crate::{clock::Clock, fleet::Pod};
+
+/// Where samples go. Bounded; when it is full a sample is dropped and counted.
+pub type SampleSink = Sender<Sample>;
+
+/// Messages that fit into the mailbox. It is drained at once by whoever posts, so it fills only
+/// while one thread is inside the scheduler and the others are faster; then they wait for it.
+const MAILBOX: usize = 4096;
+
+/// One pool's scheduler, for any number of threads.
+pub struct Hub {
+    /// Handed to leases; a hub lives as long as anybody may post to it.
+    me: Weak<Self>,
+    model: Arc<str>,
+    clock: Clock,
+    mailbox: Sender<Message>,
+    inbox: Receiver<Message>,
+    desk: Mutex<Desk>,
+    /// Pods as told by the fleet, for readers that must not wait for the desk.
+    pods: ArcSwap<Vec<Arc<Pod>>>,
+    sink: SampleSink,
+    samples_dropped: AtomicU64,
+    /// Requests waiting after the last drain.
+    waiting: AtomicUsize,
+    /// Wakes the ticks when the first request starts to wait.
+    ticks: Notify,
+}
+
+impl Hub {
+    /// A hub without pods.
+    pub fn new(scheduler: Scheduler, model: Arc<str>, clock: Clock, sink: SampleSink) -> Arc<Self> {
+        Self::with_mailbox(MAILBOX, scheduler, model, clock, sink)
+    }
+
+    pub(super) fn with_mailbox(
+        capacity: usize,
+        scheduler: Scheduler,
+        model: Arc<str>,
+        clock: Clock,
+        sink: SampleSink,
+    ) -> Arc<Self> {
+        let (mailbox, inbox) = async_channel::bounded(capacity);
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            model,
+            clock,
+            mailbox,
+            inbox,
+            desk: Mutex::new(Desk::new(scheduler)),
+            pods: ArcSwap::default(),
+            sink,
+            samples_dropped: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            ticks: Notify::new(),
+        })
+    }
+
+    /// The model the pool serves.
+    pub fn model(&self) -> &Arc<str> {
+        &self.model
+    }
+
+    /// The clock that the pool's times count on.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Tells the scheduler something. Pods join by [`Hub::add_pod`] and requests by [`Hub::admit`].
+    ///
+    /// Never loses the event. Returns at once unless the mailbox is full, and then after at most one
+    /// turn of another thread.
+    pub fn post(&self, event: Event) {
+        self.send(Message::Event(event));
+    }
+
+    /// Lets a pod in; it gets requests if its breaker says so.
+    pub fn add_pod(&self, pod: Arc<Pod>) {
+        self.pods.rcu(|pods| {
+            let others = pods.iter().filter(|other| other.id != pod.id);
+            others.cloned().chain([pod.clone()]).collect::<Vec<_>>()
+        });
+        self.send(Message::PodUp(pod));
+    }
+
+    /// Lets no new request go to a pod and forgets it. Its streams go on.
+    pub fn remove_pod(&self, id: PodId) {
+        self.pods.rcu(|pods| pods.iter().filter(|pod| pod.id != id).cloned().collect::<Vec<_>>());
+        self.post(Event::PodDown(id));
+    }
+
+    /// Says whether a pod takes new requests.
+    pub fn set_phase(&self, id: PodId, phase: Phase) {
+        self.post(Event::PodPhase(id, phase));
+    }
+
+    /// The pods, as last told by [`Hub::add_pod`] and [`Hub::remove_pod`].
+    pub fn pods(&self) -> Arc<Vec<Arc<Pod>>> {
+        self.pods.load_full()
+    }
+
+    /// Lets a request in. Its verdict comes by the ticket; to drop that is to cancel.
+    pub fn admit(self: &Arc<Self>, request: Request) -> Ticket {
+        let (ticket, waiter) = Ticket::new(self.clone(), request.id);
+        self.send(Message::Admit(Box::new(request), waiter));
+        ticket
+    }
+
+    pub(super) fn cancel(&self, id: RequestId) {
+        self.send(Message::Cancel(id));
+    }
+
+    pub(super) fn retry(&self, id: RequestId, waiter: Waiter) {
+        self.send(Message::Retry(id, waiter));
+    }
+
+    /// The pool at this moment.
+    pub fn snapshot(&self) -> Snapshot {
+        self.look(|scheduler, now| scheduler.snapshot(now))
+    }
+
+    /// Why a request waits; `None` when it does not.
+    pub fn explain(&self, id: RequestId) -> Option<Reason> {
+        self.look(|scheduler, _| scheduler.reason(id))
+    }
+
+    /// Whether nothing waits and nothing is in flight.
+    pub fn idle(&self) -> bool {
+        self.look(|scheduler, _| scheduler.waiting() == 0 && scheduler.in_flight() == 0)
+    }
+
+    /// Requests waiting after the last drain.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(SeqCst)
+    }
+
+    /// Samples that found the sink full or closed.
+    pub fn samples_dropped(&self) -> u64 {
+        self.samples_dropped.load(Relaxed)
+    }
+
+    /// Time passed. [`super::run_ticks`] calls this while something waits.
+    pub fn tick(&self) {
+        self.post(Event::Tick);
+    }
+
+    /// Returns once something waits.
+    pub(super) async fn until_something_waits(&self) {
+        while self.waiting() == 0 {
+            self.ticks.notified().await;
+        }
+    }
+
+    fn send(&self, message: Message) {
+        self.enqueue(message);
+        self.drain();
+    }
+
+    fn enqueue(&self, mut message: Message) {
+        loop {
+            // The mailbox cannot be closed: both of its ends are in here.
+            match self.mailbox.try_send(message) {
+                Ok(()) | Err(TrySendError::Closed(_)) => return,
+                Err(TrySendError::Full(back)) => message = back,
+            }
+            self.turn(self.desk.lock());
+        }
+    }
+
+    /// Empties the mailbox, unless another thread is at it: that one looks again when it is done.
+    fn drain(&self) {
+        loop {
+            // Orders "I put a message in, then found the lock taken" against "I let the lock go,
+            // then found the mailbox empty": at least one of the two threads sees the other.
+            fence(SeqCst);
+            if self.inbox.is_empty() {
+                return;
+            }
+            let Some(desk) = self.desk.try_lock() else { return };
+            self.turn(desk);
+        }
+    }
+
+    /// One turn at the desk. Whoever calls this must look into the mailbox again afterwards.
+    fn turn(&self, mut desk: MutexGuard<'_, Desk>) {
+        let mut due = Vec::new();
+        desk.drain(&self.inbox, self.clock, &mut due);
+        self.publish(&desk);
+        drop(desk);
+        self.perform(due);
+    }
+
+    /// Reads the scheduler after everything posted so far was taken in.
+    fn look<T>(&self, read: impl FnOnce(&Scheduler, Time) -> T) -> T {
+        let mut due = Vec::new();
+        let mut desk = self.desk.lock();
+        desk.drain(&self.inbox, self.clock, &mut due);
+        self.publish(&desk);
+        let seen = read(&desk.scheduler, self.clock.now());
+        drop(desk);
+        self.perform(due);
+        self.drain();
+        seen
+    }
+
+    fn publish(&self, desk: &Desk) {
+        let waiting = desk.scheduler.waiting();
+        if self.waiting.swap(waiting, SeqCst) == 0 && waiting > 0 {
+            self.ticks.notify_one();
+        }
+    }
+
+    fn perform(&self, due: Vec<Delivery>) {
+        for delivery in due {
+            match delivery {
+                Delivery::Refuse(waiter, refusal) => self.answer(Some(waiter), Err(refusal)),
+                Delivery::Give(grant) => {
+                    // Fails only while the hub itself is dropped, and then nobody waits.
+                    let Some(hub) = self.me.upgrade() else { return };
+                    let lease = Lease::new(hub, grant.pod, grant.dispatch, grant.tokens);
+                    self.answer(grant.waiter, Ok(lease));
+                }
+                Delivery::Sample(sample) => self.spool(*sample),
+            }
+        }
+    }
+
+    /// Hands a verdict over. A pod that nobody takes is given back: booked first, rolled back if the
+    /// reply cannot be delivered. Not by dropping the lease, which would drain again from in here.
+    fn answer(&self, waiter: Option<Waiter>, verdict: Verdict) {
+        let back = match waiter {
+            Some(waiter) => waiter.send(verdict).err(),
+            None => Some(verdict),
+        };
+        if let Some(Ok(lease)) = back {
+            self.enqueue(Message::Event(lease.forfeit()));
+        }
+    }
+
+    fn spool(&self, mut sample: Sample) {
+        sample.at_unix_ms = self.clock.unix_ms();
+        if self.sink.try_send(sample).is_err() {
+            self.samples_dropped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("model", &self.model).finish_non_exhaustive()
+    }
+}

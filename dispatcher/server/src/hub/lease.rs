@@ -1,0 +1,108 @@
+//! [`Lease`]: the claim of one dispatched request on one pod.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+use weir_core::{Dispatch, End, EndKind, Event, RequestId, Time};
+
+use super::{Hub, Ticket};
+use crate::{clock::Clock, fleet::Pod};
+
+/// A claim on a pod's capacity, held by whoever talks to the pod and, once there is a response, by
+/// the response body.
+///
+/// It ends exactly once: by [`Lease::end`], by [`Lease::undelivered`], or by being dropped, which
+/// means that the client has gone.
+#[derive(Debug)]
+pub struct Lease {
+    hub: Arc<Hub>,
+    pod: Arc<Pod>,
+    dispatch: Dispatch,
+    tokens: Arc<AtomicU32>,
+    last_token_at: Option<Time>,
+    over: bool,
+}
+
+impl Lease {
+    pub(super) fn new(
+        hub: Arc<Hub>,
+        pod: Arc<Pod>,
+        dispatch: Dispatch,
+        tokens: Arc<AtomicU32>,
+    ) -> Self {
+        Self { hub, pod, dispatch, tokens, last_token_at: None, over: false }
+    }
+
+    /// The request.
+    pub fn id(&self) -> RequestId {
+        self.dispatch.id
+    }
+
+    /// The pod it may use.
+    pub fn pod(&self) -> &Arc<Pod> {
+        &self.pod
+    }
+
+    /// The clock that its times count on.
+    pub fn clock(&self) -> Clock {
+        self.hub.clock()
+    }
+
+    /// The decision behind it.
+    pub fn dispatch(&self) -> &Dispatch {
+        &self.dispatch
+    }
+
+    /// The first token was relayed. One message; to be called once.
+    pub fn first_token(&self) {
+        self.hub.post(Event::FirstToken(self.dispatch.id));
+    }
+
+    /// `total` tokens have been relayed, the last one at `now`. Called per chunk: one relaxed store,
+    /// no message.
+    pub fn tokens(&mut self, total: u32, now: Time) {
+        self.last_token_at = Some(now);
+        self.tokens.store(total, Relaxed);
+    }
+
+    /// Nothing of the request reached the pod: it goes back to its lane and `ticket` waits for the
+    /// next verdict.
+    pub fn undelivered(mut self, ticket: &mut Ticket) {
+        self.over = true;
+        self.hub.retry(self.dispatch.id, ticket.wait_again());
+    }
+
+    /// The request is over. Counts from `usage` go before those from the stream.
+    pub fn end(mut self, kind: EndKind, output_tokens: Option<u32>, prompt_tokens: Option<u32>) {
+        let event = self.close(kind, output_tokens, prompt_tokens);
+        self.hub.post(event);
+    }
+
+    /// Ends it without posting: for the hub itself, when nobody took it.
+    pub(super) fn forfeit(mut self) -> Event {
+        self.close(EndKind::ClientGone, None, None)
+    }
+
+    fn close(&mut self, kind: EndKind, output: Option<u32>, prompt_tokens: Option<u32>) -> Event {
+        self.over = true;
+        let counted = self.tokens.load(Relaxed);
+        Event::End(End {
+            id: self.dispatch.id,
+            kind,
+            output_tokens: output.or((counted > 0).then_some(counted)),
+            prompt_tokens,
+            last_token_at: self.last_token_at,
+        })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.over {
+            let event = self.close(EndKind::ClientGone, None, None);
+            self.hub.post(event);
+        }
+    }
+}

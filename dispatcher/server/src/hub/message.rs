@@ -1,0 +1,30 @@
+//! What is in a hub's mailbox.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use weir_core::{Event, Refusal, Request, RequestId};
+
+use super::Lease;
+use crate::fleet::Pod;
+
+/// The answer to an admitted request.
+pub(super) type Verdict = Result<Lease, Refusal>;
+
+/// Where a verdict goes.
+pub(super) type Waiter = oneshot::Sender<Verdict>;
+
+/// Something for the desk.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// A request arrived; its ticket waits.
+    Admit(Box<Request>, Waiter),
+    /// Nothing of a request reached its pod; its ticket waits again.
+    Retry(RequestId, Waiter),
+    /// A ticket was dropped before its verdict.
+    Cancel(RequestId),
+    /// A pod joined.
+    PodUp(Arc<Pod>),
+    /// Anything else.
+    Event(Event),
+}

@@ -1,0 +1,71 @@
+//! [`Ticket`]: the wait of an admitted request for its verdict.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+use weir_core::{Refusal, RefusalReason, RequestId};
+
+use super::{
+    Hub, Lease,
+    message::{Verdict, Waiter},
+};
+
+/// A request's place in the queue.
+///
+/// Dropping it takes the request out: before the verdict it is cancelled, and a lease that was on
+/// its way is given back.
+#[derive(Debug)]
+pub struct Ticket {
+    hub: Arc<Hub>,
+    id: RequestId,
+    /// `None` once the verdict was received.
+    verdict: Option<oneshot::Receiver<Verdict>>,
+}
+
+impl Ticket {
+    pub(super) fn new(hub: Arc<Hub>, id: RequestId) -> (Self, Waiter) {
+        let (waiter, verdict) = oneshot::channel();
+        (Self { hub, id, verdict: Some(verdict) }, waiter)
+    }
+
+    /// Waits for the scheduler to give the request a pod or refuse it. May be dropped and called
+    /// again; the verdict is not lost.
+    ///
+    /// # Errors
+    /// The refusal, with its reason.
+    pub async fn verdict(&mut self) -> Result<Lease, Refusal> {
+        let Some(verdict) = &mut self.verdict else { return Err(nobody_answers(self.id)) };
+        let answer = verdict.await;
+        self.verdict = None;
+        answer.unwrap_or_else(|_| Err(nobody_answers(self.id)))
+    }
+
+    /// Waits again, for the request's next attempt.
+    pub(super) fn wait_again(&mut self) -> Waiter {
+        let (waiter, verdict) = oneshot::channel();
+        self.verdict = Some(verdict);
+        waiter
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let Some(mut verdict) = self.verdict.take() else { return };
+        verdict.close();
+        // A lease that arrived already ends its request itself, here. One that arrives too late
+        // comes back to its sender, which sees that this end is closed.
+        if verdict.try_recv().is_err() {
+            self.hub.cancel(self.id);
+        }
+    }
+}
+
+/// For a ticket that is asked once too often, or whose id was used twice.
+fn nobody_answers(id: RequestId) -> Refusal {
+    Refusal {
+        id,
+        reason: RefusalReason::Undeliverable,
+        waited: Duration::ZERO,
+        retry_after: Duration::from_secs(1),
+    }
+}

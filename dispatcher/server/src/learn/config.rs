@@ -1,0 +1,171 @@
+//! What learning is told: where samples go, where bundles come from, and whether to train.
+
+use std::{path::PathBuf, time::Duration};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use weir_train::TrainConfig;
+
+use crate::config::Problems;
+
+/// Where bundles come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawModel {
+    /// Folder of the bundles. Need not exist yet.
+    pub bundles: PathBuf,
+    /// The ONNX Runtime library, or its folder; searched for when left out.
+    pub onnxruntime: Option<PathBuf>,
+}
+
+impl Default for RawModel {
+    fn default() -> Self {
+        Self { bundles: PathBuf::from(".weir/bundles"), onnxruntime: None }
+    }
+}
+
+/// Where samples go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawSpool {
+    /// Folder of the segments. Need not exist yet.
+    pub dir: PathBuf,
+    /// Bytes after which a new segment is begun.
+    pub segment_bytes: u64,
+    /// Bytes of all segments above which the oldest is removed.
+    pub max_bytes: u64,
+}
+
+impl Default for RawSpool {
+    /// A sample takes about 600 bytes: 400,000 of them, a few hours of a busy pool.
+    fn default() -> Self {
+        Self { dir: PathBuf::from(".weir/spool"), segment_bytes: 8 << 20, max_bytes: 256 << 20 }
+    }
+}
+
+/// How models are trained, by `weir train` or by a trainer that `weir serve` starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawTrainer {
+    /// Whether `weir serve` starts `weir train` and keeps it running.
+    pub run: bool,
+    /// Seconds between two rounds.
+    pub interval_s: u64,
+    /// Samples a target needs before it is learned.
+    pub min_samples: usize,
+    /// New samples that make another round worth it.
+    pub min_new_samples: usize,
+    /// The XGBoost library, or its folder; searched for when left out.
+    pub xgboost: Option<PathBuf>,
+    /// Trees per target.
+    pub trees: usize,
+    /// Depth of a tree.
+    pub depth: usize,
+    /// Learning rate.
+    pub eta: f32,
+    /// Samples that are trained on, the newest of each bucket.
+    pub max_samples: usize,
+    /// Hours after which a sample is dropped.
+    pub max_age_h: u64,
+    /// Bundles that are kept.
+    pub keep_bundles: usize,
+}
+
+impl Default for RawTrainer {
+    fn default() -> Self {
+        let train = TrainConfig::default();
+        Self {
+            run: false,
+            interval_s: train.interval.as_secs(),
+            min_samples: train.min_samples,
+            min_new_samples: train.min_new_samples,
+            xgboost: None,
+            trees: train.trees,
+            depth: train.depth,
+            eta: train.eta,
+            max_samples: train.window.max_samples,
+            max_age_h: train.window.max_age.as_secs() / 3600,
+            keep_bundles: train.keep_bundles,
+        }
+    }
+}
+
+/// What learning is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearnConfig {
+    /// Folder of the bundles.
+    pub bundles: PathBuf,
+    /// The ONNX Runtime library; searched for when `None`.
+    pub onnxruntime: Option<PathBuf>,
+    /// Where samples go.
+    pub spool: SpoolConfig,
+    /// Whether a trainer is started and kept running.
+    pub run_trainer: bool,
+    /// How models are trained.
+    pub train: TrainConfig,
+}
+
+/// Where samples go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoolConfig {
+    /// Folder of the segments.
+    pub dir: PathBuf,
+    /// Bytes after which a new segment is begun.
+    pub segment_bytes: u64,
+    /// Bytes of all segments above which the oldest is removed.
+    pub max_bytes: u64,
+}
+
+impl LearnConfig {
+    /// The validated form.
+    pub fn check(
+        model: &RawModel,
+        spool: &RawSpool,
+        trainer: &RawTrainer,
+        problems: &mut Problems,
+    ) -> Self {
+        let named = !model.bundles.as_os_str().is_empty();
+        problems.require(named, "model.bundles", "must name a folder");
+        problems.require(!spool.dir.as_os_str().is_empty(), "spool.dir", "must name a folder");
+        let some = spool.segment_bytes >= 4096;
+        problems.require(some, "spool.segment_bytes", "must be at least 4096");
+        let room = spool.max_bytes / 2 >= spool.segment_bytes;
+        problems.require(room, "spool.max_bytes", "must be at least twice spool.segment_bytes");
+        let sane = (1..=86_400).contains(&trainer.interval_s);
+        problems.require(sane, "trainer.interval_s", "must be in 1..=86400");
+        let train = train_config(model, spool, trainer);
+        if let Err(error) = train.check() {
+            problems.add("trainer", error);
+        }
+        Self {
+            bundles: model.bundles.clone(),
+            onnxruntime: model.onnxruntime.clone(),
+            spool: SpoolConfig {
+                dir: spool.dir.clone(),
+                segment_bytes: spool.segment_bytes,
+                max_bytes: spool.max_bytes,
+            },
+            run_trainer: trainer.run,
+            train,
+        }
+    }
+}
+
+fn train_config(model: &RawModel, spool: &RawSpool, trainer: &RawTrainer) -> TrainConfig {
+    let mut train = TrainConfig {
+        spool: spool.dir.clone(),
+        bundles: model.bundles.clone(),
+        xgboost_library: trainer.xgboost.clone(),
+        interval: Duration::from_secs(trainer.interval_s),
+        min_samples: trainer.min_samples,
+        min_new_samples: trainer.min_new_samples,
+        trees: trainer.trees,
+        depth: trainer.depth,
+        eta: trainer.eta,
+        keep_bundles: trainer.keep_bundles,
+        ..TrainConfig::default()
+    };
+    train.window.max_samples = trainer.max_samples;
+    train.window.max_age = Duration::from_secs(trainer.max_age_h.saturating_mul(3600));
+    train
+}

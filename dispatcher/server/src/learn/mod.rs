@@ -1,0 +1,20 @@
+//! From served requests to better predictions: samples out, bundles in.
+//!
+//! Everything here runs beside the data plane and may fail without it: no spool, no library, no
+//! bundle and no trainer cost accuracy, never an answer.
+//!
+//! # Layout
+//! - [`config`]: what is written and what it becomes
+//! - [`spool`]: samples to disk
+//! - [`reload`]: bundles from disk into the pools
+//! - [`versions`]: how each version does in service
+//! - [`trainer`]: the trainer's process
+
+pub mod config;
+pub mod reload;
+pub mod spool;
+pub mod trainer;
+pub mod versions;
+
+pub use config::LearnConfig;
+pub use versions::Versions;

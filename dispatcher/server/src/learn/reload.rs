@@ -1,0 +1,222 @@
+//! Brings new bundles into service.
+//!
+//! A thread of its own looks at the bundles' folder when the system says that something changed in
+//! it, and every 5 s in case it did not say. A bundle is read and verified here, off the hot
+//! path, once per pool (each chain owns its session), and handed over through the pool's slot.
+//!
+//! What serves goes on serving whatever happens to the folder: a bundle that is refused is not tried
+//! again until its files change, and one whose folder is removed stays loaded, which a metric says.
+//! Without ONNX Runtime the pools serve on the prior, and their status says why.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    time::{Duration, SystemTime},
+};
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use parking_lot::Mutex;
+use weir_predict::{Bundle, BundleError, Offer, Runtime, Slot};
+use weir_schema::manifest::{CURRENT_FILE, MANIFEST_FILE, current_bundle};
+
+/// Pause between two looks at the folder when nothing is heard of it.
+const RECHECK: Duration = Duration::from_secs(5);
+
+/// What became of the bundles, for metrics.
+#[derive(Debug, Default)]
+pub struct ReloadTally {
+    /// Whether ONNX Runtime was found.
+    pub runtime_found: AtomicBool,
+    /// Version handed over last; 0 is none.
+    pub version: AtomicU64,
+    /// Bundles handed over.
+    pub loaded: AtomicU64,
+    /// Bundles refused.
+    pub refused: AtomicU64,
+    /// Whether the bundle in service is gone from the disk.
+    pub missing: AtomicBool,
+    /// Why the last bundle was refused, or why none is loaded.
+    pub reason: Mutex<Option<String>>,
+}
+
+impl ReloadTally {
+    fn say(&self, reason: Option<String>) {
+        *self.reason.lock() = reason;
+    }
+}
+
+/// Wakes the loader: the folder changed, or it is to stop.
+#[derive(Clone, Debug)]
+pub struct Bell(SyncSender<()>);
+
+impl Bell {
+    /// A bell and its listener. One ring is remembered; further ones are the same ring.
+    pub fn new() -> (Self, Receiver<()>) {
+        let (ring, heard) = sync_channel(1);
+        (Self(ring), heard)
+    }
+
+    /// Wakes the loader.
+    pub fn ring(&self) {
+        let _ = self.0.try_send(());
+    }
+}
+
+/// What the loader needs.
+pub struct Reload {
+    /// Folder of the bundles; created when missing.
+    pub bundles: PathBuf,
+    /// ONNX Runtime; searched for when `None`.
+    pub library: Option<PathBuf>,
+    /// One per pool.
+    pub slots: Vec<Slot>,
+    /// What is told to metrics.
+    pub tally: Arc<ReloadTally>,
+}
+
+impl Reload {
+    /// Loads what there is and what comes, until `stopped` says so after a ring of `bell`.
+    pub fn run(self, bell: Bell, heard: &Receiver<()>, stopped: impl Fn() -> bool) {
+        let runtime = match Runtime::load(self.library.as_deref()) {
+            Ok(runtime) => runtime,
+            Err(error) => return self.without_runtime(&error.to_string()),
+        };
+        self.tally.runtime_found.store(true, Relaxed);
+        let _watcher = self.listen(bell);
+        let mut loader = Loader { reload: self, runtime, serving: None, tried: None };
+        while !stopped() {
+            loader.look();
+            for slot in &loader.reload.slots {
+                slot.retire();
+            }
+            if heard.recv_timeout(RECHECK) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
+    }
+
+    fn without_runtime(&self, reason: &str) {
+        tracing::warn!(reason, "serving on the prior");
+        for slot in &self.slots {
+            slot.publish(Offer::Withdraw { reason: reason.to_owned() });
+        }
+        self.tally.say(Some(reason.to_owned()));
+    }
+
+    /// Rings the bell on changes of the folder. Without it the regular look has to do.
+    fn listen(&self, bell: Bell) -> Option<RecommendedWatcher> {
+        let listening = || -> notify::Result<RecommendedWatcher> {
+            fs::create_dir_all(&self.bundles)?;
+            // Looking at the folder is an access too: only a change may ring, or every look would
+            // cause the next.
+            let heard = move |event: notify::Result<notify::Event>| {
+                if !event.is_ok_and(|event| event.kind.is_access()) {
+                    bell.ring();
+                }
+            };
+            let mut watcher = notify::recommended_watcher(heard)?;
+            watcher.watch(&self.bundles, RecursiveMode::NonRecursive)?;
+            Ok(watcher)
+        };
+        let listening = listening();
+        if let Err(error) = &listening {
+            let dir = self.bundles.display();
+            tracing::warn!(%dir, %error, "changes are not heard of; looking every 5 s");
+        }
+        listening.ok()
+    }
+}
+
+/// What was tried, and in which state it was: the same is not tried twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Attempt {
+    bundle: PathBuf,
+    current_changed: Option<SystemTime>,
+    manifest_changed: Option<SystemTime>,
+}
+
+struct Loader {
+    reload: Reload,
+    runtime: Runtime,
+    serving: Option<PathBuf>,
+    tried: Option<Attempt>,
+}
+
+impl Loader {
+    fn look(&mut self) {
+        let gone = self.serving.as_ref().is_some_and(|dir| !dir.join(MANIFEST_FILE).is_file());
+        if self.reload.tally.missing.swap(gone, Relaxed) != gone && gone {
+            tracing::warn!("the bundle in service is gone from the disk; it stays in service");
+        }
+        match current_bundle(&self.reload.bundles) {
+            Ok(Some(bundle)) => self.consider(bundle),
+            Ok(None) if self.serving.is_none() => {
+                self.reload.tally.say(Some("no bundle yet".into()))
+            }
+            Ok(None) => {}
+            Err(error) => self.reload.tally.say(Some(format!("no current bundle: {error}"))),
+        }
+    }
+
+    fn consider(&mut self, bundle: PathBuf) {
+        let attempt = Attempt {
+            current_changed: changed(&self.reload.bundles.join(CURRENT_FILE)),
+            manifest_changed: changed(&bundle.join(MANIFEST_FILE)),
+            bundle,
+        };
+        // A folder that is gone has nothing to offer; what serves stays.
+        if self.tried.as_ref() == Some(&attempt)
+            || (attempt.manifest_changed.is_none() && self.serving.is_some())
+        {
+            return;
+        }
+        match self.load(&attempt.bundle) {
+            Ok(version) => {
+                self.reload.tally.loaded.fetch_add(1, Relaxed);
+                self.reload.tally.version.store(version, Relaxed);
+                self.reload.tally.say(None);
+                self.serving = Some(attempt.bundle.clone());
+                tracing::info!(version, "bundle verified and handed over");
+            }
+            Err(error) => self.refuse(&attempt.bundle, &error),
+        }
+        self.tried = Some(attempt);
+    }
+
+    fn load(&self, dir: &Path) -> Result<u64, BundleError> {
+        // All or none: pools of one dispatcher do not serve different versions on purpose.
+        let slots = &self.reload.slots;
+        let bundles = slots.iter().map(|_| Bundle::load(&self.runtime, dir));
+        let bundles = bundles.collect::<Result<Vec<_>, _>>()?;
+        let version = bundles.first().map_or(0, Bundle::version);
+        for (slot, bundle) in slots.iter().zip(bundles) {
+            slot.publish(Offer::Bundle(Box::new(bundle)));
+        }
+        Ok(version)
+    }
+
+    fn refuse(&self, dir: &Path, error: &BundleError) {
+        let reason = error.reason();
+        tracing::warn!(bundle = %dir.display(), reason, %error, "bundle refused");
+        self.reload.tally.refused.fetch_add(1, Relaxed);
+        self.reload.tally.say(Some(format!("bundle refused: {reason}")));
+        if self.serving.is_none() {
+            for slot in &self.reload.slots {
+                slot.publish(Offer::Withdraw { reason: format!("bundle refused: {reason}") });
+            }
+        }
+    }
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|of| of.modified()).ok()
+}
+
+#[cfg(test)]
+#[path = "reload_tests.rs"]
+mod tests;

@@ -1,0 +1,145 @@
+//! Keeps a `weir train` running beside `weir serve`, when the configuration says so.
+//!
+//! A process of its own, so that training can neither crash the dispatcher nor hold its memory. It is
+//! started again when it ends, after a pause that doubles from 1 s to 1 min while it does not last;
+//! it is killed at shutdown, which is safe at any moment because a bundle appears by a rename. It
+//! also ends by itself when its standard input closes, that is when this process is gone.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use tokio::{
+    process::Command,
+    time::{Instant, sleep},
+};
+
+/// The flag that ties a trainer's life to its standard input.
+pub const SUPERVISED_FLAG: &str = "--supervised";
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A trainer that ran this long has started well; its next end is a new one.
+const LASTED: Duration = Duration::from_secs(60);
+
+/// What the trainer's process came to, for metrics.
+#[derive(Debug, Default)]
+pub struct TrainerTally {
+    /// Whether it runs.
+    pub up: AtomicBool,
+    /// Times it was started again.
+    pub restarts: AtomicU64,
+}
+
+/// How the trainer is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+impl Launch {
+    /// This very program as a trainer with the configuration in `file`.
+    ///
+    /// # Errors
+    /// When the system does not say where this program is.
+    pub fn this_program(file: Option<&Path>) -> io::Result<Self> {
+        let mut arguments = vec!["train".to_owned(), SUPERVISED_FLAG.to_owned()];
+        if let Some(file) = file {
+            arguments.extend(["--config".to_owned(), file.display().to_string()]);
+        }
+        Ok(Self { program: std::env::current_exe()?, arguments })
+    }
+}
+
+/// Keeps the trainer running; to drop the future kills it.
+pub async fn supervise(launch: &Launch, tally: &TrainerTally) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let started = Instant::now();
+        let ended = run(launch, tally).await;
+        tally.up.store(false, Relaxed);
+        if started.elapsed() >= LASTED {
+            pause = FIRST_PAUSE;
+        }
+        let how = ended.unwrap_or_else(|error| error.to_string());
+        tracing::warn!(how, again_in_s = pause.as_secs(), "the trainer ended");
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        tally.restarts.fetch_add(1, Relaxed);
+    }
+}
+
+async fn run(launch: &Launch, tally: &TrainerTally) -> io::Result<String> {
+    let mut child = Command::new(&launch.program)
+        .args(&launch.arguments)
+        .stdin(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    tally.up.store(true, Relaxed);
+    // Held open for as long as this process lives; `wait` would close it at once.
+    let _open = child.stdin.take();
+    Ok(child.wait().await?.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Launch {
+        Launch { program: "/bin/sh".into(), arguments: vec!["-c".to_owned(), script.to_owned()] }
+    }
+
+    /// A named pipe: what a child does with it is an event that a test can wait for.
+    fn pipe_in(dir: &Path) -> PathBuf {
+        let pipe = dir.join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        pipe
+    }
+
+    #[tokio::test]
+    async fn a_trainer_that_ends_is_started_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, tally) = (pipe_in(dir.path()), TrainerTally::default());
+        let launch = shell(&format!("echo started > {}", pipe.display()));
+        let twice = tokio::task::spawn_blocking(move || {
+            for _ in 0..2 {
+                assert_eq!(std::fs::read_to_string(&pipe).unwrap(), "started\n");
+            }
+        });
+        tokio::select! {
+            () = supervise(&launch, &tally) => unreachable!(),
+            read = twice => read.unwrap(),
+        }
+        assert_eq!(tally.restarts.load(Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_trainer_does_not_outlive_its_supervisor() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = pipe_in(dir.path());
+        let launch = shell(&format!("echo started; exec cat > {}", pipe.display()));
+        let tally = TrainerTally::default();
+        // Opens when the child does, and ends when the child is gone.
+        let opened = pipe.clone();
+        let open = tokio::task::spawn_blocking(move || std::fs::File::open(opened).unwrap());
+        let mut file = tokio::select! {
+            () = supervise(&launch, &tally) => unreachable!(),
+            file = open => file.unwrap(),
+        };
+        let read = tokio::task::spawn_blocking(move || io::Read::read(&mut file, &mut [0]));
+        assert_eq!(read.await.unwrap().unwrap(), 0);
+    }
+
+    #[test]
+    fn the_trainer_is_this_program_with_the_same_file() {
+        let launch = Launch::this_program(Some(Path::new("/etc/weir.yaml"))).unwrap();
+        assert_eq!(launch.arguments, ["train", "--supervised", "--config", "/etc/weir.yaml"]);
+    }
+}

@@ -1,0 +1,30 @@
+//! The dispatcher: accepts OpenAI calls, holds them, and lets pods take them when they have room.
+//!
+//! # Layout
+//! - [`cli`]: the command line
+//! - [`app`]: the assembly, in one visible sequence
+//! - [`config`]: the file, checked, as what each part is told
+//! - [`telemetry`]: metrics and log lines
+//! - [`admin`]: probes, metrics and the snapshot
+//! - [`learn`]: samples out, bundles in
+//! - [`shutdown`]: the stages of the process's life
+//! - [`worker`]: named threads that are joined at the end
+//! - [`api`]: the data API: accepts OpenAI calls and answers them
+//! - [`clock`]: the process's clock
+//! - [`hub`]: owns a pool's scheduler; requests get their verdicts here
+//! - [`upstream`]: delivers requests to pods and relays their responses
+//! - [`fleet`]: the pods: which there are, whether they answer, what their gauges say
+
+pub mod admin;
+pub mod api;
+pub mod app;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod fleet;
+pub mod hub;
+pub mod learn;
+pub mod shutdown;
+pub mod telemetry;
+pub mod upstream;
+pub mod worker;

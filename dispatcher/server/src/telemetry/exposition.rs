@@ -1,0 +1,252 @@
+//! The text of `/metrics`: what the data plane counted, and the state of the moment.
+//!
+//! State is read from the owners' snapshots when the text is asked for and kept nowhere, so a pod or a
+//! version that is gone is gone from the text with it.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use prometheus::{CounterVec, GaugeVec, Opts, Registry, TextEncoder, proto::MetricFamily};
+use weir_core::{Phase, PodView, Snapshot};
+use weir_schema::Status;
+
+use super::{
+    Watched,
+    series::{self, Kind, Series},
+};
+use crate::{hub::Hub, learn::versions::VersionView, shutdown::Stage};
+
+/// Longest reason that becomes a label.
+const REASON_CHARS: usize = 100;
+
+/// The text of `/metrics`.
+///
+/// # Errors
+/// When a series cannot be written, which is a mistake in [`series`].
+pub fn text(watched: &Watched) -> Result<String, prometheus::Error> {
+    TextEncoder::new().encode_to_string(&families(watched))
+}
+
+/// Every series with a value now.
+pub fn families(watched: &Watched) -> Vec<MetricFamily> {
+    let mut page = Page::default();
+    for hub in &watched.hubs {
+        let model = &**hub.model();
+        page.pool(model, &hub.snapshot());
+        page.scrapes(hub);
+        watched.versions.of(model).iter().for_each(|version| page.version(model, version));
+    }
+    page.learning(watched);
+    let mut families = watched.metrics.gather();
+    families.extend(page.collect());
+    families
+}
+
+/// The series under construction.
+#[derive(Default)]
+struct Page(BTreeMap<&'static str, Cell>);
+
+enum Cell {
+    Gauge(GaugeVec),
+    Counter(CounterVec),
+}
+
+impl Page {
+    /// Notes a value. One that cannot be noted is left out: a mistake here must not cost the rest.
+    fn set(&mut self, of: &Series, labels: &[&str], value: f64) {
+        if !self.0.contains_key(of.name) {
+            let options = Opts::new(of.name, of.help);
+            let cell = match of.kind {
+                Kind::Counter => CounterVec::new(options, of.labels).map(Cell::Counter),
+                Kind::Gauge | Kind::Histogram => GaugeVec::new(options, of.labels).map(Cell::Gauge),
+            };
+            let Ok(cell) = cell else { return };
+            self.0.insert(of.name, cell);
+        }
+        match self.0.get(of.name) {
+            Some(Cell::Gauge(gauge)) => {
+                let _ = gauge.get_metric_with_label_values(labels).map(|gauge| gauge.set(value));
+            }
+            Some(Cell::Counter(counter)) => {
+                let _ = counter.get_metric_with_label_values(labels).map(|one| one.inc_by(value));
+            }
+            None => {}
+        }
+    }
+
+    fn count(&mut self, of: &Series, labels: &[&str], value: u64) {
+        self.set(of, labels, value as f64);
+    }
+
+    fn tally(&mut self, of: &Series, labels: &[&str], value: &AtomicU64) {
+        self.count(of, labels, value.load(Relaxed));
+    }
+
+    fn flag(&mut self, of: &Series, value: bool) {
+        self.set(of, &[], f64::from(u8::from(value)));
+    }
+
+    /// The series, sorted by name and labels.
+    fn collect(self) -> Vec<MetricFamily> {
+        let registry = Registry::new();
+        for cell in self.0.into_values() {
+            // Fails only for a name that is there already, and names are the keys.
+            let _ = match cell {
+                Cell::Gauge(gauge) => registry.register(Box::new(gauge)),
+                Cell::Counter(counter) => registry.register(Box::new(counter)),
+            };
+        }
+        registry.gather()
+    }
+
+    fn pool(&mut self, model: &str, of: &Snapshot) {
+        self.queue(model, of);
+        self.events(model, of);
+        of.pods.iter().for_each(|pod| self.pod(model, pod));
+        self.predictor(model, &of.predictor);
+    }
+
+    fn queue(&mut self, model: &str, of: &Snapshot) {
+        let mut bands = BTreeMap::from([(0, 0)]);
+        let mut reasons = BTreeMap::new();
+        for lane in &of.lanes {
+            *bands.entry(lane.band.0).or_insert(0) += lane.depth;
+            *reasons.entry(lane.reason.name()).or_insert(0) += 1;
+        }
+        for (band, depth) in bands {
+            self.set(&series::QUEUE_DEPTH, &[model, &band.to_string()], depth as f64);
+        }
+        for (reason, lanes) in reasons {
+            self.set(&series::WAITING_REASON, &[model, reason], f64::from(lanes));
+        }
+        self.set(&series::QUEUE_LATE, &[model], of.late as f64);
+        self.count(&series::QUEUE_BYTES, &[model], of.waiting_bytes);
+        self.set(&series::QUEUE_OLDEST, &[model], of.oldest_wait_ms / 1000.0);
+        self.set(&series::QUEUE_DRAIN, &[model], of.drain_ms / 1000.0);
+        self.set(&series::IN_FLIGHT, &[model], of.in_flight as f64);
+        self.set(&series::TOKENS_PER_BYTE, &[model], of.tokens_per_byte);
+    }
+
+    fn events(&mut self, model: &str, of: &Snapshot) {
+        let counters = &of.counters;
+        let events = [
+            ("arrived", counters.arrived),
+            ("dispatched", counters.dispatched),
+            ("requeued", counters.requeued),
+            ("completed", counters.completed),
+            ("failed", counters.failed),
+            ("client_gone", counters.client_gone),
+            ("cancelled", counters.cancelled),
+            ("demoted", counters.demoted),
+            ("ignored", counters.ignored),
+        ];
+        for (event, count) in events {
+            self.count(&series::EVENTS, &[model, event], count);
+        }
+    }
+
+    fn pod(&mut self, model: &str, of: &PodView) {
+        let labels = [model, of.name.as_str()];
+        self.set(&series::POD_PHASE, &[model, &of.name, phase_name(of)], 1.0);
+        self.set(&series::POD_RESIDENTS, &labels, of.residents as f64);
+        self.set(&series::POD_PENDING, &labels, of.pending as f64);
+        self.count(&series::POD_PENDING_TOKENS, &labels, of.pending_tokens);
+        self.set(&series::POD_KV_USAGE, &labels, f64::from(of.kv_usage));
+        self.set(&series::POD_STEP, &labels, of.step_ms);
+        if let Some(budget_ms) = of.stall_budget_ms {
+            self.set(&series::POD_STALL_BUDGET, &labels, budget_ms);
+        }
+        if let Some(age_ms) = of.scrape_age_ms {
+            self.set(&series::POD_SCRAPE_AGE, &labels, age_ms / 1000.0);
+        }
+        self.count(&series::POD_DISPATCHED, &labels, of.dispatched);
+    }
+
+    fn scrapes(&mut self, hub: &Hub) {
+        for pod in hub.pods().iter() {
+            let results = [
+                ("good", &pod.scrapes.good),
+                ("failed", &pod.scrapes.failed),
+                ("garbled", &pod.scrapes.garbled),
+            ];
+            for (result, count) in results {
+                self.tally(&series::POD_SCRAPES, &[hub.model(), &pod.name, result], count);
+            }
+        }
+    }
+
+    fn predictor(&mut self, model: &str, of: &Status) {
+        let targets = [
+            ("ttft", of.ttft_source, of.live_mape_ttft),
+            ("tpot", of.tpot_source, of.live_mape_tpot),
+        ];
+        for (target, source, mape) in targets {
+            self.set(&series::PREDICTOR_SOURCE, &[model, target, source.name()], 1.0);
+            if let Some(mape) = mape {
+                self.set(&series::LIVE_MAPE, &[model, target], f64::from(mape));
+            }
+        }
+        if let Some(reason) = &of.fallback_reason {
+            self.set(&series::PREDICTOR_FALLBACK, &[model, &without_numbers(reason)], 1.0);
+        }
+        self.count(&series::PREDICTOR_FAILURES, &[model], of.failures);
+        self.count(&series::MODEL_VERSION, &[model], of.model_version);
+    }
+
+    fn version(&mut self, model: &str, of: &VersionView) {
+        let version = of.version.to_string();
+        for (target, mape) in [("ttft", of.mape_ttft), ("tpot", of.mape_tpot)] {
+            if let Some(mape) = mape {
+                self.set(&series::VERSION_MAPE, &[model, &version, target], mape);
+            }
+        }
+        self.count(&series::VERSION_SERVED, &[model, &version], of.served);
+    }
+
+    fn learning(&mut self, watched: &Watched) {
+        let (reload, spool, trainer) = (&watched.reload, &watched.spool, &watched.trainer);
+        self.tally(&series::BUNDLES, &["loaded"], &reload.loaded);
+        self.tally(&series::BUNDLES, &["refused"], &reload.refused);
+        self.flag(&series::BUNDLE_MISSING, reload.missing.load(Relaxed));
+        self.flag(&series::ONNXRUNTIME, reload.runtime_found.load(Relaxed));
+        let busy = watched.hubs.iter().map(|hub| hub.samples_dropped()).sum();
+        self.count(&series::SAMPLES_DROPPED, &["busy"], busy);
+        self.tally(&series::SAMPLES_DROPPED, &["disk"], &spool.lost);
+        self.tally(&series::SAMPLES_WRITTEN, &[], &spool.written);
+        self.tally(&series::SPOOL_ERRORS, &[], &spool.errors);
+        self.tally(&series::SPOOL_BYTES, &[], &spool.bytes);
+        self.tally(&series::SPOOL_SEGMENTS, &[], &spool.segments);
+        self.flag(&series::TRAINER_UP, trainer.up.load(Relaxed));
+        self.tally(&series::TRAINER_RESTARTS, &[], &trainer.restarts);
+        self.flag(&series::DRAINING, watched.life.stage() > Stage::Serving);
+        self.set(&series::UPTIME, &[], watched.uptime_s());
+    }
+}
+
+/// A reason as a label: numbers would make a new series whenever they change.
+fn without_numbers(reason: &str) -> String {
+    let mut label = String::new();
+    for word in reason.split_inclusive(|letter: char| !letter.is_ascii_digit() && letter != '.') {
+        let number = word.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+        if number.contains(|letter: char| letter.is_ascii_digit()) {
+            label.push('N');
+        }
+        label.push_str(word.strip_prefix(number).unwrap_or(word));
+    }
+    label.chars().take(REASON_CHARS).collect()
+}
+
+fn phase_name(pod: &PodView) -> &'static str {
+    match pod.phase {
+        Phase::Ready => "ready",
+        Phase::Cordoned => "cordoned",
+        Phase::Draining => "draining",
+        Phase::Broken => "broken",
+    }
+}
+
+#[cfg(test)]
+#[path = "exposition_tests.rs"]
+mod tests;

@@ -1,0 +1,169 @@
+use std::{collections::BTreeSet, path::Path, sync::Arc};
+
+use weir_core::{
+    Band, Counters, LaneView, PodId, Policy, Reason, RequestId, Scheduler, SchedulerConfig,
+};
+use weir_predict::Chain;
+
+use super::*;
+use crate::{
+    clock::Clock, fleet::Pod, learn::versions::tests::sample, shutdown::Life, telemetry::Metrics,
+};
+
+fn metrics() -> Metrics {
+    let metrics = Metrics::new().unwrap();
+    metrics.expect_model("m");
+    metrics.request_done("m", "standard", "ok", 200);
+    metrics.ttft("m", "standard", 100.0, Some(true));
+    metrics.tpot("m", "standard", 10.0, Some(false));
+    metrics.queue_wait("m", "standard", 1.0);
+    metrics.stream_error("upstream_lost");
+    metrics
+}
+
+fn watched() -> Watched {
+    let (sink, _samples) = async_channel::bounded(1);
+    let config = SchedulerConfig { model: Arc::from("m"), ..SchedulerConfig::default() };
+    let scheduler = Scheduler::new(config, Box::new(Chain::new()));
+    let clock = Clock::new();
+    let hub = Hub::new(scheduler, Arc::from("m"), clock, sink);
+    hub.add_pod(Arc::new(Pod::new(PodId(1), Arc::from("pod-0"), "127.0.0.1:1".into(), 0)));
+    let watched = Watched {
+        hubs: vec![hub],
+        metrics: Arc::new(metrics()),
+        versions: Arc::default(),
+        spool: Arc::default(),
+        reload: Arc::default(),
+        trainer: Arc::default(),
+        life: Life::default(),
+        clock,
+    };
+    let mut measured = sample(3, 100.0);
+    measured.tpot_ms = Some(10.0);
+    watched.versions.observe(&measured);
+    watched
+}
+
+fn pod() -> PodView {
+    PodView {
+        name: "pod-0".into(),
+        class: "c".into(),
+        phase: Phase::Broken,
+        residents: 2,
+        pending: 1,
+        pending_tokens: 100,
+        kv_tokens: 1000,
+        kv_usage: 0.5,
+        running: 2,
+        queued: 0,
+        scrape_age_ms: Some(50.0),
+        step_ms: 20.0,
+        tightest_tpot_ms: Some(50.0),
+        stall_budget_ms: Some(300.0),
+        dispatched: 7,
+    }
+}
+
+/// A snapshot in which everything that may be absent is there.
+fn snapshot() -> Snapshot {
+    let lane = |band, depth, reason| LaneView {
+        pattern: "p".into(),
+        band: Band(band),
+        depth,
+        head_wait_ms: 5.0,
+        head: RequestId(1),
+        reason,
+    };
+    Snapshot {
+        model: "m".into(),
+        policy: Policy::Weir,
+        lanes: vec![
+            lane(1, 2, Reason::KvFull),
+            lane(1, 3, Reason::KvFull),
+            lane(-1, 4, Reason::PendingFull),
+        ],
+        pods: vec![pod()],
+        waiting: 9,
+        waiting_bytes: 900,
+        late: 1,
+        oldest_wait_ms: 250.0,
+        drain_ms: 100.0,
+        in_flight: 3,
+        counters: Counters { arrived: 12, ..Counters::default() },
+        predictor: Status {
+            live_mape_ttft: Some(0.2),
+            live_mape_tpot: Some(0.1),
+            fallback_reason: Some("no bundle yet".into()),
+            ..Status::default()
+        },
+        tokens_per_byte: 0.25,
+    }
+}
+
+fn written(families: &[MetricFamily]) -> String {
+    TextEncoder::new().encode_to_string(families).unwrap()
+}
+
+#[test]
+fn the_documented_series_are_those_that_are_exposed() {
+    let watched = watched();
+    let mut page = Page::default();
+    page.pool("m", &snapshot());
+    let all = families(&watched).into_iter().chain(page.collect());
+    let exposed: BTreeSet<String> = all.map(|family| family.name().to_owned()).collect();
+    let documented: BTreeSet<String> =
+        series::ALL.iter().map(|series| series.name.to_owned()).collect();
+    assert_eq!(exposed, documented);
+}
+
+#[test]
+fn the_page_of_the_docs_is_the_table_of_the_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    assert!(page == series::markdown(), "docs/metrics.md must be:\n{}", series::markdown());
+}
+
+#[test]
+fn a_snapshot_becomes_series() {
+    let mut page = Page::default();
+    page.pool("m", &snapshot());
+    let text = written(&page.collect());
+    for line in [
+        "weir_queue_depth{band=\"-1\",model=\"m\"} 4",
+        "weir_queue_depth{band=\"0\",model=\"m\"} 0",
+        "weir_queue_depth{band=\"1\",model=\"m\"} 5",
+        "weir_waiting_reason{model=\"m\",reason=\"kv_full\"} 2",
+        "weir_events_total{event=\"arrived\",model=\"m\"} 12",
+        "weir_pod_phase{model=\"m\",phase=\"broken\",pod=\"pod-0\"} 1",
+        "weir_pod_scrape_age_seconds{model=\"m\",pod=\"pod-0\"} 0.05",
+        "weir_predictor_source{model=\"m\",source=\"prior\",target=\"ttft\"} 1",
+        "weir_predictor_fallback{model=\"m\",reason=\"no bundle yet\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+    }
+}
+
+#[test]
+fn what_was_counted_and_what_is_learned_is_in_the_text() {
+    let text = text(&watched()).unwrap();
+    for line in [
+        "weir_requests_total{model=\"m\",objective=\"standard\",outcome=\"ok\",status=\"200\"} 1",
+        "weir_slo_total{met=\"false\",model=\"m\",objective=\"standard\",target=\"tpot\"} 1",
+        "weir_refused_total{model=\"m\",reason=\"queue_full\"} 0",
+        "weir_ttft_seconds_bucket{model=\"m\",objective=\"standard\",le=\"0.1\"} 1",
+        "weir_version_served{model=\"m\",version=\"3\"} 1",
+        "weir_version_mape{model=\"m\",target=\"ttft\",version=\"3\"} 0",
+        "weir_samples_dropped_total{reason=\"busy\"} 0",
+        "weir_draining 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+    }
+}
+
+#[test]
+fn a_reason_with_numbers_is_one_series_however_they_change() {
+    let reason = "tpot_ms: live error 0.046 of the prior, 0.057 of v2";
+    assert_eq!(without_numbers(reason), "tpot_ms: live error N of the prior, N of vN");
+    assert_eq!(without_numbers("no bundle yet."), "no bundle yet.");
+    assert_eq!(without_numbers("12"), "N");
+}

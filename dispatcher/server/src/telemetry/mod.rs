@@ -1,0 +1,17 @@
+//! What Weir says of itself: metrics and log lines. Never a prompt, never a key.
+//!
+//! # Layout
+//! - [`series`]: every series, in one table
+//! - [`metrics`]: what the data plane counts
+//! - [`watched`]: handles to the owners of state, and the whole dispatcher at one moment
+//! - [`exposition`]: the text of `/metrics`
+//! - [`log`]: log lines
+
+pub mod exposition;
+pub mod log;
+pub mod metrics;
+pub mod series;
+pub mod watched;
+
+pub use metrics::Metrics;
+pub use watched::Watched;

@@ -1,0 +1,176 @@
+//! Every series that Weir exposes: name, kind, labels and help, in one table.
+//!
+//! [`super::Metrics`] and [`super::exposition`] build their series from these constants and from
+//! nothing else, and docs/metrics.md is this table in words, which a test keeps equal.
+//!
+//! Label values come from the configuration (models, objectives, pods) and from fixed lists
+//! (reasons, outcomes), never from a client, so that no client can grow the number of series.
+
+use std::fmt::Write as _;
+
+/// What a series is to Prometheus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// A distribution.
+    Histogram,
+}
+
+impl Kind {
+    /// The name used in docs/metrics.md.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// One series.
+#[derive(Clone, Copy, Debug)]
+pub struct Series {
+    /// Its name.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: Kind,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it says, in one sentence.
+    pub help: &'static str,
+}
+
+macro_rules! series {
+    ($($constant:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal;)+) => {
+        $(
+            #[doc = $help]
+            pub const $constant: Series = Series {
+                name: $name,
+                kind: Kind::$kind,
+                labels: &[$($label),*],
+                help: $help,
+            };
+        )+
+        /// Every series, in the order of docs/metrics.md.
+        pub const ALL: &[Series] = &[$($constant),+];
+    };
+}
+
+series! {
+    REQUESTS: Counter "weir_requests_total" ["model", "objective", "outcome", "status"]
+        "Requests answered, by outcome (ok, refused, failed, client_gone, bad_request) and HTTP status.";
+    TTFT: Histogram "weir_ttft_seconds" ["model", "objective"]
+        "Time from arrival at Weir to the first token of a streamed response.";
+    TPOT: Histogram "weir_tpot_seconds" ["model", "objective"]
+        "Mean time per output token after the first of a streamed response.";
+    SLO: Counter "weir_slo_total" ["model", "objective", "target", "met"]
+        "Measured responses with an objective, by target (ttft, tpot) and whether it was met.";
+    QUEUE_WAIT: Histogram "weir_queue_wait_seconds" ["model", "objective"]
+        "Time from arrival to dispatch.";
+    REFUSED: Counter "weir_refused_total" ["model", "reason"]
+        "Requests refused, by reason.";
+    STREAM_ERRORS: Counter "weir_stream_errors_total" ["code"]
+        "Streams that ended in an in-band error, by its code.";
+    QUEUE_DEPTH: Gauge "weir_queue_depth" ["model", "band"]
+        "Requests waiting, by band; those that are late are in weir_queue_late only.";
+    QUEUE_LATE: Gauge "weir_queue_late" ["model"]
+        "Requests waiting that can no longer meet their TTFT objective.";
+    QUEUE_BYTES: Gauge "weir_queue_bytes" ["model"]
+        "Body bytes waiting.";
+    QUEUE_OLDEST: Gauge "weir_queue_oldest_seconds" ["model"]
+        "Age of the oldest waiting request.";
+    QUEUE_DRAIN: Gauge "weir_queue_drain_seconds" ["model"]
+        "Predicted time until what waits now is dispatched.";
+    WAITING_REASON: Gauge "weir_waiting_reason" ["model", "reason"]
+        "Lanes with something in them, by the reason why their head waits.";
+    IN_FLIGHT: Gauge "weir_in_flight" ["model"]
+        "Requests dispatched and not over.";
+    EVENTS: Counter "weir_events_total" ["model", "event"]
+        "What happened in the scheduler: arrived, dispatched, requeued, completed, failed, client_gone, cancelled, demoted, ignored.";
+    TOKENS_PER_BYTE: Gauge "weir_tokens_per_byte" ["model"]
+        "Tokens per byte of prompt, as learned from usage.";
+    POD_PHASE: Gauge "weir_pod_phase" ["model", "pod", "phase"]
+        "1 for the phase that a pod is in: ready, cordoned, draining or broken.";
+    POD_RESIDENTS: Gauge "weir_pod_residents" ["model", "pod"]
+        "Requests decoding on a pod, by the ledger.";
+    POD_PENDING: Gauge "weir_pod_pending" ["model", "pod"]
+        "Prompts on a pod without a first token, by the ledger.";
+    POD_PENDING_TOKENS: Gauge "weir_pod_pending_tokens" ["model", "pod"]
+        "Uncached tokens of those prompts.";
+    POD_KV_USAGE: Gauge "weir_pod_kv_usage" ["model", "pod"]
+        "Share of KV blocks in use at the last scrape.";
+    POD_STEP: Gauge "weir_pod_step_ms" ["model", "pod"]
+        "Step time now, in milliseconds.";
+    POD_STALL_BUDGET: Gauge "weir_pod_stall_budget_ms" ["model", "pod"]
+        "Longest stall that a pod's residents can bear now, in milliseconds; absent when nothing bounds it.";
+    POD_SCRAPE_AGE: Gauge "weir_pod_scrape_age_seconds" ["model", "pod"]
+        "Age of the last good scrape; absent before the first.";
+    POD_SCRAPES: Counter "weir_pod_scrapes_total" ["model", "pod", "result"]
+        "Scrapes by result: good, failed (no answer), garbled (not understood).";
+    POD_DISPATCHED: Counter "weir_pod_dispatched_total" ["model", "pod"]
+        "Requests given to a pod.";
+    PREDICTOR_SOURCE: Gauge "weir_predictor_source" ["model", "target", "source"]
+        "1 for the evaluator that serves a target: onnx, forest, profile or prior.";
+    PREDICTOR_FALLBACK: Gauge "weir_predictor_fallback" ["model", "reason"]
+        "1 while a more trusted evaluator does not serve, with the reason; absent otherwise.";
+    PREDICTOR_FAILURES: Counter "weir_predictor_failures_total" ["model"]
+        "Predictor calls that failed and were answered by the next evaluator.";
+    MODEL_VERSION: Gauge "weir_model_version" ["model"]
+        "Version of the bundle in service; 0 is none.";
+    LIVE_MAPE: Gauge "weir_live_mape" ["model", "target"]
+        "Recent mean absolute relative error of what decided, as a fraction.";
+    VERSION_MAPE: Gauge "weir_version_mape" ["model", "version", "target"]
+        "Recent mean absolute relative error of a bundle version, chosen or not; the newest eight versions.";
+    VERSION_SERVED: Gauge "weir_version_served" ["model", "version"]
+        "Samples that were decided by a bundle version; the newest eight versions.";
+    BUNDLES: Counter "weir_bundles_total" ["result"]
+        "Bundles found, by result: loaded, refused.";
+    BUNDLE_MISSING: Gauge "weir_bundle_missing" []
+        "1 while the bundle in service is gone from the disk.";
+    ONNXRUNTIME: Gauge "weir_onnxruntime_found" []
+        "1 when ONNX Runtime was found.";
+    SAMPLES_WRITTEN: Counter "weir_samples_written_total" []
+        "Samples written to the spool.";
+    SAMPLES_DROPPED: Counter "weir_samples_dropped_total" ["reason"]
+        "Samples lost, by reason: busy (the writer fell behind), disk (it refused).";
+    SPOOL_ERRORS: Counter "weir_spool_errors_total" []
+        "Times that the disk refused a sample.";
+    SPOOL_BYTES: Gauge "weir_spool_bytes" []
+        "Bytes of the spool.";
+    SPOOL_SEGMENTS: Gauge "weir_spool_segments" []
+        "Segments of the spool.";
+    TRAINER_UP: Gauge "weir_trainer_up" []
+        "1 while the supervised trainer runs.";
+    TRAINER_RESTARTS: Counter "weir_trainer_restarts_total" []
+        "Times the supervised trainer was started again.";
+    DRAINING: Gauge "weir_draining" []
+        "1 once the dispatcher was asked to stop.";
+    UPTIME: Gauge "weir_uptime_seconds" []
+        "Time since the start.";
+}
+
+/// docs/metrics.md as it must be.
+pub fn markdown() -> String {
+    let mut text = String::from(HEAD);
+    for series in ALL {
+        let labels = series.labels.join(", ");
+        let kind = series.kind.name();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `{}` | {kind} | {labels} | {} |", series.name, series.help);
+    }
+    text
+}
+
+const HEAD: &str = "\
+# Metrics
+
+Served at `/metrics` of the admin listener. Label values come from the configuration and from fixed lists, never from
+a client. Times are in seconds unless the name says otherwise. This page is generated from
+`dispatcher/server/src/telemetry/series.rs`, and a test keeps the two equal.
+
+| series | kind | labels | meaning |
+|---|---|---|---|
+";

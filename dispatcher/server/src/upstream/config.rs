@@ -1,0 +1,129 @@
+//! Timeouts and limits on the way to the pods.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The `upstream` section of the configuration file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawUpstream {
+    /// Longest time to open a connection to a pod, in milliseconds. Then another pod is tried.
+    pub connect_timeout_ms: u64,
+    /// Longest time from sending a streamed request to its first bytes and to its first token, in
+    /// seconds.
+    pub first_token_timeout_s: u64,
+    /// Longest silence of a pod inside a stream, in seconds.
+    pub stall_timeout_s: u64,
+    /// Longest time from sending a request that is not streamed to the end of its response, in
+    /// seconds.
+    pub unstreamed_timeout_s: u64,
+    /// How long an unused connection is kept, in milliseconds. Below the 5 s after which vLLM's web
+    /// server closes it, or requests are lost in the race.
+    pub idle_timeout_ms: u64,
+    /// Most unused connections kept per pod and thread.
+    pub max_idle_per_pod: usize,
+    /// Bytes of a response that is not streamed which are held back until it is complete, so that
+    /// a pod lost on the way can still be answered with an error. A longer one is passed on as it
+    /// comes.
+    pub buffer_bytes: usize,
+    /// Deliveries tried before a request is refused.
+    pub max_attempts: u32,
+}
+
+impl Default for RawUpstream {
+    fn default() -> Self {
+        Self {
+            connect_timeout_ms: 1000,
+            first_token_timeout_s: 120,
+            stall_timeout_s: 60,
+            unstreamed_timeout_s: 600,
+            idle_timeout_ms: 4000,
+            max_idle_per_pod: 256,
+            buffer_bytes: 4 << 20,
+            max_attempts: 3,
+        }
+    }
+}
+
+/// Why an `upstream` section cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UpstreamConfigError {
+    /// A value must be at least one.
+    #[error("upstream.{0} must be at least 1")]
+    Zero(&'static str),
+}
+
+/// Timeouts and limits, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamConfig {
+    /// See [`RawUpstream::connect_timeout_ms`].
+    pub connect_timeout: Duration,
+    /// See [`RawUpstream::first_token_timeout_s`].
+    pub first_token_timeout: Duration,
+    /// See [`RawUpstream::stall_timeout_s`].
+    pub stall_timeout: Duration,
+    /// See [`RawUpstream::unstreamed_timeout_s`].
+    pub unstreamed_timeout: Duration,
+    /// See [`RawUpstream::idle_timeout_ms`].
+    pub idle_timeout: Duration,
+    /// See [`RawUpstream::max_idle_per_pod`].
+    pub max_idle_per_pod: usize,
+    /// See [`RawUpstream::buffer_bytes`].
+    pub buffer_bytes: usize,
+    /// See [`RawUpstream::max_attempts`]; the scheduler counts them.
+    pub max_attempts: u32,
+}
+
+impl UpstreamConfig {
+    /// The time a pod has for the first token of a stream, or for a whole response.
+    pub(super) const fn answer_limit(&self, streamed: bool) -> Duration {
+        if streamed { self.first_token_timeout } else { self.unstreamed_timeout }
+    }
+}
+
+impl TryFrom<RawUpstream> for UpstreamConfig {
+    type Error = UpstreamConfigError;
+
+    fn try_from(raw: RawUpstream) -> Result<Self, UpstreamConfigError> {
+        let at_least_one = [
+            ("connect_timeout_ms", raw.connect_timeout_ms),
+            ("first_token_timeout_s", raw.first_token_timeout_s),
+            ("stall_timeout_s", raw.stall_timeout_s),
+            ("unstreamed_timeout_s", raw.unstreamed_timeout_s),
+            ("max_attempts", raw.max_attempts.into()),
+        ];
+        if let Some((name, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {
+            return Err(UpstreamConfigError::Zero(name));
+        }
+        Ok(Self {
+            connect_timeout: Duration::from_millis(raw.connect_timeout_ms),
+            first_token_timeout: Duration::from_secs(raw.first_token_timeout_s),
+            stall_timeout: Duration::from_secs(raw.stall_timeout_s),
+            unstreamed_timeout: Duration::from_secs(raw.unstreamed_timeout_s),
+            idle_timeout: Duration::from_millis(raw.idle_timeout_ms),
+            max_idle_per_pod: raw.max_idle_per_pod,
+            buffer_bytes: raw.buffer_bytes,
+            max_attempts: raw.max_attempts,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_of_zero_is_named() {
+        let raw = RawUpstream { stall_timeout_s: 0, ..RawUpstream::default() };
+        let error = UpstreamConfig::try_from(raw).unwrap_err();
+        assert_eq!(error.to_string(), "upstream.stall_timeout_s must be at least 1");
+    }
+
+    #[test]
+    fn unused_connections_are_dropped_before_the_pod_drops_them() {
+        let config = UpstreamConfig::try_from(RawUpstream::default()).unwrap();
+        assert!(config.idle_timeout < Duration::from_secs(5));
+    }
+}

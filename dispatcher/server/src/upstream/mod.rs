@@ -1,0 +1,37 @@
+//! Delivers requests to pods and relays their responses.
+//!
+//! The data plane calls [`serve()`] once per request and gets a response head with a body, or a
+//! [`Fault`] to answer with. Everything is undone by dropping: the future of `serve` while the
+//! request waits or is being sent, the [`RelayBody`] once there is a response. Either way the pod's
+//! connection is cut at once, the lease ends and the queue forgets the request.
+//!
+//! # Promises
+//! - Bytes pass unchanged. Only hop-by-hop headers are dropped, and a few of our own added.
+//! - A request is sent a second time only when nothing of it was sent before.
+//! - A response that a pod did not finish never looks finished.
+//!
+//! # Layout
+//! - [`mod@serve`]: admit, send, try again, answer
+//! - [`client`]: connections to pods
+//! - [`relay`]: the response body
+//! - `sse`: what the events of a stream say; `usage`: token counts that a pod reports
+//! - `account`: one request's outcome, counted once
+//! - `headers`: what is dropped from and added to a response's head
+//! - [`config`]: timeouts and limits
+
+mod account;
+pub mod client;
+pub mod config;
+mod headers;
+pub mod relay;
+pub mod serve;
+mod sse;
+mod usage;
+
+pub use client::Upstream;
+pub use config::{RawUpstream, UpstreamConfig};
+pub use relay::{RelayBody, RelayError};
+pub use serve::{Call, Fault, serve};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,392 @@
+//! The response body: passes a pod's bytes on and keeps the request's lease until they end.
+//!
+//! Per chunk of a stream: a scan of its bytes, an atomic store, the pod's pulse. Nothing is parsed
+//! or copied but a `usage` object. When the pod fails in the middle of a stream, the client gets an
+//! event that says so and then an error in place of the end: a stream that merely stops looks
+//! complete to the OpenAI clients, and one that is merely cut does to some. A body that is dropped
+//! before its end cuts the pod's connection and ends the lease.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep};
+use weir_core::{EndKind, Time};
+
+use super::{
+    account::Account,
+    client::{Conn, WayBack},
+    sse::Scan,
+};
+use crate::{clock::Clock, hub::Lease};
+
+/// Time between the event that reports a failure and the cut: the server must have written the one
+/// before it meets the other, and a slow client needs a moment to take it.
+const CUT_AFTER: Duration = Duration::from_millis(20);
+
+/// Why a response could not be passed on to its end. The connection to the client must be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RelayError {
+    /// The pod's connection ended before its response.
+    #[error("the pod was lost before the end of its response")]
+    Lost,
+    /// The pod kept silent for too long.
+    #[error("the pod stopped sending")]
+    Stalled,
+}
+
+impl RelayError {
+    /// The `code` inside the stream and in metrics.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Lost => "upstream_lost",
+            Self::Stalled => "upstream_stalled",
+        }
+    }
+
+    /// The last event of a stream that could not be passed on. What is open of the event before it
+    /// is closed first, so that the client reads this one.
+    fn event(self, between_events: bool) -> Bytes {
+        let close = if between_events { "" } else { "\n\n" };
+        Bytes::from(format!(
+            "{close}data: {{\"error\":{{\"message\":\"{self}\",\"type\":\"server_error\",\"param\":null,\"code\":\"{}\"}}}}\n\n",
+            self.code()
+        ))
+    }
+}
+
+/// A response body.
+pub struct RelayBody(State);
+
+enum State {
+    /// A response that was complete before it was answered.
+    Whole(Bytes),
+    /// A response that is passed on as it comes.
+    Live(Box<Live>),
+    /// Nothing follows.
+    Over,
+}
+
+impl RelayBody {
+    pub(super) fn whole(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self(State::Over) } else { Self(State::Whole(bytes)) }
+    }
+
+    pub(super) fn live(relay: Relay) -> Self {
+        Self(State::Live(Box::new(Live::new(relay))))
+    }
+}
+
+impl Body for RelayBody {
+    type Data = Bytes;
+    type Error = RelayError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        let State::Live(live) = &mut self.0 else {
+            let State::Whole(bytes) = std::mem::replace(&mut self.0, State::Over) else {
+                return Poll::Ready(None);
+            };
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        };
+        let frame = ready!(live.poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) || live.is_over() {
+            self.0 = State::Over;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.0, State::Over)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            State::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            State::Live(live) => live.size_hint(),
+            State::Over => SizeHint::with_exact(0),
+        }
+    }
+}
+
+/// Chunks of a response that were read before its head was passed on.
+#[derive(Default)]
+pub(super) struct Ahead {
+    pub chunks: VecDeque<Bytes>,
+    /// Whether they are all of it.
+    pub complete: bool,
+}
+
+/// Reads until there are more than `enough` bytes, or the response ends.
+pub(super) async fn read_ahead(body: &mut Incoming, enough: usize) -> hyper::Result<Ahead> {
+    let mut ahead = Ahead::default();
+    let mut bytes = 0;
+    while bytes <= enough {
+        let Some(frame) = body.frame().await else {
+            ahead.complete = true;
+            return Ok(ahead);
+        };
+        if let Ok(chunk) = frame?.into_data() {
+            bytes += chunk.len();
+            ahead.chunks.push_back(chunk);
+        }
+    }
+    Ok(ahead)
+}
+
+impl Ahead {
+    /// All of them in one piece; copied only if there is more than one.
+    pub(super) fn joined(mut self) -> Bytes {
+        if self.chunks.len() < 2 {
+            return self.chunks.pop_front().unwrap_or_default();
+        }
+        let mut all = BytesMut::with_capacity(self.chunks.iter().map(Bytes::len).sum());
+        self.chunks.iter().for_each(|chunk| all.extend_from_slice(chunk));
+        all.freeze()
+    }
+}
+
+/// A response that a pod is sending.
+pub(super) struct Source {
+    pub body: Incoming,
+    pub conn: Conn,
+    pub way_back: WayBack,
+}
+
+/// What a live body is made of.
+pub(super) struct Relay {
+    pub source: Source,
+    pub ahead: VecDeque<Bytes>,
+    pub lease: Lease,
+    pub account: Account,
+    /// For streams of events; anything else is passed on unread.
+    pub scan: Option<Scan>,
+    /// Whether the stream is broken if it ends without `data: [DONE]`.
+    pub ends_with_done: bool,
+    /// How the request ends when its response is complete.
+    pub kind: EndKind,
+    pub first_token_by: Instant,
+    pub stall_timeout: Duration,
+}
+
+/// A response that is passed on as it comes.
+struct Live {
+    /// `None` once the pod has nothing more to say.
+    source: Option<Source>,
+    ahead: VecDeque<Bytes>,
+    /// `None` once the request is over, which for a stream is at `data: [DONE]`.
+    lease: Option<Lease>,
+    account: Account,
+    scan: Option<Scan>,
+    ends_with_done: bool,
+    kind: EndKind,
+    silence: Silence,
+    /// The failure that was reported inside the stream; the cut is next.
+    cut: Option<RelayError>,
+}
+
+type Passed = Option<Result<Frame<Bytes>, RelayError>>;
+
+impl Live {
+    fn new(relay: Relay) -> Self {
+        let clock = relay.lease.clock();
+        // Only a stream of events has a first token to wait for.
+        let first_token_by = relay.scan.is_some().then(|| {
+            let left = relay.first_token_by.saturating_duration_since(Instant::now());
+            clock.now().plus(left)
+        });
+        Self {
+            source: Some(relay.source),
+            ahead: relay.ahead,
+            lease: Some(relay.lease),
+            account: relay.account,
+            scan: relay.scan,
+            ends_with_done: relay.ends_with_done,
+            kind: relay.kind,
+            silence: Silence::new(clock, first_token_by, relay.stall_timeout),
+            cut: None,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.source.is_none() && self.ahead.is_empty() && self.cut.is_none()
+    }
+
+    /// Known for what is passed on unread; a stream may get an event of ours at its end.
+    fn size_hint(&self) -> SizeHint {
+        if self.scan.is_some() {
+            return SizeHint::default();
+        }
+        let ahead: u64 = self.ahead.iter().map(|chunk| chunk.len() as u64).sum();
+        let rest = self.source.as_ref().map_or(Some(0), |source| source.body.size_hint().exact());
+        rest.map_or_else(SizeHint::default, |rest| SizeHint::with_exact(ahead + rest))
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Passed> {
+        if let Some(chunk) = self.ahead.pop_front() {
+            self.passes(&chunk);
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        if let Some(error) = self.cut {
+            ready!(self.silence.timer.as_mut().poll(cx));
+            self.cut = None;
+            return Poll::Ready(Some(Err(error)));
+        }
+        let Some(source) = &mut self.source else { return Poll::Ready(None) };
+        match Pin::new(&mut source.body).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                // The server asks no more once the length says that this was the last.
+                let last = source.body.is_end_stream();
+                if let Some(chunk) = frame.data_ref() {
+                    self.passes(chunk);
+                }
+                if last && !self.is_short() {
+                    self.ends();
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(_))) => Poll::Ready(self.fails(RelayError::Lost)),
+            Poll::Ready(None) => Poll::Ready(self.stops()),
+            Poll::Pending => {
+                ready!(self.silence.poll(cx));
+                Poll::Ready(self.fails(RelayError::Stalled))
+            }
+        }
+    }
+
+    /// A chunk is passed on.
+    fn passes(&mut self, chunk: &[u8]) {
+        let now = self.silence.chunk();
+        let (Some(scan), Some(lease)) = (&mut self.scan, &mut self.lease) else { return };
+        let (events, tokens) = (scan.events, scan.tokens);
+        scan.chunk(chunk);
+        if scan.events != events {
+            lease.pod().pulse.chunk(now);
+        }
+        if scan.tokens != tokens {
+            lease.tokens(scan.tokens, now);
+            if self.account.token(now) {
+                lease.first_token();
+                self.silence.first_token();
+            }
+        }
+        if scan.done {
+            // The engine is done with it, whenever the connection gets to its end.
+            self.completes();
+        }
+    }
+
+    /// The response stopped without an error.
+    fn stops(&mut self) -> Passed {
+        if let Some(scan) = &mut self.scan {
+            scan.finish();
+        }
+        if self.is_short() {
+            return self.fails(RelayError::Lost);
+        }
+        self.ends();
+        None
+    }
+
+    fn is_short(&self) -> bool {
+        self.ends_with_done && self.scan.as_ref().is_some_and(|scan| !scan.done)
+    }
+
+    fn ends(&mut self) {
+        self.completes();
+        if let Some(Source { conn, way_back, .. }) = self.source.take() {
+            way_back.give(conn);
+        }
+    }
+
+    fn completes(&mut self) {
+        let Some(lease) = self.lease.take() else { return };
+        let scan = self.scan.as_ref();
+        let kind = if scan.is_some_and(|scan| scan.error) { EndKind::PodError } else { self.kind };
+        let usage = scan.and_then(|scan| scan.usage).unwrap_or_default();
+        let output_tokens = usage.completion_tokens.or(scan.map(|scan| scan.tokens));
+        lease.end(kind, output_tokens, usage.prompt_tokens);
+        self.account.finished(kind, output_tokens);
+    }
+
+    /// The pod failed. Its connection is cut and the lease ends now; the client is told next.
+    fn fails(&mut self, error: RelayError) -> Passed {
+        self.source = None;
+        // After `data: [DONE]` the client has everything.
+        let lease = self.lease.take()?;
+        tracing::warn!(request = lease.id().0, pod = %lease.pod().name, code = error.code(), "response broken off");
+        if error == RelayError::Stalled {
+            lease.pod().breaker.failed();
+        }
+        let usage = self.scan.as_ref().and_then(|scan| scan.usage).unwrap_or_default();
+        lease.end(EndKind::PodFailed, usage.completion_tokens, usage.prompt_tokens);
+        self.account.broken_off(error.code());
+        let Some(scan) = &self.scan else { return Some(Err(error)) };
+        self.cut = Some(error);
+        self.silence.timer.as_mut().reset(Instant::now() + CUT_AFTER);
+        Some(Ok(Frame::data(error.event(scan.between_events()))))
+    }
+}
+
+/// Notices that a pod has stopped talking. Chunks only leave their time here; the timer is set anew
+/// when it fires, not with every chunk.
+struct Silence {
+    timer: Pin<Box<Sleep>>,
+    clock: Clock,
+    /// `None` once the first token was seen.
+    first_token_by: Option<Time>,
+    last_chunk_at: Time,
+    stall_timeout: Duration,
+}
+
+impl Silence {
+    fn new(clock: Clock, first_token_by: Option<Time>, stall_timeout: Duration) -> Self {
+        let now = clock.now();
+        let silence = first_token_by.map_or(stall_timeout, |by| by.since(now));
+        let timer = Box::pin(sleep(silence));
+        Self { timer, clock, first_token_by, last_chunk_at: now, stall_timeout }
+    }
+
+    fn chunk(&mut self) -> Time {
+        self.last_chunk_at = self.clock.now();
+        self.last_chunk_at
+    }
+
+    fn first_token(&mut self) {
+        self.first_token_by = None;
+        self.timer.as_mut().reset(Instant::now() + self.stall_timeout);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let due = self.first_token_by.unwrap_or(self.last_chunk_at.plus(self.stall_timeout));
+            let left = due.since(self.clock.now());
+            if left.is_zero() {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(Instant::now() + left);
+        }
+    }
+}
+
+impl fmt::Debug for RelayBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.0 {
+            State::Whole(_) => "whole",
+            State::Live(_) => "live",
+            State::Over => "over",
+        };
+        f.debug_tuple("RelayBody").field(&state).finish()
+    }
+}

@@ -1,0 +1,234 @@
+//! One request's way: admit, wait for a pod, send, try another pod if nothing was sent, answer.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, StatusCode, uri::PathAndQuery};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout_at};
+use weir_core::{EndKind, Refusal, Request};
+
+use super::{
+    Upstream,
+    account::Account,
+    client::{Conn, Failure, UnsentReason},
+    headers,
+    relay::{self, Ahead, Relay, RelayBody, Source},
+    sse::Scan,
+    usage,
+};
+use crate::hub::{Hub, Lease, Ticket};
+
+/// A request to be served.
+#[derive(Debug)]
+pub struct Call {
+    /// Its method.
+    pub method: Method,
+    /// Its path, which the data plane knows and allows.
+    pub path_and_query: PathAndQuery,
+    /// Its headers as they go on; see [`crate::api::headers::filter`].
+    pub headers: HeaderMap,
+    /// Its body, byte for byte.
+    pub body: Bytes,
+    /// What the scheduler is told of it.
+    pub request: Request,
+    /// Its name in logs and for the client.
+    pub request_id: String,
+    /// Name of its objective in the configuration: a label of its metrics.
+    pub objective: Arc<str>,
+}
+
+/// Why there is no response to pass on.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The scheduler refused it; nothing was sent.
+    #[error("refused: {}", .0.reason.name())]
+    Refused(Refusal),
+    /// The pod was lost after the request was sent. It may have worked on it, so that the request
+    /// is not sent again.
+    #[error("pod {pod} was lost after the request was sent")]
+    PodLost {
+        /// The pod's name.
+        pod: Arc<str>,
+        /// What the connection said; `None` when it just ended.
+        #[source]
+        reason: Option<hyper::Error>,
+    },
+    /// The pod took the request and did not answer in time.
+    #[error("pod {pod} did not answer within {limit:?}")]
+    Timeout {
+        /// The pod's name.
+        pod: Arc<str>,
+        /// The time it had.
+        limit: Duration,
+    },
+}
+
+/// Serves one request through a pool.
+///
+/// Dropping the future at any point cancels the request, or aborts the pod's call. What is relayed
+/// and what a leaving client abandons is counted in `request_done` here; a [`Fault`] is counted
+/// there by the caller, who decides its status. Refusals by reason are counted here.
+///
+/// # Errors
+/// The fault to answer with; nothing of a response has been passed on then.
+pub async fn serve(
+    hub: &Arc<Hub>,
+    upstream: &Upstream,
+    call: Call,
+) -> Result<Response<RelayBody>, Fault> {
+    let mut attempt = Attempt {
+        upstream,
+        account: Account::open(upstream.metrics(), hub, &call),
+        limit: upstream.config().answer_limit(call.request.streamed),
+        deadline: Instant::now(),
+        // The Responses API ends its streams with another event.
+        ends_with_done: call.path_and_query.path().ends_with("/completions"),
+        request_id: call.request_id,
+    };
+    let mut request =
+        headers::pod_request(call.method, call.path_and_query, call.headers, call.body);
+    let mut ticket = hub.admit(call.request);
+    loop {
+        let lease = match ticket.verdict().await {
+            Ok(lease) => lease,
+            Err(refusal) => return Err(attempt.refused(refusal)),
+        };
+        attempt.starts(&lease);
+        match upstream.send(lease.pod(), request, attempt.deadline).await {
+            Ok((response, conn)) => return attempt.answer(lease, response, conn).await,
+            Err(Failure::Lost(reason)) => return Err(attempt.lost(lease, Some(reason))),
+            Err(Failure::Silent) => return Err(attempt.silent(lease)),
+            Err(Failure::Unsent { request: back, reason }) => {
+                request = *back;
+                attempt.unsent(lease, &reason, &mut ticket);
+            }
+        }
+    }
+}
+
+/// A request on its way to a pod.
+struct Attempt<'a> {
+    upstream: &'a Upstream,
+    account: Account,
+    /// The time a pod has to answer.
+    limit: Duration,
+    /// When the present pod's time is up.
+    deadline: Instant,
+    /// Whether a stream that just ends is broken.
+    ends_with_done: bool,
+    request_id: String,
+}
+
+impl Attempt<'_> {
+    fn starts(&mut self, lease: &Lease) {
+        self.account.dispatched(lease.dispatch());
+        self.deadline = Instant::now() + self.limit;
+    }
+
+    /// The pod answered: a stream is passed on from its first bytes, anything else once it is
+    /// complete.
+    async fn answer(
+        mut self,
+        lease: Lease,
+        response: Response<Incoming>,
+        conn: Conn,
+    ) -> Result<Response<RelayBody>, Fault> {
+        let (mut head, mut body) = response.into_parts();
+        let streams = head.status.is_success() && headers::is_event_stream(&head.headers);
+        let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
+        let read = timeout_at(self.deadline, relay::read_ahead(&mut body, enough)).await;
+        let ahead = match read {
+            Ok(Ok(ahead)) => ahead,
+            Ok(Err(reason)) => return Err(self.lost(lease, Some(reason))),
+            Err(_) => return Err(self.silent(lease)),
+        };
+        if streams && ahead.complete && self.ends_with_done && ahead.chunks.is_empty() {
+            return Err(self.lost(lease, None));
+        }
+        if head.status == StatusCode::SERVICE_UNAVAILABLE {
+            lease.pod().breaker.failed();
+        } else {
+            lease.pod().breaker.succeeded();
+        }
+        headers::own(&mut head, &lease, &self.request_id);
+        self.account.answered(head.status);
+        let way_back = self.upstream.way_back(lease.pod().id);
+        let body = if !streams && ahead.complete {
+            way_back.give(conn);
+            self.whole(lease, head.status, ahead)
+        } else {
+            self.live(lease, head.status, ahead, Source { body, conn, way_back }, streams)
+        };
+        Ok(Response::from_parts(head, body))
+    }
+
+    fn whole(mut self, lease: Lease, status: StatusCode, ahead: Ahead) -> RelayBody {
+        let bytes = ahead.joined();
+        let usage = usage::last_in(&bytes).unwrap_or_default();
+        let kind = end_kind(status);
+        lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
+        self.account.finished(kind, usage.completion_tokens);
+        RelayBody::whole(bytes)
+    }
+
+    fn live(
+        self,
+        lease: Lease,
+        status: StatusCode,
+        ahead: Ahead,
+        source: Source,
+        streams: bool,
+    ) -> RelayBody {
+        let scan = streams.then(Scan::default);
+        RelayBody::live(Relay {
+            source,
+            ahead: ahead.chunks,
+            lease,
+            account: self.account,
+            scan,
+            ends_with_done: self.ends_with_done,
+            kind: end_kind(status),
+            first_token_by: self.deadline,
+            stall_timeout: self.upstream.config().stall_timeout,
+        })
+    }
+
+    fn refused(mut self, refusal: Refusal) -> Fault {
+        self.account.refused(&refusal);
+        Fault::Refused(refusal)
+    }
+
+    fn unsent(&self, lease: Lease, reason: &UnsentReason, ticket: &mut Ticket) {
+        let pod = &lease.pod().name;
+        tracing::info!(request_id = self.request_id, %pod, %reason, "request not delivered");
+        lease.pod().breaker.failed();
+        lease.undelivered(ticket);
+    }
+
+    fn lost(mut self, lease: Lease, reason: Option<hyper::Error>) -> Fault {
+        let pod = self.failed(lease);
+        let error = reason.as_ref().map(tracing::field::display);
+        tracing::warn!(request_id = self.request_id, %pod, error, "pod lost before its answer");
+        Fault::PodLost { pod, reason }
+    }
+
+    fn silent(mut self, lease: Lease) -> Fault {
+        let pod = self.failed(lease);
+        tracing::warn!(request_id = self.request_id, %pod, "pod did not answer in time");
+        Fault::Timeout { pod, limit: self.limit }
+    }
+
+    fn failed(&mut self, lease: Lease) -> Arc<str> {
+        let pod = lease.pod().clone();
+        pod.breaker.failed();
+        lease.end(EndKind::PodFailed, None, None);
+        self.account.handed_over();
+        pod.name.clone()
+    }
+}
+
+/// How a response of this status ends when it is complete.
+fn end_kind(status: StatusCode) -> EndKind {
+    if status.is_success() { EndKind::Complete } else { EndKind::PodError }
+}

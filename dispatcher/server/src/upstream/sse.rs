@@ -1,0 +1,257 @@
+//! What the events of a stream say: tokens, usage, the end.
+//!
+//! Runs on every chunk, so it looks at bytes and parses nothing but a `usage` object; a line that
+//! lies within one chunk, which is the usual case, is not copied either.
+//!
+//! A data event counts as a token when it carries some of the answer: a key from [`CARRIERS`]
+//! with a value that is not empty. That leaves out vLLM's first event, which has only the role,
+//! the last one, which has only the finish reason, and the one with `usage`. With n > 1 the events of all choices count. A
+//! key is found by its bytes: inside a JSON string its quote would be escaped, and what ends a
+//! string is not followed by a colon.
+
+use std::sync::LazyLock;
+
+use memchr::{memchr, memmem::Finder};
+
+use super::usage::{self, Usage};
+
+/// Most bytes kept of a line that is not complete yet. Of a longer one its answer is looked for in
+/// what was there by then, and its `usage` in its end.
+const LONGEST_LINE: usize = 64 << 10;
+
+/// `usage` is looked for in this many last bytes of an event: it is the last thing of any size in
+/// it, and an event with log probabilities is long.
+const USAGE_TAIL: usize = 1024;
+
+/// Keys that carry some of the answer, with the first bytes that their value may have. The closing
+/// quote alone makes `content"` find `reasoning_content` too.
+const CARRIERS: [(&str, &[u8]); 8] = [
+    ("content\"", b"\"["),
+    ("\"text\"", b"\""),
+    ("\"tool_calls\"", b"["),
+    ("\"reasoning\"", b"\""),
+    ("\"function_call\"", b"{"),
+    ("\"refusal\"", b"\""),
+    ("\"audio\"", b"{"),
+    // A string in the Responses API only; the object of a chat says nothing by itself.
+    ("\"delta\"", b"\""),
+];
+
+static FINDERS: LazyLock<[(Finder<'static>, &'static [u8]); 8]> =
+    LazyLock::new(|| CARRIERS.map(|(key, starts)| (Finder::new(key), starts)));
+
+static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"usage\""));
+
+/// Reads a stream as it passes, whatever its chunks.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Start of a line whose end has not come yet.
+    line: Vec<u8>,
+    /// The start of the line was cut off, and there was some of the answer in it.
+    cut_carried: bool,
+    /// The last complete line was not empty: an event is open.
+    in_event: bool,
+    /// Data events seen.
+    pub events: u32,
+    /// Data events that carry some of the answer.
+    pub tokens: u32,
+    /// The last `usage` seen.
+    pub usage: Option<Usage>,
+    /// `data: [DONE]` was seen.
+    pub done: bool,
+    /// An event that is an error was seen.
+    pub error: bool,
+}
+
+impl Scan {
+    /// Takes the next chunk.
+    pub(super) fn chunk(&mut self, mut rest: &[u8]) {
+        while let Some(end) = memchr(b'\n', rest) {
+            let (line, after) = rest.split_at(end);
+            rest = after.get(1..).unwrap_or_default();
+            if self.line.is_empty() {
+                self.line_ends(line);
+            } else {
+                self.keep(line);
+                let mut line = std::mem::take(&mut self.line);
+                self.line_ends(&line);
+                line.clear();
+                self.line = line;
+            }
+            self.cut_carried = false;
+        }
+        if !rest.is_empty() {
+            self.keep(rest);
+        }
+    }
+
+    /// The stream is over: its last line may lack its end.
+    pub(super) fn finish(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        if !line.is_empty() {
+            self.line_ends(&line);
+        }
+    }
+
+    /// Whether the stream stands between two events.
+    pub(super) fn between_events(&self) -> bool {
+        self.line.is_empty() && !self.in_event
+    }
+
+    fn keep(&mut self, part: &[u8]) {
+        self.line.extend_from_slice(part);
+        if self.line.len() > LONGEST_LINE {
+            self.cut_carried |= carries_answer(&self.line);
+            // The start stays recognisable as data.
+            let cut = self.line.len() - USAGE_TAIL;
+            self.line.drain(DATA.len()..cut);
+        }
+    }
+
+    fn line_ends(&mut self, line: &[u8]) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        self.in_event = !line.is_empty();
+        if let Some(data) = line.strip_prefix(DATA) {
+            self.data(data.strip_prefix(b" ").unwrap_or(data));
+        }
+    }
+
+    fn data(&mut self, data: &[u8]) {
+        if data == b"[DONE]" {
+            self.done = true;
+            return;
+        }
+        self.events += 1;
+        if self.cut_carried || carries_answer(data) {
+            self.tokens += 1;
+        } else if data.starts_with(b"{\"error\"") {
+            self.error = true;
+        }
+        let tail = data.get(data.len().saturating_sub(USAGE_TAIL)..).unwrap_or(data);
+        if USAGE.find(tail).is_some() {
+            self.usage = usage::last_in(tail).or(self.usage);
+        }
+    }
+}
+
+const DATA: &[u8] = b"data:";
+
+fn carries_answer(event: &[u8]) -> bool {
+    FINDERS.iter().any(|(key, starts)| {
+        key.find_iter(event).any(|at| {
+            event.get(at + key.needle().len()..).is_some_and(|after| is_filled(after, starts))
+        })
+    })
+}
+
+/// Whether what follows a key is a value that is not empty and starts as allowed.
+fn is_filled(after_key: &[u8], starts: &[u8]) -> bool {
+    let Some(value) = after_key.trim_ascii_start().strip_prefix(b":") else { return false };
+    let Some((start, inside)) = value.trim_ascii_start().split_first() else { return false };
+    let empty = match start {
+        b'"' => inside.starts_with(b"\""),
+        b'[' => inside.trim_ascii_start().starts_with(b"]"),
+        _ => inside.trim_ascii_start().starts_with(b"}"),
+    };
+    starts.contains(start) && !empty
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROLE: &str = r#"data: {"id":"c","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]}"#;
+    const TOKEN: &str = r#"data: {"id":"c","choices":[{"index":0,"delta":{"content":"Hi \"content\" {"},"finish_reason":null}]}"#;
+    const FINISH: &str =
+        r#"data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+    const COUNTS: &str = r#"data: {"id":"c","choices":[],"usage":{"prompt_tokens":11,"total_tokens":13,"completion_tokens":2}}"#;
+
+    fn stream(lines: &[&str]) -> String {
+        lines.iter().map(|line| format!("{line}\n\n")).collect()
+    }
+
+    fn scan(text: &str) -> Scan {
+        let mut scan = Scan::default();
+        scan.chunk(text.as_bytes());
+        scan
+    }
+
+    #[test]
+    fn only_events_with_some_of_the_answer_are_tokens() {
+        let seen = scan(&stream(&[": ping", ROLE, TOKEN, TOKEN, FINISH, COUNTS, "data: [DONE]"]));
+        assert_eq!((seen.events, seen.tokens), (5, 2));
+        let counts = Usage { prompt_tokens: Some(11), completion_tokens: Some(2) };
+        assert_eq!(seen.usage, Some(counts));
+        assert!(seen.done && !seen.error && seen.between_events());
+    }
+
+    #[test]
+    fn a_stream_reads_the_same_wherever_it_is_cut() {
+        let text = stream(&[ROLE, TOKEN, ": ping", TOKEN, FINISH, COUNTS, "data: [DONE]"])
+            .replace("\n\ndata: [DONE]", "\r\n\r\ndata: [DONE]");
+        for cut in 0..text.len() {
+            let mut seen = Scan::default();
+            let (before, after) = text.as_bytes().split_at(cut);
+            seen.chunk(before);
+            assert_eq!(seen.done, cut + 1 >= text.len(), "cut at {cut}");
+            seen.chunk(after);
+            assert_eq!((seen.events, seen.tokens, seen.done), (5, 2, true), "cut at {cut}");
+            assert_eq!(seen.usage.unwrap().completion_tokens, Some(2), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_answer_counts() {
+        for filled in [
+            r#"{"choices":[{"text":"a","index":0}]}"#,
+            r#"{"choices": [{"delta": {"content": "a"}}]}"#,
+            r#"{"choices":[{"delta":{"reasoning_content":"a","content":null}}]}"#,
+            r#"{"choices":[{"delta":{"content":"","reasoning":"a"}}]}"#,
+            r#"{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}"#,
+            r#"{"type":"response.output_text.delta","delta":"a"}"#,
+        ] {
+            assert_eq!(scan(&format!("data: {filled}\n\n")).tokens, 1, "{filled}");
+        }
+        for empty in [
+            r#"{"choices":[{"text":"","index":0,"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"delta":{"role":"assistant","content":null,"tool_calls":[ ]}}]}"#,
+            r#"{"type":"response.created","response":{"text":{"format":{}},"output":[]}}"#,
+        ] {
+            assert_eq!(scan(&format!("data: {empty}\n\n")).tokens, 0, "{empty}");
+        }
+    }
+
+    #[test]
+    fn a_pods_own_error_is_seen() {
+        assert!(scan("data: {\"error\":{\"message\":\"no\"}}\n\ndata: [DONE]\n\n").error);
+    }
+
+    #[test]
+    fn an_end_without_its_newline_is_an_end() {
+        let mut seen = scan("data: {}\n\ndata: [DONE]");
+        assert!(!seen.done);
+        seen.finish();
+        assert!(seen.done);
+    }
+
+    #[test]
+    fn an_open_event_is_known() {
+        assert!(!scan("data: {\"a").between_events());
+        assert!(!scan("data: {}\n").between_events());
+        assert!(scan("data: {}\n\n").between_events());
+    }
+
+    #[test]
+    fn a_line_without_end_is_bounded_and_still_read() {
+        let mut seen = Scan::default();
+        seen.chunk(br#"data: {"choices":[{"delta":{"content":"#);
+        seen.chunk(b"\"");
+        for _ in 0..64 {
+            seen.chunk(&[b'a'; 8192]);
+            assert!(seen.line.len() <= LONGEST_LINE + 8192);
+        }
+        seen.chunk(b"\"}}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":9}}\n\n");
+        assert_eq!((seen.events, seen.tokens), (1, 1));
+        assert_eq!(seen.usage.unwrap().completion_tokens, Some(9));
+    }
+}

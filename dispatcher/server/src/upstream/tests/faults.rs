@@ -1,0 +1,248 @@
+//! Pods that fail, each in its own way.
+
+use std::{sync::Arc, thread};
+
+use weir_core::RefusalReason;
+
+use super::scene::{DONE, END, FakePod, ROLE, SHORT, STREAM_HEAD, Scene, TOKEN, chunk, nobody};
+use crate::{
+    hub::fixture::{assert_settled, pod, until},
+    upstream::{Fault, RelayError},
+};
+
+#[tokio::test]
+async fn a_pod_that_refuses_connections_is_passed_over() {
+    let scene = Scene::new(&[&nobody().await]);
+    let alive = FakePod::saying(format!("{STREAM_HEAD}{}{END}", chunk(DONE))).await;
+    let served = scene.serve(scene.call(1));
+    let help = async {
+        until("the first attempt", || scene.hub.snapshot().counters.requeued == 1).await;
+        scene.hub.add_pod(pod(2, &alive.authority));
+    };
+    let (response, ()) = tokio::join!(served, help);
+    assert_eq!(response.unwrap().headers()["x-weir-pod"], "pod-2");
+    assert_eq!(alive.requests(), 1);
+    assert_settled(&scene.hub);
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_takes_is_refused_after_its_attempts() {
+    let (a, b, c) = (nobody().await, nobody().await, nobody().await);
+    let scene = Scene::new(&[&a, &b, &c]);
+    let Err(Fault::Refused(refusal)) = scene.serve(scene.call(1)).await else { panic!("served") };
+    assert_eq!(refusal.reason, RefusalReason::Undeliverable);
+    assert_settled(&scene.hub);
+}
+
+#[tokio::test]
+async fn three_refused_connections_open_the_breaker() {
+    let scene = Scene::with(&[&nobody().await], |_| {});
+    let pod = scene.hub.pods()[0].clone();
+    for id in 1..=3 {
+        assert!(!pod.breaker.is_open());
+        let mut served = Box::pin(scene.serve(scene.call(id)));
+        tokio::select! {
+            _ = &mut served => panic!("served"),
+            () = until("the attempt", || scene.hub.snapshot().counters.requeued == id) => {}
+        }
+    }
+    assert!(pod.breaker.is_open());
+    assert_settled(&scene.hub);
+}
+
+/// The pod's side runs on its own thread, and this one does not let its connections run while the
+/// pod hangs up: so the connection still looks alive when it is taken.
+#[tokio::test]
+async fn a_kept_connection_that_has_died_is_replaced_without_a_fault() {
+    let (hang_up, hears_hang_up) = async_channel::bounded::<()>(1);
+    let (hung_up, saw_hang_up) = std::sync::mpsc::sync_channel::<()>(1);
+    let (address, addressed) = std::sync::mpsc::sync_channel(1);
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async move {
+            let pod = FakePod::new(move |mut line, number| {
+                let (hears, hung_up) = (hears_hang_up.clone(), hung_up.clone());
+                async move {
+                    while line.hear().await.is_some() {
+                        line.say(&format!("{STREAM_HEAD}{}{END}", chunk(DONE))).await;
+                        if number == 0 {
+                            hears.recv().await.unwrap();
+                            drop(line);
+                            return hung_up.send(()).unwrap();
+                        }
+                    }
+                }
+            })
+            .await;
+            address.send((pod.authority.clone(), Arc::clone(&pod.requests))).unwrap();
+            std::future::pending::<()>().await;
+        });
+    });
+    let (authority, requests) = addressed.recv().unwrap();
+    let scene = Scene::new(&[&authority]);
+    assert_eq!(scene.relay(1).await.1, None);
+    tokio::task::yield_now().await;
+
+    hang_up.try_send(()).unwrap();
+    saw_hang_up.recv().unwrap();
+    assert_eq!(scene.relay(2).await.1, None);
+    assert_eq!(requests.load(std::sync::atomic::Ordering::SeqCst), 2);
+    assert_eq!(scene.hub.snapshot().counters.requeued, 0);
+    assert_settled(&scene.hub);
+}
+
+#[tokio::test]
+async fn a_pod_lost_after_the_request_was_sent_is_a_fault_and_no_second_try() {
+    let failing = FakePod::new(|mut line, _| async move {
+        line.hear().await;
+        line.reset();
+    })
+    .await;
+    let scene = Scene::new(&[&failing.authority, &failing.authority]);
+    let fault = scene.serve(scene.call(1)).await.unwrap_err();
+    assert!(matches!(fault, Fault::PodLost { .. }), "{fault}");
+    assert_eq!(failing.requests(), 1);
+    assert_settled(&scene.hub);
+    assert_eq!(scene.hub.snapshot().counters.failed, 1);
+    // The caller counts a fault, with the status that it chooses.
+    assert_eq!(scene.done("failed", "499") + scene.done("client_gone", "499"), 0);
+}
+
+#[tokio::test]
+async fn a_pod_lost_between_its_head_and_its_first_bytes_is_a_fault() {
+    for ending in ["", END] {
+        let failing = FakePod::new(move |mut line, _| async move {
+            line.hear().await;
+            line.say(STREAM_HEAD).await;
+            line.say(ending).await;
+        })
+        .await;
+        let scene = Scene::new(&[&failing.authority]);
+        let fault = scene.serve(scene.call(1)).await.unwrap_err();
+        assert!(matches!(fault, Fault::PodLost { .. }), "{fault}");
+        assert_settled(&scene.hub);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_takes_a_request_and_keeps_silent_runs_into_its_limit() {
+    for head in ["", STREAM_HEAD] {
+        let (gone, sees) = async_channel::bounded(1);
+        let silent = FakePod::new(move |mut line, _| {
+            let gone = gone.clone();
+            async move {
+                line.hear().await;
+                line.say(head).await;
+                line.hung_up().await;
+                gone.send(()).await.unwrap();
+            }
+        })
+        .await;
+        let scene = Scene::with(&[&silent.authority], |c| c.first_token_timeout = SHORT);
+        let fault = scene.serve(scene.call(1)).await.unwrap_err();
+        assert!(matches!(fault, Fault::Timeout { limit: SHORT, .. }), "{fault}");
+        assert_settled(&scene.hub);
+        sees.recv().await.unwrap();
+    }
+}
+
+fn broken(code: &str, message: &str) -> String {
+    format!(
+        "data: {{\"error\":{{\"message\":\"{message}\",\"type\":\"server_error\",\"param\":null,\"code\":\"{code}\"}}}}\n\n"
+    )
+}
+
+#[tokio::test]
+async fn a_stream_that_dies_says_so_and_does_not_look_complete() {
+    // The connection dies; or the pod ends its body properly, but without the last event.
+    for ending in ["", END] {
+        let failing = FakePod::new(move |mut line, _| async move {
+            line.hear().await;
+            line.say(&format!("{STREAM_HEAD}{}{}{ending}", chunk(ROLE), chunk(TOKEN))).await;
+        })
+        .await;
+        let scene = Scene::new(&[&failing.authority]);
+        let (text, error) = scene.relay(1).await;
+        let last = broken("upstream_lost", "the pod was lost before the end of its response");
+        assert_eq!(text, format!("{ROLE}{TOKEN}{last}"));
+        assert_eq!(error, Some(RelayError::Lost));
+        assert_settled(&scene.hub);
+        assert_eq!(scene.hub.snapshot().counters.failed, 1);
+        assert_eq!((scene.done("failed", "200"), scene.done("client_gone", "200")), (1, 0));
+    }
+}
+
+#[tokio::test]
+async fn an_event_cut_in_two_is_closed_before_the_one_that_reports_it() {
+    let failing = FakePod::new(|mut line, _| async move {
+        line.hear().await;
+        line.say(&format!("{STREAM_HEAD}{}{}", chunk(TOKEN), chunk("data: {\"choi"))).await;
+    })
+    .await;
+    let scene = Scene::new(&[&failing.authority]);
+    let (text, _) = scene.relay(1).await;
+    assert!(text.contains("data: {\"choi\n\ndata: {\"error\""), "{text}");
+}
+
+#[tokio::test]
+async fn a_stream_that_stalls_is_broken_off() {
+    for first in [TOKEN, ROLE] {
+        let (gone, sees) = async_channel::bounded(1);
+        let stalling = FakePod::new(move |mut line, _| {
+            let gone = gone.clone();
+            async move {
+                line.hear().await;
+                line.say(&format!("{STREAM_HEAD}{}", chunk(first))).await;
+                line.hung_up().await;
+                gone.send(()).await.unwrap();
+            }
+        })
+        .await;
+        let scene = Scene::with(&[&stalling.authority], |config| {
+            config.stall_timeout = SHORT;
+            config.first_token_timeout = 3 * SHORT;
+        });
+        let (text, error) = scene.relay(1).await;
+        let last = broken("upstream_stalled", "the pod stopped sending");
+        assert_eq!(text, format!("{first}{last}"));
+        assert_eq!(error, Some(RelayError::Stalled));
+        assert_settled(&scene.hub);
+        sees.recv().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_slow_stream_is_not_a_stalled_one() {
+    let slow = FakePod::new(|mut line, _| async move {
+        line.hear().await;
+        line.say(STREAM_HEAD).await;
+        for _ in 0..6 {
+            line.say(&chunk(TOKEN)).await;
+            tokio::time::sleep(SHORT / 2).await;
+        }
+        line.say(&format!("{}{END}", chunk(DONE))).await;
+    })
+    .await;
+    let scene = Scene::with(&[&slow.authority], |config| config.stall_timeout = SHORT);
+    assert_eq!(scene.relay(1).await.1, None);
+}
+
+#[tokio::test]
+async fn a_whole_response_cut_short_is_a_fault_while_it_is_held_back() {
+    let failing = FakePod::new(|mut line, _| async move {
+        line.hear().await;
+        line.say(&format!("HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n{}", "x".repeat(2000)))
+            .await;
+    })
+    .await;
+    let scene = Scene::new(&[&failing.authority]);
+    let fault = scene.serve(scene.unstreamed(1)).await.unwrap_err();
+    assert!(matches!(fault, Fault::PodLost { .. }), "{fault}");
+    assert_settled(&scene.hub);
+
+    let scene = Scene::with(&[&failing.authority], |config| config.buffer_bytes = 1000);
+    let response = scene.serve(scene.unstreamed(1)).await.unwrap();
+    let (text, error) = super::scene::read(response.into_body()).await;
+    assert_eq!((text, error), ("x".repeat(2000), Some(RelayError::Lost)));
+    assert_settled(&scene.hub);
+}

@@ -1,0 +1,7 @@
+//! `serve` against pods that do exactly what a test says, over real sockets.
+
+mod faults;
+mod front;
+mod leaving;
+mod passing;
+mod scene;

@@ -1,0 +1,177 @@
+//! What a pod says is what the client gets.
+
+use http::{HeaderValue, StatusCode};
+use http_body::Body;
+
+use super::scene::{DONE, END, FakePod, ROLE, STREAM_HEAD, Scene, TOKEN, USAGE, chunk, read};
+use crate::hub::fixture::assert_settled;
+
+fn stream() -> String {
+    let parts = [ROLE, TOKEN, TOKEN, USAGE, DONE].map(chunk).concat();
+    format!("{STREAM_HEAD}{parts}{END}")
+}
+
+#[tokio::test]
+async fn a_stream_passes_byte_for_byte_and_is_measured() {
+    let pod = FakePod::saying(stream()).await;
+    let scene = Scene::new(&[&pod.authority]);
+    let (text, error) = scene.relay(1).await;
+    assert_eq!(text, [ROLE, TOKEN, TOKEN, USAGE, DONE].concat());
+    assert_eq!(error, None);
+    let sample = scene.samples.try_recv().unwrap();
+    assert_eq!(sample.output_tokens, 5);
+    assert!(sample.ttft_ms.is_some() && sample.tpot_ms.is_some());
+    assert_settled(&scene.hub);
+    assert_eq!(scene.done("ok", "200"), 1);
+}
+
+#[tokio::test]
+async fn usage_and_the_end_are_read_wherever_the_chunks_are_cut() {
+    let text = [ROLE, TOKEN, USAGE, DONE].concat();
+    let parts: String =
+        text.as_bytes().chunks(7).map(|part| chunk(std::str::from_utf8(part).unwrap())).collect();
+    let pod = FakePod::saying(format!("{STREAM_HEAD}{parts}{END}")).await;
+    let scene = Scene::new(&[&pod.authority]);
+    assert_eq!(scene.relay(1).await, (text, None));
+    assert_eq!(scene.samples.try_recv().unwrap().output_tokens, 5);
+    assert_settled(&scene.hub);
+}
+
+#[tokio::test]
+async fn tokens_are_counted_when_the_pod_does_not_say() {
+    let parts = [ROLE, TOKEN, TOKEN, TOKEN, DONE].map(chunk).concat();
+    let pod = FakePod::saying(format!("{STREAM_HEAD}{parts}{END}")).await;
+    let scene = Scene::new(&[&pod.authority]);
+    scene.relay(1).await;
+    assert_eq!(scene.samples.try_recv().unwrap().output_tokens, 3);
+}
+
+#[tokio::test]
+async fn the_request_ends_with_its_last_event_and_not_with_its_connection() {
+    let parts = [TOKEN, DONE].map(chunk).concat();
+    // The end of the chunked body never comes.
+    let pod = FakePod::saying(format!("{STREAM_HEAD}{parts}")).await;
+    let scene = Scene::new(&[&pod.authority]);
+    let mut body = scene.serve(scene.call(1)).await.unwrap().into_body();
+    let mut text = String::new();
+    while !text.contains("[DONE]") {
+        let frame = http_body_util::BodyExt::frame(&mut body).await.unwrap().unwrap();
+        text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+    }
+    assert_settled(&scene.hub);
+    drop(body);
+    assert_settled(&scene.hub);
+    assert_eq!(scene.done("ok", "200"), 1);
+}
+
+#[tokio::test]
+async fn headers_of_the_connection_stay_behind_and_ours_are_added() {
+    let pod = FakePod::saying(format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: keep-alive, x-private\r\n\
+         x-private: 1\r\nx-engine: v\r\ntransfer-encoding: chunked\r\n\r\n{}{END}",
+        chunk(DONE)
+    ))
+    .await;
+    let scene = Scene::new(&[&pod.authority]);
+    let response = scene.serve(scene.call(1)).await.unwrap();
+    let headers = response.headers();
+    let value = |name: &'static str| headers.get(name).map(|value| value.to_str().unwrap());
+    assert_eq!(value("x-weir-pod"), Some("pod-1"));
+    assert_eq!(value("x-request-id"), Some("req-1"));
+    assert_eq!(value("x-weir-queue-ms"), Some("0"));
+    assert_eq!(value("cache-control"), Some("no-cache"));
+    assert_eq!(value("x-accel-buffering"), Some("no"));
+    assert_eq!(value("x-engine"), Some("v"));
+    for gone in ["connection", "x-private", "transfer-encoding", "content-length"] {
+        assert_eq!(value(gone), None, "{gone}");
+    }
+}
+
+#[tokio::test]
+async fn the_pod_gets_the_body_unchanged_and_its_own_host() {
+    let (heard, hears) = async_channel::bounded(1);
+    let pod = FakePod::new(move |mut line, _| {
+        let heard = heard.clone();
+        async move {
+            heard.send(line.hear().await.unwrap()).await.unwrap();
+            line.say(&stream()).await;
+        }
+    })
+    .await;
+    let scene = Scene::new(&[&pod.authority]);
+    let mut call = scene.call(1);
+    call.headers.insert("x-client", HeaderValue::from_static("1"));
+    scene.serve(call).await.unwrap();
+    let request = hears.recv().await.unwrap();
+    assert!(request.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{request}");
+    assert!(request.ends_with("\r\n\r\n{\"stream\":true}"), "{request}");
+    for there in [&format!("host: {}", pod.authority), "content-length: 15", "x-client: 1"] {
+        assert!(request.contains(&format!("{there}\r\n")), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_after_a_response_was_read_to_its_end() {
+    let pod = FakePod::saying(stream()).await;
+    let scene = Scene::new(&[&pod.authority]);
+    for id in 1..=5 {
+        assert_eq!(scene.relay(id).await.1, None);
+        // Its driver learns of the end in its own turn.
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((pod.requests(), pod.connections()), (5, 1));
+}
+
+#[tokio::test]
+async fn a_whole_response_has_its_length_and_its_usage_is_read() {
+    let json = r#"{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
+    let pod = FakePod::saying(format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{json}",
+        json.len()
+    ))
+    .await;
+    let scene = Scene::new(&[&pod.authority]);
+    let response = scene.serve(scene.unstreamed(1)).await.unwrap();
+    assert_eq!(response.body().size_hint().exact(), Some(json.len() as u64));
+    assert_settled(&scene.hub);
+    let (text, error) = read(response.into_body()).await;
+    assert_eq!((text.as_str(), error), (json, None));
+    let sample = scene.samples.try_recv().unwrap();
+    assert_eq!((sample.output_tokens, sample.ttft_ms), (4, None));
+}
+
+#[tokio::test]
+async fn a_response_too_long_to_be_held_back_passes_with_its_length() {
+    let json = "x".repeat(300_000);
+    let pod =
+        FakePod::saying(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{json}", json.len()))
+            .await;
+    let scene = Scene::with(&[&pod.authority], |config| config.buffer_bytes = 1000);
+    let response = scene.serve(scene.unstreamed(1)).await.unwrap();
+    assert_eq!(response.body().size_hint().exact(), Some(300_000));
+    assert!(!scene.hub.idle());
+    let (text, error) = read(response.into_body()).await;
+    assert_eq!((text, error), (json, None));
+    assert_settled(&scene.hub);
+    assert_eq!(scene.hub.snapshot().counters.completed, 1);
+}
+
+#[tokio::test]
+async fn a_pods_own_error_passes_unchanged() {
+    let json = r#"{"error":{"message":"too long"}}"#;
+    for (status, outcome) in [("400 Bad Request", "bad_request"), ("503 Busy", "failed")] {
+        let pod = FakePod::saying(format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{json}",
+            json.len()
+        ))
+        .await;
+        let scene = Scene::new(&[&pod.authority]);
+        let response = scene.serve(scene.call(1)).await.unwrap();
+        let code = StatusCode::from_bytes(&status.as_bytes()[..3]).unwrap();
+        assert_eq!(response.status(), code);
+        assert_eq!(read(response.into_body()).await, (json.to_owned(), None));
+        assert_settled(&scene.hub);
+        assert_eq!(scene.done(outcome, code.as_str()), 1);
+        assert!(scene.samples.is_empty());
+    }
+}
