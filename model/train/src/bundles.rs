@@ -31,6 +31,8 @@ const LOCK_FILE: &str = ".trainer.lock";
 pub(crate) struct Serving {
     /// Its version.
     pub version: u64,
+    /// When it was trained: it has seen every sample up to then.
+    pub trained_at_unix_ms: u64,
     /// Its graph.
     pub graph: Graph,
 }
@@ -87,7 +89,8 @@ impl Bundles {
             return Err("its graph is not the one its manifest was written for".into());
         }
         let graph = Graph::decode(&model).map_err(|error| error.to_string())?;
-        Ok(Some(Serving { version: manifest.version, graph }))
+        let Manifest { version, trained_at_unix_ms, .. } = manifest;
+        Ok(Some(Serving { version, trained_at_unix_ms, graph }))
     }
 
     /// A version that is higher than every one that was ever visible here.

@@ -34,6 +34,11 @@ impl World {
         Self { random, at_unix_ms: NOW_UNIX_MS - 3_600_000, noise: 0.05, factor: 1.0, missing: 0.0 }
     }
 
+    /// The time of its last sample.
+    pub(crate) const fn now_unix_ms(&self) -> u64 {
+        self.at_unix_ms
+    }
+
     /// A row of a state that a pod may be in.
     pub(crate) fn row(&mut self) -> Row {
         let random = &mut self.random;

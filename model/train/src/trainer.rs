@@ -168,19 +168,21 @@ impl Trainer {
         started: Instant,
         skipped: Skipped,
     ) -> Result<Round, TrainError> {
-        let split = self.window.split();
+        let serving = self.bundles.serving();
+        let split = self.window.split(serving.as_ref().map(|serving| serving.trained_at_unix_ms));
         let (have, targets) = self.learnable(&split);
         if targets.is_empty() {
             return Ok(Round::NotEnough { have, need: self.config.min_samples, skipped });
         }
-        if self.trained && self.fresh < self.config.min_new_samples {
-            return Ok(Round::Unchanged { fresh: self.fresh, skipped });
+        // Of a bundle that a trainer before this one published, only what it has not seen is new.
+        let unseen = if serving.is_some() { split.newest.len() } else { usize::MAX };
+        let fresh = if self.trained { self.fresh.min(unseen) } else { unseen };
+        if fresh < self.config.min_new_samples {
+            return Ok(Round::Unchanged { fresh, skipped });
         }
-        let candidate = Candidate::train(&self.xgboost, &self.config, &split.train, &targets)?;
-        let model = write(candidate.trees());
-        let graph = proven(&model, &candidate, &split.newest)?;
+        let (_, _, graph) = self.learn(&split.train, &split.newest, &targets)?;
         let holdout = judge(&graph, &split.newest)?;
-        let serving = self.judge_serving(&split.newest);
+        let serving = serving.and_then(|serving| judge_serving(&serving, &split.newest));
         if let Some((serving_version, serving)) = serving
             && !holdout::not_worse(&holdout, &serving)
         {
@@ -188,7 +190,10 @@ impl Trainer {
             let (candidate, took) = (holdout, started.elapsed());
             return Ok(Round::NotBetter { candidate, serving, serving_version, took, skipped });
         }
-        let manifest = self.manifest(now_unix_ms, &candidate, &split.newest, holdout, &model)?;
+        // What was held out is the part of the window that the next requests resemble most.
+        let whole = [split.train, split.newest].concat();
+        let (candidate, model, _) = self.learn(&whole, &whole, &targets)?;
+        let manifest = self.manifest(now_unix_ms, &candidate, &whole, holdout, &model)?;
         self.bundles.publish(&manifest, &model)?;
         self.mark_trained();
         let Manifest { version, rows, .. } = manifest;
@@ -222,16 +227,17 @@ impl Trainer {
         (most, targets)
     }
 
-    /// Errors of the bundle being served, on the rows that the candidate is judged by.
-    fn judge_serving(&self, newest: &[Example]) -> Option<(u64, Holdout)> {
-        let Serving { version, graph } = self.bundles.serving()?;
-        match judge(&graph, newest) {
-            Ok(holdout) => Some((version, holdout)),
-            Err(error) => {
-                tracing::warn!(version, %error, "the current bundle cannot be compared with");
-                None
-            }
-        }
+    /// Trains on a slice, and proves on another that the written graph answers as XGBoost does.
+    fn learn(
+        &self,
+        slice: &[Example],
+        check: &[Example],
+        targets: &[Target],
+    ) -> Result<(Candidate, Vec<u8>, Graph), TrainError> {
+        let candidate = Candidate::train(&self.xgboost, &self.config, slice, targets)?;
+        let model = write(candidate.trees());
+        let graph = proven(&model, &candidate, check)?;
+        Ok((candidate, model, graph))
     }
 
     fn manifest(
@@ -261,6 +267,18 @@ fn proven(model: &[u8], candidate: &Candidate, newest: &[Example]) -> Result<Gra
     let graph = Graph::decode(model).map_err(|error| TrainError::Graph(error.to_string()))?;
     parity::check(&graph, candidate, &parity::rows_to_check(newest))?;
     Ok(graph)
+}
+
+/// Errors of the bundle being served, on the rows that the candidate is judged by.
+fn judge_serving(serving: &Serving, newest: &[Example]) -> Option<(u64, Holdout)> {
+    let version = serving.version;
+    match judge(&serving.graph, newest) {
+        Ok(holdout) => Some((version, holdout)),
+        Err(error) => {
+            tracing::warn!(version, %error, "the current bundle cannot be compared with");
+            None
+        }
+    }
 }
 
 /// Errors of a graph on a slice.

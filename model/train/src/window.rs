@@ -150,12 +150,15 @@ impl Window {
         self.buckets.retain(|_, bucket| newest(bucket) >= last);
     }
 
-    /// Every sample by time, cut into what is trained on and the newest slice.
-    pub(crate) fn split(&self) -> Split {
+    /// Every sample by time, cut into what is trained on and the newest slice. With `seen_until`
+    /// nothing older is held out: the bundle being served was trained on that.
+    pub(crate) fn split(&self, seen_until_unix_ms: Option<u64>) -> Split {
         let mut all: Vec<&(u64, Example)> = self.buckets.values().flatten().collect();
         all.sort_unstable_by_key(|(arrived, example)| (example.at_unix_ms, *arrived));
         let share = (all.len() as f64 * self.config.holdout_fraction).ceil() as usize;
-        let held_out = share.min(self.config.max_holdout).min(all.len());
+        let seen = seen_until_unix_ms
+            .map_or(0, |until| all.partition_point(|(_, example)| example.at_unix_ms <= until));
+        let held_out = share.min(self.config.max_holdout).min(all.len() - seen);
         let (train, newest) = all.split_at(all.len() - held_out);
         let copied = |part: &[&(u64, Example)]| part.iter().map(|(_, example)| *example).collect();
         Split { train: copied(train), newest: copied(newest) }
@@ -189,7 +192,7 @@ mod tests {
     }
 
     fn kv_usages(window: &Window) -> Vec<f32> {
-        let Split { train, newest } = window.split();
+        let Split { train, newest } = window.split(None);
         train.iter().chain(&newest).map(|kept| Features(kept.row).get(Feature::KvUsage)).collect()
     }
 
@@ -203,7 +206,7 @@ mod tests {
         let kept = kv_usages(&window);
         assert_eq!((window.len(), kept.len()), (51, 51));
         assert_eq!(kept[0], 0.95);
-        assert_eq!(window.split().newest.last().unwrap().at_unix_ms, NOW_UNIX_MS - 1);
+        assert_eq!(window.split(None).newest.last().unwrap().at_unix_ms, NOW_UNIX_MS - 1);
     }
 
     #[test]
@@ -220,7 +223,7 @@ mod tests {
         window.settle(NOW_UNIX_MS);
         let count = |kv| kv_usages(&window).iter().filter(|found| **found == kv).count();
         assert_eq!((count(0.95), count(0.15), count(0.55)), (10, 45, 45));
-        assert_eq!(window.split().train[10].at_unix_ms, NOW_UNIX_MS - 4000 + 1910);
+        assert_eq!(window.split(None).train[10].at_unix_ms, NOW_UNIX_MS - 4000 + 1910);
     }
 
     #[test]
@@ -234,7 +237,7 @@ mod tests {
             window.offer(example, NOW_UNIX_MS);
         }
         window.settle(NOW_UNIX_MS);
-        let Split { train, newest } = window.split();
+        let Split { train, newest } = window.split(None);
         assert_eq!((window.len(), train.len() + newest.len()), (50, 50));
         assert_eq!(train[0].at_unix_ms, NOW_UNIX_MS - 850);
     }
@@ -255,7 +258,7 @@ mod tests {
         for back in 1..=20 {
             window.offer(example(0.1 * (back % 9) as f32, NOW_UNIX_MS - back), NOW_UNIX_MS);
         }
-        let Split { train, newest } = window.split();
+        let Split { train, newest } = window.split(None);
         let times: Vec<u64> = newest.iter().map(|kept| NOW_UNIX_MS - kept.at_unix_ms).collect();
         assert_eq!((train.len(), times), (17, vec![3, 2, 1]));
     }
