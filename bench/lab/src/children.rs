@@ -1,0 +1,130 @@
+//! Child processes that end with their owner, and the ways this process is told to end.
+//!
+//! A [`Child`] is killed when it is dropped, on every way out of the function that holds it. What it says goes into a file,
+//! whose last lines are what a person wants to read when it ends too early.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Notify,
+};
+
+/// Lines of a child's log that an error shows.
+const TAIL_LINES: usize = 15;
+
+static INTERRUPT: Notify = Notify::const_new();
+
+/// A running child process.
+#[derive(Debug)]
+pub struct Child {
+    name: String,
+    process: std::process::Child,
+    log: PathBuf,
+}
+
+impl Child {
+    /// Starts `command` with its output in `log`. Its standard input is a pipe that closes when this process ends.
+    ///
+    /// # Errors
+    /// When the log cannot be written or the program cannot be started.
+    pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
+        let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        let process = command
+            .stdin(Stdio::piped())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        Ok(Self { name: name.to_owned(), process, log: log.to_owned() })
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// # Errors
+    /// When it has ended, with the last lines that it wrote.
+    pub fn check(&mut self) -> Result<()> {
+        match self.process.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!(self.epitaph(status)),
+        }
+    }
+
+    fn epitaph(&self, status: ExitStatus) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines.get(lines.len().saturating_sub(TAIL_LINES)..).unwrap_or_default();
+        let (name, log) = (&self.name, self.log.display());
+        format!("{name} ended with {status}; the end of {log}:\n{}", last.join("\n"))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // An error here means that it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Waits for Ctrl-C, for SIGTERM, or for [`interrupt`].
+///
+/// # Errors
+/// When the system refuses the signal handlers.
+pub async fn interrupted() -> std::io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut ctrl_c = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = ctrl_c.recv() => {}
+        () = INTERRUPT.notified() => {}
+    }
+    Ok(())
+}
+
+/// Ends whoever waits in [`interrupted`], now or later.
+pub fn interrupt() {
+    INTERRUPT.notify_one();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_child_ends_when_its_owner_drops_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child =
+            Child::start("cat", &mut shell("exec cat"), &folder.path().join("log")).unwrap();
+        child.check().unwrap();
+        let proc = PathBuf::from(format!("/proc/{}", child.id()));
+        let known = proc.exists();
+        drop(child);
+        assert!(!known || !proc.exists());
+    }
+
+    #[test]
+    fn a_child_that_ended_is_reported_with_its_last_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut child =
+            Child::start("sh", &mut shell("echo port is taken >&2; exit 3"), &log).unwrap();
+        child.process.wait().unwrap();
+        let error = child.check().unwrap_err().to_string();
+        assert!(error.contains("exit status: 3") && error.contains("port is taken"), "{error}");
+    }
+}

@@ -1,0 +1,37 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::{demo::DemoArgs, load::LoadArgs, pod::PodArgs};
+
+/// The lab: simulated pods, load and a demo of Weir, without a GPU
+#[derive(Debug, Parser)]
+#[command(name = "weir-bench", disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Pod(PodArgs),
+    Load(LoadArgs),
+    Demo(DemoArgs),
+}
+
+impl Cli {
+    /// Runs the chosen command.
+    ///
+    /// # Errors
+    /// Whatever stopped the command before it had a result.
+    pub fn run(self) -> Result<ExitCode> {
+        match self.command {
+            Command::Pod(pod) => pod.run(),
+            Command::Load(load) => load.run(),
+            Command::Demo(demo) => demo.run(),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The command line of `weir-bench demo`.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use weir_engine::{EngineConfig, hardware};
+
+use super::play::play;
+use crate::children::interrupted;
+
+/// Show Weir with three simulated pods: learning, overload, and a verdict
+#[derive(Clone, Debug, Args)]
+pub struct DemoArgs {
+    /// Rule by which Weir gives requests to pods
+    #[arg(long, value_enum, default_value_t = Policy::Weir)]
+    pub(super) policy: Policy,
+    /// Stay up after the table, to be tried by hand
+    #[arg(long)]
+    pub(super) keep: bool,
+    /// Seconds of each of the two stretches of load
+    #[arg(long, default_value_t = 75.0, value_name = "SECONDS")]
+    pub(super) stretch: f64,
+    /// Load of the first stretch, as a share of what the pods can hold
+    #[arg(long, default_value_t = 0.7)]
+    pub(super) low: f64,
+    /// Load of the second stretch
+    #[arg(long, default_value_t = 1.2)]
+    pub(super) high: f64,
+    /// GPU, model and tensor parallelism of the pods
+    #[arg(long, default_value = "h100-qwen3-32b-tp2")]
+    pub(super) gpu: String,
+    /// Decides arrivals, lengths and noise
+    #[arg(long, default_value_t = 1)]
+    pub(super) seed: u64,
+    /// Port of Weir's OpenAI API
+    #[arg(long, default_value_t = 8080)]
+    pub(super) port: u16,
+    /// Port of Weir's admin side
+    #[arg(long, default_value_t = 8081)]
+    pub(super) admin_port: u16,
+    /// Port of the first pod; the others follow
+    #[arg(long, default_value_t = 18001)]
+    pub(super) pod_port: u16,
+    /// Folder for the configuration, logs, samples, bundles and the summary
+    #[arg(long, default_value = "target/demo")]
+    pub(super) dir: PathBuf,
+}
+
+/// The rules that Weir knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Policy {
+    /// Hold a request until a pod has room for it
+    Weir,
+    /// Push at once, each pod in turn
+    RoundRobin,
+    /// Push at once to the pod with the fewest requests
+    LeastRequest,
+}
+
+impl Policy {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Weir => "weir",
+            Self::RoundRobin => "round-robin",
+            Self::LeastRequest => "least-request",
+        }
+    }
+}
+
+/// The model that the demo's pods serve.
+pub(super) const MODEL: &str = "qwen3-32b";
+/// How many pods there are.
+pub(super) const PODS: u16 = 3;
+const INTERRUPTED: u8 = 130;
+
+impl DemoArgs {
+    /// Runs the demo; the exit code is 0 if everything it checks holds, 1 if not.
+    ///
+    /// # Errors
+    /// When it could not be run at all.
+    pub fn run(self) -> Result<ExitCode> {
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        ensure!(
+            positive(self.stretch) && positive(self.low) && positive(self.high),
+            "--stretch, --low and --high must be above zero"
+        );
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.until_interrupted())
+    }
+
+    async fn until_interrupted(&self) -> Result<ExitCode> {
+        let (stage, passed) = tokio::select! {
+            played = Box::pin(play(self)) => played?,
+            stopped = interrupted() => {
+                stopped?;
+                println!("interrupted; stopping the pods and Weir");
+                return Ok(ExitCode::from(INTERRUPTED));
+            }
+        };
+        if self.keep {
+            self.invite();
+            interrupted().await?;
+        }
+        drop(stage);
+        Ok(ExitCode::from(u8::from(!passed)))
+    }
+
+    fn invite(&self) {
+        let (api, admin) = (self.api(), self.admin());
+        println!("Still up; Ctrl-C ends it. Try it:");
+        println!(
+            "  curl -N http://{api}/v1/chat/completions -H 'content-type: application/json' -H \
+             'x-llm-d-inference-objective: interactive' -d '{{\"model\":\"{MODEL}\",\"stream\":true,\
+             \"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'"
+        );
+        println!("  curl http://{admin}/snapshot");
+    }
+
+    /// The pods' engine.
+    pub(super) fn engine(&self) -> Result<EngineConfig> {
+        let hardware = hardware(&self.gpu);
+        let hardware = hardware.with_context(|| format!("--gpu {:?} is not known", self.gpu))?;
+        Ok(EngineConfig::for_hardware(hardware))
+    }
+
+    /// Where Weir listens.
+    pub(super) fn api(&self) -> SocketAddr {
+        local(self.port)
+    }
+
+    /// Where Weir's admin side listens.
+    pub(super) fn admin(&self) -> SocketAddr {
+        local(self.admin_port)
+    }
+
+    /// Where the pods listen.
+    pub(super) fn pods(&self) -> Vec<SocketAddr> {
+        (0..PODS).map(|number| local(self.pod_port.saturating_add(number))).collect()
+    }
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+}

@@ -1,0 +1,50 @@
+//! The configuration that the demo runs Weir with: only what differs from Weir's defaults.
+
+use std::{fmt::Write, path::Path};
+
+use weir_engine::EngineConfig;
+
+use super::args::{DemoArgs, MODEL, Policy};
+
+/// Seconds between two rounds of training: often enough that versions change while one watches.
+const TRAIN_EVERY_S: u32 = 20;
+
+/// The text of `weir.yaml`; `dir` is absolute.
+pub(super) fn yaml(args: &DemoArgs, engine: &EngineConfig, dir: &Path) -> String {
+    let class = engine.hardware.name;
+    let policy = args.policy.name();
+    let mut pods = String::new();
+    for (number, address) in args.pods().iter().enumerate() {
+        let _ = writeln!(
+            pods,
+            "      - {{ name: pod-{number}, url: \"http://{address}\", class: {class} }}"
+        );
+    }
+    let (bundles, spool) = (dir.join("bundles"), dir.join("spool"));
+    format!(
+        "# Written by `weir-bench demo`. Objectives and everything else are Weir's defaults.
+listen: {api}
+admin: {{ listen: {admin} }}
+classes:
+  - name: {class}
+    chunk_tokens: {chunk}
+    max_sequences: {sequences}
+    kv_blocks: {blocks}
+    block_tokens: {block}
+pools:
+  - model: {MODEL}
+    policy: {policy}
+    pods:
+{pods}model: {{ bundles: {bundles:?} }}
+spool: {{ dir: {spool:?} }}
+trainer: {{ run: {train}, interval_s: {TRAIN_EVERY_S} }}
+",
+        api = args.api(),
+        admin = args.admin(),
+        chunk = engine.max_num_batched_tokens,
+        sequences = engine.max_num_seqs,
+        blocks = engine.num_blocks,
+        block = engine.block_size,
+        train = args.policy == Policy::Weir,
+    )
+}

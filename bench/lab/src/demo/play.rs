@@ -1,0 +1,120 @@
+//! The demo's sequence.
+
+use std::{cell::RefCell, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use tokio::time::Instant;
+use weir_engine::{EngineConfig, fluid_capacity_rps};
+
+use super::{
+    admin::{self, PoolView},
+    args::{DemoArgs, MODEL, PODS},
+    narrate::Narrator,
+    stage::Stage,
+    summary::{Evidence, Plan, Summary},
+};
+use crate::load::{self, Class, DemoMix, LoadPlan, LoadReport, MixMeans, Tally, parse_classes};
+
+/// Half interactive, a fifth standard, the rest batch; objectives are those of Weir's default configuration.
+const CLASSES: [&str; 3] = ["interactive:0.5", "standard:0.2", "batch:0.3"];
+/// Requests over which the mix's means are measured.
+const MEASURED: (f64, f64) = (100.0, 300.0);
+/// How long Weir has to account for the last request after the load has its answer.
+const SETTLE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Runs the demo to its verdict: what is still up, and whether every check holds.
+pub(super) async fn play(args: &DemoArgs) -> Result<(Stage, bool)> {
+    let engine = args.engine()?;
+    let classes = parse_classes(&CLASSES.map(str::to_owned), &[])?;
+    let plan = plan(args, &engine, &classes)?;
+    println!(
+        "Starting {PODS} simulated pods ({}) and Weir in front of them, policy {}.",
+        args.gpu,
+        args.policy.name()
+    );
+    let mut stage = Stage::set(args, &engine).await?;
+    println!("Ready. Configuration, logs and results are in {}.", stage.dir.display());
+    println!(
+        "The pods can hold about {:.1} requests per second of this mix at {:.0} ms per token.",
+        plan.capacity_rps, plan.tpot_ms
+    );
+    println!(
+        "Sending {:.1} per second for {:.0} s, then {:.1} per second for {:.0} s.",
+        plan.low_rps, plan.stretch_s, plan.high_rps, plan.stretch_s
+    );
+    let sent = send(args, &plan, &classes, &mut stage).await?;
+    stage.check()?;
+    let evidence = evidence(args, sent).await?;
+    let summary = Summary::new(args.policy, plan, &classes, &evidence);
+    let path = stage.dir.join("summary.json");
+    std::fs::write(&path, serde_json::to_vec_pretty(&summary)?)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    println!("\n{}", summary.for_people());
+    println!("Written to {}.", path.display());
+    Ok((stage, summary.passed))
+}
+
+fn plan(args: &DemoArgs, engine: &EngineConfig, classes: &[Class]) -> Result<Plan> {
+    let tightest = classes.iter().map(|class| class.tpot_ms).fold(f64::INFINITY, f64::min);
+    let mix = DemoMix { stretches: vec![MEASURED], classes: classes.to_vec(), seed: args.seed };
+    let means = MixMeans::of(&mix.requests()?);
+    let (input, output) = (means.input_tokens, means.output_tokens);
+    let one = fluid_capacity_rps(engine, input, output, means.shared, tightest);
+    ensure!(one > 0.0, "these pods cannot hold {tightest} ms per token at any load");
+    let capacity_rps = one * f64::from(PODS);
+    Ok(Plan {
+        capacity_rps,
+        tpot_ms: tightest,
+        stretch_s: args.stretch,
+        low_rps: args.low * capacity_rps,
+        high_rps: args.high * capacity_rps,
+    })
+}
+
+async fn send(
+    args: &DemoArgs,
+    plan: &Plan,
+    classes: &[Class],
+    stage: &mut Stage,
+) -> Result<(LoadReport, Option<PoolView>)> {
+    let mix = DemoMix {
+        stretches: vec![(plan.low_rps, plan.stretch_s), (plan.high_rps, plan.stretch_s)],
+        classes: classes.to_vec(),
+        seed: args.seed,
+    };
+    let load = LoadPlan {
+        target: args.api(),
+        model: MODEL.to_owned(),
+        classes: classes.to_vec(),
+        requests: mix.requests()?,
+        timeout: REQUEST_TIMEOUT,
+        max_tokens: None,
+        run: args.seed,
+    };
+    let (tally, loaded) = (RefCell::new(Tally::default()), RefCell::new(None));
+    let step = (plan.stretch_s, plan.high_rps);
+    let narrator = Narrator { admin: args.admin(), classes, tally: &tally, loaded: &loaded, step };
+    let report = tokio::select! {
+        report = load::run(load, |now| tally.borrow_mut().clone_from(now)) => report,
+        error = narrator.narrate(stage) => return Err(error),
+    };
+    Ok((report, loaded.into_inner()))
+}
+
+/// Asks Weir and the pods, once Weir has nothing left or had long enough.
+async fn evidence(
+    args: &DemoArgs,
+    (report, loaded): (LoadReport, Option<PoolView>),
+) -> Result<Evidence> {
+    let start = Instant::now();
+    let mut pool = PoolView::read(args.admin()).await?;
+    while !pool.idle() && start.elapsed() < SETTLE {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        pool = PoolView::read(args.admin()).await?;
+    }
+    let samples = admin::samples(args.admin()).await?;
+    let double_starts = admin::double_starts(&args.pods()).await?;
+    let loaded = loaded.unwrap_or_else(|| pool.clone());
+    Ok(Evidence { report, loaded, pool, samples, double_starts })
+}

@@ -1,0 +1,147 @@
+//! The demo's folder, ports and children.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::time::Instant;
+use weir_engine::EngineConfig;
+
+use super::{
+    args::{DemoArgs, MODEL, PODS},
+    config,
+};
+use crate::{children::Child, http_get};
+
+/// How long the children have to come up.
+const READY: Duration = Duration::from_secs(30);
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Everything that is up while the demo runs. Dropping it ends the children.
+pub(super) struct Stage {
+    /// Absolute path of the demo's folder.
+    pub(super) dir: PathBuf,
+    /// Weir ends first, so that it does not report its pods as lost.
+    weir: Child,
+    pods: Child,
+}
+
+impl Stage {
+    /// Brings everything up and waits until Weir is ready.
+    pub(super) async fn set(args: &DemoArgs, engine: &EngineConfig) -> Result<Self> {
+        for address in args.pods().into_iter().chain([args.api(), args.admin()]) {
+            free(address)?;
+        }
+        let dir = folder(&args.dir)?;
+        let file = dir.join("weir.yaml");
+        fs::write(&file, config::yaml(args, engine, &dir))?;
+        let pods = Child::start("weir-bench pod", &mut pod_command(args)?, &dir.join("pods.log"))?;
+        let weir = Child::start("weir serve", &mut weir_command(&file)?, &dir.join("weir.log"))?;
+        let mut stage = Self { dir, weir, pods };
+        for pod in args.pods() {
+            stage.answers(pod, "/health").await?;
+        }
+        stage.answers(args.admin(), "/readyz").await?;
+        Ok(stage)
+    }
+
+    /// # Errors
+    /// When a child has ended.
+    pub(super) fn check(&mut self) -> Result<()> {
+        self.pods.check()?;
+        self.weir.check()
+    }
+
+    async fn answers(&mut self, address: SocketAddr, path: &str) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            self.check()?;
+            match http_get::get(address, path).await {
+                Ok(_) => return Ok(()),
+                Err(error) if start.elapsed() > READY => {
+                    return Err(error.context("not ready within 30 s"));
+                }
+                Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+            }
+        }
+    }
+}
+
+/// An error that a person can act on when something else listens there.
+fn free(address: SocketAddr) -> Result<()> {
+    match TcpListener::bind(address) {
+        Ok(_) => Ok(()),
+        Err(error) => bail!(
+            "{address} cannot be used ({error}): stop what listens there, or choose other ports with --port, \
+             --admin-port and --pod-port"
+        ),
+    }
+}
+
+/// Makes the folder and removes what an earlier demo learned there.
+fn folder(dir: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let dir = dir.canonicalize()?;
+    for learned in ["bundles", "spool"] {
+        let path = dir.join(learned);
+        if path.exists() {
+            fs::remove_dir_all(&path)
+                .with_context(|| format!("cannot clear {}", path.display()))?;
+        }
+    }
+    Ok(dir)
+}
+
+fn pod_command(args: &DemoArgs) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["pod", "--end-with-stdin", "--model", MODEL, "--gpu", &args.gpu])
+        .args(["--count".to_owned(), PODS.to_string()])
+        .args(["--port".to_owned(), args.pod_port.to_string()])
+        .args(["--seed".to_owned(), args.seed.to_string()]);
+    Ok(command)
+}
+
+fn weir_command(config: &Path) -> Result<Command> {
+    let here = std::env::current_exe()?;
+    let weir = here.with_file_name("weir");
+    ensure!(
+        weir.exists(),
+        "{} is missing: build it, for example with `make build`",
+        weir.display()
+    );
+    let mut command = Command::new(weir);
+    command.arg("serve").arg("--config").arg(config);
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_is_an_error_that_says_what_to_do() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let error = free(address).unwrap_err().to_string();
+        assert!(error.contains(&address.to_string()) && error.contains("--pod-port"), "{error}");
+        drop(taken);
+        free(address).unwrap();
+    }
+
+    #[test]
+    fn what_an_earlier_demo_learned_is_removed_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("demo");
+        fs::create_dir_all(dir.join("bundles/v1")).unwrap();
+        fs::write(dir.join("notes"), "mine").unwrap();
+        let absolute = folder(&dir).unwrap();
+        assert!(absolute.is_absolute() && !dir.join("bundles").exists());
+        assert_eq!(fs::read_to_string(dir.join("notes")).unwrap(), "mine");
+    }
+}

@@ -1,0 +1,21 @@
+//! The lab: everything that is needed to try Weir and to measure it without a GPU.
+//!
+//! The binary `weir-bench` is a thin door to this library; the library is what its own tests and the demo call. Errors
+//! are `anyhow` at this edge: a person reads them.
+//!
+//! # Layout
+//! - [`prompt`]: how text is counted, hashed and made up; the pods and the load share it, so both mean the same token
+//! - [`trace`]: recorded arrivals from files
+//! - [`pod`]: `weir-bench pod`, simulated vLLM pods in real time behind HTTP
+//! - [`load`]: `weir-bench load`, an open-loop client that gives every request exactly one outcome
+//! - [`demo`]: `weir-bench demo`, the two of them around a real `weir`, with a verdict
+//! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
+
+pub mod children;
+pub mod cli;
+pub mod demo;
+pub mod http_get;
+pub mod load;
+pub mod pod;
+pub mod prompt;
+pub mod trace;

@@ -1,0 +1,191 @@
+//! The command line of `weir-bench load`.
+
+use std::{
+    fs::File,
+    io::{BufWriter, IsTerminal, Write},
+    net::{SocketAddr, ToSocketAddrs},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::{ArgGroup, Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{
+    Class, ClassTally, DemoMix, LoadPlan, LoadReport, Planned, Tally, parse_classes, plan, run,
+};
+use crate::trace::{self, Window};
+
+/// Replay a trace or a synthetic mix against an OpenAI server, in open loop, and judge what comes back
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("source").required(true).args(["trace", "mix"])))]
+pub struct LoadArgs {
+    /// Server to send to
+    #[arg(long, default_value = "http://127.0.0.1:8080")]
+    target: String,
+    /// Model to ask for
+    #[arg(long, default_value = "qwen3-32b")]
+    model: String,
+    /// Trace to replay: Mooncake, Azure, ServeGen, AIBrix, or arrival_s,input_tokens,output_tokens[,class][,prefix_id]
+    #[arg(long)]
+    trace: Option<PathBuf>,
+    /// Synthetic workload to send instead
+    #[arg(long, value_enum, requires = "for_s")]
+    mix: Option<Mix>,
+    /// Requests per second of the mix
+    #[arg(long, default_value_t = 10.0)]
+    rate: f64,
+    /// First second of the trace that is replayed
+    #[arg(long = "from", default_value_t = 0.0, value_name = "SECONDS")]
+    from_s: f64,
+    /// Seconds of the trace, or of the mix, that are replayed
+    #[arg(long = "for", value_name = "SECONDS")]
+    for_s: Option<f64>,
+    /// Trace seconds per second of replay
+    #[arg(long, default_value_t = 1.0)]
+    speed: f64,
+    /// Classes with their shares, as name:share
+    #[arg(long, value_delimiter = ',', default_value = "standard:1")]
+    classes: Vec<String>,
+    /// Objectives that a class is judged by, as name=ttft_ms/tpot_ms
+    #[arg(long, value_delimiter = ',')]
+    slo: Vec<String>,
+    /// The requests' max_tokens; left out by default
+    #[arg(long)]
+    max_tokens: Option<u32>,
+    /// Seconds after which a request has failed
+    #[arg(long, default_value_t = 300.0, value_name = "SECONDS")]
+    timeout: f64,
+    /// Decides arrivals, classes and texts
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// File for the report as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// File for one JSON line per request
+    #[arg(long, value_name = "FILE")]
+    records: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mix {
+    /// Poisson arrivals, about 1000 tokens in and 200 out, shared system prompts
+    Demo,
+}
+
+impl LoadArgs {
+    /// Runs the load and prints the report; the exit code is 0 whatever the outcomes were.
+    ///
+    /// # Errors
+    /// When the arguments make no plan, or a file cannot be written.
+    pub fn run(self) -> Result<ExitCode> {
+        let plan = self.plan()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let bar = progress(plan.requests.len());
+        let report = runtime.block_on(run(plan, |tally| show(&bar, tally)));
+        bar.finish_and_clear();
+        print!("{}", report.for_people());
+        self.write(&report)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn plan(&self) -> Result<LoadPlan> {
+        let classes = parse_classes(&self.classes, &self.slo)?;
+        let requests = self.requests(&classes)?;
+        ensure!(!requests.is_empty(), "nothing arrives in the chosen window");
+        Ok(LoadPlan {
+            target: resolve(&self.target)?,
+            model: self.model.clone(),
+            classes,
+            requests,
+            timeout: Duration::try_from_secs_f64(self.timeout).context("--timeout")?,
+            max_tokens: self.max_tokens,
+            run: run_number(self.seed),
+        })
+    }
+
+    fn requests(&self, classes: &[Class]) -> Result<Vec<Planned>> {
+        ensure!(self.speed > 0.0 && self.speed.is_finite(), "--speed must be above zero");
+        let Some(path) = &self.trace else {
+            let stretches = vec![(self.rate, self.for_s.unwrap_or(0.0))];
+            return DemoMix { stretches, classes: classes.to_vec(), seed: self.seed }.requests();
+        };
+        let window = Window { from_s: self.from_s, for_s: self.for_s, speed: self.speed };
+        plan::requests(window.cut(trace::read(path, self.seed)?), classes, self.seed)
+    }
+
+    fn write(&self, report: &LoadReport) -> Result<()> {
+        if let Some(path) = &self.json {
+            let mut file = create(path)?;
+            serde_json::to_writer_pretty(&mut file, report)?;
+            file.flush()?;
+        }
+        if let Some(path) = &self.records {
+            let mut file = create(path)?;
+            for record in &report.records {
+                serde_json::to_writer(&mut file, record)?;
+                file.write_all(b"\n")?;
+            }
+            file.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// The address of an `http://host:port` target.
+fn resolve(target: &str) -> Result<SocketAddr> {
+    let host = target.strip_prefix("http://").context("--target must start with http://")?;
+    let host = host.trim_end_matches('/');
+    let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
+    let found = host.to_socket_addrs().with_context(|| format!("cannot resolve {host:?}"))?.next();
+    found.with_context(|| format!("{host:?} has no address"))
+}
+
+/// Differs between runs, so that a second run does not find the first one's prompts in the pods' caches.
+fn run_number(seed: u64) -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seconds = now.map_or(0, |since| since.as_secs());
+    (seconds ^ (seed << 20)) & 0xff_ffff_ffff
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(BufWriter::new(file))
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn progress(requests: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} over, {msg}");
+    ProgressBar::new(requests as u64)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn show(bar: &ProgressBar, tally: &Tally) {
+    let sum = |count: fn(&ClassTally) -> usize| tally.classes.iter().map(count).sum::<usize>();
+    bar.set_position(sum(ClassTally::over) as u64);
+    bar.set_message(format!(
+        "{} in flight, {} shed, {} failed, {:.0} s",
+        tally.in_flight(),
+        sum(|class| class.refused),
+        sum(|class| class.failed),
+        tally.elapsed_s,
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_resolved_once_and_must_be_plain_http() {
+        assert_eq!(resolve("http://127.0.0.1:8080/").unwrap().to_string(), "127.0.0.1:8080");
+        assert_eq!(resolve("http://127.0.0.1").unwrap().port(), 80);
+        assert!(resolve("https://127.0.0.1:1").is_err());
+        assert!(resolve("127.0.0.1:1").is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! What is sent when, decided before the first byte.
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::{Context, Result};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+
+use super::Class;
+use crate::{prompt::Segment, trace::Arrival};
+
+/// A replay: everything [`super::run`] needs.
+#[derive(Clone, Debug)]
+pub struct LoadPlan {
+    /// Where the server listens.
+    pub target: SocketAddr,
+    /// Value of the requests' `model`.
+    pub model: String,
+    /// The classes; a request names one by index.
+    pub classes: Vec<Class>,
+    /// The requests, by time.
+    pub requests: Vec<Planned>,
+    /// A request that takes longer has failed.
+    pub timeout: Duration,
+    /// The requests' `max_tokens`; absent when `None`, as most clients leave it.
+    pub max_tokens: Option<u32>,
+    /// Sets this run's unique prompt texts and request ids apart from those of other runs.
+    pub run: u64,
+}
+
+/// One request of a plan.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// When it is sent, from the start of the run.
+    pub at: Duration,
+    /// Index of its class.
+    pub class: usize,
+    /// Prompt length in tokens.
+    pub input_tokens: u32,
+    /// How many tokens a simulated pod generates for it.
+    pub output_tokens: u32,
+    /// What its prompt shares with others.
+    pub prefix: Vec<Segment>,
+}
+
+/// Turns arrivals into requests; a row without a class gets one by the classes' shares.
+///
+/// # Errors
+/// When a row names a class that is not among `classes`.
+pub(super) fn requests(rows: Vec<Arrival>, classes: &[Class], seed: u64) -> Result<Vec<Planned>> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    rows.into_iter()
+        .map(|row| {
+            let class = match &row.class {
+                None => by_share(classes, rng.random()),
+                Some(name) => {
+                    classes.iter().position(|class| class.name == *name).with_context(|| {
+                        format!("the trace names class {name:?}, --classes does not")
+                    })?
+                }
+            };
+            Ok(Planned {
+                at: Duration::from_secs_f64(row.at_s),
+                class,
+                input_tokens: row.input_tokens,
+                output_tokens: row.output_tokens,
+                prefix: row.prefix,
+            })
+        })
+        .collect()
+}
+
+/// The class in whose part of 0 to 1 the number lies.
+pub(super) fn by_share(classes: &[Class], mut draw: f64) -> usize {
+    for (index, class) in classes.iter().enumerate() {
+        draw -= class.share;
+        if draw < 0.0 {
+            return index;
+        }
+    }
+    classes.len().saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::parse_classes;
+
+    fn row(class: Option<&str>) -> Arrival {
+        let class = class.map(str::to_owned);
+        Arrival { at_s: 1.0, input_tokens: 10, output_tokens: 2, class, prefix: vec![] }
+    }
+
+    #[test]
+    fn rows_without_a_class_are_shared_out() {
+        let shares = ["interactive:0.75".to_owned(), "batch:0.25".to_owned()];
+        let classes = parse_classes(&shares, &[]).unwrap();
+        let planned = requests(vec![row(None); 4000], &classes, 1).unwrap();
+        let batch = planned.iter().filter(|request| request.class == 1).count();
+        assert!((900..1100).contains(&batch), "{batch}");
+    }
+
+    #[test]
+    fn a_row_keeps_its_class_and_an_unknown_one_is_an_error() {
+        let classes =
+            parse_classes(&["interactive:1".to_owned(), "batch:0".to_owned()], &[]).unwrap();
+        assert_eq!(requests(vec![row(Some("batch"))], &classes, 1).unwrap()[0].class, 1);
+        assert!(requests(vec![row(Some("gold"))], &classes, 1).is_err());
+    }
+}

@@ -1,0 +1,20 @@
+//! The binary `weir-bench`: parses the command line and hands over to the library.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use weir_bench::cli::Cli;
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG")
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+        )
+        .init();
+    Cli::parse().run().unwrap_or_else(|error| {
+        eprintln!("weir-bench: {error:#}");
+        ExitCode::from(2)
+    })
+}

@@ -1,0 +1,114 @@
+//! The command line of `weir-bench pod`.
+
+use std::{
+    io::{Read, stdin},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use weir_engine::{EngineConfig, all_hardware, hardware};
+
+use super::{PodPlan, Pods};
+use crate::children::interrupted;
+
+/// Host simulated vLLM pods on consecutive ports of 127.0.0.1
+#[derive(Debug, Args)]
+pub struct PodArgs {
+    /// How many pods
+    #[arg(long, default_value_t = 1)]
+    count: u16,
+    /// Port of the first pod; 0 lets the system choose each
+    #[arg(long, default_value_t = 18001)]
+    port: u16,
+    /// GPU, model and tensor parallelism whose measured step times are used
+    #[arg(long, default_value = "h100-qwen3-32b-tp2")]
+    gpu: String,
+    /// Model that the pods serve
+    #[arg(long, default_value = "qwen3-32b")]
+    model: String,
+    /// Engine seconds per second
+    #[arg(long, default_value_t = 1.0)]
+    speed: f64,
+    /// Decides noise and drawn output lengths; pod n uses this plus n
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// vLLM's --max-model-len
+    #[arg(long, default_value_t = 131_072)]
+    max_model_len: u32,
+    /// vLLM's --max-num-batched-tokens; the GPU's default when absent
+    #[arg(long)]
+    chunk_tokens: Option<u32>,
+    /// vLLM's --max-num-seqs; the GPU's default when absent
+    #[arg(long)]
+    max_sequences: Option<u32>,
+    /// KV blocks; what fits the GPU when absent
+    #[arg(long)]
+    kv_blocks: Option<u32>,
+    /// End when standard input is closed, as a child of a program that may die
+    #[arg(long)]
+    end_with_stdin: bool,
+}
+
+impl PodArgs {
+    /// Serves until it is interrupted.
+    ///
+    /// # Errors
+    /// When the arguments make no sense or a port is taken.
+    pub fn run(self) -> Result<ExitCode> {
+        let plan = self.plan()?;
+        if self.end_with_stdin {
+            end_with_stdin()?;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let pods = Pods::bind(&plan).await?;
+            for address in pods.addresses() {
+                println!("pod {} on http://{address}", plan.model);
+            }
+            tokio::select! {
+                () = pods.serve() => {}
+                stopped = interrupted() => stopped?,
+            }
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+
+    fn plan(&self) -> Result<PodPlan> {
+        let speed_is_fine = self.speed.is_finite() && self.speed > 0.0;
+        ensure!(speed_is_fine, "--speed must be above zero");
+        Ok(PodPlan {
+            count: self.count,
+            port: self.port,
+            model: self.model.clone(),
+            engine: self.engine()?,
+            speed: self.speed,
+            max_model_len: self.max_model_len,
+        })
+    }
+
+    fn engine(&self) -> Result<EngineConfig> {
+        let known = || {
+            let names: Vec<&str> = all_hardware().iter().map(|hardware| hardware.name).collect();
+            format!("--gpu {:?} is not known; known are {}", self.gpu, names.join(", "))
+        };
+        let defaults = EngineConfig::for_hardware(hardware(&self.gpu).with_context(known)?);
+        Ok(EngineConfig {
+            max_num_batched_tokens: self.chunk_tokens.unwrap_or(defaults.max_num_batched_tokens),
+            max_num_seqs: self.max_sequences.unwrap_or(defaults.max_num_seqs),
+            num_blocks: self.kv_blocks.unwrap_or(defaults.num_blocks),
+            seed: self.seed,
+            ..defaults
+        })
+    }
+}
+
+/// Interrupts this process when its standard input closes, which happens when the process that holds the other end dies.
+fn end_with_stdin() -> Result<()> {
+    std::thread::Builder::new().name("stdin".to_owned()).spawn(|| {
+        let mut rest = [0; 256];
+        while matches!(stdin().read(&mut rest), Ok(read) if read > 0) {}
+        crate::children::interrupt();
+    })?;
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! What a client asks for: the fields of an OpenAI body that a simulated pod acts on.
+//!
+//! Everything else is accepted and ignored (`stop` among it: simulated text never contains a stop string). Types are as
+//! strict as vLLM's, and an absent or null option is its default.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::error::Refusal;
+use crate::prompt;
+
+/// Which endpoint was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Endpoint {
+    Chat,
+    Completions,
+    Embeddings,
+}
+
+/// One call.
+#[derive(Debug, PartialEq)]
+pub(super) struct Ask {
+    pub(super) endpoint: Endpoint,
+    /// One per prompt, never empty.
+    pub(super) prompts: Vec<Prompt>,
+    /// Choices per prompt, at least 1.
+    pub(super) n: u32,
+    pub(super) stream: bool,
+    pub(super) include_usage: bool,
+    pub(super) max_tokens: Option<u32>,
+    pub(super) priority: i32,
+}
+
+/// One prompt, reduced to what the engine needs.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Prompt {
+    pub(super) tokens: u32,
+    pub(super) blocks: Vec<u64>,
+}
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(borrow)]
+    model: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    messages: Option<Vec<Message<'a>>>,
+    #[serde(borrow)]
+    prompt: Option<Input<'a>>,
+    #[serde(borrow)]
+    input: Option<Input<'a>>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    n: Option<u32>,
+    max_tokens: Option<u32>,
+    max_completion_tokens: Option<u32>,
+    priority: Option<i32>,
+}
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Option<Content<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(#[serde(borrow)] Cow<'a, str>),
+    Parts(#[serde(borrow)] Vec<Part<'a>>),
+}
+
+#[derive(Deserialize)]
+struct Part<'a> {
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Input<'a> {
+    Text(#[serde(borrow)] Cow<'a, str>),
+    Texts(#[serde(borrow)] Vec<Cow<'a, str>>),
+    Ids(Vec<u32>),
+    ManyIds(Vec<Vec<u32>>),
+}
+
+/// Most choices of one call; far above any client, far below what would exhaust memory.
+const MOST_CHOICES: usize = 1024;
+
+impl Ask {
+    /// Reads a body.
+    pub(super) fn read(
+        endpoint: Endpoint,
+        body: &[u8],
+        model: &str,
+        block_tokens: u32,
+    ) -> Result<Self, Refusal> {
+        let body: Body<'_> =
+            serde_json::from_slice(body).map_err(|error| Refusal::BadRequest(error.to_string()))?;
+        if let Some(asked) = body.model.as_deref().filter(|asked| *asked != model) {
+            return Err(Refusal::UnknownModel(asked.to_owned()));
+        }
+        let prompts = body.prompts(endpoint, block_tokens)?;
+        let n = body.n.unwrap_or(1);
+        if n == 0 || prompts.len().saturating_mul(n as usize) > MOST_CHOICES {
+            return Err(Refusal::BadRequest(format!("n must be 1 to {MOST_CHOICES}, got {n}")));
+        }
+        let max_tokens = body.max_completion_tokens.or(body.max_tokens);
+        if max_tokens == Some(0) {
+            return Err(Refusal::BadRequest("max_tokens must be at least 1, got 0.".to_owned()));
+        }
+        let options = body.stream_options;
+        Ok(Self {
+            endpoint,
+            prompts,
+            n: if endpoint == Endpoint::Embeddings { 1 } else { n },
+            stream: body.stream.unwrap_or(false) && endpoint != Endpoint::Embeddings,
+            include_usage: options.and_then(|options| options.include_usage).unwrap_or(false),
+            max_tokens,
+            priority: body.priority.unwrap_or(0),
+        })
+    }
+
+    /// Prompt tokens of all prompts.
+    pub(super) fn prompt_tokens(&self) -> u32 {
+        self.prompts.iter().map(|prompt| prompt.tokens).fold(0, u32::saturating_add)
+    }
+}
+
+impl Body<'_> {
+    fn prompts(&self, endpoint: Endpoint, block_tokens: u32) -> Result<Vec<Prompt>, Refusal> {
+        let missing = |field: &str| Refusal::BadRequest(format!("Field required: {field}"));
+        let prompts = match endpoint {
+            Endpoint::Chat => {
+                let messages = self.messages.as_ref().ok_or_else(|| missing("messages"))?;
+                vec![Prompt::of_chat(messages, block_tokens)]
+            }
+            Endpoint::Completions => {
+                self.prompt.as_ref().ok_or_else(|| missing("prompt"))?.prompts(block_tokens)
+            }
+            Endpoint::Embeddings => {
+                self.input.as_ref().ok_or_else(|| missing("input"))?.prompts(block_tokens)
+            }
+        };
+        if prompts.is_empty() {
+            return Err(Refusal::BadRequest("the prompt must not be empty".to_owned()));
+        }
+        Ok(prompts)
+    }
+}
+
+impl Input<'_> {
+    fn prompts(&self, block_tokens: u32) -> Vec<Prompt> {
+        match self {
+            Self::Text(text) => vec![Prompt::of_text(text.as_bytes(), block_tokens)],
+            Self::Texts(texts) => {
+                texts.iter().map(|text| Prompt::of_text(text.as_bytes(), block_tokens)).collect()
+            }
+            Self::Ids(ids) => vec![Prompt::of_ids(ids, block_tokens)],
+            Self::ManyIds(many) => {
+                many.iter().map(|ids| Prompt::of_ids(ids, block_tokens)).collect()
+            }
+        }
+    }
+}
+
+impl Prompt {
+    fn of_text(text: &[u8], block_tokens: u32) -> Self {
+        Self {
+            tokens: prompt::count_tokens(text.len()).max(1),
+            blocks: prompt::block_hashes(text, block_tokens),
+        }
+    }
+
+    /// Token ids count as they are; their bytes are what is hashed.
+    fn of_ids(ids: &[u32], block_tokens: u32) -> Self {
+        let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        Self::of_text(&bytes, block_tokens)
+    }
+
+    fn of_chat(messages: &[Message<'_>], block_tokens: u32) -> Self {
+        let mut text = String::new();
+        for message in messages {
+            match &message.content {
+                Some(Content::Text(part)) => text.push_str(part),
+                Some(Content::Parts(parts)) => {
+                    parts
+                        .iter()
+                        .filter_map(|part| part.text.as_deref())
+                        .for_each(|part| text.push_str(part));
+                }
+                None => {}
+            }
+        }
+        let prompt = Self::of_text(text.as_bytes(), block_tokens);
+        Self { tokens: prompt.tokens + prompt::TEMPLATE_TOKENS, ..prompt }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(endpoint: Endpoint, body: &str) -> Result<Ask, Refusal> {
+        Ask::read(endpoint, body.as_bytes(), "m", 16)
+    }
+
+    #[test]
+    fn the_text_of_all_messages_and_parts_is_counted_together() {
+        let ask = read(
+            Endpoint::Chat,
+            r#"{"model":"m","messages":[{"role":"system","content":"abcdef"},{"role":"assistant","content":null},
+               {"role":"user","content":[{"type":"text","text":"gh"},{"type":"image_url","image_url":{"url":"x"}}]}]}"#,
+        )
+        .unwrap();
+        assert_eq!(ask.prompt_tokens(), 2 + prompt::TEMPLATE_TOKENS);
+        assert!(!ask.stream && !ask.include_usage && ask.n == 1 && ask.max_tokens.is_none());
+    }
+
+    #[test]
+    fn options_are_read_and_null_is_absent() {
+        let ask = read(
+            Endpoint::Chat,
+            r#"{"model":"m","messages":[{"content":"a\nb"}],"stream":true,"stream_options":{"include_usage":true},
+               "n":2,"max_tokens":9,"max_completion_tokens":7,"stop":["x"],"temperature":null,"priority":-1}"#,
+        )
+        .unwrap();
+        assert!(ask.stream && ask.include_usage);
+        assert_eq!((ask.n, ask.max_tokens, ask.priority), (2, Some(7), -1));
+    }
+
+    #[test]
+    fn a_prompt_may_be_a_text_texts_ids_or_lists_of_ids() {
+        for (input, tokens) in [
+            (r#""abcde""#, vec![2]),
+            (r#"["abcd","abcdefgh"]"#, vec![1, 2]),
+            ("[1,2,3]", vec![3]),
+            ("[[1,2],[3]]", vec![2, 1]),
+        ] {
+            for (endpoint, field) in
+                [(Endpoint::Completions, "prompt"), (Endpoint::Embeddings, "input")]
+            {
+                let ask =
+                    read(endpoint, &format!("{{\"model\":\"m\",\"{field}\":{input}}}")).unwrap();
+                let found: Vec<u32> = ask.prompts.iter().map(|prompt| prompt.tokens).collect();
+                assert_eq!(found, tokens, "{input}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_vllm_would_refuse_is_refused() {
+        let refused = |body| read(Endpoint::Chat, body).unwrap_err();
+        assert_eq!(
+            refused(r#"{"model":"x","messages":[]}"#),
+            Refusal::UnknownModel("x".to_owned())
+        );
+        for body in [
+            "nonsense",
+            r#"{"model":"m"}"#,
+            r#"{"model":"m","messages":[],"n":0}"#,
+            r#"{"model":"m","messages":[],"n":100000}"#,
+            r#"{"model":"m","messages":[],"max_tokens":0}"#,
+            r#"{"model":"m","messages":[],"max_tokens":-5}"#,
+        ] {
+            assert_eq!(refused(body).status(), 400, "{body}");
+        }
+    }
+}

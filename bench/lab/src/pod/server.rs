@@ -1,0 +1,213 @@
+//! One pod's paths.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Either, Full, Limited};
+use hyper::body::Incoming;
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::{
+    ask::{Ask, Endpoint},
+    body::{Cut, Reply},
+    error::Refusal,
+    fault::{Doom, Fault, Kind},
+    sim::{Beside, Sim},
+};
+use crate::load::OUTPUT_TOKENS_HEADER;
+
+/// What a pod answers with.
+pub(super) type Answer = Response<Either<Full<Bytes>, Reply>>;
+
+/// Largest body that is read.
+const BODY_BYTES: usize = 64 << 20;
+
+/// One pod: its engine and the fault it shows.
+pub(super) struct Pod {
+    sim: Rc<Sim>,
+    fault: Cell<Fault>,
+    /// The text of `/metrics` while it is stale.
+    frozen: RefCell<Option<String>>,
+    /// Counts faults posted, so that listeners notice and timers know theirs.
+    posted: watch::Sender<u64>,
+}
+
+impl Pod {
+    pub(super) fn new(sim: Rc<Sim>) -> Self {
+        let posted = watch::Sender::new(0);
+        Self { sim, fault: Cell::default(), frozen: RefCell::default(), posted }
+    }
+
+    /// Tells when another fault is posted.
+    pub(super) fn watch(&self) -> watch::Receiver<u64> {
+        self.posted.subscribe()
+    }
+
+    /// Whether it refuses connections now.
+    pub(super) fn refuses(&self) -> bool {
+        self.fault.get().kind == Kind::Refuse
+    }
+
+    /// Answers one request; an error cuts the connection. `control` is set once the connection has posted a fault.
+    pub(super) async fn answer(
+        self: Rc<Self>,
+        control: Rc<Cell<bool>>,
+        request: Request<Incoming>,
+    ) -> Result<Answer, Cut> {
+        let (parts, body) = request.into_parts();
+        let get = parts.method == Method::GET;
+        let answered = match parts.uri.path() {
+            "/v1/chat/completions" => return self.generate(Endpoint::Chat, &parts, body).await,
+            "/v1/completions" => return self.generate(Endpoint::Completions, &parts, body).await,
+            "/v1/embeddings" => return self.generate(Endpoint::Embeddings, &parts, body).await,
+            "/fault" if parts.method == Method::POST => {
+                control.set(true);
+                self.post_fault(body).await
+            }
+            "/fault" if get => Ok(json_answer(StatusCode::OK, json!(self.fault.get()).to_string())),
+            "/v1/models" if get => Ok(json_answer(StatusCode::OK, self.models())),
+            "/health" | "/ping" if get => Ok(text_answer(String::new())),
+            "/metrics" if get => Ok(self.metrics()),
+            "/sim/starts" if get => Ok(json_answer(StatusCode::OK, self.sim.starts().to_string())),
+            "/fault" | "/v1/models" | "/health" | "/ping" | "/metrics" | "/sim/starts" => {
+                Err(Refusal::MethodNotAllowed)
+            }
+            _ => Err(Refusal::NotFound),
+        };
+        Ok(answered.unwrap_or_else(|refusal| refused(&refusal)))
+    }
+
+    async fn generate(
+        self: &Rc<Self>,
+        endpoint: Endpoint,
+        parts: &http::request::Parts,
+        body: Incoming,
+    ) -> Result<Answer, Cut> {
+        if parts.method != Method::POST {
+            return Ok(refused(&Refusal::MethodNotAllowed));
+        }
+        let ask = match read(body).await {
+            Ok(body) => Ask::read(endpoint, &body, self.sim.model(), self.sim.block_tokens()),
+            Err(refusal) => Err(refusal),
+        };
+        let doom = self.strike();
+        let reply = match (ask, doom) {
+            (_, Some(Doom::Hang)) => std::future::pending().await,
+            (_, Some(Doom::Status(status))) => Err(Refusal::Injected(status)),
+            (Err(refusal), _) => Err(refusal),
+            (Ok(ask), doom) => {
+                self.sim.begin(&ask, beside(&parts.headers, doom)).map(|reply| (reply, ask.stream))
+            }
+        };
+        match reply {
+            Err(refusal) => Ok(refused(&refusal)),
+            Ok((reply, true)) => Ok(stream_answer(reply)),
+            Ok((reply, false)) => Ok(json_answer(StatusCode::OK, reply.whole().await?)),
+        }
+    }
+
+    fn strike(&self) -> Option<Doom> {
+        let mut fault = self.fault.get();
+        let doom = fault.strike();
+        self.fault.set(fault);
+        doom
+    }
+
+    async fn post_fault(self: &Rc<Self>, body: Incoming) -> Result<Answer, Refusal> {
+        let body = read(body).await?;
+        let fault: Fault = serde_json::from_slice(&body)
+            .map_err(|error| Refusal::BadRequest(error.to_string()))?;
+        fault.check().map_err(|reason| Refusal::BadRequest(reason.to_owned()))?;
+        let number = self.show(fault);
+        if let Some(lasts) = fault.lasts() {
+            let pod = Rc::clone(self);
+            tokio::task::spawn_local(async move {
+                tokio::time::sleep(lasts).await;
+                if *pod.posted.borrow() == number {
+                    pod.show(Fault::default());
+                }
+            });
+        }
+        Ok(json_answer(StatusCode::OK, json!(fault).to_string()))
+    }
+
+    /// Replaces the fault that is shown and returns its number.
+    fn show(&self, fault: Fault) -> u64 {
+        let stale = fault.kind == Kind::StaleMetrics;
+        *self.frozen.borrow_mut() = stale.then(|| self.sim.metrics().unwrap_or_default());
+        self.sim.slow(fault.slowness());
+        self.sim.unstall();
+        self.fault.set(fault);
+        self.posted.send_modify(|number| *number += 1);
+        *self.posted.borrow()
+    }
+
+    fn metrics(&self) -> Answer {
+        if let Some(text) = self.frozen.borrow().as_ref() {
+            return text_answer(text.clone());
+        }
+        match self.sim.metrics() {
+            Ok(text) => text_answer(text),
+            Err(error) => {
+                tracing::error!(%error, "metrics could not be written");
+                refused(&Refusal::Injected(500))
+            }
+        }
+    }
+
+    fn models(&self) -> String {
+        let model = self.sim.model();
+        json!({"object": "list", "data": [{
+            "id": model, "object": "model", "created": 0, "owned_by": "vllm", "root": model,
+            "parent": null, "max_model_len": self.sim.max_model_len(), "permission": [],
+        }]})
+        .to_string()
+    }
+}
+
+fn beside(headers: &HeaderMap, doom: Option<Doom>) -> Beside<'_> {
+    let told = headers.get(OUTPUT_TOKENS_HEADER).and_then(|value| value.to_str().ok());
+    Beside {
+        request_id: headers.get("x-request-id").map(HeaderValue::as_bytes),
+        output_tokens: told.and_then(|value| value.parse().ok()),
+        doom,
+    }
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Refusal> {
+    let whole = Limited::new(body, BODY_BYTES).collect().await;
+    Ok(whole.map_err(|error| Refusal::BadRequest(error.to_string()))?.to_bytes())
+}
+
+fn refused(refusal: &Refusal) -> Answer {
+    json_answer(refusal.status(), refusal.json())
+}
+
+fn json_answer(status: StatusCode, json: String) -> Answer {
+    let mut answer = whole_answer(json, "application/json");
+    *answer.status_mut() = status;
+    answer
+}
+
+fn text_answer(text: String) -> Answer {
+    whole_answer(text, "text/plain; version=0.0.4; charset=utf-8")
+}
+
+fn whole_answer(text: String, kind: &'static str) -> Answer {
+    with_kind(Either::Left(Full::new(text.into())), kind)
+}
+
+fn stream_answer(reply: Reply) -> Answer {
+    with_kind(Either::Right(reply), "text/event-stream; charset=utf-8")
+}
+
+fn with_kind(body: Either<Full<Bytes>, Reply>, kind: &'static str) -> Answer {
+    let mut answer = Response::new(body);
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}

@@ -1,0 +1,436 @@
+//! Pods over real sockets.
+
+use std::{net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, client::conn::http1::SendRequest};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use weir_engine::{EngineConfig, hardware};
+
+use super::*;
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// Engine time runs this much faster, so that a test takes milliseconds.
+const SPEED: f64 = 20.0;
+
+fn pods(count: u16) -> PodThread {
+    let engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
+    let model = "m".to_owned();
+    PodThread::start(PodPlan { count, port: 0, model, engine, speed: SPEED, max_model_len: 4096 })
+        .unwrap()
+}
+
+/// One connection to a pod.
+struct Client(SendRequest<Full<Bytes>>);
+
+impl Client {
+    async fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        Self(sender)
+    }
+
+    async fn to(pods: &PodThread) -> Self {
+        Self::open(pods.addresses()[0]).await
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        id: &str,
+        body: String,
+    ) -> hyper::Result<Response<Incoming>> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "pod")
+            .header("x-request-id", id)
+            .header("x-sim-output-tokens", "5")
+            .body(Full::new(body.into()))
+            .unwrap();
+        self.0.ready().await?;
+        self.0.send_request(request).await
+    }
+
+    async fn post(&mut self, path: &str, body: &Value) -> Response<Incoming> {
+        self.send(Method::POST, path, "", body.to_string()).await.unwrap()
+    }
+
+    async fn get(&mut self, path: &str) -> String {
+        let response = self.send(Method::GET, path, "", String::new()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        text(response).await
+    }
+
+    async fn fault(&mut self, fault: &Value) {
+        assert_eq!(self.post("/fault", fault).await.status(), StatusCode::OK);
+    }
+
+    /// The value of an own series of the pod.
+    async fn metric(&mut self, start: &str) -> f64 {
+        let metrics = self.get("/metrics").await;
+        let line = metrics.lines().find(|line| line.starts_with(start));
+        line.unwrap_or_else(|| panic!("{start} is not in:\n{metrics}"))
+            .rsplit(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+}
+
+async fn text(response: Response<Incoming>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().into()).unwrap()
+}
+
+async fn parsed(response: Response<Incoming>) -> Value {
+    serde_json::from_str(&text(response).await).unwrap()
+}
+
+/// The events of a stream, without `[DONE]`, which must be the last one.
+fn events(stream: &str) -> Vec<Value> {
+    let mut data: Vec<&str> =
+        stream.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!(data.pop(), Some("[DONE]"), "{stream}");
+    data.into_iter().map(|event| serde_json::from_str(event).unwrap()).collect()
+}
+
+fn ask(more: Value) -> Value {
+    let mut body =
+        json!({"model": "m", "messages": [{"role": "user", "content": "word".repeat(100)}]});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
+
+fn streamed() -> Value {
+    ask(json!({"stream": true}))
+}
+
+#[tokio::test]
+async fn a_chat_stream_has_the_role_then_a_chunk_per_token_then_usage() {
+    let pods = pods(1);
+    let body = ask(json!({"stream": true, "stream_options": {"include_usage": true}}));
+    let response = Client::to(&pods).await.post(CHAT, &body).await;
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream; charset=utf-8");
+    let events = events(&text(response).await);
+    assert_eq!(events.len(), 1 + 5 + 1, "{events:?}");
+    assert_eq!(events[0]["choices"][0]["delta"], json!({"role": "assistant", "content": ""}));
+    for token in &events[1..6] {
+        assert_eq!(token["object"], "chat.completion.chunk");
+        assert!(token["choices"][0]["delta"]["content"].is_string(), "{token}");
+    }
+    let reasons: Vec<&Value> =
+        events[..6].iter().map(|event| &event["choices"][0]["finish_reason"]).collect();
+    assert_eq!(reasons[5], "stop");
+    assert!(reasons[..5].iter().all(|reason| reason.is_null()));
+    assert_eq!(events[6]["choices"], json!([]));
+    assert_eq!(events[6]["usage"]["prompt_tokens"], 108);
+    assert_eq!(events[6]["usage"]["completion_tokens"], 5);
+    assert!(events[0]["id"].as_str().unwrap().starts_with("chatcmpl-"));
+    assert!(events.iter().all(|event| event["id"] == events[0]["id"]));
+}
+
+#[tokio::test]
+async fn an_unstreamed_answer_is_the_stream_joined() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    let whole = parsed(client.post(CHAT, &ask(json!({}))).await).await;
+    let stream = events(&text(client.post(CHAT, &streamed()).await).await);
+    let joined: String = stream
+        .iter()
+        .map(|event| event["choices"][0]["delta"]["content"].as_str().unwrap())
+        .collect();
+    assert_eq!(whole["choices"][0]["message"]["content"], joined);
+    assert_eq!(whole["choices"][0]["finish_reason"], "stop");
+    assert_eq!(
+        whole["usage"],
+        json!({
+            "prompt_tokens": 108, "completion_tokens": 5, "total_tokens": 113, "prompt_tokens_details": null,
+        })
+    );
+}
+
+#[tokio::test]
+async fn max_tokens_cuts_the_answer_and_says_so() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    for field in ["max_tokens", "max_completion_tokens"] {
+        let whole = parsed(client.post(CHAT, &ask(json!({field: 3}))).await).await;
+        assert_eq!(whole["choices"][0]["finish_reason"], "length");
+        assert_eq!(whole["usage"]["completion_tokens"], 3);
+    }
+    let whole =
+        parsed(client.post(CHAT, &ask(json!({"max_tokens": 5, "stop": ["x"]}))).await).await;
+    assert_eq!(whole["choices"][0]["finish_reason"], "stop");
+}
+
+#[tokio::test]
+async fn n_choices_share_one_stream_and_count_together() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    let whole = parsed(client.post(CHAT, &ask(json!({"n": 3}))).await).await;
+    assert_eq!(whole["choices"].as_array().unwrap().len(), 3);
+    assert_eq!(whole["usage"]["completion_tokens"], 15);
+    let body = ask(json!({"n": 2, "stream": true}));
+    let events = events(&text(client.post(CHAT, &body).await).await);
+    for index in 0..2 {
+        let of: Vec<&Value> =
+            events.iter().filter(|event| event["choices"][0]["index"] == index).collect();
+        assert_eq!(of.len(), 6);
+        assert_eq!(of[0]["choices"][0]["delta"]["role"], "assistant");
+        assert_eq!(of[5]["choices"][0]["finish_reason"], "stop");
+    }
+}
+
+#[tokio::test]
+async fn completions_and_embeddings_answer_each_input() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    let body = json!({"model": "m", "prompt": ["abcd", "efgh"], "max_tokens": 2});
+    let whole = parsed(client.post("/v1/completions", &body).await).await;
+    assert_eq!(
+        (&whole["object"], &whole["choices"][1]["text"]),
+        (&json!("text_completion"), &json!(" the pods"))
+    );
+    assert_eq!(whole["usage"]["prompt_tokens"], 2);
+    let body = json!({"model": "m", "prompt": "abcd", "stream": true});
+    let events = events(&text(client.post("/v1/completions", &body).await).await);
+    assert_eq!((events.len(), &events[0]["choices"][0]["text"]), (5, &json!(" the")));
+    let body = json!({"model": "m", "input": ["abcd", "efgh", "ijkl"]});
+    let whole = parsed(client.post("/v1/embeddings", &body).await).await;
+    assert_eq!(whole["data"].as_array().unwrap().len(), 3);
+    assert!(whole["data"][2]["embedding"][0].is_number());
+    assert_eq!(whole["usage"], json!({"prompt_tokens": 3, "total_tokens": 3}));
+}
+
+#[tokio::test]
+async fn metrics_are_named_as_vllm_names_them() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    text(client.post(CHAT, &streamed()).await).await;
+    let labels = "{engine=\"0\",model_name=\"m\"}";
+    assert_eq!(client.metric(&format!("vllm:num_requests_running{labels} ")).await, 0.0);
+    assert_eq!(client.metric(&format!("vllm:num_requests_waiting{labels} ")).await, 0.0);
+    assert_eq!(client.metric(&format!("vllm:kv_cache_usage_perc{labels} ")).await, 0.0);
+    assert_eq!(client.metric(&format!("vllm:prompt_tokens_total{labels} ")).await, 108.0);
+    assert_eq!(client.metric(&format!("vllm:generation_tokens_total{labels} ")).await, 5.0);
+    assert_eq!(
+        client.metric(&format!("vllm:time_to_first_token_seconds_count{labels} ")).await,
+        1.0
+    );
+    assert_eq!(
+        client.metric(&format!("vllm:inter_token_latency_seconds_count{labels} ")).await,
+        4.0
+    );
+    assert_eq!(
+        client.metric(&format!("vllm:e2e_request_latency_seconds_count{labels} ")).await,
+        1.0
+    );
+    assert_eq!(
+        client.metric(&format!("vllm:request_queue_time_seconds_count{labels} ")).await,
+        1.0
+    );
+    let info = "vllm:cache_config_info{block_size=\"16\",enable_prefix_caching=\"true\",engine=\"0\",model_name=\"m\",num_gpu_blocks=\"27200\"} ";
+    assert_eq!(client.metric(info).await, 1.0);
+    let stopped =
+        "vllm:request_success_total{engine=\"0\",finished_reason=\"stop\",model_name=\"m\"} ";
+    assert_eq!(client.metric(stopped).await, 1.0);
+}
+
+#[tokio::test]
+async fn models_and_health_answer() {
+    let pods = pods(2);
+    let mut client = Client::open(pods.addresses()[1]).await;
+    assert_eq!(client.get("/health").await, "");
+    let models: Value = serde_json::from_str(&client.get("/v1/models").await).unwrap();
+    assert_eq!(
+        (&models["data"][0]["id"], &models["data"][0]["max_model_len"]),
+        (&json!("m"), &json!(4096))
+    );
+}
+
+#[tokio::test]
+async fn errors_have_vllms_shape() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    for (path, body, status) in [
+        (CHAT, json!({"model": "other", "messages": []}), 404),
+        (CHAT, json!({"model": "m"}), 400),
+        (CHAT, ask(json!({"max_tokens": 4000})), 400),
+        ("/v1/nothing", json!({}), 404),
+        ("/metrics", json!({}), 405),
+        ("/fault", json!({"kind": "unheard of"}), 400),
+    ] {
+        let response = client.post(path, &body).await;
+        assert_eq!(response.status(), status, "{path}");
+        let error = parsed(response).await;
+        assert_eq!(error["error"]["code"], status, "{error}");
+        assert!(error["error"]["message"].is_string() && error["error"]["type"].is_string());
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_aborts_its_sequences() {
+    let pods = pods(1);
+    let mut leaving = Client::to(&pods).await;
+    let response = leaving.post(CHAT, &ask(json!({"stream": true, "n": 64}))).await;
+    drop((response, leaving));
+    let mut client = Client::to(&pods).await;
+    let aborted = "vllm:request_success_total{engine=\"0\",finished_reason=\"abort\"";
+    while client.metric(aborted).await < 64.0 {}
+    assert_eq!(client.metric("vllm:num_requests_running").await, 0.0);
+}
+
+#[tokio::test]
+async fn a_second_start_of_the_same_request_is_counted() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    for id in ["a", "b", "a"] {
+        text(client.send(Method::POST, CHAT, id, ask(json!({})).to_string()).await.unwrap()).await;
+    }
+    assert_eq!(client.metric("sim:starts_total").await, 3.0);
+    assert_eq!(client.metric("sim:duplicate_starts_total").await, 1.0);
+    let starts: Value = serde_json::from_str(&client.get("/sim/starts").await).unwrap();
+    assert_eq!((&starts["duplicates"], starts["ids"].as_array().unwrap().len()), (&json!(1), 2));
+}
+
+#[tokio::test]
+async fn a_status_fault_strikes_as_often_as_it_was_counted() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    for (kind, status) in [("status_500", 500), ("status_503", 503)] {
+        client.fault(&json!({"kind": kind, "count": 1})).await;
+        let response = client.post(CHAT, &streamed()).await;
+        assert_eq!(response.status(), status);
+        assert_eq!(parsed(response).await["error"]["code"], status);
+        events(&text(client.post(CHAT, &streamed()).await).await);
+    }
+    let shown: Value = serde_json::from_str(&client.get("/fault").await).unwrap();
+    assert_eq!(shown, json!({"kind": "status_503", "count": 0}));
+}
+
+#[tokio::test]
+async fn a_hanging_pod_takes_the_request_and_says_nothing() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    client.fault(&json!({"kind": "hang", "count": 1})).await;
+    let body = streamed();
+    let hung = tokio::time::timeout(Duration::from_millis(200), client.post(CHAT, &body)).await;
+    assert!(hung.is_err());
+    let mut other = Client::to(&pods).await;
+    assert_eq!(other.get("/health").await, "", "only generations hang");
+    assert_eq!(other.post(CHAT, &body).await.status(), 200, "and only one of them");
+}
+
+#[tokio::test]
+async fn a_stream_dies_after_the_tokens_it_was_told() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    client.fault(&json!({"kind": "die_mid_stream", "after_tokens": 2, "count": 2})).await;
+    let mut body = client.post(CHAT, &streamed()).await.into_body();
+    let (mut seen, mut died) = (String::new(), false);
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => seen += std::str::from_utf8(frame.data_ref().unwrap()).unwrap(),
+            Err(_) => died = true,
+        }
+    }
+    assert!(died, "a cut stream must not end as a whole one does");
+    assert_eq!(seen.matches("data: ").count(), 1 + 2, "{seen}");
+    let mut client = Client::to(&pods).await;
+    let unstreamed = client.send(Method::POST, CHAT, "", ask(json!({})).to_string()).await;
+    assert!(unstreamed.is_err(), "an unstreamed answer dies before its head");
+    assert_eq!(Client::to(&pods).await.metric("vllm:num_requests_running").await, 0.0);
+}
+
+#[tokio::test]
+async fn a_stalled_stream_goes_on_when_the_fault_is_cleared() {
+    let pods = pods(1);
+    let (mut client, mut control) = (Client::to(&pods).await, Client::to(&pods).await);
+    control.fault(&json!({"kind": "stall", "after_tokens": 2})).await;
+    let mut body = client.post(CHAT, &streamed()).await.into_body();
+    let mut seen = String::new();
+    while seen.matches("data: ").count() < 3 {
+        let frame = body.frame().await.unwrap().unwrap();
+        seen += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+    }
+    while control.metric("vllm:generation_tokens_total").await < 5.0 {}
+    let silent = tokio::time::timeout(Duration::from_millis(50), body.frame()).await;
+    assert!(silent.is_err(), "the engine is done and the stream says nothing");
+    control.fault(&json!({"kind": "none"})).await;
+    let rest = body.collect().await.unwrap().to_bytes();
+    seen += std::str::from_utf8(&rest).unwrap();
+    assert_eq!(events(&seen).len(), 6);
+}
+
+#[tokio::test]
+async fn a_slow_pod_takes_its_factor_longer_until_it_is_cleared() {
+    let pods = pods(1);
+    let (mut client, mut control) = (Client::to(&pods).await, Client::to(&pods).await);
+    control.fault(&json!({"kind": "slow", "factor": 1e6})).await;
+    let body = streamed();
+    let response = client.post(CHAT, &body).await;
+    let mut body = response.into_body();
+    let slow = tokio::time::timeout(Duration::from_millis(100), body.frame()).await;
+    assert!(slow.is_err(), "a step takes hours");
+    control.fault(&json!({"kind": "none"})).await;
+    let seen = body.collect().await.unwrap().to_bytes();
+    assert_eq!(events(std::str::from_utf8(&seen).unwrap()).len(), 6);
+}
+
+#[tokio::test]
+async fn stale_metrics_stand_still_until_they_are_cleared() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    client.fault(&json!({"kind": "stale_metrics"})).await;
+    let before = client.get("/metrics").await;
+    text(client.post(CHAT, &streamed()).await).await;
+    assert_eq!(client.get("/metrics").await, before);
+    client.fault(&json!({"kind": "none"})).await;
+    assert_ne!(client.get("/metrics").await, before);
+}
+
+#[tokio::test]
+async fn a_refusing_pod_has_no_listener_until_it_is_cleared() {
+    let pods = pods(1);
+    let address = pods.addresses()[0];
+    let (mut control, mut idle) = (Client::to(&pods).await, Client::to(&pods).await);
+    idle.get("/health").await;
+    control.fault(&json!({"kind": "refuse"})).await;
+    while TcpStream::connect(address).await.is_ok() {}
+    assert!(
+        idle.send(Method::GET, "/health", "", String::new()).await.is_err(),
+        "idle connections are closed"
+    );
+    control.fault(&json!({"kind": "none"})).await;
+    while TcpStream::connect(address).await.is_err() {}
+    assert_eq!(Client::to(&pods).await.get("/health").await, "");
+}
+
+#[tokio::test]
+async fn a_fault_ends_by_itself_when_it_was_told_how_long_to_last() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    client.fault(&json!({"kind": "refuse", "for_ms": 50})).await;
+    while !client.get("/fault").await.contains("none") {}
+    while TcpStream::connect(pods.addresses()[0]).await.is_err() {}
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_an_error_that_names_it() {
+    let taken = pods(1);
+    let port = taken.addresses()[0].port();
+    let engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
+    let plan =
+        PodPlan { count: 1, port, model: "m".to_owned(), engine, speed: 1.0, max_model_len: 4096 };
+    let error = PodThread::start(plan).unwrap_err();
+    assert!(format!("{error:#}").contains(&port.to_string()), "{error:#}");
+}

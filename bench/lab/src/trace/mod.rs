@@ -1,0 +1,147 @@
+//! Recorded arrivals from files, in the order of time.
+//!
+//! [`read`] recognises a file by its first line and returns its rows with the first one at second 0; [`Window`] cuts and
+//! compresses them. No trace holds text: a row is an arrival, two lengths, and where the source has it a class and the
+//! identity of its prefix. A row that cannot be read is an error that names its line: a replay that silently lost rows
+//! would measure a load that nobody asked for.
+//!
+//! | file | recognised by | prefix identity |
+//! |---|---|---|
+//! | Mooncake | JSON objects with `hash_ids` | 512 tokens per id, chained |
+//! | Azure | `TIMESTAMP,ContextTokens,GeneratedTokens` | none |
+//! | ServeGen | `timestamp_s,..,input_tokens,output_tokens` | none |
+//! | AIBrix | `timestamp_ms,prompt_length,output_length` | none |
+//! | plain | `arrival_s,input_tokens,output_tokens[,class][,prefix_id][,prefix_tokens]` | `prefix_id` |
+
+mod mooncake;
+mod stamp;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+};
+
+use crate::prompt::Segment;
+
+/// One request of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Arrival {
+    /// Seconds after the trace's first row.
+    pub at_s: f64,
+    /// Prompt length in tokens, at least 1.
+    pub input_tokens: u32,
+    /// Output length in tokens, at least 1.
+    pub output_tokens: u32,
+    /// The row's own class, where the file has such a column.
+    pub class: Option<String>,
+    /// What it shares with other rows, from its first token on; may be longer than the prompt.
+    pub prefix: Vec<Segment>,
+}
+
+/// Why a trace could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file could not be opened or read.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A row is malformed.
+    #[error("{} line {line}: {reason}", path.display())]
+    Row {
+        /// Which file.
+        path: PathBuf,
+        /// Which line, counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The first line is none that the lab knows.
+    #[error("{}: no known trace starts with {header:?}", path.display())]
+    Unknown {
+        /// Which file.
+        path: PathBuf,
+        /// Its first line, cut.
+        header: String,
+    },
+    /// There is no row in it.
+    #[error("{} has no rows", path.display())]
+    Empty {
+        /// Which file.
+        path: PathBuf,
+    },
+}
+
+/// What is wrong on which line, before the file's name is known.
+#[derive(Debug, PartialEq, Eq)]
+struct BadRow {
+    line: u64,
+    reason: String,
+}
+
+/// Reads a trace. `seed` places the arrivals inside the ticks of a source that rounds its timestamps.
+///
+/// # Errors
+/// When the file cannot be read, is of no known kind, has no rows or has a malformed one.
+pub fn read(path: &Path, seed: u64) -> Result<Vec<Arrival>, TraceError> {
+    let io = |source| TraceError::Io { path: path.to_owned(), source };
+    let mut file = BufReader::new(File::open(path).map_err(io)?);
+    let head = file.fill_buf().map_err(io)?;
+    let parsed = if head.first() == Some(&b'{') {
+        mooncake::read(file, seed)
+    } else {
+        let first = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let header = String::from_utf8_lossy(first).trim().chars().take(120).collect::<String>();
+        let Some(columns) = table::Columns::of(&header) else {
+            return Err(TraceError::Unknown { path: path.to_owned(), header });
+        };
+        table::read(file, &columns)
+    };
+    let rows = parsed.map_err(|BadRow { line, reason }| TraceError::Row {
+        path: path.to_owned(),
+        line,
+        reason,
+    })?;
+    if rows.is_empty() {
+        return Err(TraceError::Empty { path: path.to_owned() });
+    }
+    Ok(from_zero(rows))
+}
+
+/// Rows in order of time, the first at 0; rows of equal time keep the file's order.
+fn from_zero(mut rows: Vec<Arrival>) -> Vec<Arrival> {
+    rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    let start = rows.first().map_or(0.0, |row| row.at_s);
+    rows.iter_mut().for_each(|row| row.at_s -= start);
+    rows
+}
+
+/// A stretch of a trace and how fast it is replayed.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// First second of the trace that is replayed.
+    pub from_s: f64,
+    /// Seconds of the trace that are replayed; `None` is to its end.
+    pub for_s: Option<f64>,
+    /// Trace seconds per second of replay.
+    pub speed: f64,
+}
+
+impl Window {
+    /// The rows inside, with the window's start at second 0 and time compressed.
+    pub fn cut(&self, rows: Vec<Arrival>) -> Vec<Arrival> {
+        let end_s = self.for_s.map_or(f64::INFINITY, |for_s| self.from_s + for_s);
+        rows.into_iter()
+            .filter(|row| row.at_s >= self.from_s && row.at_s < end_s)
+            .map(|row| Arrival { at_s: (row.at_s - self.from_s) / self.speed, ..row })
+            .collect()
+    }
+}

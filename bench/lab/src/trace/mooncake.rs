@@ -1,0 +1,72 @@
+//! Mooncake traces: one JSON object per line, timestamps rounded to ticks, prefix blocks by id.
+//!
+//! The conversation trace has every timestamp on a multiple of three seconds. Replayed as it stands it would arrive in
+//! volleys (a coefficient of variation of 3 that the traffic did not have), so the rows of one tick are spread uniformly
+//! over it, in the file's order. The tick is the smallest gap between two different timestamps of the file; the
+//! synthetic trace, whose timestamps are exact to the millisecond, is therefore left as it is.
+
+use std::io::BufRead;
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use serde::Deserialize;
+
+use super::{Arrival, BadRow};
+use crate::prompt::Segment;
+
+/// Tokens that one `hash_id` stands for.
+const BLOCK_TOKENS: u32 = 512;
+
+#[derive(Deserialize)]
+struct Row {
+    timestamp: f64,
+    input_length: u32,
+    output_length: u32,
+    hash_ids: Vec<u64>,
+}
+
+pub(super) fn read(file: impl BufRead, seed: u64) -> Result<Vec<Arrival>, BadRow> {
+    let mut rows = Vec::new();
+    for (line, text) in (1..).zip(file.lines()) {
+        let bad = |reason: String| BadRow { line, reason };
+        let text = text.map_err(|error| bad(error.to_string()))?;
+        if text.trim().is_empty() {
+            continue;
+        }
+        let row: Row = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        if row.timestamp < 0.0 || row.input_length == 0 {
+            return Err(bad("timestamp below zero or input_length zero".to_owned()));
+        }
+        rows.push(arrival(row));
+    }
+    spread(&mut rows, seed);
+    Ok(rows)
+}
+
+fn arrival(row: Row) -> Arrival {
+    Arrival {
+        at_s: row.timestamp / 1e3,
+        input_tokens: row.input_length,
+        output_tokens: row.output_length.max(1),
+        class: None,
+        prefix: row.hash_ids.iter().map(|&id| Segment { id, tokens: BLOCK_TOKENS }).collect(),
+    }
+}
+
+/// Spreads the rows of each tick over it, keeping their order.
+fn spread(rows: &mut [Arrival], seed: u64) {
+    rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    let gaps = rows.windows(2).filter_map(|pair| match pair {
+        [a, b] if b.at_s > a.at_s => Some(b.at_s - a.at_s),
+        _ => None,
+    });
+    let tick_s = gaps.fold(f64::INFINITY, f64::min);
+    if !tick_s.is_finite() {
+        return;
+    }
+    let mut rng = SmallRng::seed_from_u64(seed);
+    for tick in rows.chunk_by_mut(|a, b| a.at_s == b.at_s) {
+        let mut offsets: Vec<f64> = tick.iter().map(|_| rng.random_range(0.0..tick_s)).collect();
+        offsets.sort_by(f64::total_cmp);
+        tick.iter_mut().zip(offsets).for_each(|(row, offset)| row.at_s += offset);
+    }
+}

@@ -1,0 +1,116 @@
+use std::io::Write;
+
+use super::*;
+
+fn read_text(text: &str) -> Result<Vec<Arrival>, TraceError> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    read(file.path(), 1)
+}
+
+fn message(text: &str) -> String {
+    read_text(text).unwrap_err().to_string()
+}
+
+#[test]
+fn mooncake_rows_are_spread_over_their_tick_in_order_and_keep_their_blocks() {
+    let line = |at: u32, id: u32| {
+        format!(
+            "{{\"timestamp\":{at},\"input_length\":600,\"output_length\":5,\"hash_ids\":[0,{id}]}}\n"
+        )
+    };
+    let text: String =
+        [(0, 1), (0, 2), (0, 3), (3000, 4), (6000, 5)].map(|(at, id)| line(at, id)).concat();
+    let rows = read_text(&text).unwrap();
+    let ids: Vec<u64> = rows.iter().map(|row| row.prefix[1].id).collect();
+    assert_eq!(ids, [1, 2, 3, 4, 5]);
+    assert_eq!(rows[0].prefix[0], Segment { id: 0, tokens: 512 });
+    assert!(rows[2].at_s > rows[1].at_s && rows[2].at_s < 3.0, "{rows:?}");
+    assert_eq!(read_text(&text).unwrap(), rows, "the same seed gives the same times");
+}
+
+#[test]
+fn an_azure_row_is_placed_by_its_time_of_day() {
+    let rows = read_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 23:59:59.5,374,44\n2023-11-17 00:00:01.0,396,0\n",
+    )
+    .unwrap();
+    assert_eq!(rows[0].at_s, 0.0);
+    assert!((rows[1].at_s - 1.5).abs() < 1e-6);
+    assert_eq!((rows[1].input_tokens, rows[1].output_tokens), (396, 1));
+}
+
+#[test]
+fn servegen_and_aibrix_rows_are_recognised_by_their_header() {
+    let rows =
+        read_text("timestamp_s,client_id,input_tokens,output_tokens\n0.5,54,441,819\n2.0,1,7,3\n");
+    assert_eq!(rows.unwrap()[1].at_s, 1.5);
+    let rows =
+        read_text("timestamp_ms,prompt_length,output_length\n6000,178,8\n7500,210,40\n").unwrap();
+    assert_eq!((rows[1].at_s, rows[1].input_tokens), (1.5, 210));
+}
+
+#[test]
+fn a_plain_file_may_name_classes_and_prefixes() {
+    let rows = read_text(
+        "arrival_s,input_tokens,output_tokens,class,prefix_id\n1,100,10,batch,7\n0,200,20,,\n",
+    )
+    .unwrap();
+    assert_eq!((rows[0].input_tokens, rows[0].class.as_deref()), (200, None), "sorted by time");
+    assert_eq!(rows[1].class.as_deref(), Some("batch"));
+    assert_eq!(rows[1].prefix, [Segment { id: 7, tokens: 50 }]);
+    let rows =
+        read_text("arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens\n1,100,10,7,80\n");
+    assert_eq!(rows.unwrap()[0].prefix, [Segment { id: 7, tokens: 80 }]);
+}
+
+#[test]
+fn a_malformed_row_is_an_error_that_names_its_line() {
+    let plain = "arrival_s,input_tokens,output_tokens\n0,10,10\n";
+    assert!(
+        message(&format!("{plain}1,ten,10\n")).contains("line 3: \"ten\" is no number of tokens")
+    );
+    assert!(message(&format!("{plain}-1,10,10\n")).contains("line 3"));
+    assert!(message(&format!("{plain}1,0,10\n")).contains("line 3: a prompt without tokens"));
+    assert!(message(&format!("{plain}1,10\n")).contains("line 3"));
+    let mooncake = "{\"timestamp\":0,\"input_length\":6,\"output_length\":5,\"hash_ids\":[]}\n{\"timestamp\":0}\n";
+    assert!(message(mooncake).contains("line 2"));
+    assert!(
+        message("TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,1\n").contains("line 2: \"noon\"")
+    );
+}
+
+#[test]
+fn an_unknown_or_empty_file_is_an_error() {
+    assert!(message("num_prefill_tokens,num_decode_tokens\n1,2\n").contains("no known trace"));
+    assert!(message("arrival_s,input_tokens,output_tokens\n").contains("no rows"));
+}
+
+#[test]
+fn a_window_is_cut_out_and_compressed() {
+    let rows =
+        read_text("arrival_s,input_tokens,output_tokens\n0,1,1\n10,2,1\n14,3,1\n20,4,1\n").unwrap();
+    let cut = Window { from_s: 10.0, for_s: Some(10.0), speed: 2.0 }.cut(rows);
+    let seen: Vec<(f64, u32)> = cut.iter().map(|row| (row.at_s, row.input_tokens)).collect();
+    assert_eq!(seen, [(0.0, 2), (2.0, 3)]);
+}
+
+/// Reads every public slice in `$WEIR_TRACES` when that folder is given.
+#[test]
+fn the_public_traces_are_read_whole() {
+    let Some(folder) = std::env::var_os("WEIR_TRACES").map(PathBuf::from) else { return };
+    for (file, rows) in [
+        ("mooncake_conversation.dev.jsonl", 5719),
+        ("mooncake_synthetic.dev.jsonl", 1925),
+        ("azure2023_conv.dev.csv", 9739),
+        ("azure2023_code.dev.csv", 5353),
+        ("servegen_m-mid.dev.csv", 18_805),
+        ("servegen_m-large.dev.csv", 17_747),
+        ("servegen_deepseek-r1.dev.csv", 18_271),
+        ("aibrix_sharegpt_8min.dev.csv", 1013),
+    ] {
+        let read = read(&folder.join(file), 1).unwrap();
+        assert!(read.len().abs_diff(rows) <= 1, "{file}: {}", read.len());
+        assert!(read.windows(2).all(|pair| pair[0].at_s <= pair[1].at_s), "{file}");
+    }
+}
