@@ -5,9 +5,9 @@
 //! these ends each accepted request: an [`End`](crate::End), a refusal, or a cancellation while it
 //! waits.
 //!
-//! - [`admit`]: arrivals against the bounds, and everything that refuses
-//! - [`flight`]: dispatched requests until their end
-//! - [`view`]: the snapshot
+//! - `admit`: arrivals against the bounds, and everything that refuses
+//! - `flight`: dispatched requests until their end
+//! - `view`: the snapshot
 
 mod admit;
 mod flight;
@@ -259,6 +259,7 @@ impl Scheduler {
                 waiting.excluded.retain(|pod| *pod != id);
             }
         }
+        self.flights.values_mut().for_each(|flight| flight.forgive(id));
     }
 
     fn note_readiness(&mut self, now: Time) {

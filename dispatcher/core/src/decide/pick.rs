@@ -97,8 +97,8 @@ impl Floor<'_> {
         judge::cheap_gates(&waiting.request.slo, outlook, &pod.ledger, &room, self.now, pull)
     }
 
-    /// Asks the predictor about a head on some pods. If it has no answer at all, the step-time
-    /// priors serve: dispatch never stops for a predictor.
+    /// Asks the predictor about a head on some pods. Where it has no answer, or one that is no time
+    /// at all, the step-time priors serve: dispatch never stops for a predictor.
     pub fn predict(&mut self, id: RequestId, outlooks: &[Outlook]) -> Vec<Fit> {
         let Some(waiting) = self.board.get(id) else { return Vec::new() };
         let (demand, stale) = (score::demand(waiting), self.config.pull.stale_after_ms);
@@ -112,7 +112,11 @@ impl Floor<'_> {
             predictions = outlooks.iter().map(prior).collect();
         }
         let fits = outlooks.into_iter().zip(rows).zip(predictions);
-        fits.map(|((outlook, row), prediction)| Fit { outlook, row, prediction }).collect()
+        fits.map(|((outlook, row), prediction)| {
+            let prediction = if is_a_time(&prediction) { prediction } else { prior(&outlook) };
+            Fit { outlook, row, prediction }
+        })
+        .collect()
     }
 
     fn judge(&self, id: RequestId, fit: &Fit) -> Result<(), Reason> {
@@ -150,6 +154,13 @@ fn order(a: &Fit, b: &Fit) -> std::cmp::Ordering {
         .total_cmp(&steps(b))
         .then(a.prediction.ttft_ms.p50.total_cmp(&b.prediction.ttft_ms.p50))
         .then(a.outlook.pod.cmp(&b.outlook.pod))
+}
+
+/// Whether every quantile is finite and not negative.
+fn is_a_time(prediction: &Prediction) -> bool {
+    let Prediction { ttft_ms, tpot_ms, .. } = prediction;
+    let quantiles = [ttft_ms.p50, ttft_ms.p90, tpot_ms.p50, tpot_ms.p90];
+    quantiles.iter().all(|ms| ms.is_finite() && *ms >= 0.0)
 }
 
 fn prior(outlook: &Outlook) -> Prediction {

@@ -4,6 +4,8 @@
 //! place: under the strict rule nothing behind it goes; under claims it claims the pod where it
 //! would fit soonest, and a later head may use another pod if its band is no lower and it needs at
 //! most half as many uncached tokens. A late request goes only in a pass that held nobody back.
+//! A head that could not be delivered somewhere holds back only the pods it may still use: the others
+//! can never serve it, and nobody waits for what cannot happen.
 
 use smallvec::SmallVec;
 
@@ -42,8 +44,19 @@ struct Hold {
     blocked: Option<(Band, RequestId)>,
     /// Uncached tokens of the smallest blocked head.
     smallest_tokens: f64,
-    /// Whether anything was held back.
+    /// Whether a head was held back that may use every pod.
     any: bool,
+}
+
+impl Hold {
+    /// Keeps everybody off the pods that a blocked request may use, if it may not use all.
+    fn only_its_pods(&mut self, floor: &Floor<'_>, id: RequestId, outlooks: &Outlooks) -> bool {
+        let some = floor.board.get(id).is_some_and(|waiting| !waiting.excluded.is_empty());
+        if some {
+            self.claimed.extend(outlooks.iter().map(|outlook| outlook.pod));
+        }
+        some
+    }
 }
 
 /// One pass: the first request that can go, if any. Notes on every head it looked at why it waits.
@@ -69,7 +82,7 @@ pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
     if hold.any {
         return None;
     }
-    late(floor)
+    late(floor, &mut hold)
 }
 
 enum Turn {
@@ -82,7 +95,6 @@ fn try_head(floor: &mut Floor<'_>, hold: &mut Hold, band: Band, id: RequestId) -
     let outlooks = floor.look(id);
     if outlooks.is_empty() {
         note(floor, id, Reason::NoPodReady);
-        hold.any = true;
         return Turn::Next;
     }
     let warmest_tokens = score::warmest_tokens(&outlooks);
@@ -117,6 +129,9 @@ fn block(
     outlooks: &Outlooks,
     soonest: Option<PodId>,
 ) -> Turn {
+    if hold.only_its_pods(floor, id, outlooks) {
+        return Turn::Next;
+    }
     hold.any = true;
     let claims = match floor.config.pull.head_rule {
         HeadRule::Strict => false,
@@ -167,13 +182,16 @@ fn warm_wait(
 }
 
 /// The late request that goes first, if it fits anywhere.
-fn late(floor: &mut Floor<'_>) -> Option<Choice> {
-    let id = floor.board.late_head()?;
-    let outlooks = floor.look(id);
-    match floor.pick(id, &outlooks, &[]) {
-        Pick::Fits(fit) => Some(fit.choice(id)),
-        Pick::Blocked(..) => None,
+fn late(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
+    for (_, _, id) in floor.board.late_heads() {
+        let outlooks = floor.look(id);
+        match floor.pick(id, &outlooks, &hold.claimed) {
+            Pick::Fits(fit) => return Some(fit.choice(id)),
+            Pick::Blocked(..) if hold.only_its_pods(floor, id, &outlooks) => {}
+            Pick::Blocked(..) => return None,
+        }
     }
+    None
 }
 
 fn note(floor: &mut Floor<'_>, id: RequestId, reason: Reason) {

@@ -3,6 +3,9 @@
 //! The board is the only place that knows what waits. A request is in exactly one lane, or in the
 //! late queue of its band, from `insert` until `remove`; counts and bytes follow from that and
 //! cannot drift. A lane exists while it holds something.
+//!
+//! A request that could not be delivered has a lane to itself: there may be no pod left for it, and
+//! nobody must wait behind that.
 
 use std::{
     cmp::Reverse,
@@ -55,12 +58,19 @@ pub struct Waiting {
     pub matches: Vec<Match>,
 }
 
+impl Waiting {
+    /// Its name, once a delivery has failed: then nobody shares its lane.
+    fn alone(&self) -> Option<RequestId> {
+        (self.attempts > 0).then_some(self.request.id)
+    }
+}
+
 /// All lanes of a pool.
 #[derive(Debug, Default)]
 pub struct Board {
     entries: HashMap<RequestId, Waiting>,
-    lanes: HashMap<Pattern, Lane>,
-    late: BTreeMap<Band, Lane>,
+    lanes: HashMap<(Pattern, Option<RequestId>), Lane>,
+    late: BTreeMap<(Band, Option<RequestId>), Lane>,
     ages: BTreeSet<(Time, RequestId)>,
     bands: BTreeMap<Band, BTreeSet<(Time, RequestId)>>,
     bytes: u64,
@@ -74,10 +84,12 @@ impl Board {
         self.bytes += u64::from(waiting.request.body_bytes);
         self.ages.insert(age);
         self.bands.entry(waiting.pattern.band).or_default().insert(age);
+        let alone = waiting.alone();
         if waiting.late {
-            self.late.entry(waiting.pattern.band).or_default().insert(id, late_rank(&waiting));
+            let lane = self.late.entry((waiting.pattern.band, alone)).or_default();
+            lane.insert(id, late_rank(&waiting));
         } else {
-            self.lanes.entry(waiting.pattern).or_default().insert(id, waiting.rank);
+            self.lanes.entry((waiting.pattern, alone)).or_default().insert(id, waiting.rank);
         }
         self.entries.insert(id, waiting);
     }
@@ -96,11 +108,14 @@ impl Board {
             }
         }
         if waiting.late {
-            remove_from(&mut self.late, band, id);
-        } else if let Some(lane) = self.lanes.get_mut(&waiting.pattern) {
-            lane.remove(id);
-            if lane.is_empty() {
-                self.lanes.remove(&waiting.pattern);
+            let key = (band, waiting.alone());
+            if self.late.get_mut(&key).is_some_and(|lane| empties(lane, id)) {
+                self.late.remove(&key);
+            }
+        } else {
+            let key = (waiting.pattern, waiting.alone());
+            if self.lanes.get_mut(&key).is_some_and(|lane| empties(lane, id)) {
+                self.lanes.remove(&key);
             }
         }
         Some(waiting)
@@ -128,22 +143,18 @@ impl Board {
 
     /// The heads of all lanes, the highest band first, then the earliest due.
     pub fn heads(&self) -> Vec<(Band, Rank, RequestId)> {
-        let head = |(pattern, lane): (&Pattern, &Lane)| {
-            lane.head().map(|(id, rank)| (pattern.band, rank, id))
-        };
-        let mut heads: Vec<_> = self.lanes.iter().filter_map(head).collect();
-        heads.sort_unstable_by_key(|(band, rank, _)| Reverse((*band, *rank)));
-        heads
+        ordered(self.lanes().map(|(pattern, lane)| (pattern.band, lane)))
     }
 
-    /// The late request that goes first: the highest band's earliest arrival.
-    pub fn late_head(&self) -> Option<RequestId> {
-        self.late.values().rev().find_map(Lane::head).map(|(id, _)| id)
+    /// The late requests that go first: the highest band's earliest arrival, and those that have a
+    /// lane to themselves.
+    pub fn late_heads(&self) -> Vec<(Band, Rank, RequestId)> {
+        ordered(self.late.iter().map(|((band, _), lane)| (*band, lane)))
     }
 
     /// Every lane with its pattern, in no order.
     pub fn lanes(&self) -> impl Iterator<Item = (&Pattern, &Lane)> {
-        self.lanes.iter()
+        self.lanes.iter().map(|((pattern, _), lane)| (pattern, lane))
     }
 
     /// Late requests.
@@ -218,13 +229,18 @@ fn late_rank(waiting: &Waiting) -> Rank {
     Rank::new(waiting.request.arrived, waiting.rank.arrival())
 }
 
-fn remove_from(lanes: &mut BTreeMap<Band, Lane>, band: Band, id: RequestId) {
-    if let Some(lane) = lanes.get_mut(&band) {
-        lane.remove(id);
-        if lane.is_empty() {
-            lanes.remove(&band);
-        }
-    }
+/// The heads of lanes, the highest band first, then the first by rank.
+fn ordered<'a>(lanes: impl Iterator<Item = (Band, &'a Lane)>) -> Vec<(Band, Rank, RequestId)> {
+    let head = |(band, lane): (Band, &Lane)| lane.head().map(|(id, rank)| (band, rank, id));
+    let mut heads: Vec<_> = lanes.filter_map(head).collect();
+    heads.sort_unstable_by_key(|(band, rank, _)| Reverse((*band, *rank)));
+    heads
+}
+
+/// Takes a request out of a lane; whether that was all it held.
+fn empties(lane: &mut Lane, id: RequestId) -> bool {
+    lane.remove(id);
+    lane.is_empty()
 }
 
 /// The rank of a request that arrives as the `arrival`-th.

@@ -73,15 +73,22 @@ impl Flight {
             pattern: self.pattern,
             rank: self.rank,
             late: self.late,
-            reason: Reason::NotConsidered,
+            reason: if self.late { Reason::Late } else { Reason::NotConsidered },
             claim: None,
             matches: Vec::new(),
         }
     }
 
+    /// A pod works again: if it has to come back, it may try that one.
+    pub(super) fn forgive(&mut self, pod: PodId) {
+        self.excluded.retain(|excluded| *excluded != pod);
+    }
+
     /// Its entry in the pod's ledger.
     pub(super) fn pending(&self, now: Time, choice: &Choice) -> Pending {
-        let ttft = Duration::from_secs_f32(choice.prediction.ttft_ms.p50.clamp(0.0, 1e9) / 1000.0);
+        let ttft_s = f64::from(choice.prediction.ttft_ms.p50) / 1000.0;
+        // The prior of a step-time model gone mad may still be no time at all.
+        let ttft = Duration::try_from_secs_f64(ttft_s).unwrap_or_default();
         Pending {
             id: self.request.id,
             since: now,
@@ -174,10 +181,10 @@ impl Scheduler {
 
     /// A stream has come to `tokens` in total.
     pub(super) fn streamed(&mut self, now: Time, id: RequestId, tokens: u32) {
-        let Some(flight) = self.flights.get_mut(&id) else { return };
-        if flight.first_token.is_none() {
-            return self.first_token(now, id);
+        if self.flights.get(&id).is_some_and(|flight| flight.first_token.is_none()) {
+            self.first_token(now, id);
         }
+        let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.tokens = flight.tokens.max(tokens);
         let generated = flight.per_sequence(flight.tokens);
         let pod = flight.pod;
@@ -298,5 +305,5 @@ fn estimate(resident: &mut Resident, length: &LengthHistory, quantile: f32) {
     );
     resident.remaining = f64::from(remaining.max(1));
     let next = (f64::from(resident.generated) * ESTIMATE_GROWTH).ceil();
-    resident.estimate_at = (next as u32).max(resident.generated + 1);
+    resident.estimate_at = (next as u32).max(resident.generated.saturating_add(1));
 }

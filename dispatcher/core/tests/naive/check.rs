@@ -1,0 +1,248 @@
+//! What must be true of model and scheduler after every step: DESIGN.md's invariants, from outside.
+//!
+//! I1 and I2 are asserted by the model as it takes actions in; the rest is here.
+
+use weir_core::{
+    Band, Dispatch, LaneView, PodId, PodView, Policy, PromptSize, Reason, RequestId, Scheduler,
+    Snapshot, Time,
+};
+
+use super::model::{Naive, Stay, Tale};
+
+/// One call of the scheduler, as far as checks need it.
+pub struct Call {
+    pub name: &'static str,
+    pub now: Time,
+    /// Whether the event lets the pull loop run.
+    pub pulled: bool,
+    /// Whether nothing that waited has prompt blocks, so that no head waits for a warm pod.
+    pub plain: bool,
+    /// Whether step times are sound, so that a passed deadline means late.
+    pub sound: bool,
+    /// What was late before.
+    pub late: Vec<RequestId>,
+    pub dispatched: Vec<Dispatch>,
+}
+
+/// Every check.
+pub fn all(naive: &Naive, scheduler: &Scheduler, call: &Call) {
+    let snapshot = scheduler.snapshot(call.now);
+    outcomes(naive, &snapshot, call);
+    ledgers(naive, &snapshot);
+    queue(naive, scheduler, &snapshot, call);
+    reasons(naive, scheduler, &snapshot, call);
+    bounded_waits(naive, call);
+    if call.pulled {
+        nothing_idles(naive, &snapshot, call);
+        lesser_requests_delay_nobody(naive, &snapshot, call);
+    }
+}
+
+/// I1: every counter is the model's, and they add up.
+fn outcomes(naive: &Naive, snapshot: &Snapshot, call: &Call) {
+    let (counters, tally) = (&snapshot.counters, &naive.tally);
+    let refused: u64 = counters.refused.iter().map(|(_, count)| count).sum();
+    let seen = [
+        counters.arrived,
+        counters.dispatched,
+        counters.requeued,
+        counters.completed,
+        counters.failed,
+        counters.client_gone,
+        counters.cancelled,
+        refused,
+    ];
+    let expected = [
+        tally.arrived,
+        tally.dispatched,
+        tally.requeued,
+        tally.completed,
+        tally.failed,
+        tally.client_gone,
+        tally.cancelled,
+        tally.refused,
+    ];
+    assert_eq!(seen, expected, "I1: counters after {}", call.name);
+    let over: u64 = seen.iter().skip(3).sum();
+    let open = (snapshot.waiting + snapshot.in_flight) as u64;
+    assert_eq!(counters.arrived, over + open, "I1: the sum after {}", call.name);
+    if naive.closing {
+        assert_eq!(snapshot.waiting, 0, "nothing waits after close");
+    }
+}
+
+/// I3: per pod, the ledger is the model's account, and zero at idle.
+fn ledgers(naive: &Naive, snapshot: &Snapshot) {
+    assert_eq!(snapshot.in_flight, naive.flying().count(), "I3: in flight");
+    assert_eq!(snapshot.pods.len(), naive.pods.len(), "I3: pods");
+    for ((id, seen), view) in naive.pods.iter().zip(&snapshot.pods) {
+        assert_eq!(view.phase, seen.phase);
+        assert_eq!(view.dispatched, seen.dispatched, "I3: dispatched to {id:?}");
+        ledger(naive, *id, view);
+    }
+}
+
+fn ledger(naive: &Naive, id: PodId, view: &PodView) {
+    let residents = naive.booked(id).filter(|(_, stay)| stay.resident).count();
+    let pending = naive.booked(id).count() - residents;
+    assert_eq!((view.residents, view.pending), (residents, pending), "I3: {id:?} {view:?}");
+    if pending == 0 {
+        assert_eq!(view.pending_tokens, 0, "I3: pending tokens of {id:?} at idle");
+    }
+    if residents == 0 {
+        assert_eq!(view.kv_tokens, 0, "I3: kv tokens of {id:?} at idle");
+    }
+    let pending = naive.booked(id).filter(|(_, stay)| !stay.resident);
+    if let Some(tokens) = pending.map(|(tale, _)| uncached_tokens(tale)).sum::<Option<u64>>() {
+        // A sum of shares, cut to whole tokens: the last bit may take one away.
+        assert!(view.pending_tokens.abs_diff(tokens) <= 1, "I3: pending tokens of {id:?}");
+    }
+    let residents = naive.booked(id).filter(|(_, stay)| stay.resident);
+    if let Some(tokens) = residents.map(|(tale, stay)| kv_tokens(tale, stay)).sum::<Option<u64>>() {
+        assert_eq!(view.kv_tokens, tokens, "I3: kv tokens of {id:?}");
+    }
+}
+
+/// Prompt tokens to compute, where a naive eye can tell.
+fn uncached_tokens(tale: &Tale) -> Option<u64> {
+    match tale.request.prompt {
+        PromptSize::Tokens(tokens) if tale.request.blocks.is_empty() => Some(tokens.max(1).into()),
+        _ => None,
+    }
+}
+
+/// Context tokens held, where a naive eye can tell.
+fn kv_tokens(tale: &Tale, stay: &Stay) -> Option<u64> {
+    match tale.request.prompt {
+        PromptSize::Tokens(tokens) if tale.request.streamed => {
+            Some(u64::from(tokens) + u64::from(stay.generated) * u64::from(tale.request.sequences))
+        }
+        _ => None,
+    }
+}
+
+/// I4: the queue holds what the model holds, within its bounds.
+fn queue(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call: &Call) {
+    let (mut count, mut bytes) = (0, 0);
+    for tale in naive.waiting() {
+        count += 1;
+        bytes += u64::from(tale.request.body_bytes);
+        let left = tale.attempts < naive.config.max_attempts.max(1);
+        assert!(left, "I1: after {} no attempt is left, yet it waits: {tale:?}", call.name);
+    }
+    assert_eq!(snapshot.waiting, count, "I4: count after {}", call.name);
+    assert_eq!(scheduler.waiting(), count, "I4: count after {}", call.name);
+    assert_eq!(snapshot.waiting_bytes, bytes, "I4: bytes after {}", call.name);
+    let in_lanes: usize = snapshot.lanes.iter().map(|lane| lane.depth).sum();
+    assert_eq!(in_lanes + snapshot.late, count, "I4: lanes after {}", call.name);
+    if naive.tally.requeued == 0 {
+        assert!(count <= naive.config.bounds.max_requests, "I4: too many wait");
+        assert!(bytes <= naive.config.bounds.max_bytes, "I4: too many bytes wait");
+    }
+}
+
+/// I8: everything that waits has a reason, and the reason is true.
+fn reasons(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call: &Call) {
+    let mut late = 0;
+    for tale in naive.waiting() {
+        let reason = scheduler.reason(tale.request.id);
+        let said = reason.is_some_and(|reason| reason != Reason::NotConsidered);
+        assert!(said, "I8: after {}: {reason:?} for {tale:?}", call.name);
+        late += usize::from(reason == Some(Reason::Late));
+    }
+    assert_eq!(snapshot.late, late, "I8: late requests say so");
+    let over = naive.tales.values().find(|tale| !tale.waits());
+    assert_eq!(over.and_then(|tale| scheduler.reason(tale.request.id)), None);
+    for lane in snapshot.lanes.iter().filter(|_| call.pulled) {
+        let tale = head(naive, lane);
+        assert!(tale.is_some(), "I8: the head of {lane:?} does not wait");
+        assert_ne!(lane.reason, Reason::NotConsidered, "I8: after {}: {lane:?}", call.name);
+        let due = tale.and_then(|tale| tale.request.deadline());
+        let lost = due.is_some_and(|due| due < call.now);
+        let holds = naive.config.policy == Policy::Weir && call.sound;
+        assert!(!(lost && holds), "I7: a head that cannot make it is not late: {tale:?}");
+        let usable = |pod: &PodId| tale.is_some_and(|tale| naive.may_use(tale, *pod));
+        let homeless = !naive.pods.keys().any(usable);
+        let says_so = lane.reason == Reason::NoPodReady;
+        let behind = matches!(lane.reason, Reason::BehindHead { .. });
+        assert!(says_so == homeless || behind && homeless, "I8: {lane:?} of {tale:?}");
+        if let Reason::BehindHead { head } = lane.reason {
+            let before = naive.tales.get(&head).is_some_and(Tale::waits);
+            assert!(before, "I8: {lane:?} waits behind what does not wait");
+        }
+    }
+}
+
+fn head<'a>(naive: &'a Naive, lane: &LaneView) -> Option<&'a Tale> {
+    naive.tales.get(&lane.head).filter(|tale| tale.waits())
+}
+
+/// I8: no wait is longer than its bound while ticks arrive.
+fn bounded_waits(naive: &Naive, call: &Call) {
+    if call.name != "tick" {
+        return;
+    }
+    let bounds = &naive.config.bounds;
+    for tale in naive.waiting() {
+        let arrived = tale.request.arrived;
+        assert!(call.now.since(arrived) < bounds.max_wait, "I8: waits too long: {tale:?}");
+        if let Some(since) = naive.no_pod_since {
+            let homeless = call.now.since(since.max(arrived));
+            assert!(homeless < bounds.max_wait_no_pods, "I8: waits too long for a pod: {tale:?}");
+        }
+    }
+}
+
+/// I5: whatever the predictor says, a request is not left waiting beside an empty pod that it may
+/// use, except while a head waits for its warm pod. A policy that pushes leaves none beside any.
+fn nothing_idles(naive: &Naive, snapshot: &Snapshot, call: &Call) {
+    let holds = naive.config.policy == Policy::Weir;
+    let warm = |lane: &LaneView| lane.reason == Reason::WaitsForWarmPod;
+    if snapshot.lanes.iter().any(warm) {
+        return assert!(holds, "a policy that pushes waits for a warm pod");
+    }
+    let idle = |pod: &PodId| !holds || naive.booked(*pod).next().is_none();
+    let idle: Vec<PodId> = naive.pods.keys().copied().filter(idle).collect();
+    for tale in naive.waiting() {
+        let beside = idle.iter().find(|pod| naive.may_use(tale, **pod));
+        assert_eq!(beside, None, "I5: after {}: idle beside {tale:?}; {snapshot:?}", call.name);
+    }
+}
+
+/// I7: a sheddable or late request takes no pod from one of a higher band that can still make it.
+fn lesser_requests_delay_nobody(naive: &Naive, snapshot: &Snapshot, call: &Call) {
+    if naive.config.policy != Policy::Weir || !call.plain {
+        return;
+    }
+    let mut least = (true, Band(i8::MAX));
+    for dispatch in &call.dispatched {
+        let Some(tale) = naive.tales.get(&dispatch.id) else { continue };
+        let Some(late) = late(tale, call) else { continue };
+        let band = tale.request.band;
+        // One that has come back may have had no pod before those that passed it.
+        let in_order = (!late, band) <= least || !tale.excluded.is_empty();
+        assert!(in_order, "I7: {:?} after lesser ones: {:?}", tale, call.dispatched);
+        least = least.min((!late, band));
+        for lane in snapshot.lanes.iter().filter(|lane| late || lane.band > band) {
+            let delayed = head(naive, lane).is_some_and(|head| naive.may_use(head, dispatch.pod));
+            assert!(!delayed, "I7: {dispatch:?} (late: {late}) went before {lane:?}");
+        }
+    }
+}
+
+/// Whether a request was late when it was dispatched in a call, where a naive eye can tell.
+fn late(tale: &Tale, call: &Call) -> Option<bool> {
+    let request = &tale.request;
+    let Some(due) = request.deadline() else { return Some(false) };
+    if call.late.contains(&request.id) {
+        return Some(true);
+    }
+    let PromptSize::Tokens(tokens) = request.prompt else { return None };
+    // Far above the best TTFT of any pod there is, where step times are the default.
+    let enough_ms = 50.0 + 0.1 * f64::from(tokens);
+    match due.ms_until(call.now) {
+        left_ms if left_ms < 0.0 && call.sound => Some(true),
+        left_ms if left_ms > enough_ms && call.sound => Some(false),
+        _ => None,
+    }
+}

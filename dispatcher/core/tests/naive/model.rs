@@ -1,0 +1,320 @@
+//! A plain map of request to state, moved only by the events sent and the actions returned.
+//!
+//! It decides nothing. What an action must not do (dispatch what is in flight, to a pod that takes
+//! nothing, refuse without cause) is asserted where the action is taken in.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use weir_core::{
+    Action, Dispatch, EndKind, Event, Phase, PodId, Progress, Refusal, RefusalReason, Request,
+    RequestId, Role, SchedulerConfig, Time,
+};
+
+use super::moody;
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum State {
+    /// In a lane.
+    Waiting,
+    /// On a pod.
+    On(Stay),
+    /// It had its one outcome.
+    Over,
+}
+
+/// A request on a pod.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stay {
+    pub pod: PodId,
+    /// Whether the pod has been known ever since the dispatch: if not, no ledger holds it.
+    pub booked: bool,
+    /// Whether its first token was reported.
+    pub seen: bool,
+    /// Whether it decodes.
+    pub resident: bool,
+    /// Tokens per sequence.
+    pub generated: u32,
+    /// When its first token is assumed, if it is not streamed.
+    pub assumed: Time,
+}
+
+/// What became of a request so far.
+#[derive(Clone, Debug)]
+pub struct Tale {
+    pub request: Request,
+    pub state: State,
+    pub attempts: u32,
+    /// Pods it could not be delivered to and that have not recovered since.
+    pub excluded: BTreeSet<PodId>,
+}
+
+impl Tale {
+    pub const fn stay(&self) -> Option<&Stay> {
+        match &self.state {
+            State::On(stay) => Some(stay),
+            _ => None,
+        }
+    }
+
+    pub fn waits(&self) -> bool {
+        self.state == State::Waiting
+    }
+}
+
+/// A pod as its events describe it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    pub phase: Phase,
+    pub role: Role,
+    pub dispatched: u64,
+}
+
+/// Outcomes counted, in the order of [`weir_core::Counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub arrived: u64,
+    pub dispatched: u64,
+    pub requeued: u64,
+    pub completed: u64,
+    pub failed: u64,
+    pub client_gone: u64,
+    pub cancelled: u64,
+    pub refused: u64,
+}
+
+/// The whole model.
+#[derive(Debug)]
+pub struct Naive {
+    pub config: SchedulerConfig,
+    pub tales: BTreeMap<RequestId, Tale>,
+    pub pods: BTreeMap<PodId, Seen>,
+    pub tally: Tally,
+    pub closing: bool,
+    /// Since when no pod is ready; from the start, when none ever was.
+    pub no_pod_since: Option<Time>,
+    samples_due: u32,
+}
+
+impl Naive {
+    pub fn new(config: SchedulerConfig) -> Self {
+        Self {
+            config,
+            tales: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            tally: Tally::default(),
+            closing: false,
+            no_pod_since: Some(Time::ZERO),
+            samples_due: 0,
+        }
+    }
+
+    /// Everything that waits.
+    pub fn waiting(&self) -> impl Iterator<Item = &Tale> {
+        self.tales.values().filter(|tale| tale.waits())
+    }
+
+    /// Everything that is dispatched and not over.
+    pub fn flying(&self) -> impl Iterator<Item = (&Tale, &Stay)> {
+        self.tales.values().filter_map(|tale| Some((tale, tale.stay()?)))
+    }
+
+    /// What the ledger of a pod must hold.
+    pub fn booked(&self, pod: PodId) -> impl Iterator<Item = (&Tale, &Stay)> {
+        self.flying().filter(move |(_, stay)| stay.booked && stay.pod == pod)
+    }
+
+    /// Whether a pod takes a request, whatever it would cost.
+    pub fn may_use(&self, tale: &Tale, pod: PodId) -> bool {
+        let open = |seen: &Seen| seen.phase == Phase::Ready && seen.role != Role::Decode;
+        self.pods.get(&pod).is_some_and(open) && !tale.excluded.contains(&pod)
+    }
+
+    /// Takes an event in, before the scheduler does.
+    pub fn hear(&mut self, now: Time, event: &Event) {
+        self.samples_due = 0;
+        match event {
+            Event::Arrive(request) => self.arrive(request),
+            Event::Cancel(id) => self.cancel(*id),
+            Event::Undelivered(id) => self.undelivered(*id),
+            Event::FirstToken(id) => self.first_token(*id),
+            Event::Progress(progress) => self.progress(progress),
+            Event::End(end) => self.end(end.id, end.kind),
+            Event::Scraped(..) => {}
+            Event::PodUp(spec) => {
+                let role = self.config.classes.get(usize::from(spec.class));
+                let role = role.map_or(Role::Both, |class| class.role);
+                let fresh = Seen { phase: Phase::Ready, role, dispatched: 0 };
+                self.pods.entry(spec.id).or_insert(fresh).role = role;
+            }
+            Event::PodPhase(pod, phase) => self.phase(*pod, *phase),
+            Event::PodDown(pod) => self.down(*pod),
+            Event::Tick => self.tick(now),
+            Event::Close => self.closing = true,
+        }
+        let ready = self.pods.values().any(|pod| pod.phase == Phase::Ready);
+        self.no_pod_since = if ready { None } else { self.no_pod_since.or(Some(now)) };
+    }
+
+    /// Takes an action in, in the order they were returned.
+    pub fn obey(&mut self, now: Time, event: &'static str, action: &Action) {
+        match action {
+            Action::Dispatch(dispatch) => self.dispatch(now, dispatch),
+            Action::Refuse(refusal) => self.refuse(now, event, refusal),
+            Action::Sample(_) => {
+                assert!(self.samples_due > 0, "a sample of a request that did not just end");
+                self.samples_due -= 1;
+            }
+        }
+    }
+
+    fn arrive(&mut self, request: &Request) {
+        self.tally.arrived += 1;
+        let tale = Tale {
+            request: request.clone(),
+            state: State::Waiting,
+            attempts: 0,
+            excluded: BTreeSet::new(),
+        };
+        assert!(self.tales.insert(request.id, tale).is_none(), "the test reused an id");
+    }
+
+    fn cancel(&mut self, id: RequestId) {
+        if let Some(tale) = self.tales.get_mut(&id).filter(|tale| tale.waits()) {
+            tale.state = State::Over;
+            self.tally.cancelled += 1;
+        }
+    }
+
+    fn undelivered(&mut self, id: RequestId) {
+        let Some(tale) = self.tales.get_mut(&id) else { return };
+        let State::On(stay) = tale.state else { return };
+        tale.excluded.insert(stay.pod);
+        tale.state = State::Waiting;
+        self.tally.requeued += 1;
+    }
+
+    fn stay_mut(&mut self, id: RequestId) -> Option<(&Request, &mut Stay)> {
+        let tale = self.tales.get_mut(&id)?;
+        match &mut tale.state {
+            State::On(stay) => Some((&tale.request, stay)),
+            _ => None,
+        }
+    }
+
+    fn first_token(&mut self, id: RequestId) {
+        if let Some((_, stay)) = self.stay_mut(id) {
+            stay.seen = true;
+            stay.resident = true;
+            stay.generated = stay.generated.max(1);
+        }
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        for (id, tokens) in &progress.tokens {
+            self.first_token(*id);
+            if let Some((request, stay)) = self.stay_mut(*id) {
+                stay.generated = stay.generated.max(tokens / request.sequences.max(1));
+            }
+        }
+    }
+
+    fn end(&mut self, id: RequestId, kind: EndKind) {
+        let Some(tale) = self.tales.get_mut(&id).filter(|tale| tale.stay().is_some()) else {
+            return;
+        };
+        tale.state = State::Over;
+        self.samples_due = 1;
+        match kind {
+            EndKind::Complete | EndKind::PodError => self.tally.completed += 1,
+            EndKind::ClientGone => self.tally.client_gone += 1,
+            EndKind::PodFailed => self.tally.failed += 1,
+        }
+    }
+
+    fn phase(&mut self, id: PodId, phase: Phase) {
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        let recovered = pod.phase == Phase::Broken && phase == Phase::Ready;
+        pod.phase = phase;
+        if recovered {
+            for tale in self.tales.values_mut() {
+                tale.excluded.remove(&id);
+            }
+        }
+    }
+
+    fn down(&mut self, id: PodId) {
+        self.pods.remove(&id);
+        for tale in self.tales.values_mut() {
+            if let State::On(stay) = &mut tale.state {
+                stay.booked &= stay.pod != id;
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Time) {
+        for tale in self.tales.values_mut().filter(|tale| !tale.request.streamed) {
+            if let State::On(stay) = &mut tale.state {
+                stay.resident |= stay.assumed <= now;
+            }
+        }
+    }
+
+    fn dispatch(&mut self, now: Time, dispatch: &Dispatch) {
+        let id = dispatch.id;
+        assert!(self.tales.contains_key(&id), "{id:?} is unknown");
+        let Some(tale) = self.tales.get(&id) else { return };
+        assert!(tale.waits(), "I2: {id:?} was dispatched while {:?}", tale.state);
+        assert!(self.may_use(tale, dispatch.pod), "I2: {dispatch:?} after {:?}", tale.excluded);
+        assert!(!self.closing, "{id:?} was dispatched while closing");
+        assert_eq!(dispatch.attempt, tale.attempts + 1, "{id:?}");
+        assert!(dispatch.attempt <= self.config.max_attempts.max(1), "{id:?} has no attempt left");
+        assert_eq!(dispatch.waited, now.since(tale.request.arrived), "{id:?}");
+        let stay = Stay {
+            pod: dispatch.pod,
+            booked: true,
+            seen: false,
+            resident: false,
+            generated: 0,
+            assumed: moody::assumed_first_token(now, &dispatch.prediction),
+        };
+        self.tally.dispatched += 1;
+        if let Some(pod) = self.pods.get_mut(&dispatch.pod) {
+            pod.dispatched += 1;
+        }
+        if let Some(tale) = self.tales.get_mut(&id) {
+            tale.attempts = dispatch.attempt;
+            tale.state = State::On(stay);
+        }
+    }
+
+    fn refuse(&mut self, now: Time, event: &'static str, refusal: &Refusal) {
+        let id = refusal.id;
+        assert!(self.tales.contains_key(&id), "{id:?} is unknown");
+        let Some(tale) = self.tales.get_mut(&id) else { return };
+        assert!(tale.waits(), "I1: {id:?} was refused while {:?}", tale.state);
+        tale.state = State::Over;
+        self.tally.refused += 1;
+        let tale = &*tale;
+        let waited = now.since(tale.request.arrived);
+        assert_eq!(refusal.waited, waited, "{id:?}");
+        let hint = Duration::from_secs(1)..=Duration::from_secs(60);
+        assert!(hint.contains(&refusal.retry_after), "{refusal:?}");
+        let bounds = &self.config.bounds;
+        let homeless = self.no_pod_since.map(|since| now.since(since.max(tale.request.arrived)));
+        let sheddable = tale.request.band.sheddable();
+        let just = match refusal.reason {
+            RefusalReason::QueueFull | RefusalReason::QueueBytes => event == "arrive",
+            RefusalReason::PredictedWait => event == "arrive" && sheddable,
+            RefusalReason::Hopeless => sheddable && tale.request.slo.ttft.is_some(),
+            RefusalReason::MaxWait => waited >= bounds.max_wait,
+            RefusalReason::NoPods => homeless.is_some_and(|for_| for_ >= bounds.max_wait_no_pods),
+            RefusalReason::Undeliverable => tale.attempts > 0 && !tale.excluded.is_empty(),
+            RefusalReason::Closing => self.closing,
+        };
+        assert!(just, "{refusal:?} on {event} without cause: {tale:?}");
+    }
+}

@@ -1,0 +1,124 @@
+//! A scheduler with the model beside it: every event goes to both, and both must agree.
+
+use std::{sync::Arc, time::Duration};
+
+use weir_core::{
+    Action, Band, Dispatch, Event, PodId, PodSpec, PromptSize, Reason, Refusal, Request, RequestId,
+    Scheduler, SchedulerConfig, Slo, Time,
+};
+
+use super::{
+    check::{self, Call},
+    model::Naive,
+    moody::{Mood, Moody},
+};
+
+/// A scheduler under watch.
+pub struct Watched {
+    pub scheduler: Scheduler,
+    pub naive: Naive,
+    pub now: Time,
+    pub mood: Mood,
+    pub refused: Vec<Refusal>,
+    /// Every action so far as text, when kept.
+    pub log: Option<Vec<String>>,
+}
+
+impl Watched {
+    pub fn new(config: SchedulerConfig, mood: Mood) -> Self {
+        Self {
+            scheduler: Scheduler::new(config.clone(), Box::new(Moody::new(mood))),
+            naive: Naive::new(config),
+            now: Time::ZERO,
+            mood,
+            refused: Vec::new(),
+            log: None,
+        }
+    }
+
+    /// A pod joins.
+    pub fn pod_up(&mut self, id: u32, class: u16) {
+        let name = Arc::from(format!("pod-{id}"));
+        self.send(Event::PodUp(PodSpec { id: PodId(id), name, class }));
+    }
+
+    /// A streamed request of 1000 tokens without objectives arrives, changed by `build`.
+    pub fn arrive(&mut self, build: impl FnOnce(&mut Request)) -> RequestId {
+        let id = RequestId(self.naive.tales.len() as u64);
+        let mut request = Request {
+            id,
+            arrived: self.now,
+            prompt: PromptSize::Tokens(1000),
+            max_output_tokens: None,
+            sequences: 1,
+            slo: Slo::default(),
+            band: Band(0),
+            tenant: None,
+            body_bytes: 1000,
+            blocks: Arc::from([]),
+            streamed: true,
+        };
+        build(&mut request);
+        self.send(Event::Arrive(Box::new(request)));
+        id
+    }
+
+    /// Lets time pass, with a tick at the end of it.
+    pub fn pass(&mut self, time: Duration) {
+        self.now = self.now.plus(time);
+        self.send(Event::Tick);
+    }
+
+    /// The pod that a request is on.
+    pub fn pod_of(&self, id: RequestId) -> Option<PodId> {
+        self.naive.tales.get(&id)?.stay().map(|stay| stay.pod)
+    }
+
+    /// Sends an event to both and checks everything that must be true.
+    pub fn send(&mut self, event: Event) {
+        let name = name(&event);
+        let late: Vec<RequestId> = self.late();
+        self.naive.hear(self.now, &event);
+        let plain = self.naive.waiting().all(|tale| tale.request.blocks.is_empty());
+        let pulled = !matches!(event, Event::Progress(_) | Event::Scraped(..));
+        let mut actions = Vec::new();
+        self.scheduler.handle(self.now, event, &mut actions);
+        let mut dispatched: Vec<Dispatch> = Vec::new();
+        for action in &actions {
+            self.naive.obey(self.now, name, action);
+            match action {
+                Action::Dispatch(dispatch) => dispatched.push(*dispatch),
+                Action::Refuse(refusal) => self.refused.push(*refusal),
+                Action::Sample(_) => {}
+            }
+        }
+        if let Some(log) = &mut self.log {
+            return log.push(format!("{:?} {name} {actions:?}", self.now));
+        }
+        let sound = self.mood.steps_are_sound();
+        let call = Call { name, now: self.now, pulled, plain, sound, late, dispatched };
+        check::all(&self.naive, &self.scheduler, &call);
+    }
+
+    fn late(&self) -> Vec<RequestId> {
+        let waiting = self.naive.waiting().map(|tale| tale.request.id);
+        waiting.filter(|id| self.scheduler.reason(*id) == Some(Reason::Late)).collect()
+    }
+}
+
+const fn name(event: &Event) -> &'static str {
+    match event {
+        Event::Arrive(_) => "arrive",
+        Event::Cancel(_) => "cancel",
+        Event::Undelivered(_) => "undelivered",
+        Event::FirstToken(_) => "first token",
+        Event::Progress(_) => "progress",
+        Event::End(_) => "end",
+        Event::Scraped(..) => "scraped",
+        Event::PodUp(_) => "pod up",
+        Event::PodPhase(..) => "pod phase",
+        Event::PodDown(_) => "pod down",
+        Event::Tick => "tick",
+        Event::Close => "close",
+    }
+}
