@@ -225,17 +225,25 @@ impl Page {
     }
 }
 
-/// A reason as a label: numbers would make a new series whenever they change.
+/// A reason as a label: numbers would make a new series whenever they change. A digit inside a name,
+/// as in `sha256_mismatch`, is none.
 fn without_numbers(reason: &str) -> String {
-    let mut label = String::new();
-    for word in reason.split_inclusive(|letter: char| !letter.is_ascii_digit() && letter != '.') {
-        let number = word.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-        if number.contains(|letter: char| letter.is_ascii_digit()) {
-            label.push('N');
-        }
-        label.push_str(word.strip_prefix(number).unwrap_or(word));
-    }
+    let words = reason.split_inclusive(' ');
+    let label: String =
+        words.map(|word| if word.contains('_') { word.into() } else { blur(word) }).collect();
     label.chars().take(REASON_CHARS).collect()
+}
+
+fn blur(word: &str) -> String {
+    let mut blurred = String::new();
+    for part in word.split_inclusive(|letter: char| !letter.is_ascii_digit() && letter != '.') {
+        let number = part.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+        if number.contains(|letter: char| letter.is_ascii_digit()) {
+            blurred.push('N');
+        }
+        blurred.push_str(part.strip_prefix(number).unwrap_or(part));
+    }
+    blurred
 }
 
 fn phase_name(pod: &PodView) -> &'static str {

@@ -166,4 +166,6 @@ fn a_reason_with_numbers_is_one_series_however_they_change() {
     assert_eq!(without_numbers(reason), "tpot_ms: live error N of the prior, N of vN");
     assert_eq!(without_numbers("no bundle yet."), "no bundle yet.");
     assert_eq!(without_numbers("12"), "N");
+    let name = "bundle refused: sha256_mismatch";
+    assert_eq!(without_numbers(name), name);
 }
