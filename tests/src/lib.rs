@@ -1,0 +1,51 @@
+//! The harness of the scenarios: real programs on free ports of this machine, one stage per scenario.
+//!
+//! A scenario raises a [`Stage`] (simulated pods and one dispatcher, each a process of its own), calls
+//! it as a client would, and ends with [`Stage::assert_settled`]: whatever was done to it, nothing
+//! waits, nothing is in flight, and every request that arrived has exactly one outcome.
+//!
+//! Nothing here sleeps for a fixed time: what takes time is awaited by [`eventually`], with a deadline
+//! and the last thing seen in the message. A process ends with the value that owns it. A harness that
+//! cannot go on panics: that is how a scenario fails.
+//!
+//! # Layout
+//! - [`built`]: the binaries, built once per test process
+//! - [`program`]: a child process, its log, its signals
+//! - [`pod`]: one simulated pod, its faults and its own account
+//! - [`stage`]: pods, a configuration and a dispatcher
+//! - [`weir`]: a dispatcher: addresses, snapshot, metrics
+//! - [`settled`]: what must hold after every scenario
+//! - [`call`]: one HTTP call, whole or as it streams
+//! - [`load`]: calls that go on in the background
+//! - [`wait`]: awaiting something that can only be looked at
+//! - [`samples`]: made-up samples, and a bundle trained on them
+//! - [`graph`]: a bundle whose model answers NaN in service
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a scenario that cannot go on fails"
+)]
+
+pub mod built;
+pub mod call;
+pub mod graph;
+pub mod load;
+pub mod pod;
+pub mod program;
+pub mod samples;
+pub mod settled;
+pub mod stage;
+pub mod wait;
+pub mod weir;
+
+pub use call::{Call, Live, Reply};
+pub use load::Load;
+pub use pod::Pod;
+pub use program::Program;
+pub use stage::{Plan, Stage};
+pub use wait::eventually;
+pub use weir::Weir;
+
+/// The model that every stage serves.
+pub const MODEL: &str = "qwen3-32b";

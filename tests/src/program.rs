@@ -1,0 +1,101 @@
+//! A child process: ended with its owner, its two outputs kept as text.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+};
+
+use crate::wait::{eventually, within};
+
+/// A running or ended program.
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    log: PathBuf,
+    ended: Option<ExitStatus>,
+}
+
+impl Program {
+    /// Starts `command`; both its outputs go to the file `log`.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn start(command: &mut Command, log: &Path) -> Self {
+        let out =
+            File::options().create(true).append(true).open(log).expect("a log can be written");
+        let err = out.try_clone().expect("a file can be shared");
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
+        let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Self { child, log: log.to_owned(), ended: None }
+    }
+
+    /// Everything it wrote so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// How it ended; `None` while it runs.
+    ///
+    /// # Panics
+    /// When the system does not know.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().expect("a child can be asked for");
+        }
+        self.ended
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it at once, as `kill -9` does.
+    pub fn kill(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.child.kill();
+        self.ended = self.child.wait().ok();
+    }
+
+    /// Asks it to end, with SIGTERM.
+    ///
+    /// # Panics
+    /// When the signal cannot be sent.
+    pub fn terminate(&self) {
+        let sent = Command::new("kill").args(["-TERM", &self.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success(), "the signal was not sent");
+    }
+
+    /// Its exit status, once it has ended by itself.
+    pub async fn exit(&mut self) -> ExitStatus {
+        eventually("the program ends", async || self.ended().ok_or(())).await
+    }
+
+    /// The first line of its log for which `find` finds something.
+    ///
+    /// # Panics
+    /// When it ends without such a line, or takes too long to write it.
+    pub async fn says<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+        let limit = std::time::Duration::from_secs(30);
+        within(limit, what, async || {
+            let ended = self.ended();
+            let log = self.log();
+            let found = log.lines().find_map(&find);
+            assert!(found.is_some() || ended.is_none(), "{what}: ended with {ended:?}:\n{log}");
+            found.ok_or(log)
+        })
+        .await
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            self.kill();
+        }
+        if std::thread::panicking() {
+            eprintln!("---- {}\n{}", self.log.display(), self.log());
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Weir learns from what it serves: models replace each other under load, and nobody notices.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a scenario says what broke by panicking"
+)]
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weir_tests::{Call, Load, Plan, Reply, Stage, samples, wait::within};
+
+/// Clients of different habits, so that there is something to learn.
+fn varied(client: usize, turn: usize) -> Call {
+    let unique = format!("client {client} turn {turn} ");
+    let input = 100 + (client * 7 + turn * 13) % 12 * 150;
+    let output = 8 + (client * 5 + turn * 3) % 40;
+    Call::long_chat(input, output as u32, &unique)
+}
+
+async fn learning_stage() -> Stage {
+    let trainer = json!({
+        "run": true, "interval_s": 1, "min_samples": 60, "min_new_samples": 20, "trees": 20, "depth": 3,
+    });
+    Plan::default().pods(2).config(json!({"trainer": trainer})).raise().await
+}
+
+/// The versions that decided something.
+async fn versions_served(stage: &Stage) -> Vec<Value> {
+    let versions = stage.weir.overview().await["pools"][0]["model"]["versions"].clone();
+    let versions = versions.as_array().unwrap().iter();
+    versions.filter(|version| version["served"].as_u64() > Some(0)).cloned().collect()
+}
+
+#[tokio::test]
+async fn models_are_published_and_replaced_under_load_and_no_request_fails() {
+    let mut stage = learning_stage().await;
+    let load = Load::start(stage.weir.api, 10, varied);
+    let versions = within(Duration::from_secs(60), "two versions served", async || {
+        let versions = versions_served(&stage).await;
+        if versions.len() >= 2 { Ok(versions) } else { Err(stage.weir.overview().await) }
+    })
+    .await;
+    let replies = load.stop().await;
+    let failed: Vec<&Reply> = replies.iter().filter(|reply| !reply.is_whole()).collect();
+    assert!(failed.is_empty(), "{} of {} failed: {failed:#?}", failed.len(), replies.len());
+
+    let numbers: Vec<u64> = versions.iter().map(|of| of["version"].as_u64().unwrap()).collect();
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+    assert!(
+        versions.iter().any(|of| of["mape_ttft"].is_f64() && of["rows_ttft"].as_u64() > Some(0))
+    );
+    let metrics = stage.weir.metrics().await;
+    for number in numbers {
+        assert!(metrics.has("weir_version_served", &[("version", &number.to_string())]));
+    }
+    assert!(metrics.sum("weir_bundles_total", &[("result", "loaded")]) >= 2.0);
+    assert_eq!(metrics.sum("weir_bundles_total", &[("result", "refused")]), 0.0);
+    assert_eq!(metrics.sum("weir_predictor_failures_total", &[]), 0.0);
+    stage.assert_settled().await;
+    assert_samples(&stage, replies.len());
+}
+
+/// Every line of the spool is a sample of this schema; there is one per request at most.
+fn assert_samples(stage: &Stage, requests: usize) {
+    let samples = samples::read(&stage.path("spool"));
+    assert!(!samples.is_empty() && samples.len() <= requests, "{} of {requests}", samples.len());
+    for sample in &samples {
+        assert_eq!(sample.schema, weir_schema::schema_hash());
+        assert!(
+            sample.ttft_ms.is_some_and(|ms| ms > 0.0) && sample.output_tokens > 0,
+            "{sample:?}"
+        );
+    }
+    let decided = samples.iter().filter(|sample| sample.predicted.model_version > 0).count();
+    assert!(decided > 0, "no sample says which model decided it");
+}
+
+#[tokio::test]
+async fn a_trainer_that_is_killed_is_started_again_and_no_request_fails() {
+    let mut stage = learning_stage().await;
+    let mut load = Load::start(stage.weir.api, 4, varied);
+    load.answers(10).await;
+    let trainer = within(Duration::from_secs(20), "the trainer runs", async || {
+        let serve = stage.weir.program.id().to_string();
+        let found =
+            std::process::Command::new("ps").args(["-o", "pid=", "--ppid", &serve]).output();
+        let text = String::from_utf8(found.unwrap().stdout).unwrap();
+        text.trim().parse::<u32>().map_err(|_| text)
+    })
+    .await;
+    let killed = std::process::Command::new("kill").args(["-KILL", &trainer.to_string()]).status();
+    assert!(killed.unwrap().success());
+    within(Duration::from_secs(20), "the trainer was started again", async || {
+        let metrics = stage.weir.metrics().await;
+        let restarts = metrics.sum("weir_trainer_restarts_total", &[]);
+        let up = metrics.sum("weir_trainer_up", &[]);
+        if (restarts, up) == (1.0, 1.0) { Ok(()) } else { Err((restarts, up)) }
+    })
+    .await;
+    load.answers(10).await;
+    let replies = load.stop().await;
+    assert!(replies.iter().all(Reply::is_whole));
+    stage.assert_settled().await;
+}
