@@ -7,6 +7,7 @@
 //! # Layout
 //! - [`features`]: the feature row, with name, unit, range and meaning of each column
 //! - [`predict`]: [`Prediction`] with quantiles, and the trait every evaluator implements
+//! - [`profile`]: profile files of AIBrix and Llumnix, read as they are
 //! - [`step`]: the step-time formula and the strides it is fitted from
 //! - [`sample`]: one served request as a line of the spool
 //! - [`spool`]: the names of the spool's segment files
@@ -15,6 +16,7 @@
 pub mod features;
 pub mod manifest;
 pub mod predict;
+pub mod profile;
 pub mod sample;
 pub mod spool;
 pub mod step;
@@ -24,5 +26,6 @@ pub use features::{
 };
 pub use manifest::{GoldenRow, Holdout, Manifest, TargetError};
 pub use predict::{Correction, Predict, PredictError, Prediction, Quantiles, Source, Status};
+pub use profile::{Profile, ProfileError};
 pub use sample::{Sample, SampleOutcome};
 pub use step::{StepTime, Stride};
