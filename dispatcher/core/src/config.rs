@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::PodClass;
+use crate::{PodClass, Profiles};
 
 /// How often [`crate::Event::Tick`] is due while anything waits.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -31,6 +31,8 @@ pub struct SchedulerConfig {
     pub policy: Policy,
     /// Pod classes; a pod names one by index.
     pub classes: Vec<PodClass>,
+    /// Measured capacities of the pod classes that have a profile.
+    pub profiles: Profiles,
     /// Edges of the pattern's buckets.
     pub buckets: BucketEdges,
     /// Output-length history.
@@ -49,6 +51,7 @@ impl Default for SchedulerConfig {
             model: Arc::from("default"),
             policy: Policy::default(),
             classes: vec![PodClass::default()],
+            profiles: Profiles::default(),
             buckets: BucketEdges::default(),
             length: LengthConfig::default(),
             bounds: Bounds::default(),

@@ -11,6 +11,7 @@
 //! - [`queue`]: lanes, board, rank and bounds; [`pattern`] names the lanes
 //! - [`ledger`], [`fleet`]: what is in flight on each pod, and everything else known of it
 //! - [`length`], [`ratio`], [`prefix`]: output lengths, tokens per byte, cached prompt blocks
+//! - [`profile`]: capacity, load and violation by measured profiles
 //! - [`explain`]: the reason for every wait
 //! - [`time`]: time as an argument
 
@@ -25,6 +26,7 @@ pub mod length;
 pub mod pattern;
 pub mod pod;
 pub mod prefix;
+pub mod profile;
 pub mod queue;
 pub mod ratio;
 pub mod request;
@@ -38,6 +40,7 @@ pub use config::{
 pub use event::{Action, Dispatch, End, EndKind, Event, Progress, Refusal, RefusalReason};
 pub use explain::Reason;
 pub use pod::{Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
+pub use profile::Profiles;
 pub use request::{Band, PromptSize, Request, RequestId, Slo};
 pub use scheduler::Scheduler;
 pub use snapshot::{Counters, LaneView, PodView, Snapshot};
