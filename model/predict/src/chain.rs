@@ -1,13 +1,15 @@
 //! The evaluators in their order of trust, behind [`Predict`].
 //!
-//! A pool's scheduler owns one chain. Today's evaluators are the served bundle through ONNX Runtime
-//! and the step-time prior in the row. The chain answers every batch whose rows carry a prior:
+//! A pool's scheduler owns one chain. The evaluators are the served bundle through ONNX Runtime, the
+//! profiles of pod classes, and the step-time prior in the row. The chain answers every batch whose
+//! rows carry a prior:
 //!
-//! - **Choice.** Per target, whichever of bundle and prior has the lower live error on the same
-//!   outcomes serves. A bundle is trusted for its first outcomes, and a change of mind takes a
-//!   difference of 10 % (`serving`).
+//! - **Choice.** Per target, whichever of bundle and next evaluator has the lower live error on the same
+//!   outcomes serves; the next one is the class's profile or the prior, by the same rule. An evaluator is
+//!   trusted for its first outcomes, and a change of mind takes a difference of 10 % (`serving`,
+//!   `profiled`).
 //! - **Failure.** A bundle that errs, or answers something that cannot be a latency, costs that batch
-//!   its model: the prior answers all of it. Three times in a row and the bundle is withdrawn.
+//!   its model: the next evaluator answers all of it. Three times in a row and the bundle is withdrawn.
 //! - **Swap.** Bundles come and go through the chain's [`Slot`] between two batches; the fits and
 //!   the live errors stay. A newcomer's predecessor is kept until the newcomer has shown to be no
 //!   worse on the same outcomes, else it is brought back (`probation`).
@@ -19,6 +21,7 @@
 mod answer;
 mod calibration;
 mod probation;
+mod profiled;
 mod serving;
 #[cfg(test)]
 mod tests;
@@ -29,12 +32,14 @@ use weir_schema::{Predict, PredictError, Prediction, Row, Sample, Source, Status
 use weir_schema::{StepTime, Stride};
 
 use self::answer::{Model, fill};
-use self::calibration::Calibration;
 pub use self::calibration::Quality;
+use self::calibration::{Calibration, Said};
 use self::probation::{Probation, Verdict};
+use self::profiled::Profiled;
 use self::serving::Serving;
 use crate::bundle::Bundle;
 use crate::prior::{self, measurable};
+use crate::profile::ClassProfile;
 use crate::slot::{Offer, Slot};
 use crate::step_fit::StepFit;
 use crate::target::{Both, Target};
@@ -60,9 +65,10 @@ pub struct Chain {
     refused: Vec<(u64, String)>,
     /// Why there is no bundle, or why it is not the newest.
     note: Option<String>,
-    /// Why the last call fell to the prior.
+    /// Why the last call fell to the next evaluator.
     failure: Option<String>,
     failures: u64,
+    profiled: Profiled,
     calibration: Calibration,
     steps: BTreeMap<u16, StepFit>,
 }
@@ -90,9 +96,15 @@ impl Chain {
             note: Some("no bundle yet".to_owned()),
             failure: None,
             failures: 0,
+            profiled: Profiled::default(),
             calibration: Calibration::default(),
             steps: BTreeMap::new(),
         }
+    }
+
+    /// Serves pods of a class by their profile whenever no bundle does.
+    pub fn set_profile(&mut self, class: u16, profile: ClassProfile) {
+        self.profiled.set(class, profile);
     }
 
     /// Serves `bundle` from the next batch on, unless it serves already or was rolled back.
@@ -203,13 +215,16 @@ impl Chain {
     /// The evaluator that serves a target now.
     fn source(&self, target: Target) -> Source {
         match &self.serving {
-            Some(serving) if self.failure.is_none() => *serving.source.get(target),
-            _ => Source::Prior,
+            Some(serving) if self.failure.is_none() && *serving.preferred.get(target) => {
+                Source::Onnx
+            }
+            _ => self.profiled.source(target),
         }
     }
 
     fn learn_errors(&mut self, sample: &Sample, measured: Both<Option<f32>>) {
         let prior = prior::medians(&sample.row);
+        let (profile, next) = self.profiled.recall(&sample.row);
         let predicted = &sample.predicted;
         let model = Both { ttft: predicted.model_ttft_ms, tpot: predicted.model_tpot_ms };
         let version = predicted.model_version;
@@ -217,13 +232,16 @@ impl Chain {
         let mut serving = serving;
         for target in Target::ALL {
             let Some(measured_ms) = *measured.get(target) else { continue };
-            let prior_ms = *prior.get(target);
+            let (profile_ms, prior_ms) = (*profile.get(target), *prior.get(target));
             let model_ms = serving.as_ref().and(*model.get(target)).and_then(measurable);
-            self.calibration.learn(target, model_ms, prior_ms, measured_ms);
-            if let (Some(serving), Some(model_ms), Some(prior_ms)) =
-                (serving.as_mut(), model_ms, prior_ms)
+            self.calibration.learn(target, Said { model_ms, profile_ms, prior_ms }, measured_ms);
+            if let (Some(serving), Some(model_ms), Some((next_ms, _))) =
+                (serving.as_mut(), model_ms, *next.get(target))
             {
-                serving.learn(target, model_ms, prior_ms, measured_ms);
+                serving.learn(target, model_ms, next_ms, measured_ms);
+            }
+            if let Some(profile_ms) = profile_ms {
+                self.profiled.learn(&sample.row, target, profile_ms, measured_ms);
             }
         }
     }
@@ -254,17 +272,17 @@ impl Predict for Chain {
         self.take_offer();
         let factors = self.calibration.factors();
         if let Some(serving) = &mut self.serving {
-            let (version, source) = (serving.bundle.version(), serving.source);
+            let (version, preferred) = (serving.bundle.version(), serving.preferred);
             match serving.evaluate(rows) {
                 Ok(medians) => {
                     self.failure = None;
-                    let model = Model { medians, version, source };
-                    return fill(rows, Some(&model), &factors, out);
+                    let model = Model { medians, version, preferred };
+                    return fill(rows, Some(&model), &mut self.profiled, &factors, out);
                 }
                 Err(error) => self.note_failure(&error),
             }
         }
-        fill(rows, None, &factors, out)
+        fill(rows, None, &mut self.profiled, &factors, out)
     }
 
     fn step_time(&self, pod_class: u16) -> StepTime {
@@ -289,16 +307,19 @@ impl Predict for Chain {
 
     fn status(&self) -> Status {
         let reason = self.failure.as_ref().or(self.note.as_ref()).cloned();
-        let lost = || self.serving.as_ref().and_then(Serving::lost_to_prior);
+        let next =
+            Both { ttft: Target::Ttft, tpot: Target::Tpot }.map(|of| self.profiled.source(*of));
+        let lost = || self.serving.as_ref().and_then(|serving| serving.lost_to(next));
         let served = self.calibration.served_error();
         Status {
             ttft_source: self.source(Target::Ttft),
             tpot_source: self.source(Target::Tpot),
             model_version: self.serving.as_ref().map_or(0, |serving| serving.bundle.version()),
-            fallback_reason: reason.or_else(lost),
+            fallback_reason: reason.or_else(lost).or_else(|| self.profiled.lost_to_prior()),
             failures: self.failures,
             live_mape_ttft: served.ttft,
             live_mape_tpot: served.tpot,
+            profiles: self.profiled.status(),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! - [`runtime`]: finding and loading the ONNX Runtime library, once per process
 //! - [`bundle`]: reading and verifying a bundle, off the hot path
 //! - [`onnx`]: one session and its reused output buffer
+//! - [`profile`]: a pod class's profile read for a row
 //! - [`slot`]: the mailbox between the loader thread and the chain
 //! - [`chain`]: the evaluators in their order of trust, behind [`weir_schema::Predict`]
 //! - [`step_fit`]: the step-time formula of a pod class, fitted online
@@ -24,6 +25,7 @@ mod fixture;
 mod live;
 pub mod onnx;
 mod prior;
+pub mod profile;
 pub mod runtime;
 pub mod slot;
 pub mod step_fit;
@@ -32,6 +34,7 @@ mod target;
 pub use bundle::{Bundle, BundleError};
 pub use chain::{Chain, Quality};
 pub use onnx::OnnxEvaluator;
+pub use profile::ClassProfile;
 pub use runtime::{Runtime, RuntimeError};
 pub use slot::{Offer, Slot};
 pub use step_fit::StepFit;

@@ -25,7 +25,9 @@ pub use features::{
     FEATURE_COUNT, Feature, FeatureSpec, Features, Row, feature_specs, schema_hash,
 };
 pub use manifest::{GoldenRow, Holdout, Manifest, TargetError};
-pub use predict::{Correction, Predict, PredictError, Prediction, Quantiles, Source, Status};
+pub use predict::{
+    Correction, Predict, PredictError, Prediction, ProfileStatus, Quantiles, Source, Status,
+};
 pub use profile::{Profile, ProfileError};
 pub use sample::{Sample, SampleOutcome};
 pub use step::{StepTime, Stride};

@@ -111,6 +111,28 @@ pub struct Status {
     pub live_mape_ttft: Option<f32>,
     /// Recent mean absolute relative error of the served TPOT; `None` before any outcome.
     pub live_mape_tpot: Option<f32>,
+    /// The profiles of pod classes, by class.
+    #[serde(default)]
+    pub profiles: Vec<ProfileStatus>,
+}
+
+/// How the profile of one pod class does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProfileStatus {
+    /// Name of the class.
+    pub class: String,
+    /// Whether it serves TTFT there while no bundle does.
+    pub preferred_ttft: bool,
+    /// Whether it serves TPOT there while no bundle does.
+    pub preferred_tpot: bool,
+    /// Recent mean absolute relative error of its TTFT, served or not; `None` before any outcome.
+    pub live_mape_ttft: Option<f32>,
+    /// Recent mean absolute relative error of its TPOT, served or not; `None` before any outcome.
+    pub live_mape_tpot: Option<f32>,
+    /// Times that its TTFT was read at an edge of its grid.
+    pub outside_ttft: u64,
+    /// Times that its TPOT was read at an edge of its grid.
+    pub outside_tpot: u64,
 }
 
 /// Predicts latencies, and learns from what was measured.

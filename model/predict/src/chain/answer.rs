@@ -3,7 +3,7 @@
 use weir_schema::{PredictError, Prediction, Quantiles, Row, Source};
 
 use super::calibration::Factors;
-use crate::prior;
+use super::profiled::Profiled;
 use crate::target::{Both, Target};
 
 /// What the bundle answered for a batch; every median has been checked.
@@ -11,17 +11,18 @@ pub(super) struct Model<'a> {
     /// TTFT and TPOT per row, in milliseconds.
     pub(super) medians: &'a [[f32; 2]],
     pub(super) version: u64,
-    /// The evaluator chosen for each target.
-    pub(super) source: Both<Source>,
+    /// Whether the bundle is preferred to the next evaluator.
+    pub(super) preferred: Both<bool>,
 }
 
 /// Writes a prediction for each row.
 ///
 /// # Errors
-/// When a row has neither a model's median nor a prior for a target. `out` is then partly written.
+/// When a row has no median of any evaluator for a target. `out` is then partly written.
 pub(super) fn fill(
     rows: &[Row],
     model: Option<&Model<'_>>,
+    profiled: &mut Profiled,
     factors: &Both<Factors>,
     out: &mut [Prediction],
 ) -> Result<(), PredictError> {
@@ -30,11 +31,14 @@ pub(super) fn fill(
         let median = medians.as_mut().and_then(Iterator::next);
         let model_ms =
             Both { ttft: median.map(|[ttft, _]| *ttft), tpot: median.map(|[_, tpot]| *tpot) };
-        let prior_ms = prior::medians(row);
+        let next = profiled.decide(row);
         let choose = |target: Target| {
-            let preferred = model.map_or(Source::Prior, |model| *model.source.get(target));
-            choose(preferred, *model_ms.get(target), *prior_ms.get(target), factors.get(target))
-                .ok_or_else(|| no_prior(index, target, row))
+            let preferred = model.is_some_and(|model| *model.preferred.get(target));
+            let model = model_ms.get(target).map(|ms| (ms, Source::Onnx));
+            let next = *next.get(target);
+            let (p50, source) = if preferred { model.or(next) } else { next.or(model) }
+                .ok_or_else(|| no_prior(index, target, row))?;
+            Ok((Quantiles { p50, p90: p50 * factors.get(target).of(source) }, source))
         };
         let (ttft_ms, ttft_source) = choose(Target::Ttft)?;
         let (tpot_ms, tpot_source) = choose(Target::Tpot)?;
@@ -49,19 +53,6 @@ pub(super) fn fill(
         };
     }
     Ok(())
-}
-
-/// The preferred evaluator's quantiles, or the other's when the preferred one has no value.
-fn choose(
-    preferred: Source,
-    model_ms: Option<f32>,
-    prior_ms: Option<f32>,
-    factors: &Factors,
-) -> Option<(Quantiles, Source)> {
-    let model = model_ms.map(|p50| (p50, factors.model, Source::Onnx));
-    let prior = prior_ms.map(|p50| (p50, factors.prior, Source::Prior));
-    let chosen = if preferred == Source::Prior { prior.or(model) } else { model.or(prior) };
-    chosen.map(|(p50, factor, source)| (Quantiles { p50, p90: p50 * factor }, source))
 }
 
 fn no_prior(row: usize, target: Target, values: &Row) -> PredictError {

@@ -31,17 +31,36 @@ pub struct Quality {
     pub model_mape_ttft: Option<f32>,
     /// Mean absolute relative error of the served bundle's TPOT, as a fraction.
     pub model_mape_tpot: Option<f32>,
-    /// The prior's error of TTFT on the same outcomes, as a fraction.
-    pub prior_mape_ttft: Option<f32>,
-    /// The prior's error of TPOT on the same outcomes, as a fraction.
-    pub prior_mape_tpot: Option<f32>,
+    /// The error of TTFT on the same outcomes by what would serve in its place, as a fraction.
+    pub next_mape_ttft: Option<f32>,
+    /// The error of TPOT on the same outcomes by what would serve in its place, as a fraction.
+    pub next_mape_tpot: Option<f32>,
 }
 
 /// The current factors of one target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Factors {
     pub(super) model: f32,
+    pub(super) profile: f32,
     pub(super) prior: f32,
+}
+
+impl Factors {
+    pub(super) const fn of(&self, source: Source) -> f32 {
+        match source {
+            Source::Onnx | Source::Forest => self.model,
+            Source::Profile => self.profile,
+            Source::Prior => self.prior,
+        }
+    }
+}
+
+/// What each evaluator would have said of one outcome, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Said {
+    pub(super) model_ms: Option<f32>,
+    pub(super) profile_ms: Option<f32>,
+    pub(super) prior_ms: Option<f32>,
 }
 
 #[derive(Debug)]
@@ -50,6 +69,7 @@ pub(super) struct Calibration {
     error: Both<LiveMean>,
     coverage: Both<LiveMean>,
     model: Both<Conformal>,
+    profile: Both<Conformal>,
     prior: Both<Conformal>,
 }
 
@@ -57,7 +77,13 @@ impl Default for Calibration {
     fn default() -> Self {
         let fresh =
             || Both { ttft: Conformal::new(TTFT_FACTOR), tpot: Conformal::new(TPOT_FACTOR) };
-        Self { error: Both::default(), coverage: Both::default(), model: fresh(), prior: fresh() }
+        Self {
+            error: Both::default(),
+            coverage: Both::default(),
+            model: fresh(),
+            profile: fresh(),
+            prior: fresh(),
+        }
     }
 }
 
@@ -65,6 +91,7 @@ impl Calibration {
     pub(super) fn factors(&self) -> Both<Factors> {
         let of = |target| Factors {
             model: self.model.get(target).factor(),
+            profile: self.profile.get(target).factor(),
             prior: self.prior.get(target).factor(),
         };
         Both { ttft: of(Target::Ttft), tpot: of(Target::Tpot) }
@@ -85,18 +112,16 @@ impl Calibration {
     }
 
     /// Learns the factors of every evaluator that had a median.
-    pub(super) fn learn(
-        &mut self,
-        target: Target,
-        model_ms: Option<f32>,
-        prior_ms: Option<f32>,
-        measured_ms: f32,
-    ) {
-        if let Some(median_ms) = model_ms {
-            self.model.get_mut(target).observe(median_ms, measured_ms);
-        }
-        if let Some(median_ms) = prior_ms {
-            self.prior.get_mut(target).observe(median_ms, measured_ms);
+    pub(super) fn learn(&mut self, target: Target, said: Said, measured_ms: f32) {
+        let each = [
+            (&mut self.model, said.model_ms),
+            (&mut self.profile, said.profile_ms),
+            (&mut self.prior, said.prior_ms),
+        ];
+        for (factor, median_ms) in each {
+            if let Some(median_ms) = median_ms {
+                factor.get_mut(target).observe(median_ms, measured_ms);
+            }
         }
     }
 
@@ -106,21 +131,18 @@ impl Calibration {
 
     pub(super) fn quality(&self, source: Both<Source>, serving: Option<&Serving>) -> Quality {
         let factors = self.factors();
-        let p90 = |target| match source.get(target) {
-            Source::Prior => factors.get(target).prior,
-            _ => factors.get(target).model,
-        };
+        let p90 = |target| factors.get(target).of(*source.get(target));
         let coverage = self.coverage.map(recent);
         let model = serving.map(|serving| serving.model.map(recent)).unwrap_or_default();
-        let prior = serving.map(|serving| serving.prior.map(recent)).unwrap_or_default();
+        let next = serving.map(|serving| serving.next.map(recent)).unwrap_or_default();
         Quality {
             correction: Correction { ttft_p90: p90(Target::Ttft), tpot_p90: p90(Target::Tpot) },
             coverage_ttft: coverage.ttft,
             coverage_tpot: coverage.tpot,
             model_mape_ttft: model.ttft,
             model_mape_tpot: model.tpot,
-            prior_mape_ttft: prior.ttft,
-            prior_mape_tpot: prior.tpot,
+            next_mape_ttft: next.ttft,
+            next_mape_tpot: next.tpot,
         }
     }
 }

@@ -1,4 +1,8 @@
-//! A bundle in service: its session, its live error beside the prior's, and which of the two is used.
+//! A bundle in service: its session, its live error beside that of whatever would serve in its place,
+//! and which of the two is used.
+//!
+//! What would serve in its place is the next evaluator in the order of trust: the profile of the row's
+//! pod class if there is one and it does better than the prior, else the prior (`profiled`).
 
 use weir_schema::{PredictError, Row, Source};
 
@@ -6,7 +10,7 @@ use crate::bundle::Bundle;
 use crate::live::{LiveMean, relative_error};
 use crate::target::{Both, Target};
 
-/// Outcomes of this version before the prior may take a target from it.
+/// Outcomes of an evaluator before the next one may take a target from it.
 const TRUSTED_OUTCOMES: u64 = 30;
 /// The other evaluator takes over below this share of the current one's error.
 const TAKEOVER: f64 = 0.9;
@@ -18,10 +22,10 @@ pub(super) struct Serving {
     pub(super) bundle: Bundle,
     /// Error of the bundle on the outcomes that it had predicted.
     pub(super) model: Both<LiveMean>,
-    /// Error of the prior on those same outcomes.
-    pub(super) prior: Both<LiveMean>,
-    /// The evaluator in use per target.
-    pub(super) source: Both<Source>,
+    /// Error of the next evaluator on those same outcomes.
+    pub(super) next: Both<LiveMean>,
+    /// Whether the bundle is preferred to the next evaluator.
+    pub(super) preferred: Both<bool>,
     pub(super) failures_in_a_row: u32,
 }
 
@@ -30,8 +34,8 @@ impl Serving {
         Self {
             bundle,
             model: Both::default(),
-            prior: Both::default(),
-            source: Both { ttft: Source::Onnx, tpot: Source::Onnx },
+            next: Both::default(),
+            preferred: Both { ttft: true, tpot: true },
             failures_in_a_row: 0,
         }
     }
@@ -61,33 +65,34 @@ impl Serving {
     }
 
     /// Learns from one outcome what each evaluator is worth, and chooses again.
-    pub(super) fn learn(&mut self, target: Target, model_ms: f32, prior_ms: f32, measured_ms: f32) {
-        self.model.get_mut(target).add(relative_error(model_ms, measured_ms));
-        self.prior.get_mut(target).add(relative_error(prior_ms, measured_ms));
-        let (model, prior) = (self.model.get(target), self.prior.get(target));
-        if model.count() < TRUSTED_OUTCOMES {
-            return;
-        }
-        let (Some(model), Some(prior)) = (model.mean(), prior.mean()) else { return };
-        let source = self.source.get_mut(target);
-        *source = match *source {
-            Source::Onnx if prior < TAKEOVER * model => Source::Prior,
-            Source::Prior if model < TAKEOVER * prior => Source::Onnx,
-            unchanged => unchanged,
-        };
+    pub(super) fn learn(&mut self, target: Target, model_ms: f32, next_ms: f32, measured_ms: f32) {
+        let (model, next) = (self.model.get_mut(target), self.next.get_mut(target));
+        model.add(relative_error(model_ms, measured_ms));
+        next.add(relative_error(next_ms, measured_ms));
+        let preferred = self.preferred.get_mut(target);
+        *preferred = keeps(*preferred, model, next);
     }
 
-    /// Where and why the prior is used instead of the bundle, if so.
-    pub(super) fn lost_to_prior(&self) -> Option<String> {
+    /// Where and why the next evaluator is used instead of the bundle, if so.
+    pub(super) fn lost_to(&self, next: Both<Source>) -> Option<String> {
         let lost = |target: Target| {
-            let (model, prior) = (self.model.get(target).mean()?, self.prior.get(target).mean()?);
-            let version = self.bundle.version();
-            (*self.source.get(target) == Source::Prior).then(|| {
+            let (model, error) = (self.model.get(target).mean()?, self.next.get(target).mean()?);
+            let (version, next) = (self.bundle.version(), next.get(target).name());
+            (!self.preferred.get(target)).then(|| {
                 let name = target.name();
-                format!("{name}: live error {prior:.3} of the prior, {model:.3} of v{version}")
+                format!("{name}: live error {error:.3} of the {next}, {model:.3} of v{version}")
             })
         };
         let reasons: Vec<String> = Target::ALL.into_iter().filter_map(lost).collect();
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
+}
+
+/// Whether an evaluator that is `preferred` to the next one, or not, is so after another outcome.
+pub(super) fn keeps(preferred: bool, own: &LiveMean, next: &LiveMean) -> bool {
+    let (Some(error), Some(next)) = (own.mean(), next.mean()) else { return preferred };
+    if own.count() < TRUSTED_OUTCOMES {
+        return preferred;
+    }
+    if preferred { next >= TAKEOVER * error } else { error < TAKEOVER * next }
 }

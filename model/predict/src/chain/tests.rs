@@ -10,16 +10,16 @@ fn bundle(fixture: &Fixture) -> Bundle {
 }
 
 /// A bundle that answers the priors (100 ms and 20 ms in these tests) times the factors.
-fn scaled(version: u64, ttft: f32, tpot: f32) -> Bundle {
+pub(super) fn scaled(version: u64, ttft: f32, tpot: f32) -> Bundle {
     bundle(&Fixture::scaled(version, ttft, tpot))
 }
 
-fn predict(chain: &mut Chain, row: Row) -> Result<Prediction, PredictError> {
+pub(super) fn predict(chain: &mut Chain, row: Row) -> Result<Prediction, PredictError> {
     let mut out = [Prediction::default()];
     chain.predict(&[row], &mut out).map(|()| out[0])
 }
 
-fn sample(row: Row, predicted: Prediction, ttft_ms: f32, tpot_ms: f32) -> Sample {
+pub(super) fn sample(row: Row, predicted: Prediction, ttft_ms: f32, tpot_ms: f32) -> Sample {
     Sample {
         schema: schema_hash(),
         at_unix_ms: 1,
@@ -39,7 +39,16 @@ fn sample(row: Row, predicted: Prediction, ttft_ms: f32, tpot_ms: f32) -> Sample
 
 /// Serves `count` requests that take `ttft_ms` and `tpot_ms`, and returns the last prediction.
 fn serve(chain: &mut Chain, ttft_ms: f32, tpot_ms: f32, count: usize) -> Prediction {
-    let row = row(100.0, 20.0, 500.0);
+    serve_row(chain, row(100.0, 20.0, 500.0), (ttft_ms, tpot_ms), count)
+}
+
+/// [`serve`] for any row.
+pub(super) fn serve_row(
+    chain: &mut Chain,
+    row: Row,
+    (ttft_ms, tpot_ms): (f32, f32),
+    count: usize,
+) -> Prediction {
     let mut last = Prediction::default();
     for _ in 0..count {
         last = predict(chain, row).unwrap();
@@ -48,7 +57,7 @@ fn serve(chain: &mut Chain, ttft_ms: f32, tpot_ms: f32, count: usize) -> Predict
     last
 }
 
-fn reason(chain: &Chain) -> String {
+pub(super) fn reason(chain: &Chain) -> String {
     chain.status().fallback_reason.unwrap_or_default()
 }
 
@@ -153,7 +162,7 @@ fn the_evaluator_with_the_lower_live_error_serves_each_target() {
     assert!(reason(&chain).starts_with("tpot_ms: live error 0.000 of the prior, 0.500 of v7"));
     assert_eq!(chain.status().tpot_source, Source::Prior);
     let quality = chain.quality();
-    assert_eq!((quality.prior_mape_tpot, quality.model_mape_ttft), (Some(0.0), Some(0.0)));
+    assert_eq!((quality.next_mape_tpot, quality.model_mape_ttft), (Some(0.0), Some(0.0)));
 }
 
 #[test]

@@ -144,6 +144,11 @@ impl PatternProfile {
         Ok(Reading { value: mean.cell(), inside: row.inside && column.inside })
     }
 
+    /// The cells that can be served, row by row.
+    pub fn feasible(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().flatten().filter_map(|cell| cell.as_ref().ok())
+    }
+
     /// The cells that cannot be served, row by row.
     pub fn infeasible(&self) -> impl Iterator<Item = &Infeasible> {
         self.cells.iter().flatten().filter_map(|cell| cell.as_ref().err())
