@@ -104,6 +104,9 @@ impl App {
         let trainer = config.learn.run_trainer.then(|| Launch::this_program(file)).transpose()?;
         let metrics = Arc::new(Metrics::new()?);
 
+        for note in config.profile_notes() {
+            tracing::warn!("{note}");
+        }
         let clock = Clock::new();
         let (sink, samples) = async_channel::bounded(spool::SAMPLES_QUEUED);
         let (hubs, slots) = hubs(&config.pools, clock, &sink);
@@ -198,8 +201,11 @@ impl Workers {
 fn hubs(pools: &[PoolConfig], clock: Clock, sink: &SampleSink) -> (Vec<Arc<Hub>>, Vec<Slot>) {
     let hub = |pool: &PoolConfig| {
         let slot = Slot::new();
-        let predictor = Box::new(Chain::with_slot(slot.clone()));
-        let scheduler = Scheduler::new(pool.scheduler.clone(), predictor);
+        let mut chain = Chain::with_slot(slot.clone());
+        for (class, profile) in &pool.profiles {
+            chain.set_profile(*class, profile.clone());
+        }
+        let scheduler = Scheduler::new(pool.scheduler.clone(), Box::new(chain));
         (Hub::new(scheduler, pool.scheduler.model.clone(), clock, sink.clone()), slot)
     };
     pools.iter().map(hub).unzip()

@@ -5,20 +5,24 @@ use http_body_util::BodyExt as _;
 use tokio::{net::TcpListener, sync::Semaphore};
 
 use super::*;
-use crate::config::RawConfig;
+use crate::{config::RawConfig, learn::profile::RawProfile};
 
 const GAUGES: &str = "vllm:num_requests_running{engine=\"0\"} 0\n\
     vllm:num_requests_waiting{engine=\"0\"} 0\nvllm:kv_cache_usage_perc{engine=\"0\"} 0.5\n";
 
 /// A dispatcher in a folder of its own, with one pod at `pod`.
 fn config(folder: &Path, pod: SocketAddr) -> Config {
+    Config::check(&raw(folder, pod)).unwrap()
+}
+
+fn raw(folder: &Path, pod: SocketAddr) -> RawConfig {
     let mut raw = RawConfig { listen: "127.0.0.1:0".to_owned(), ..RawConfig::default() };
     raw.admin.listen = "127.0.0.1:0".to_owned();
     raw.pools[0].pods[0].url = format!("http://{pod}");
     raw.scrape.every_ms = 10;
     raw.spool.dir = folder.join("spool");
     raw.model.bundles = folder.join("bundles");
-    Config::check(&raw).unwrap()
+    raw
 }
 
 async fn listener() -> (TcpListener, SocketAddr) {
@@ -88,6 +92,27 @@ async fn it_becomes_ready_with_its_first_pod_and_drains_on_a_signal() {
     running.await.unwrap();
     assert!(tokio::net::TcpStream::connect(api).await.is_err());
     assert!(tokio::net::TcpStream::connect(admin).await.is_err());
+}
+
+#[tokio::test]
+async fn a_dispatcher_without_a_bundle_predicts_by_the_profile_of_its_class() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_held, pod) = listener().await;
+    let mut raw = raw(folder.path(), pod);
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/profiles");
+    let file = |kind| shipped.join(format!("h100-qwen3-32b-tp2.llumnix-{kind}.json"));
+    raw.classes[0].profile = Some(RawProfile::Files(vec![file("ttft"), file("tpot")]));
+    let app = App::start(Config::check(&raw).unwrap(), None).unwrap();
+    let text = crate::telemetry::exposition::text(&app.watched).unwrap();
+    for target in ["ttft", "tpot"] {
+        let source = format!(
+            "weir_predictor_source{{model=\"qwen3-32b\",source=\"profile\",target=\"{target}\"}} 1"
+        );
+        let serves = format!(
+            "weir_profile_serves{{class=\"h100-qwen3-32b-tp2\",model=\"qwen3-32b\",target=\"{target}\"}} 1"
+        );
+        assert!(text.contains(&source) && text.contains(&serves), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -18,7 +18,8 @@ mod tests;
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
-use weir_core::{Bounds, PodClass, PullConfig, SchedulerConfig};
+use weir_core::{Bounds, PodClass, Profiles, PullConfig, SchedulerConfig};
+use weir_predict::ClassProfile;
 
 use self::raw::{RawPool, RawQueue};
 pub use self::{
@@ -29,7 +30,7 @@ pub use self::{
 use crate::{
     api::config::ApiConfig,
     fleet::config::{Members, RawClass, ScrapeConfig},
-    learn::LearnConfig,
+    learn::{LearnConfig, profile},
     shutdown::ShutdownConfig,
     telemetry::log::LogConfig,
     upstream::UpstreamConfig,
@@ -69,6 +70,8 @@ pub struct PoolConfig {
     pub aliases: Vec<Arc<str>>,
     /// Where its pods come from.
     pub members: Members,
+    /// What was measured of its pod classes, by index.
+    pub profiles: Vec<(u16, ClassProfile)>,
 }
 
 impl Config {
@@ -105,6 +108,11 @@ impl Config {
             Self { listen, threads, admin, api, pools, scrape, upstream, learn, log, shutdown };
         problems.none_or(config)
     }
+
+    /// What is noteworthy in the profiles of pod classes, a line each.
+    pub fn profile_notes(&self) -> Vec<String> {
+        self.pools.first().map(|pool| profile::notes(&pool.profiles)).unwrap_or_default()
+    }
 }
 
 fn address(key: &str, text: &str, problems: &mut Problems) -> Option<SocketAddr> {
@@ -117,6 +125,7 @@ fn address(key: &str, text: &str, problems: &mut Problems) -> Option<SocketAddr>
 
 fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
     let classes = classes(&raw.classes, problems);
+    let profiles = profile::check(&raw.classes, problems);
     let bounds = bounds(&raw.queue, problems);
     check_pull(&raw.pull, problems);
     problems.require(!raw.pools.is_empty(), "pools", "name at least one model and its pods");
@@ -131,15 +140,27 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
             model: Arc::from(pool.model.as_str()),
             policy: pool.policy,
             classes: classes.clone(),
+            profiles: capacities(&profiles),
             bounds,
             pull,
             max_attempts: raw.upstream.max_attempts,
             ..SchedulerConfig::default()
         };
         let aliases = pool.aliases.iter().map(|alias| Arc::from(alias.as_str())).collect();
-        pools.push(PoolConfig { scheduler, aliases, members });
+        pools.push(PoolConfig { scheduler, aliases, members, profiles: profiles.clone() });
     }
     pools
+}
+
+/// What the scheduler is told of the profiles.
+fn capacities(profiles: &[(u16, ClassProfile)]) -> Profiles {
+    let mut capacities = Profiles::default();
+    for (class, of) in profiles {
+        if let Some(patterns) = &of.profile.patterns {
+            capacities.insert(*class, patterns.clone());
+        }
+    }
+    capacities
 }
 
 fn check_names(key: &str, pool: &RawPool, names: &mut BTreeSet<String>, problems: &mut Problems) {

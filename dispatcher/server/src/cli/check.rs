@@ -6,10 +6,13 @@ use super::{bad_config, print};
 use crate::config::Origin;
 
 pub(super) fn run(origin: &Origin) -> ExitCode {
-    let raw = match origin.load().and_then(|_| origin.raw()) {
-        Ok(raw) => raw,
+    let (config, raw) = match origin.load().and_then(|config| Ok((config, origin.raw()?))) {
+        Ok(both) => both,
         Err(error) => return bad_config(&error),
     };
+    for note in config.profile_notes() {
+        eprintln!("weir: {note}");
+    }
     match serde_yaml_ng::to_string(&raw) {
         Ok(text) => print(&text),
         Err(error) => {

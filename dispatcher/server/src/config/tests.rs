@@ -2,10 +2,13 @@ use std::path::Path;
 
 use serde_yaml_ng::Value;
 
+use weir_schema::profile::Percentile;
+
 use super::{
     load::{DEFAULT_FILE, parse},
     *,
 };
+use crate::learn::profile::RawProfile;
 
 fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -162,6 +165,47 @@ fn what_is_said_outside_the_file_wins() {
     assert_eq!(config.listen, "127.0.0.1:1".parse().unwrap());
     assert_eq!(config.admin, "127.0.0.1:2".parse().unwrap());
     assert_eq!(config.pools[0].scheduler.policy, weir_core::Policy::RoundRobin);
+}
+
+/// The shipped profiles, one of each kind.
+fn shipped_profiles() -> Vec<std::path::PathBuf> {
+    let name = |kind| format!("config/profiles/h100-qwen3-32b-tp2.{kind}.json");
+    let kinds = ["aibrix", "llumnix-ttft", "llumnix-tpot"];
+    kinds.map(|kind| repository().join(name(kind))).to_vec()
+}
+
+#[test]
+fn profiles_reach_the_scheduler_and_the_evaluator_of_every_pool() {
+    let mut raw = RawConfig::default();
+    raw.classes[0].profile = Some(RawProfile::Files(shipped_profiles()));
+    let config = Config::check(&raw).unwrap();
+    let [pool] = config.pools.as_slice() else { panic!("{config:?}") };
+    let cost = pool.scheduler.profiles.cost(0, 1024, 256).unwrap().unwrap();
+    assert!(cost.inside && cost.capacity > 1.0, "{cost:?}");
+    let (class, profile) = &pool.profiles[0];
+    assert_eq!((*class, profile.chunk_tokens), (0, 8192));
+    assert!(profile.profile.ttft.is_some() && profile.profile.tpot.is_some());
+    // Patterns that have no room for a token every 50 ms.
+    assert_eq!(config.profile_notes().len(), 3);
+    assert!(config.profile_notes()[0].contains("infeasible"));
+}
+
+#[test]
+fn a_profile_is_a_file_or_a_list_and_its_percentile_one_of_four() {
+    let yaml =
+        |class: &str| format!("classes: [ {{ name: a, {class} }} ]\npools: [ {{ model: m }} ]\n");
+    let raw = parse(&yaml("profile: p.json, profile_percentile: p95")).unwrap();
+    assert_eq!(raw.classes[0].profile, Some(RawProfile::File("p.json".into())));
+    assert_eq!(raw.classes[0].profile_percentile, Percentile::P95);
+    let raw = parse(&yaml("profile: [a.json, b.json]")).unwrap();
+    let files = RawProfile::Files(vec!["a.json".into(), "b.json".into()]);
+    assert_eq!(raw.classes[0].profile, Some(files));
+    let text = problems(&yaml("profile: { file: p.json }"));
+    assert!(text.contains("a file or a list of files"), "{text}");
+    let text = problems(&yaml("profile_percentile: p59"));
+    assert!(text.ends_with("did you mean `p50`?"), "{text}");
+    let text = problems(&yaml("profile: nowhere.json"));
+    assert!(text.contains("classes[0].profile: nowhere.json: cannot be read"), "{text}");
 }
 
 #[test]

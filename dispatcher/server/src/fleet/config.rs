@@ -5,8 +5,12 @@ use std::{sync::Arc, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_core::{PodClass, Role};
+use weir_schema::profile::Percentile;
 
-use crate::config::{Problems, choice};
+use crate::{
+    config::{Problems, choice},
+    learn::profile::{RawProfile, percentile_schema},
+};
 
 /// Pods of one GPU type and one engine configuration, which cost alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +29,11 @@ pub struct RawClass {
     /// What its pods do: both, prefill or decode.
     #[schemars(schema_with = "role_schema")]
     pub role: Role,
+    /// Its profile files: of AIBrix, of Llumnix, or a list of both.
+    pub profile: Option<RawProfile>,
+    /// Which of a Llumnix profile's statistics counts: mean, p50, p95 or p99.
+    #[schemars(schema_with = "percentile_schema")]
+    pub profile_percentile: Percentile,
 }
 
 fn role_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -41,6 +50,8 @@ impl Default for RawClass {
             kv_blocks: class.kv_blocks,
             block_tokens: class.block_tokens,
             role: class.role,
+            profile: None,
+            profile_percentile: Percentile::default(),
         }
     }
 }

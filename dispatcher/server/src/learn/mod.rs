@@ -5,12 +5,14 @@
 //!
 //! # Layout
 //! - [`config`]: what is written and what it becomes
+//! - [`profile`]: what was measured of pod classes before
 //! - [`spool`]: samples to disk
 //! - [`reload`]: bundles from disk into the pools
 //! - [`versions`]: how each version does in service
 //! - [`trainer`]: the trainer's process
 
 pub mod config;
+pub mod profile;
 pub mod reload;
 pub mod spool;
 pub mod trainer;

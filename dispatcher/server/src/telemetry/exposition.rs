@@ -10,7 +10,7 @@ use std::{
 
 use prometheus::{CounterVec, GaugeVec, Opts, Registry, TextEncoder, proto::MetricFamily};
 use weir_core::{Phase, PodView, Snapshot};
-use weir_schema::Status;
+use weir_schema::{ProfileStatus, Status};
 
 use super::{
     Watched,
@@ -191,8 +191,24 @@ impl Page {
         if let Some(reason) = &of.fallback_reason {
             self.set(&series::PREDICTOR_FALLBACK, &[model, &without_numbers(reason)], 1.0);
         }
+        of.profiles.iter().for_each(|profile| self.profile(model, profile));
         self.count(&series::PREDICTOR_FAILURES, &[model], of.failures);
         self.count(&series::MODEL_VERSION, &[model], of.model_version);
+    }
+
+    fn profile(&mut self, model: &str, of: &ProfileStatus) {
+        let targets = [
+            ("ttft", of.preferred_ttft, of.live_mape_ttft, of.outside_ttft),
+            ("tpot", of.preferred_tpot, of.live_mape_tpot, of.outside_tpot),
+        ];
+        for (target, preferred, mape, outside) in targets {
+            let labels = [model, of.class.as_str(), target];
+            self.set(&series::PROFILE_SERVES, &labels, f64::from(u8::from(preferred)));
+            self.count(&series::PROFILE_OUTSIDE, &labels, outside);
+            if let Some(mape) = mape {
+                self.set(&series::PROFILE_MAPE, &labels, f64::from(mape));
+            }
+        }
     }
 
     fn version(&mut self, model: &str, of: &VersionView) {

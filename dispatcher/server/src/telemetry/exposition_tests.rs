@@ -94,6 +94,13 @@ fn snapshot() -> Snapshot {
             live_mape_ttft: Some(0.2),
             live_mape_tpot: Some(0.1),
             fallback_reason: Some("no bundle yet".into()),
+            profiles: vec![ProfileStatus {
+                class: "h100".into(),
+                preferred_ttft: true,
+                live_mape_ttft: Some(0.25),
+                outside_tpot: 3,
+                ..ProfileStatus::default()
+            }],
             ..Status::default()
         },
         tokens_per_byte: 0.25,
@@ -137,6 +144,10 @@ fn a_snapshot_becomes_series() {
         "weir_pod_phase{model=\"m\",phase=\"broken\",pod=\"pod-0\"} 1",
         "weir_pod_scrape_age_seconds{model=\"m\",pod=\"pod-0\"} 0.05",
         "weir_predictor_source{model=\"m\",source=\"prior\",target=\"ttft\"} 1",
+        "weir_profile_serves{class=\"h100\",model=\"m\",target=\"ttft\"} 1",
+        "weir_profile_serves{class=\"h100\",model=\"m\",target=\"tpot\"} 0",
+        "weir_profile_mape{class=\"h100\",model=\"m\",target=\"ttft\"} 0.25",
+        "weir_profile_outside_total{class=\"h100\",model=\"m\",target=\"tpot\"} 3",
         "weir_predictor_fallback{model=\"m\",reason=\"no bundle yet\"} 1",
     ] {
         assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");

@@ -122,6 +122,12 @@ series! {
         "Version of the bundle in service; 0 is none.";
     LIVE_MAPE: Gauge "weir_live_mape" ["model", "target"]
         "Recent mean absolute relative error of what decided, as a fraction.";
+    PROFILE_SERVES: Gauge "weir_profile_serves" ["model", "class", "target"]
+        "1 while the profile of a pod class is preferred to the prior for a target, else 0; a bundle comes before both.";
+    PROFILE_MAPE: Gauge "weir_profile_mape" ["model", "class", "target"]
+        "Recent mean absolute relative error of the profile of a pod class, chosen or not, as a fraction.";
+    PROFILE_OUTSIDE: Counter "weir_profile_outside_total" ["model", "class", "target"]
+        "Times that the profile of a pod class was read at an edge of its grid, for want of a point beyond.";
     VERSION_MAPE: Gauge "weir_version_mape" ["model", "version", "target"]
         "Recent mean absolute relative error of a bundle version, chosen or not; the newest eight versions.";
     VERSION_SERVED: Gauge "weir_version_served" ["model", "version"]
