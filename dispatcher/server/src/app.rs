@@ -201,7 +201,9 @@ impl Workers {
 fn hubs(pools: &[PoolConfig], clock: Clock, sink: &SampleSink) -> (Vec<Arc<Hub>>, Vec<Slot>) {
     let hub = |pool: &PoolConfig| {
         let slot = Slot::new();
-        let mut chain = Chain::with_slot(slot.clone());
+        let buckets = &pool.scheduler.buckets;
+        let mut chain =
+            Chain::with_slot(slot.clone()).with_patterns(&buckets.input, &buckets.output);
         for (class, profile) in &pool.profiles {
             chain.set_profile(*class, profile.clone());
         }

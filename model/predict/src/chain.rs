@@ -15,11 +15,14 @@
 //!   worse on the same outcomes, else it is brought back (`probation`).
 //! - **Quantiles.** The 90th percentile is the median times a factor learned from recent outcomes
 //!   (`calibration`).
+//! - **Grades.** What was stated is compared with what was measured, by version, pod class and pattern
+//!   (`grades`), and a test says when that relation changes.
 //!
 //! When nothing can answer, because a row has no prior either, the batch is an error.
 
 mod answer;
 mod calibration;
+mod grades;
 mod probation;
 mod profiled;
 mod serving;
@@ -28,12 +31,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use weir_schema::{Predict, PredictError, Prediction, Row, Sample, Source, Status};
+use weir_schema::{Predict, PredictError, Prediction, Rollback, Row, Sample, Source, Status};
 use weir_schema::{StepTime, Stride};
 
 use self::answer::{Model, fill};
-pub use self::calibration::Quality;
 use self::calibration::{Calibration, Said};
+use self::grades::Gradebook;
 use self::probation::{Probation, Verdict};
 use self::profiled::Profiled;
 use self::serving::Serving;
@@ -69,6 +72,8 @@ pub struct Chain {
     failure: Option<String>,
     failures: u64,
     profiled: Profiled,
+    rollbacks: u64,
+    last_rollback: Option<Rollback>,
     calibration: Calibration,
     steps: BTreeMap<u16, StepFit>,
 }
@@ -97,6 +102,8 @@ impl Chain {
             failure: None,
             failures: 0,
             profiled: Profiled::default(),
+            rollbacks: 0,
+            last_rollback: None,
             calibration: Calibration::default(),
             steps: BTreeMap::new(),
         }
@@ -105,6 +112,14 @@ impl Chain {
     /// Serves pods of a class by their profile whenever no bundle does.
     pub fn set_profile(&mut self, class: u16, profile: ClassProfile) {
         self.profiled.set(class, profile);
+    }
+
+    /// The same chain, which grades its predictions by pattern: by pod class and by these upper edges,
+    /// ascending, of the buckets of input and of expected output tokens. Without edges a pattern is a
+    /// pod class.
+    pub fn with_patterns(mut self, input: &[u32], output: &[u32]) -> Self {
+        self.calibration.grades = Gradebook::with_edges(input, output);
+        self
     }
 
     /// Serves `bundle` from the next batch on, unless it serves already or was rolled back.
@@ -143,12 +158,6 @@ impl Chain {
         self.note = Some(reason.into());
     }
 
-    /// How well the stated quantiles and both evaluators have done lately.
-    pub fn quality(&self) -> Quality {
-        let source = Both { ttft: self.source(Target::Ttft), tpot: self.source(Target::Tpot) };
-        self.calibration.quality(source, self.serving.as_ref())
-    }
-
     /// Keeps the bundle to go back to: the one just replaced, or the one before it when the replaced
     /// one was itself too new to be trusted. None when an older version was put back on purpose.
     fn keep_predecessor(&mut self, replaced: Serving, version: u64) {
@@ -175,9 +184,12 @@ impl Chain {
 
     fn roll_back(&mut self, probation: Probation, reason: &str) {
         let predecessor = probation.predecessor.returned();
+        let to = predecessor.bundle.version();
         let Some(failed) = self.serving.replace(predecessor) else { return };
         let version = failed.bundle.version();
-        tracing::warn!(version, reason, "bundle rolled back");
+        tracing::warn!(version, to, reason, "bundle rolled back");
+        self.rollbacks += 1;
+        self.last_rollback = Some(Rollback { from: version, to, reason: reason.to_owned() });
         if self.refused.len() == REFUSED_CAP {
             self.refused.remove(0);
         }
@@ -300,7 +312,7 @@ impl Predict for Chain {
         let tpot_ms = sample.tpot_ms.filter(|_| sample.output_tokens >= TPOT_TOKENS);
         let measured =
             Both { ttft: sample.ttft_ms.and_then(measurable), tpot: tpot_ms.and_then(measurable) };
-        self.calibration.grade(&sample.predicted, measured);
+        self.calibration.grade(sample, &measured);
         self.learn_errors(sample, measured);
         self.judge_newcomer(sample, measured);
     }
@@ -310,16 +322,26 @@ impl Predict for Chain {
         let next =
             Both { ttft: Target::Ttft, tpot: Target::Tpot }.map(|of| self.profiled.source(*of));
         let lost = || self.serving.as_ref().and_then(|serving| serving.lost_to(next));
-        let served = self.calibration.served_error();
+        let (calibration, serving) = (&self.calibration, self.serving.as_ref());
+        let grades = calibration.grades.all();
+        let quality =
+            |target, stated| calibration.quality(target, self.source(target), stated, serving);
+        let (patterns, other_patterns) = calibration.grades.patterns();
         Status {
             ttft_source: self.source(Target::Ttft),
             tpot_source: self.source(Target::Tpot),
-            model_version: self.serving.as_ref().map_or(0, |serving| serving.bundle.version()),
+            model_version: serving.map_or(0, |serving| serving.bundle.version()),
             fallback_reason: reason.or_else(lost).or_else(|| self.profiled.lost_to_prior()),
             failures: self.failures,
-            live_mape_ttft: served.ttft,
-            live_mape_tpot: served.tpot,
             profiles: self.profiled.status(),
+            ttft: quality(Target::Ttft, grades.ttft),
+            tpot: quality(Target::Tpot, grades.tpot),
+            versions: calibration.grades.versions(),
+            classes: calibration.grades.classes(),
+            patterns,
+            other_patterns,
+            rollbacks: self.rollbacks,
+            last_rollback: self.last_rollback.clone(),
         }
     }
 }

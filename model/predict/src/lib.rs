@@ -15,14 +15,18 @@
 //! - [`step_fit`]: the step-time formula of a pod class, fitted online
 //!
 //! Inside: `target` (TTFT and TPOT side by side), `live` (recent means), `prior` (the step-time
-//! model as read from the row) and `conformal` (from medians to 90th percentiles).
+//! model as read from the row), `conformal` (from medians to 90th percentiles) and `drift` (whether
+//! the relation of stated to measured has changed).
 
 pub mod bundle;
 pub mod chain;
 mod conformal;
+mod drift;
 #[cfg(test)]
 mod fixture;
 mod live;
+#[cfg(test)]
+mod noise;
 pub mod onnx;
 mod prior;
 pub mod profile;
@@ -32,7 +36,7 @@ pub mod step_fit;
 mod target;
 
 pub use bundle::{Bundle, BundleError};
-pub use chain::{Chain, Quality};
+pub use chain::Chain;
 pub use onnx::OnnxEvaluator;
 pub use profile::ClassProfile;
 pub use runtime::{Runtime, RuntimeError};

@@ -1,7 +1,10 @@
 //! Recent means: the live error of an evaluator and the live coverage of its quantiles.
 
-/// Observations that a mean looks back over, roughly.
-const WINDOW: f64 = 200.0;
+/// Observations that an error looks back over, roughly.
+const ERROR_WINDOW: u32 = 200;
+/// Observations that a coverage looks back over, roughly: at 1000 it is known to two thirds of a
+/// percentage point.
+pub(crate) const COVERAGE_WINDOW: u32 = 1000;
 
 /// Largest relative error that counts. A client's stall or a pod's hiccup can make one outcome wrong
 /// by a factor of a hundred; it must not decide between two evaluators by itself.
@@ -9,15 +12,15 @@ const ERROR_CAP: f64 = 3.0;
 
 /// Mean of the recent past: plain up to `WINDOW` observations, exponentially weighted from there on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct LiveMean {
+pub(crate) struct LiveMean<const WINDOW: u32 = ERROR_WINDOW> {
     mean: f64,
     count: u64,
 }
 
-impl LiveMean {
+impl<const WINDOW: u32> LiveMean<WINDOW> {
     pub(crate) fn add(&mut self, value: f64) {
         self.count += 1;
-        let weight = (1.0 / self.count as f64).max(1.0 / WINDOW);
+        let weight = (1.0 / self.count as f64).max(1.0 / f64::from(WINDOW));
         self.mean += weight * (value - self.mean);
     }
 
@@ -44,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_mean_is_plain_at_first_and_forgets_later() {
-        let mut mean = LiveMean::default();
+        let mut mean: LiveMean = LiveMean::default();
         assert_eq!(mean.mean(), None);
         mean.add(1.0);
         mean.add(3.0);

@@ -8,6 +8,7 @@
 //! - [`features`]: the feature row, with name, unit, range and meaning of each column
 //! - [`predict`]: [`Prediction`] with quantiles, and the trait every evaluator implements
 //! - [`profile`]: profile files of AIBrix and Llumnix, read as they are
+//! - [`quality`]: how good the stated numbers are
 //! - [`step`]: the step-time formula and the strides it is fitted from
 //! - [`sample`]: one served request as a line of the spool
 //! - [`spool`]: the names of the spool's segment files
@@ -17,6 +18,7 @@ pub mod features;
 pub mod manifest;
 pub mod predict;
 pub mod profile;
+pub mod quality;
 pub mod sample;
 pub mod spool;
 pub mod step;
@@ -25,9 +27,10 @@ pub use features::{
     FEATURE_COUNT, Feature, FeatureSpec, Features, Row, feature_specs, schema_hash,
 };
 pub use manifest::{GoldenRow, Holdout, Manifest, TargetError};
-pub use predict::{
-    Correction, Predict, PredictError, Prediction, ProfileStatus, Quantiles, Source, Status,
-};
+pub use predict::{Predict, PredictError, Prediction, ProfileStatus, Quantiles, Source, Status};
 pub use profile::{Profile, ProfileError};
+pub use quality::{
+    ClassQuality, Drift, Grade, Grades, PatternQuality, Rollback, TargetQuality, VersionQuality,
+};
 pub use sample::{Sample, SampleOutcome};
 pub use step::{StepTime, Stride};

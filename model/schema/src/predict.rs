@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Row, Sample, StepTime, Stride};
+use crate::{
+    Row, Sample, StepTime, Stride,
+    quality::{ClassQuality, Grades, PatternQuality, Rollback, TargetQuality, VersionQuality},
+};
 
 /// Median and 90th percentile of a predicted latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,15 +62,6 @@ pub struct Prediction {
     pub model_version: u64,
 }
 
-/// The factor that turns a median into a 90th percentile, learned from recent residuals.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Correction {
-    /// Factor for TTFT.
-    pub ttft_p90: f32,
-    /// Factor for TPOT.
-    pub tpot_p90: f32,
-}
-
 /// Why a batch could not be predicted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PredictError {
@@ -107,13 +101,25 @@ pub struct Status {
     pub fallback_reason: Option<String>,
     /// Calls that failed and were answered by the next evaluator.
     pub failures: u64,
-    /// Recent mean absolute relative error of the served TTFT; `None` before any outcome.
-    pub live_mape_ttft: Option<f32>,
-    /// Recent mean absolute relative error of the served TPOT; `None` before any outcome.
-    pub live_mape_tpot: Option<f32>,
     /// The profiles of pod classes, by class.
     #[serde(default)]
     pub profiles: Vec<ProfileStatus>,
+    /// How good TTFT has been lately.
+    pub ttft: TargetQuality,
+    /// How good TPOT has been lately.
+    pub tpot: TargetQuality,
+    /// The newest versions that served, oldest first.
+    pub versions: Vec<VersionQuality>,
+    /// Pod classes, by name.
+    pub classes: Vec<ClassQuality>,
+    /// Patterns; a bounded number.
+    pub patterns: Vec<PatternQuality>,
+    /// All patterns beyond that number together.
+    pub other_patterns: Grades,
+    /// Bundles taken out of service because the one before was better.
+    pub rollbacks: u64,
+    /// The last of them.
+    pub last_rollback: Option<Rollback>,
 }
 
 /// How the profile of one pod class does.

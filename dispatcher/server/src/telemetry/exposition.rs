@@ -46,7 +46,7 @@ pub fn families(watched: &Watched) -> Vec<MetricFamily> {
 
 /// The series under construction.
 #[derive(Default)]
-struct Page(BTreeMap<&'static str, Cell>);
+pub(super) struct Page(BTreeMap<&'static str, Cell>);
 
 enum Cell {
     Gauge(GaugeVec),
@@ -55,7 +55,7 @@ enum Cell {
 
 impl Page {
     /// Notes a value. One that cannot be noted is left out: a mistake here must not cost the rest.
-    fn set(&mut self, of: &Series, labels: &[&str], value: f64) {
+    pub(super) fn set(&mut self, of: &Series, labels: &[&str], value: f64) {
         if !self.0.contains_key(of.name) {
             let options = Opts::new(of.name, of.help);
             let cell = match of.kind {
@@ -76,7 +76,7 @@ impl Page {
         }
     }
 
-    fn count(&mut self, of: &Series, labels: &[&str], value: u64) {
+    pub(super) fn count(&mut self, of: &Series, labels: &[&str], value: u64) {
         self.set(of, labels, value as f64);
     }
 
@@ -89,7 +89,7 @@ impl Page {
     }
 
     /// The series, sorted by name and labels.
-    fn collect(self) -> Vec<MetricFamily> {
+    pub(super) fn collect(self) -> Vec<MetricFamily> {
         let registry = Registry::new();
         for cell in self.0.into_values() {
             // Fails only for a name that is there already, and names are the keys.
@@ -177,16 +177,10 @@ impl Page {
         }
     }
 
-    fn predictor(&mut self, model: &str, of: &Status) {
-        let targets = [
-            ("ttft", of.ttft_source, of.live_mape_ttft),
-            ("tpot", of.tpot_source, of.live_mape_tpot),
-        ];
-        for (target, source, mape) in targets {
+    pub(super) fn predictor(&mut self, model: &str, of: &Status) {
+        let targets = [("ttft", of.ttft_source), ("tpot", of.tpot_source)];
+        for (target, source) in targets {
             self.set(&series::PREDICTOR_SOURCE, &[model, target, source.name()], 1.0);
-            if let Some(mape) = mape {
-                self.set(&series::LIVE_MAPE, &[model, target], f64::from(mape));
-            }
         }
         if let Some(reason) = &of.fallback_reason {
             self.set(&series::PREDICTOR_FALLBACK, &[model, &without_numbers(reason)], 1.0);
@@ -194,6 +188,8 @@ impl Page {
         of.profiles.iter().for_each(|profile| self.profile(model, profile));
         self.count(&series::PREDICTOR_FAILURES, &[model], of.failures);
         self.count(&series::MODEL_VERSION, &[model], of.model_version);
+        self.count(&series::ROLLBACKS, &[model], of.rollbacks);
+        self.quality(model, of);
     }
 
     fn profile(&mut self, model: &str, of: &ProfileStatus) {
@@ -273,4 +269,4 @@ fn phase_name(pod: &PodView) -> &'static str {
 
 #[cfg(test)]
 #[path = "exposition_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -91,8 +91,6 @@ fn snapshot() -> Snapshot {
         in_flight: 3,
         counters: Counters { arrived: 12, ..Counters::default() },
         predictor: Status {
-            live_mape_ttft: Some(0.2),
-            live_mape_tpot: Some(0.1),
             fallback_reason: Some("no bundle yet".into()),
             profiles: vec![ProfileStatus {
                 class: "h100".into(),
@@ -101,13 +99,13 @@ fn snapshot() -> Snapshot {
                 outside_tpot: 3,
                 ..ProfileStatus::default()
             }],
-            ..Status::default()
+            ..super::super::quality::tests::status()
         },
         tokens_per_byte: 0.25,
     }
 }
 
-fn written(families: &[MetricFamily]) -> String {
+pub(in crate::telemetry) fn written(families: &[MetricFamily]) -> String {
     TextEncoder::new().encode_to_string(families).unwrap()
 }
 

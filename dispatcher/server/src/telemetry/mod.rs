@@ -5,11 +5,13 @@
 //! - [`metrics`]: what the data plane counts
 //! - [`watched`]: handles to the owners of state, and the whole dispatcher at one moment
 //! - [`exposition`]: the text of `/metrics`
+//! - `quality`: how good the predictions are, as series
 //! - [`log`]: log lines
 
 pub mod exposition;
 pub mod log;
 pub mod metrics;
+mod quality;
 pub mod series;
 pub mod watched;
 

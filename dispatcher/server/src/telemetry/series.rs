@@ -128,6 +128,30 @@ series! {
         "Recent mean absolute relative error of the profile of a pod class, chosen or not, as a fraction.";
     PROFILE_OUTSIDE: Counter "weir_profile_outside_total" ["model", "class", "target"]
         "Times that the profile of a pod class was read at an edge of its grid, for want of a point beyond.";
+    COVERAGE: Gauge "weir_coverage" ["model", "target"]
+        "Share of recent outcomes at or below the 90th percentile that was stated; 0.9 is right.";
+    P90_FACTOR: Gauge "weir_p90_factor" ["model", "target"]
+        "Factor from the median to the 90th percentile, learned from recent outcomes.";
+    DRIFT_EVIDENCE: Gauge "weir_drift_evidence" ["model", "target"]
+        "Evidence that outcomes have changed against what is stated, as a share of what raises an alarm.";
+    DRIFT_ALARMS: Counter "weir_drift_alarms_total" ["model", "target", "change"]
+        "Alarms of the drift test, by what responses became: slower or faster.";
+    ROLLBACKS: Counter "weir_rollbacks_total" ["model"]
+        "Bundles taken out of service because the one before did better on the same outcomes.";
+    VERSION_STATED_MAPE: Gauge "weir_version_stated_mape" ["model", "version", "target"]
+        "Recent mean absolute relative error of what decided while a version served; 0 is no bundle; the newest eight.";
+    VERSION_COVERAGE: Gauge "weir_version_coverage" ["model", "version", "target"]
+        "Share of outcomes at or below the stated 90th percentile while a version served; the newest eight.";
+    CLASS_MAPE: Gauge "weir_class_mape" ["model", "pod_class", "target"]
+        "Recent mean absolute relative error of what decided, by pod class.";
+    CLASS_COVERAGE: Gauge "weir_class_coverage" ["model", "pod_class", "target"]
+        "Share of recent outcomes at or below the stated 90th percentile, by pod class.";
+    PATTERN_MAPE: Gauge "weir_pattern_mape" ["model", "pod_class", "input_tokens", "output_tokens", "target"]
+        "Recent mean absolute relative error of what decided, by pod class and upper edges of the buckets of input and expected output tokens; at most 64, the rest under other.";
+    PATTERN_COVERAGE: Gauge "weir_pattern_coverage" ["model", "pod_class", "input_tokens", "output_tokens", "target"]
+        "Share of recent outcomes at or below the stated 90th percentile, by pattern; as above.";
+    PATTERN_OUTCOMES: Gauge "weir_pattern_outcomes" ["model", "pod_class", "input_tokens", "output_tokens", "target"]
+        "Outcomes behind those numbers, forgotten ones included.";
     VERSION_MAPE: Gauge "weir_version_mape" ["model", "version", "target"]
         "Recent mean absolute relative error of a bundle version, chosen or not; the newest eight versions.";
     VERSION_SERVED: Gauge "weir_version_served" ["model", "version"]

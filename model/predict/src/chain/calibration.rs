@@ -1,15 +1,16 @@
-//! How good the stated numbers are: live errors, coverage, and the factors of the 90th percentile.
+//! How good the stated numbers are: grades, drift, and the factors of the 90th percentile.
 //!
 //! Each evaluator has factors of its own, learned from every outcome that it had a median for whether
 //! or not it served: so the 90th percentile is right at once when the other evaluator takes over. A
 //! new version of a bundle starts with the factors of the one before.
 
-use serde::{Deserialize, Serialize};
-use weir_schema::{Correction, Prediction, Source};
+use weir_schema::{Grade, Sample, Source, TargetQuality};
 
+use super::grades::Gradebook;
 use super::serving::Serving;
 use crate::conformal::Conformal;
-use crate::live::{LiveMean, relative_error};
+use crate::drift::DriftTest;
+use crate::live::LiveMean;
 use crate::prior::measurable;
 use crate::target::{Both, Target};
 
@@ -17,25 +18,6 @@ use crate::target::{Both, Target};
 const TTFT_FACTOR: f32 = 1.5;
 /// TPOT's factor before outcomes: a mean over many steps varies less.
 const TPOT_FACTOR: f32 = 1.2;
-
-/// Recent quality of the chain's answers; `None` before any outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Quality {
-    /// Factors from the median to the 90th percentile, of the evaluators that serve now.
-    pub correction: Correction,
-    /// Share of outcomes at or below the stated 90th percentile of TTFT.
-    pub coverage_ttft: Option<f32>,
-    /// Share of outcomes at or below the stated 90th percentile of TPOT.
-    pub coverage_tpot: Option<f32>,
-    /// Mean absolute relative error of the served bundle's TTFT, as a fraction.
-    pub model_mape_ttft: Option<f32>,
-    /// Mean absolute relative error of the served bundle's TPOT, as a fraction.
-    pub model_mape_tpot: Option<f32>,
-    /// The error of TTFT on the same outcomes by what would serve in its place, as a fraction.
-    pub next_mape_ttft: Option<f32>,
-    /// The error of TPOT on the same outcomes by what would serve in its place, as a fraction.
-    pub next_mape_tpot: Option<f32>,
-}
 
 /// The current factors of one target.
 #[derive(Clone, Copy, Debug)]
@@ -65,9 +47,9 @@ pub(super) struct Said {
 
 #[derive(Debug)]
 pub(super) struct Calibration {
-    /// Error of what was stated, whichever evaluator stated it.
-    error: Both<LiveMean>,
-    coverage: Both<LiveMean>,
+    /// What was stated, whichever evaluator stated it.
+    pub(super) grades: Gradebook,
+    drift: Both<DriftTest>,
     model: Both<Conformal>,
     profile: Both<Conformal>,
     prior: Both<Conformal>,
@@ -78,8 +60,8 @@ impl Default for Calibration {
         let fresh =
             || Both { ttft: Conformal::new(TTFT_FACTOR), tpot: Conformal::new(TPOT_FACTOR) };
         Self {
-            error: Both::default(),
-            coverage: Both::default(),
+            grades: Gradebook::default(),
+            drift: Both::default(),
             model: fresh(),
             profile: fresh(),
             prior: fresh(),
@@ -98,15 +80,25 @@ impl Calibration {
     }
 
     /// Compares what was stated at the decision with what was measured.
-    pub(super) fn grade(&mut self, stated: &Prediction, measured: Both<Option<f32>>) {
-        let stated = Both { ttft: stated.ttft_ms, tpot: stated.tpot_ms };
+    pub(super) fn grade(&mut self, sample: &Sample, measured: &Both<Option<f32>>) {
+        self.grades.add(sample, measured);
+        let stated = &sample.predicted;
+        let by = Both {
+            ttft: (stated.ttft_ms.p50, stated.ttft_source),
+            tpot: (stated.tpot_ms.p50, stated.tpot_source),
+        };
         for target in Target::ALL {
-            let quantiles = stated.get(target);
-            let median = measurable(quantiles.p50);
-            if let (Some(median_ms), Some(measured_ms)) = (median, *measured.get(target)) {
-                self.error.get_mut(target).add(relative_error(median_ms, measured_ms));
-                let covered = f64::from(u8::from(measured_ms <= quantiles.p90));
-                self.coverage.get_mut(target).add(covered);
+            let (median_ms, source) = *by.get(target);
+            let version = if source == Source::Prior { 0 } else { stated.model_version };
+            let median = measurable(median_ms);
+            let (Some(median_ms), Some(measured_ms)) = (median, *measured.get(target)) else {
+                continue;
+            };
+            let test = self.drift.get_mut(target);
+            if let Some(change) = test.observe((source, version), median_ms, measured_ms) {
+                let (latency, evaluator) = (target.name(), source.name());
+                let change = change.name();
+                tracing::warn!(latency, change, evaluator, version, "predictions drift");
             }
         }
     }
@@ -125,24 +117,22 @@ impl Calibration {
         }
     }
 
-    pub(super) fn served_error(&self) -> Both<Option<f32>> {
-        self.error.map(recent)
-    }
-
-    pub(super) fn quality(&self, source: Both<Source>, serving: Option<&Serving>) -> Quality {
+    /// How good a target's numbers are, of which `source` states the next one.
+    pub(super) fn quality(
+        &self,
+        target: Target,
+        source: Source,
+        stated: Option<Grade>,
+        serving: Option<&Serving>,
+    ) -> TargetQuality {
         let factors = self.factors();
-        let p90 = |target| factors.get(target).of(*source.get(target));
-        let coverage = self.coverage.map(recent);
-        let model = serving.map(|serving| serving.model.map(recent)).unwrap_or_default();
-        let next = serving.map(|serving| serving.next.map(recent)).unwrap_or_default();
-        Quality {
-            correction: Correction { ttft_p90: p90(Target::Ttft), tpot_p90: p90(Target::Tpot) },
-            coverage_ttft: coverage.ttft,
-            coverage_tpot: coverage.tpot,
-            model_mape_ttft: model.ttft,
-            model_mape_tpot: model.tpot,
-            next_mape_ttft: next.ttft,
-            next_mape_tpot: next.tpot,
+        let factors = factors.get(target);
+        TargetQuality {
+            p90_factor: factors.of(source),
+            stated,
+            model_mape: serving.and_then(|serving| recent(serving.model.get(target))),
+            next_mape: serving.and_then(|serving| recent(serving.next.get(target))),
+            drift: self.drift.get(target).status(),
         }
     }
 }

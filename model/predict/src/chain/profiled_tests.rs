@@ -111,7 +111,7 @@ fn the_90th_percentile_of_a_profile_is_learned_from_outcomes() {
     let last = serve_row(&mut chain, row(1), (165.0, 33.0), 40);
     assert_eq!(last.ttft_source, Source::Profile);
     assert!((last.ttft_ms.p90 - 165.0).abs() < 0.1, "{last:?}");
-    assert!((chain.quality().correction.tpot_p90 - 1.1).abs() < 0.001);
+    assert!((chain.status().tpot.p90_factor - 1.1).abs() < 0.001);
 }
 
 #[test]
