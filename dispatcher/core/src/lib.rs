@@ -43,5 +43,5 @@ pub use pod::{Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
 pub use profile::Profiles;
 pub use request::{Band, PromptSize, Request, RequestId, Slo};
 pub use scheduler::Scheduler;
-pub use snapshot::{Counters, LaneView, PodView, Snapshot};
+pub use snapshot::{Counters, LaneView, PodView, REQUESTS_SHOWN, RequestView, Snapshot};
 pub use time::Time;

@@ -1,9 +1,15 @@
 //! What the scheduler shows of itself: plain data, cheap to make, safe to publish. No prompt text.
+//!
+//! Its size is bounded by lanes and pods, not by what waits or runs: of each pod's requests the
+//! [`REQUESTS_SHOWN`] with the tightest objectives are in it.
 
 use serde::{Deserialize, Serialize};
 use weir_schema::Status;
 
 use crate::{Band, Phase, Policy, RefusalReason, RequestId, explain::Reason};
+
+/// Requests shown of each pod: what a person can read, and a hundred pods are still a short answer.
+pub const REQUESTS_SHOWN: usize = 32;
 
 /// A pool at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -86,6 +92,40 @@ pub struct PodView {
     pub stall_budget_ms: Option<f64>,
     /// Requests it has been given.
     pub dispatched: u64,
+    /// What is in flight there, the tightest TPOT objective first and those without one last; at most
+    /// [`REQUESTS_SHOWN`].
+    #[serde(default)]
+    pub requests: Vec<RequestView>,
+}
+
+/// One request on a pod: what was promised, what was predicted, and what it has come to so far.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RequestView {
+    /// Which request.
+    pub id: RequestId,
+    /// Its band.
+    pub band: Band,
+    /// Whether its first token was seen, or is assumed for a response that is not streamed.
+    pub decoding: bool,
+    /// Whether its tokens are seen.
+    pub streamed: bool,
+    /// Its objective for the time from arrival to the first token, in milliseconds.
+    pub ttft_slo_ms: Option<f64>,
+    /// Its TPOT objective, in milliseconds.
+    pub tpot_slo_ms: Option<f64>,
+    /// Time from arrival to dispatch, in milliseconds; counts against the TTFT objective.
+    pub wait_ms: f64,
+    /// Predicted median time from dispatch to the first token, in milliseconds.
+    pub predicted_ttft_ms: f32,
+    /// Predicted median TPOT, in milliseconds.
+    pub predicted_tpot_ms: f32,
+    /// Time from dispatch to the first token, in milliseconds; until it is seen, the time so far.
+    /// `None` for a response that is not streamed.
+    pub ttft_ms: Option<f64>,
+    /// Mean time per output token so far, in milliseconds; needs two tokens that were seen.
+    pub tpot_ms: Option<f64>,
+    /// Tokens seen so far, over all sequences.
+    pub tokens: u32,
 }
 
 /// Counters since the start. Every accepted request ends in exactly one of `completed`, `failed`,

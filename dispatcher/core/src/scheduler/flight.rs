@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 use weir_schema::{Prediction, Row, Sample, SampleOutcome, schema_hash};
 
 use crate::{
-    Action, Dispatch, End, EndKind, PodId, PromptSize, RefusalReason, Request, RequestId, Time,
+    Action, Dispatch, End, EndKind, PodId, PromptSize, RefusalReason, Request, RequestId,
+    RequestView, Time,
     decide::Choice,
     explain::Reason,
     headroom::judge,
@@ -118,6 +119,28 @@ impl Flight {
             attempt: self.attempts,
             waited: now.since(self.request.arrived),
             prediction: choice.prediction,
+        }
+    }
+
+    /// What is shown of it.
+    pub(super) fn view(&self, now: Time, decoding: bool) -> RequestView {
+        let Request { streamed, slo, .. } = self.request.as_ref();
+        let ttft_ms = streamed.then(|| self.first_token.unwrap_or(now).ms_since(self.sent));
+        let gaps = self.per_sequence(self.tokens).saturating_sub(1);
+        let first = self.first_token.filter(|_| gaps > 0);
+        RequestView {
+            id: self.request.id,
+            band: self.request.band,
+            decoding,
+            streamed: *streamed,
+            ttft_slo_ms: judge::ttft_slo_ms(slo),
+            tpot_slo_ms: judge::tpot_slo_ms(slo),
+            wait_ms: self.sent.ms_since(self.request.arrived),
+            predicted_ttft_ms: self.prediction.ttft_ms.p50,
+            predicted_tpot_ms: self.prediction.tpot_ms.p50,
+            ttft_ms,
+            tpot_ms: first.map(|first| now.ms_since(first) / f64::from(gaps)),
+            tokens: self.tokens,
         }
     }
 

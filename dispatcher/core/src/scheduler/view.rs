@@ -1,14 +1,15 @@
 //! The snapshot: what the scheduler shows of itself.
 
 use crate::{
-    Band, LaneView, PodView, RefusalReason, Snapshot, Time,
+    Band, LaneView, PodView, REQUESTS_SHOWN, RefusalReason, RequestId, RequestView, Snapshot, Time,
     fleet::PodState,
     headroom::{Demand, Outlook, judge},
+    ledger::{Ledger, Resident},
     scheduler::Scheduler,
 };
 
 impl Scheduler {
-    /// The pool at this moment. Costs a walk over lanes and pods, not over what waits.
+    /// The pool at this moment. Costs a walk over lanes, pods and their ledgers, not over what waits.
     pub fn snapshot(&self, now: Time) -> Snapshot {
         let bands: Vec<Band> = self.board.bands().map(|(band, _)| band).collect();
         let drains = bands.iter().map(|band| self.predicted_wait(now, *band));
@@ -73,6 +74,32 @@ impl Scheduler {
             tightest_tpot_ms: judge::tightest_tpot_ms(&pod.ledger),
             stall_budget_ms: judge::stall_budget_ms(&pod.ledger, &outlook, now, &self.config.pull),
             dispatched: pod.dispatched,
+            requests: self.request_views(now, &pod.ledger),
         }
     }
+
+    fn request_views(&self, now: Time, ledger: &Ledger) -> Vec<RequestView> {
+        let tightest = tightest(ledger).into_iter();
+        let view = |(_, id, decoding)| Some(self.flights.get(&id)?.view(now, decoding));
+        tightest.filter_map(view).collect()
+    }
+}
+
+/// Requests with their TPOT objectives, the tightest first and the oldest of equals, and whether they
+/// decode. Only those that are shown are put in order.
+fn tightest(ledger: &Ledger) -> Vec<(f64, RequestId, bool)> {
+    let entry =
+        |one: &Resident, decoding| (one.tpot_slo_ms.unwrap_or(f64::INFINITY), one.id, decoding);
+    let pending = ledger.pending().iter().map(|one| entry(&one.resident, false));
+    let decoding = ledger.residents().iter().map(|one| entry(one, true));
+    let mut all: Vec<_> = pending.chain(decoding).collect();
+    let order = |a: &(f64, RequestId, bool), b: &(f64, RequestId, bool)| {
+        a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
+    };
+    if all.len() > REQUESTS_SHOWN {
+        all.select_nth_unstable_by(REQUESTS_SHOWN, order);
+        all.truncate(REQUESTS_SHOWN);
+    }
+    all.sort_unstable_by(order);
+    all
 }

@@ -61,6 +61,7 @@ fn pod() -> PodView {
         tightest_tpot_ms: Some(50.0),
         stall_budget_ms: Some(300.0),
         dispatched: 7,
+        requests: vec![],
     }
 }
 
