@@ -133,6 +133,10 @@ pub enum RefusalReason {
     Hopeless,
     /// It waited as long as any request may.
     MaxWait,
+    /// It waited as long as its client allowed.
+    Ttl,
+    /// It was not to wait, and no pod took it at once.
+    Immediate,
     /// No pod has been ready for as long as a request may wait for one.
     NoPods,
     /// Every attempt to deliver it failed.
@@ -143,12 +147,14 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// Every reason, for metrics that must exist before they count.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::QueueFull,
         Self::QueueBytes,
         Self::PredictedWait,
         Self::Hopeless,
         Self::MaxWait,
+        Self::Ttl,
+        Self::Immediate,
         Self::NoPods,
         Self::Undeliverable,
         Self::Closing,
@@ -162,6 +168,8 @@ impl RefusalReason {
             Self::PredictedWait => "predicted_wait",
             Self::Hopeless => "hopeless",
             Self::MaxWait => "max_wait",
+            Self::Ttl => "ttl",
+            Self::Immediate => "immediate",
             Self::NoPods => "no_pods",
             Self::Undeliverable => "undeliverable",
             Self::Closing => "closing",

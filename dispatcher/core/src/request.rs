@@ -66,11 +66,21 @@ pub struct Request {
     pub blocks: Arc<[u64]>,
     /// Whether the response is streamed, so that TTFT can be measured.
     pub streamed: bool,
+    /// Longest time it may wait from its arrival, when its client set one. It only shortens
+    /// [`crate::Bounds::max_wait`].
+    pub ttl: Option<Duration>,
+    /// Whether it is rather refused than made to wait.
+    pub immediate: bool,
 }
 
 impl Request {
     /// When the first token is due, if the request has a TTFT objective.
     pub fn deadline(&self) -> Option<Time> {
         self.slo.ttft.map(|ttft| self.arrived.plus(ttft))
+    }
+
+    /// When the wait that its client allows is over, if it set one.
+    pub fn expiry(&self) -> Option<Time> {
+        self.ttl.map(|ttl| self.arrived.plus(ttl))
     }
 }

@@ -45,6 +45,8 @@ pub struct Scheduler {
     arrivals: u64,
     last_pushed: Option<PodId>,
     requeued: Vec<RequestId>,
+    /// What must not wait and has come with the event at hand.
+    immediate: Vec<RequestId>,
     no_pod_since: Option<Time>,
     unstreamed: usize,
     closing: bool,
@@ -108,6 +110,7 @@ impl Scheduler {
             arrivals: 0,
             last_pushed: None,
             requeued: Vec::new(),
+            immediate: Vec::new(),
             no_pod_since: Some(Time::ZERO),
             unstreamed: 0,
             closing: false,
@@ -144,6 +147,10 @@ impl Scheduler {
             Event::Close => self.close(now, actions),
         }
         if pulls && !self.board.is_empty() {
+            self.pull(now, actions);
+        }
+        // What it held back while it was looked at may go now.
+        if self.refuse_immediate(now, actions) && !self.board.is_empty() {
             self.pull(now, actions);
         }
     }

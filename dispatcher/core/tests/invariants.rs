@@ -15,8 +15,8 @@ use naive::{
 };
 use proptest::prelude::*;
 use weir_core::{
-    EndKind, Event, HeadRule, Phase, PodId, Policy, Progress, PromptSize, Reason, RefusalReason,
-    Request, SchedulerConfig,
+    Band, EndKind, Event, HeadRule, Phase, PodId, Policy, Progress, PromptSize, Reason,
+    RefusalReason, Request, SchedulerConfig,
 };
 
 /// Steps of the longest interleaving.
@@ -222,4 +222,54 @@ fn a_request_that_came_back_holds_nobody_off_the_pods_it_may_not_use() {
     watched.send(Event::PodPhase(PodId(0), Phase::Ready));
     let next = watched.arrive(|_| {});
     assert_eq!((watched.pod_of(back), watched.pod_of(next)), (None, Some(PodId(0))));
+}
+
+#[test]
+fn a_full_queue_does_not_refuse_what_is_not_to_wait_and_nobody_makes_room_for_it() {
+    let mut config = SchedulerConfig::default();
+    config.bounds.max_requests = 1;
+    let mut watched = Watched::new(config, Mood::Sound);
+    watched.pod_up(0, 0);
+    watched.send(Event::PodPhase(PodId(0), Phase::Cordoned));
+    watched.pod_up(1, 0);
+    let back = watched.arrive(|request| request.band = Band(-1));
+    assert_eq!(watched.pod_of(back), Some(PodId(1)));
+    watched.send(Event::Undelivered(back));
+    assert_eq!(watched.scheduler.waiting(), 1, "the queue is full");
+    let urgent = watched.arrive(|request| request.immediate = true);
+    assert_eq!(watched.pod_of(urgent), Some(PodId(1)));
+    assert_eq!((watched.refused.len(), watched.scheduler.waiting()), (0, 1));
+}
+
+#[test]
+fn what_is_not_to_wait_is_refused_when_it_comes_back_and_no_other_pod_takes_it() {
+    let mut watched = pods(2);
+    let id = watched.arrive(|request| request.immediate = true);
+    watched.send(Event::Undelivered(id));
+    let second = watched.pod_of(id);
+    assert!(second.is_some(), "the other pod takes it in the same step");
+    watched.send(Event::Undelivered(id));
+    assert_eq!(watched.refused[0].reason, RefusalReason::Immediate);
+}
+
+#[test]
+fn a_request_is_not_kept_back_by_one_that_was_not_to_wait() {
+    let mut config = SchedulerConfig::default();
+    config.pull.head_rule = HeadRule::Strict;
+    let mut watched = Watched::new(config, Mood::Sound);
+    watched.pod_up(0, 0);
+    let busy = [(); 3].map(|()| watched.arrive(|_| {}));
+    assert!(busy.iter().all(|id| watched.pod_of(*id).is_some()), "its buffer is full");
+    let waits = watched.arrive(|_| {});
+    watched.arrive(|request| {
+        request.immediate = true;
+        request.band = Band(2);
+    });
+    assert_eq!(watched.refused[0].reason, RefusalReason::Immediate);
+    let reason = watched.scheduler.reason(waits);
+    assert_eq!(
+        reason,
+        Some(Reason::PendingFull),
+        "it waits for the pod, not behind the refused one"
+    );
 }

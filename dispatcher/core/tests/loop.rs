@@ -218,3 +218,76 @@ fn closing_refuses_what_waits_and_what_arrives() {
     assert!(world.refused.iter().all(|one| one.reason == RefusalReason::Closing));
     assert_eq!(world.refused.len(), 2);
 }
+
+#[test]
+fn a_request_that_is_not_to_wait_goes_at_once_or_is_refused_at_once() {
+    let mut world = world(1);
+    let at_once = |request: &mut weir_core::Request| request.immediate = true;
+    let first = world.arrive(at_once);
+    assert_eq!(world.pod_of(first), Some(PodId(0)));
+    let second = world.arrive(at_once);
+    assert_eq!(world.pod_of(second), Some(PodId(0)));
+    let third = world.arrive(at_once);
+    assert_eq!((world.pod_of(third), world.scheduler.waiting()), (None, 0));
+    assert_eq!((world.refused[0].id, world.refused[0].reason), (third, RefusalReason::Immediate));
+}
+
+#[test]
+fn what_is_not_to_wait_starts_cold_rather_than_wait_for_its_warm_pod() {
+    let mut world = world(2);
+    let blocks: Arc<[u64]> = (1..=250).collect();
+    let prompt = |immediate| {
+        let blocks = blocks.clone();
+        move |request: &mut weir_core::Request| {
+            request.prompt = PromptSize::Tokens(4000);
+            request.slo = slo(10_000, 50);
+            request.blocks = blocks;
+            request.immediate = immediate;
+        }
+    };
+    let first = world.arrive(prompt(false));
+    let second = world.arrive(prompt(true));
+    assert!(world.pod_of(second).is_some());
+    assert_ne!(world.pod_of(second), world.pod_of(first));
+}
+
+#[test]
+fn without_a_pod_what_is_not_to_wait_is_told_that_there_is_none() {
+    let mut world = world(0);
+    world.arrive(|request| request.immediate = true);
+    assert_eq!(world.refused[0].reason, RefusalReason::NoPods);
+}
+
+#[test]
+fn a_clients_bound_on_the_wait_shortens_it_and_never_lengthens_it() {
+    let mut config = SchedulerConfig::default();
+    config.bounds.max_wait = Duration::from_secs(3);
+    let mut world = World::new(config, 1);
+    let bounded = |ttl| {
+        move |request: &mut weir_core::Request| {
+            request.slo.ttft = None;
+            request.ttl = ttl;
+        }
+    };
+    let long = |ms| Some(Duration::from_millis(ms));
+    world.arrive(bounded(None));
+    world.arrive(bounded(None));
+    let [short, never, longer] =
+        [long(300), None, long(60_000)].map(|ttl| world.arrive(bounded(ttl)));
+    assert_eq!(world.scheduler.waiting(), 3);
+    world.pass(Duration::from_millis(290));
+    assert!(world.refused.is_empty());
+    world.pass(Duration::from_millis(10));
+    assert_eq!((world.refused[0].id, world.refused[0].reason), (short, RefusalReason::Ttl));
+    world.pass(Duration::from_millis(2700));
+    let rest: Vec<_> = world.refused[1..].iter().map(|one| (one.id, one.reason)).collect();
+    assert_eq!(rest, [never, longer].map(|id| (id, RefusalReason::MaxWait)));
+}
+
+#[test]
+fn a_wait_that_its_client_bounded_and_that_ends_without_a_pod_ends_for_that_reason() {
+    let mut world = world(0);
+    world.arrive(|request| request.ttl = Some(Duration::from_millis(50)));
+    world.pass(Duration::from_millis(50));
+    assert_eq!(world.refused[0].reason, RefusalReason::NoPods);
+}

@@ -161,7 +161,7 @@ fn warm_wait(
     outlooks: &Outlooks,
     claimed: &[PodId],
 ) -> Option<PodId> {
-    let waiting = floor.board.get(id)?;
+    let waiting = floor.board.get(id).filter(|waiting| !waiting.request.immediate)?;
     let slo = &waiting.request.slo;
     let free: Outlooks =
         outlooks.iter().filter(|one| !claimed.contains(&one.pod)).copied().collect();

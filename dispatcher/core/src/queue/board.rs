@@ -73,6 +73,8 @@ pub struct Board {
     late: BTreeMap<(Band, Option<RequestId>), Lane>,
     ages: BTreeSet<(Time, RequestId)>,
     bands: BTreeMap<Band, BTreeSet<(Time, RequestId)>>,
+    /// When the wait is over of those whose client has bounded it.
+    expiries: BTreeSet<(Time, RequestId)>,
     bytes: u64,
 }
 
@@ -83,6 +85,7 @@ impl Board {
         let age = (waiting.request.arrived, id);
         self.bytes += u64::from(waiting.request.body_bytes);
         self.ages.insert(age);
+        self.expiries.extend(waiting.request.expiry().map(|expiry| (expiry, id)));
         self.bands.entry(waiting.pattern.band).or_default().insert(age);
         let alone = waiting.alone();
         if waiting.late {
@@ -101,6 +104,9 @@ impl Board {
         let band = waiting.pattern.band;
         self.bytes = self.bytes.saturating_sub(u64::from(waiting.request.body_bytes));
         self.ages.remove(&age);
+        if let Some(expiry) = waiting.request.expiry() {
+            self.expiries.remove(&(expiry, id));
+        }
         if let Some(ages) = self.bands.get_mut(&band) {
             ages.remove(&age);
             if ages.is_empty() {
@@ -176,6 +182,11 @@ impl Board {
         self.ages.first().copied()
     }
 
+    /// The request whose client's bound on the wait ends first, and when.
+    pub fn first_expiry(&self) -> Option<(Time, RequestId)> {
+        self.expiries.first().copied()
+    }
+
     /// Arrival of the request of a band that has waited longest.
     pub fn oldest_of(&self, band: Band) -> Option<Time> {
         self.bands.get(&band)?.first().map(|(arrived, _)| *arrived)
@@ -218,6 +229,8 @@ impl Board {
         assert_eq!(in_lanes + self.late_len(), self.entries.len());
         assert_eq!(self.ages.len(), self.entries.len());
         assert_eq!(self.bands().map(|(_, n)| n).sum::<usize>(), self.entries.len());
+        let bounded = self.entries.values().filter(|waiting| waiting.request.ttl.is_some());
+        assert_eq!(self.expiries.len(), bounded.count());
         let bytes: u64 = self.entries.values().map(|w| u64::from(w.request.body_bytes)).sum();
         assert_eq!(bytes, self.bytes);
         assert!(self.lanes.values().all(|lane| !lane.is_empty()));

@@ -24,13 +24,16 @@ impl Scheduler {
             actions.push(Action::Refuse(self.refusal(now, &request, reason)));
             return;
         }
-        if self.full(&request).is_some()
+        // One that does not wait takes nobody's place.
+        if !request.immediate
+            && self.full(&request).is_some()
             && let Some(victim) = self.board.most_expendable()
         {
             self.refuse_waiting(now, victim, RefusalReason::QueueFull, actions);
         }
         self.arrivals += 1;
         self.alive.enter(&request);
+        self.note_immediate(&request);
         let waiting = self.waiting_entry(request);
         self.enqueue(now, waiting);
     }
@@ -40,6 +43,9 @@ impl Scheduler {
     fn shut(&self, now: Time, request: &Request) -> Option<RefusalReason> {
         if self.closing {
             return Some(RefusalReason::Closing);
+        }
+        if request.immediate {
+            return None;
         }
         let sheddable = request.band.sheddable();
         if let Some(full) = self.full(request) {
@@ -159,7 +165,33 @@ impl Scheduler {
             };
             self.refuse_waiting(now, id, reason, actions);
         }
+        while let Some((_, id)) = self.board.first_expiry().filter(|(at, _)| *at <= now) {
+            self.refuse_waiting(now, id, self.or_no_pods(RefusalReason::Ttl), actions);
+        }
         self.expire_undeliverable(now, actions);
+    }
+
+    /// Remembers a request that must not be left waiting when the event is over.
+    pub(super) fn note_immediate(&mut self, request: &Request) {
+        if request.immediate {
+            self.immediate.push(request.id);
+        }
+    }
+
+    /// Refuses what was not to wait and found no pod. Says whether there was any.
+    pub(super) fn refuse_immediate(&mut self, now: Time, actions: &mut Vec<Action>) -> bool {
+        let noted = std::mem::take(&mut self.immediate);
+        let left: Vec<RequestId> =
+            noted.into_iter().filter(|id| self.board.get(*id).is_some()).collect();
+        for id in &left {
+            self.refuse_waiting(now, *id, self.or_no_pods(RefusalReason::Immediate), actions);
+        }
+        !left.is_empty()
+    }
+
+    /// That there was no room is no reason while there is nobody to have it.
+    const fn or_no_pods(&self, reason: RefusalReason) -> RefusalReason {
+        if self.no_pod_since.is_some() { RefusalReason::NoPods } else { reason }
     }
 
     /// A request that failed on every ready pod waits for another one as long as it would wait for

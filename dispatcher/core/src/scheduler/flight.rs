@@ -306,6 +306,7 @@ impl Scheduler {
         self.counters.requeued += 1;
         let spent = flight.attempts >= self.config.max_attempts;
         let waiting = flight.come_back();
+        self.note_immediate(&waiting.request);
         self.enqueue(now, waiting);
         if self.closing {
             self.refuse_waiting(now, id, RefusalReason::Closing, actions);

@@ -127,6 +127,7 @@ fn queue(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call: &Call)
     for tale in naive.waiting() {
         count += 1;
         bytes += u64::from(tale.request.body_bytes);
+        assert!(!tale.request.immediate, "I8: after {} it waits: {tale:?}", call.name);
         let left = tale.attempts < naive.config.max_attempts.max(1);
         assert!(left, "I1: after {} no attempt is left, yet it waits: {tale:?}", call.name);
     }
@@ -185,7 +186,8 @@ fn bounded_waits(naive: &Naive, call: &Call) {
     let bounds = &naive.config.bounds;
     for tale in naive.waiting() {
         let arrived = tale.request.arrived;
-        assert!(call.now.since(arrived) < bounds.max_wait, "I8: waits too long: {tale:?}");
+        let bound = tale.request.ttl.map_or(bounds.max_wait, |ttl| ttl.min(bounds.max_wait));
+        assert!(call.now.since(arrived) < bound, "I8: waits too long: {tale:?}");
         if let Some(since) = naive.no_pod_since {
             let homeless = call.now.since(since.max(arrived));
             assert!(homeless < bounds.max_wait_no_pods, "I8: waits too long for a pod: {tale:?}");

@@ -306,12 +306,20 @@ impl Naive {
         let bounds = &self.config.bounds;
         let homeless = self.no_pod_since.map(|since| now.since(since.max(tale.request.arrived)));
         let sheddable = tale.request.band.sheddable();
+        let immediate = tale.request.immediate;
+        let expired = tale.request.ttl.is_some_and(|ttl| waited >= ttl);
         let just = match refusal.reason {
-            RefusalReason::QueueFull | RefusalReason::QueueBytes => event == "arrive",
-            RefusalReason::PredictedWait => event == "arrive" && sheddable,
+            RefusalReason::QueueFull | RefusalReason::QueueBytes => event == "arrive" && !immediate,
+            RefusalReason::PredictedWait => event == "arrive" && sheddable && !immediate,
             RefusalReason::Hopeless => sheddable && tale.request.slo.ttft.is_some(),
             RefusalReason::MaxWait => waited >= bounds.max_wait,
-            RefusalReason::NoPods => homeless.is_some_and(|for_| for_ >= bounds.max_wait_no_pods),
+            RefusalReason::Ttl => expired && event == "tick" && homeless.is_none(),
+            RefusalReason::Immediate => {
+                immediate && ["arrive", "undelivered"].contains(&event) && homeless.is_none()
+            }
+            RefusalReason::NoPods => homeless.is_some_and(|for_| {
+                for_ >= bounds.max_wait_no_pods || immediate || expired && event == "tick"
+            }),
             RefusalReason::Undeliverable => tale.attempts > 0 && !tale.excluded.is_empty(),
             RefusalReason::Closing => self.closing,
         };

@@ -66,6 +66,8 @@ struct Draft {
     family: Option<(u8, u8)>,
     tenant: Option<bool>,
     age_ms: u8,
+    ttl: Option<Duration>,
+    immediate: bool,
 }
 
 /// Interleavings of `length` steps under any of the rules and in any of the moods.
@@ -216,7 +218,10 @@ fn draft() -> impl Strategy<Value = Draft> {
         option::of(any::<bool>()),
         0..50u8,
     );
-    (-1..3i8, slo, prompt, shape).prop_map(|(band, slo, prompt, shape)| {
+    let ttl = select(&[1u64, 300, 1500, 20_000][..]).prop_map(Duration::from_millis);
+    let patience = (option::weighted(0.2, ttl), prop::bool::weighted(0.2));
+    let parts = (-1..3i8, slo, prompt, shape, patience);
+    parts.prop_map(|(band, slo, prompt, shape, (ttl, immediate))| {
         let (max_output_tokens, sequences, streamed, body_bytes, family, tenant, age_ms) = shape;
         // Nothing streams when there is nothing to decode.
         let streamed = streamed && max_output_tokens != Some(0);
@@ -231,6 +236,8 @@ fn draft() -> impl Strategy<Value = Draft> {
             family,
             tenant,
             age_ms,
+            ttl,
+            immediate,
         }
     })
 }
@@ -254,6 +261,8 @@ impl Draft {
             body_bytes: self.body_bytes,
             blocks: self.family.into_iter().flat_map(family).collect(),
             streamed: self.streamed,
+            ttl: self.ttl,
+            immediate: self.immediate,
         }
     }
 }

@@ -93,6 +93,8 @@ impl Load {
             body_bytes: 4 * self.input_tokens,
             blocks: Arc::from([]),
             streamed: true,
+            ttl: None,
+            immediate: false,
         }
     }
 }

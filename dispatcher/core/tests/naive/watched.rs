@@ -57,6 +57,8 @@ impl Watched {
             body_bytes: 1000,
             blocks: Arc::from([]),
             streamed: true,
+            ttl: None,
+            immediate: false,
         };
         build(&mut request);
         self.send(Event::Arrive(Box::new(request)));

@@ -125,6 +125,8 @@ pub fn request(id: RequestId, now: Time) -> Request {
         body_bytes: 4000,
         blocks: Arc::from([]),
         streamed: true,
+        ttl: None,
+        immediate: false,
     }
 }
 

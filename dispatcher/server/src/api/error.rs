@@ -21,6 +21,7 @@ use super::{
     limit::{RateExceeded, Standing},
     objective::BadSlo,
     peek::Unreadable,
+    wait::BadWait,
 };
 use crate::upstream::Fault;
 
@@ -63,6 +64,9 @@ pub enum ApiError {
     /// An SLO header cannot be understood.
     #[error(transparent)]
     BadSlo(#[from] BadSlo),
+    /// A header about the wait cannot be understood.
+    #[error(transparent)]
+    BadWait(#[from] BadWait),
     /// The scheduler refused it.
     #[error("{}", refusal_message(.refusal.reason))]
     Refused {
@@ -177,7 +181,7 @@ impl ApiError {
             Self::UnknownModel(_) => {
                 (StatusCode::NOT_FOUND, INVALID, "model_not_found", Some("model"))
             }
-            Self::BadSlo(BadSlo(header)) => {
+            Self::BadSlo(BadSlo(header)) | Self::BadWait(BadWait { header, .. }) => {
                 (StatusCode::BAD_REQUEST, INVALID, "invalid_header", Some(*header))
             }
             Self::Refused { refusal, .. } => refused(refusal.reason),
@@ -241,10 +245,11 @@ fn refused(
     reason: RefusalReason,
 ) -> (StatusCode, &'static str, &'static str, Option<&'static str>) {
     use RefusalReason::{
-        Closing, Hopeless, MaxWait, NoPods, PredictedWait, QueueBytes, QueueFull, Undeliverable,
+        Closing, Hopeless, Immediate, MaxWait, NoPods, PredictedWait, QueueBytes, QueueFull, Ttl,
+        Undeliverable,
     };
     match reason {
-        QueueFull | QueueBytes | PredictedWait | Hopeless | MaxWait => {
+        QueueFull | QueueBytes | PredictedWait | Hopeless | MaxWait | Ttl | Immediate => {
             (StatusCode::TOO_MANY_REQUESTS, RATE, "slow_down", None)
         }
         NoPods | Undeliverable | Closing => {
@@ -258,8 +263,9 @@ const fn dropped_reason(reason: RefusalReason) -> &'static str {
         RefusalReason::QueueFull
         | RefusalReason::QueueBytes
         | RefusalReason::PredictedWait
-        | RefusalReason::Hopeless => "rejected-saturated",
-        RefusalReason::MaxWait => "rejected-ttl-expired",
+        | RefusalReason::Hopeless
+        | RefusalReason::Immediate => "rejected-saturated",
+        RefusalReason::MaxWait | RefusalReason::Ttl => "rejected-ttl-expired",
         RefusalReason::NoPods | RefusalReason::Undeliverable => "rejected-no-endpoints",
         RefusalReason::Closing => "rejected-shutting-down",
     }
@@ -271,6 +277,8 @@ const fn refusal_message(reason: RefusalReason) -> &'static str {
         RefusalReason::PredictedWait => "the wait for this model would be too long",
         RefusalReason::Hopeless => "the latency objective can no longer be met",
         RefusalReason::MaxWait => "the request waited as long as a request may",
+        RefusalReason::Ttl => "the request waited as long as it was allowed to",
+        RefusalReason::Immediate => "no server of this model can take the request at once",
         RefusalReason::NoPods => "no server of this model is ready",
         RefusalReason::Undeliverable => "no server of this model could be reached",
         RefusalReason::Closing => "this server is shutting down",

@@ -14,7 +14,7 @@
 //! - [`routes`]: a call's way from its head to [`crate::upstream::serve()`]
 //! - [`plane`]: threads, listeners and connections; [`patience`]: what ends a connection that stalls
 //! - [`auth`]: keys; [`limit`]: rates; [`body`]: the bytes; [`mod@peek`]: the facts in them
-//! - [`objective`]: SLO, band and tenant; [`models`]: which pool serves a name
+//! - [`objective`]: SLO, band and tenant; [`wait`]: how long it may wait; [`models`]: which pool serves a name
 //! - [`headers`]: what goes on to the pod; [`error`]: what the client is told
 //! - [`config`]: this part of the configuration
 
@@ -30,6 +30,7 @@ pub mod patience;
 pub mod peek;
 pub mod plane;
 pub mod routes;
+pub mod wait;
 
 pub use config::{ApiConfig, BadValue, RawApi};
 pub use plane::{Plane, PlaneConfig};

@@ -27,6 +27,7 @@ use super::{
     objective,
     peek::{Endpoint, peek},
     plane::{Plane, PlaneConfig},
+    wait,
 };
 use crate::{
     clock::Clock,
@@ -152,6 +153,7 @@ impl Api {
         let hub = pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?.clone();
         let tier = facts.service_tier.as_deref();
         let terms = self.config.objectives.terms(headers, tier, guest.key)?;
+        let wait = wait::asked(headers)?;
         let request = CoreRequest {
             id: RequestId(number),
             arrived,
@@ -164,6 +166,8 @@ impl Api {
             body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
             blocks: facts.blocks(hub.model()).into(),
             streamed: facts.streamed,
+            ttl: wait.ttl,
+            immediate: wait.immediate,
         };
         Ok(Admission { hub, objective: terms.objective, request })
     }

@@ -92,6 +92,8 @@ pub(crate) fn request(hub: &Hub, id: u64) -> Request {
         body_bytes: 400,
         blocks: Arc::from([]),
         streamed: true,
+        ttl: None,
+        immediate: false,
     }
 }
 

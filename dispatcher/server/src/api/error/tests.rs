@@ -41,6 +41,8 @@ async fn every_refusal_reason_has_its_answer() {
         (PredictedWait, 429, "rate_limit_error", "slow_down", "rejected-saturated"),
         (Hopeless, 429, "rate_limit_error", "slow_down", "rejected-saturated"),
         (MaxWait, 429, "rate_limit_error", "slow_down", "rejected-ttl-expired"),
+        (Ttl, 429, "rate_limit_error", "slow_down", "rejected-ttl-expired"),
+        (Immediate, 429, "rate_limit_error", "slow_down", "rejected-saturated"),
         (NoPods, 503, "service_unavailable_error", "server_is_overloaded", "rejected-no-endpoints"),
         (
             Undeliverable,

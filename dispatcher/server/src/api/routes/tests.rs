@@ -333,3 +333,23 @@ async fn a_call_reaches_the_pod_byte_for_byte_without_what_steers() {
     plane.finished().await;
     assert!(api.hubs[0].idle(), "nothing is left in the ledger");
 }
+
+#[tokio::test]
+async fn a_call_that_is_not_to_wait_is_answered_at_once() {
+    let door = door_of(&RawApi::default());
+    let asking = |name: &'static str, value| {
+        let mut asked = request("POST", CHAT, r#"{"model":"qwen"}"#);
+        asked.headers_mut().insert(name, HeaderValue::from_static(value));
+        asked
+    };
+    let answer = ask(&door, asking("x-weir-queue", "none")).await;
+    assert_eq!(
+        (answer.status, &answer.json["error"]["code"]),
+        (503, &"server_is_overloaded".into())
+    );
+    for (name, value) in [("x-weir-queue", "some"), ("x-llm-d-inference-ttl", "5")] {
+        let answer = ask(&door, asking(name, value)).await;
+        assert_eq!((answer.status, &answer.json["error"]["param"]), (400, &name.into()));
+        assert_eq!(answer.json["error"]["code"], "invalid_header");
+    }
+}
