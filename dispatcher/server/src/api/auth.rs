@@ -26,6 +26,8 @@ pub struct Key {
     pub max_band: Option<Band>,
     /// Whether objective, SLO and tenant headers count.
     pub trust_headers: bool,
+    /// Whether a `priority` in the body of its requests goes on to the pod.
+    pub allow_priority: bool,
     /// Rate of each of its tenants; `None`: the default rate.
     pub rate: Option<Rate>,
 }
@@ -93,6 +95,7 @@ mod tests {
             objective: None,
             max_band: None,
             trust_headers: false,
+            allow_priority: false,
             rate: None,
         };
         KeyRing::new(keys.iter().enumerate().map(key).collect())

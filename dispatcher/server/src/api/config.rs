@@ -80,6 +80,9 @@ pub struct RawKey {
     pub max_band: Option<i8>,
     /// Whether objective, SLO and tenant headers under this key count.
     pub trust_headers: bool,
+    /// Whether a `priority` in the body of requests under this key goes on to the pod. Otherwise, and
+    /// always when there are no keys, it is taken out.
+    pub allow_priority: bool,
     /// Requests per minute of each of its tenants; absent: as in `limits`.
     pub requests_per_minute: Option<u32>,
     /// Requests that may come at once; absent: as many as per minute.
@@ -268,6 +271,7 @@ impl RawKey {
             objective: objective.transpose()?,
             max_band: self.max_band.map(Band),
             trust_headers: self.trust_headers,
+            allow_priority: self.allow_priority,
             rate: rate(path, self.requests_per_minute, self.burst)?,
         })
     }

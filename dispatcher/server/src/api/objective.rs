@@ -168,6 +168,7 @@ mod tests {
             objective: None,
             max_band: None,
             trust_headers: true,
+            allow_priority: false,
             rate: None,
         }
     }

@@ -5,18 +5,19 @@
 //! parsers take the first, some the last), and no model. Everything else is the engine's to refuse:
 //! a value of the wrong kind counts as absent here, an absurd number is clamped in the estimate.
 //!
-//! A client's `priority` field is neither read nor removed. It has no effect on Weir; on vLLM it has
-//! one under `--scheduling-policy priority`, which is therefore only for clients that are trusted.
+//! Of a client's `priority` only its place is found. It has no effect on Weir; on vLLM it has one under
+//! `--scheduling-policy priority`, so that [`super::routes`] takes it out unless the key allows it.
 //!
 //! Cost: one pass of serde over the body, a third of a microsecond per KiB; what is skipped is not
 //! built, and nesting, however deep, does not recurse.
 
 mod lenient;
+mod member;
 mod text;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use weir_core::PromptSize;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -60,6 +61,8 @@ pub struct Peek<'a> {
     pub max_output_tokens: Option<u32>,
     /// The tier it asks for.
     pub service_tier: Option<Cow<'a, str>>,
+    /// The bytes of the body without which it has no `priority`.
+    pub priority: Option<Range<usize>>,
     /// What is the prompt for the engine, as one text.
     text: Cow<'a, [u8]>,
     /// Keeps apart what the engine's prefix cache keeps apart, besides the model.
@@ -99,6 +102,13 @@ struct Fields<'a> {
     prompt: Option<&'a RawValue>,
     #[serde(borrow)]
     input: Option<&'a RawValue>,
+    // Also there when it is null.
+    #[serde(borrow, default, deserialize_with = "present")]
+    priority: Option<&'a RawValue>,
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// Most sequences counted for one request: the size of an engine's batch in the default pod class. The
@@ -129,6 +139,7 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
         sequences: sequences(endpoint, &fields, shape.prompts),
         max_output_tokens: max_output_tokens(endpoint, &fields),
         service_tier: fields.service_tier.and_then(lenient::string),
+        priority: fields.priority.and_then(|value| member::span(body, value.get().as_bytes())),
         text,
         salt: fields.cache_salt.map(RawValue::get),
     })

@@ -25,7 +25,7 @@ use super::{
     limit::{Limiter, Standing},
     models::{Catalogue, NameTaken},
     objective,
-    peek::{Endpoint, peek},
+    peek::{Endpoint, Peek, peek},
     plane::{Plane, PlaneConfig},
     wait,
 };
@@ -107,6 +107,24 @@ struct Admission {
     hub: Arc<Hub>,
     objective: Arc<str>,
     request: CoreRequest,
+    /// The body that goes on.
+    body: Bytes,
+    /// Whether it has a priority of its own.
+    own_priority: bool,
+}
+
+impl Guest<'_> {
+    /// The body that goes on, and whether it has a priority of its own: the client's, whose key
+    /// allows it. Any other is cut out, or its client would decide who goes first in the engine.
+    fn onward(&self, body: &Bytes, facts: &Peek<'_>) -> (Bytes, bool) {
+        let Some(priority) = &facts.priority else { return (body.clone(), false) };
+        if self.key.is_some_and(|key| key.allow_priority) {
+            return (body.clone(), true);
+        }
+        let before = body.get(..priority.start).unwrap_or_default();
+        let after = body.get(priority.end..).unwrap_or_default();
+        ([before, after].concat().into(), false)
+    }
 }
 
 impl Api {
@@ -150,10 +168,11 @@ impl Api {
         let arrived = self.clock.now();
         let facts = peek(endpoint, body)?;
         let pool = self.catalogue.pool(&facts.model).and_then(|number| self.hubs.get(number));
-        let hub = pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?.clone();
+        let hub = pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?;
         let tier = facts.service_tier.as_deref();
         let terms = self.config.objectives.terms(headers, tier, guest.key)?;
         let wait = wait::asked(headers)?;
+        let (body, own_priority) = guest.onward(body, &facts);
         let request = CoreRequest {
             id: RequestId(number),
             arrived,
@@ -169,7 +188,8 @@ impl Api {
             ttl: wait.ttl,
             immediate: wait.immediate,
         };
-        Ok(Admission { hub, objective: terms.objective, request })
+        let (hub, objective) = (hub.clone(), terms.objective);
+        Ok(Admission { hub, objective, request, body, own_priority })
     }
 
     /// Turns a call that failed before its model was known into its answer.
@@ -253,7 +273,7 @@ impl Door {
         let standing = guest.standing;
         let taken = self.take(endpoint, &head, body, &guest, number).await;
         let mut response = match taken {
-            Ok((admission, body)) => self.dispatch(head, body, admission, id).await,
+            Ok(admission) => self.dispatch(head, admission, id).await,
             Err(error) => self.api.reject(&error, number).map(Either::Right),
         };
         if let Some(standing) = standing {
@@ -270,24 +290,22 @@ impl Door {
         body: B,
         guest: &Guest<'_>,
         number: u64,
-    ) -> Result<(Admission, Bytes), ApiError>
+    ) -> Result<Admission, ApiError>
     where
         B: Body<Data = Bytes>,
     {
         let body = body::read(&head.headers, body, &self.api.config.limits).await?;
-        let admission = self.api.consider(endpoint, &head.headers, guest, &body, number)?;
-        Ok((admission, body))
+        self.api.consider(endpoint, &head.headers, guest, &body, number)
     }
 
     /// Has the pool serve it.
     async fn dispatch(
         &self,
         head: Parts,
-        body: Bytes,
         admission: Admission,
         id: &HeaderValue,
     ) -> Response<AnswerBody> {
-        let Admission { hub, objective, request } = admission;
+        let Admission { hub, objective, request, body, own_priority } = admission;
         let sheddable = request.band.sheddable();
         let number = request.id.0;
         let own_path = || PathAndQuery::from_static("/");
@@ -296,6 +314,7 @@ impl Door {
             path_and_query: head.uri.path_and_query().cloned().unwrap_or_else(own_path),
             headers: headers::filter(head.headers, id, !self.api.config.keys.is_empty()),
             body,
+            own_priority,
             request,
             request_id: id.to_str().unwrap_or_default().to_owned(),
             objective: objective.clone(),

@@ -30,6 +30,9 @@ pub struct RawUpstream {
     pub buffer_bytes: usize,
     /// Deliveries tried before a request is refused.
     pub max_attempts: u32,
+    /// Whether a `priority` from band and slack is written into the body, for engines that run with
+    /// vLLM's `--scheduling-policy priority`.
+    pub inject_priority: bool,
 }
 
 impl Default for RawUpstream {
@@ -43,6 +46,7 @@ impl Default for RawUpstream {
             max_idle_per_pod: 256,
             buffer_bytes: 4 << 20,
             max_attempts: 3,
+            inject_priority: false,
         }
     }
 }
@@ -74,6 +78,8 @@ pub struct UpstreamConfig {
     pub buffer_bytes: usize,
     /// See [`RawUpstream::max_attempts`]; the scheduler counts them.
     pub max_attempts: u32,
+    /// See [`RawUpstream::inject_priority`].
+    pub inject_priority: bool,
 }
 
 impl UpstreamConfig {
@@ -106,6 +112,7 @@ impl TryFrom<RawUpstream> for UpstreamConfig {
             max_idle_per_pod: raw.max_idle_per_pod,
             buffer_bytes: raw.buffer_bytes,
             max_attempts: raw.max_attempts,
+            inject_priority: raw.inject_priority,
         })
     }
 }

@@ -6,7 +6,7 @@
 //! connection is cut at once, the lease ends and the queue forgets the request.
 //!
 //! # Promises
-//! - Bytes pass unchanged. Only hop-by-hop headers are dropped, and a few of our own added.
+//! - Bytes pass unchanged, but for a priority that the configuration asks for. Only hop-by-hop headers are dropped, and a few of our own added.
 //! - A request is sent a second time only when nothing of it was sent before.
 //! - A response that a pod did not finish never looks finished.
 //!
@@ -17,12 +17,14 @@
 //! - `sse`: what the events of a stream say; `usage`: token counts that a pod reports
 //! - `account`: one request's outcome, counted once
 //! - `headers`: what is dropped from and added to a response's head
+//! - `priority`: vLLM's priority, written into a body
 //! - [`config`]: timeouts and limits
 
 mod account;
 pub mod client;
 pub mod config;
 mod headers;
+mod priority;
 pub mod relay;
 pub mod serve;
 mod sse;

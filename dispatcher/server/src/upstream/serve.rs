@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, uri::PathAndQuery};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 use weir_core::{EndKind, Refusal, Request};
@@ -13,6 +14,7 @@ use super::{
     account::Account,
     client::{Conn, Failure, UnsentReason},
     headers,
+    priority::Urgency,
     relay::{self, Ahead, Relay, RelayBody, Source},
     sse::Scan,
     usage,
@@ -30,6 +32,8 @@ pub struct Call {
     pub headers: HeaderMap,
     /// Its body, byte for byte.
     pub body: Bytes,
+    /// Whether the body has a priority of its own, beside which none is written.
+    pub own_priority: bool,
     /// What the scheduler is told of it.
     pub request: Request,
     /// Its name in logs and for the client.
@@ -86,6 +90,8 @@ pub async fn serve(
         ends_with_done: call.path_and_query.path().ends_with("/completions"),
         request_id: call.request_id,
     };
+    let inject = upstream.config().inject_priority && !call.own_priority;
+    let urgency = inject.then(|| Urgency::of(&call.request, &call.body));
     let mut request =
         headers::pod_request(call.method, call.path_and_query, call.headers, call.body);
     let mut ticket = hub.admit(call.request);
@@ -95,6 +101,9 @@ pub async fn serve(
             Err(refusal) => return Err(attempt.refused(refusal)),
         };
         attempt.starts(&lease);
+        if let Some(urgency) = &urgency {
+            *request.body_mut() = Full::new(urgency.body(lease.clock().now(), lease.dispatch()));
+        }
         match upstream.send(lease.pod(), request, attempt.deadline).await {
             Ok((response, conn)) => return attempt.answer(lease, response, conn).await,
             Err(Failure::Lost(reason)) => return Err(attempt.lost(lease, Some(reason))),

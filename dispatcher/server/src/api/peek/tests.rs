@@ -280,3 +280,37 @@ fn the_names_of_a_giant_prompt_are_bounded() {
     let body = with_model(&format!(r#""messages":["{}"]"#, "x".repeat(MOST_NAMED_BYTES * 2)));
     assert_eq!(chat(&body).blocks("m").len(), MOST_NAMED_BYTES / 64);
 }
+
+/// The body of a model with these members, without the bytes of its priority.
+fn without_priority(body: &str) -> Option<String> {
+    let range = peek(Endpoint::Chat, body.as_bytes()).unwrap().priority?;
+    let rest = [&body[..range.start], &body[range.end..]].concat();
+    let json: serde_json::Value =
+        serde_json::from_str(rest.trim_start_matches('\u{feff}')).unwrap();
+    assert_eq!((json["model"].as_str(), json.get("priority")), (Some("m"), None), "{rest}");
+    Some(rest)
+}
+
+#[test]
+fn a_priority_is_found_wherever_and_however_it_is_written() {
+    for (body, rest) in [
+        (r#"{"model":"m","priority":-5}"#, r#"{"model":"m"}"#),
+        (r#"{"priority":-5,"model":"m"}"#, r#"{"model":"m"}"#),
+        (r#"{"model":"m","priority":-5,"n":1}"#, r#"{"model":"m","n":1}"#),
+        ("{ \"model\":\"m\" ,\r\n\t\"priority\" :\n 1e3 }\n", "{ \"model\":\"m\"  }\n"),
+        (r#"{"pri\u006frity":[{"priority":","}],"model":"m"}"#, r#"{"model":"m"}"#),
+        (r#"{"model":"m","priority":null}"#, r#"{"model":"m"}"#),
+        (r#"{"model":"m","priority":"\"}"}"#, r#"{"model":"m"}"#),
+        ("\u{feff}{\"priority\":1,\"model\":\"m\"}", "\u{feff}{\"model\":\"m\"}"),
+    ] {
+        assert_eq!(without_priority(body).as_deref(), Some(rest), "{body}");
+    }
+}
+
+#[test]
+fn only_a_priority_of_the_body_itself_counts() {
+    let body = r#"{"model":"m","messages":[{"priority":1}],"x":"\"priority\":2","Priority":3}"#;
+    assert_eq!(without_priority(body), None);
+    let twice = br#"{"model":"m","priority":1,"pri\u006frity":2}"#;
+    assert!(matches!(peek(Endpoint::Chat, twice), Err(Unreadable::Json(_))), "read by us, so once");
+}

@@ -165,6 +165,8 @@ async fn an_unknown_model_is_named_but_becomes_no_label() {
     let message = answer.json["error"]["message"].as_str().unwrap();
     assert!(message.contains("m\u{1F600}") && message.chars().count() < 200, "{message}");
     assert_eq!(counted(&door, ["none", "none", "bad_request", "404"]), 1.0);
+    let seen = format!("{:?}", door.api.metrics.gather());
+    assert!(seen.contains("none") && !seen.contains('\u{1F600}'), "{seen}");
 }
 
 #[tokio::test]
@@ -295,31 +297,40 @@ fn mirror() -> Plane {
     Plane::start(config, move || service_fn(mirror)).unwrap()
 }
 
-#[tokio::test]
-async fn a_call_reaches_the_pod_byte_for_byte_without_what_steers() {
+/// What the pod saw of a chat under a key, and the head of its answer.
+async fn through(raw: &RawApi, headers: &str, body: &str) -> (String, serde_json::Value) {
     let pod = mirror();
-    let api = api_of(&with_key("sk-good"));
+    let api = api_of(raw);
     let address = pod.address().to_string();
     api.hubs[0].add_pod(Arc::new(Pod::new(PodId(0), Arc::from("pod-0"), address, 0)));
     let limits = api.config.limits;
     let config = PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, limits };
     let plane = start(config, &api, upstream()).unwrap();
 
-    let body = r#"{ "model" : "qwen", "messages":[],"priority": -5 ,"x":"\ud800" }"#;
     let call = format!(
         "POST /v1/chat/completions?v=1 HTTP/1.1\r\nhost: weir\r\nauthorization: Bearer sk-good\r\n\
-         x-gateway-inference-objective: interactive\r\nx-request-id: r-1\r\naccept-encoding: gzip\r\n\
-         connection: close, x-hop\r\nx-hop: 1\r\nuser-agent: test\r\ncontent-length: {}\r\n\r\n{body}",
+         connection: close, x-hop\r\n{headers}content-length: {}\r\n\r\n{body}",
         body.len(),
     );
     let mut client = TcpStream::connect(plane.address()).await.unwrap();
     client.write_all(call.as_bytes()).await.unwrap();
     let mut text = String::new();
     client.read_to_string(&mut text).await.unwrap();
-
+    plane.stop();
+    plane.finished().await;
+    assert!(api.hubs[0].idle(), "nothing is left in the ledger");
     let (head, json) = text.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), serde_json::from_str(json).unwrap())
+}
+
+#[tokio::test]
+async fn a_call_reaches_the_pod_byte_for_byte_without_what_steers() {
+    let body = r#"{ "model" : "qwen", "messages":[],"Priority": -5 ,"x":"\ud800" }"#;
+    let headers = "x-gateway-inference-objective: interactive\r\nx-request-id: r-1\r\n\
+        x-weir-queue: none\r\nx-llm-d-inference-ttl: 1s\r\naccept-encoding: gzip\r\n\
+        x-hop: 1\r\nuser-agent: test\r\n";
+    let (head, seen) = through(&with_key("sk-good"), headers, body).await;
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("x-request-id: r-1"), "{head}");
-    let seen: serde_json::Value = serde_json::from_str(json).unwrap();
     assert_eq!(
         (seen["body"].as_str(), seen["uri"].as_str()),
         (Some(body), Some("/v1/chat/completions?v=1"))
@@ -329,9 +340,19 @@ async fn a_call_reaches_the_pod_byte_for_byte_without_what_steers() {
         seen["headers"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
     names.sort_unstable();
     assert_eq!(names, ["content-length", "host", "user-agent", "x-request-id"]);
-    plane.stop();
-    plane.finished().await;
-    assert!(api.hubs[0].idle(), "nothing is left in the ledger");
+}
+
+#[tokio::test]
+async fn a_clients_priority_goes_on_only_under_a_key_that_allows_it() {
+    let body = r#"{"model":"qwen", "messages":[],"priority": -5 ,"x":"\ud800" }"#;
+    let cut = r#"{"model":"qwen", "messages":[],"x":"\ud800" }"#;
+    let mut allowing = with_key("sk-good");
+    allowing.keys[0].allow_priority = true;
+    for (raw, onward) in [(allowing, body), (with_key("sk-good"), cut), (RawApi::default(), cut)] {
+        let (head, seen) = through(&raw, "", body).await;
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        assert_eq!(seen["body"], onward);
+    }
 }
 
 #[tokio::test]

@@ -3,8 +3,10 @@
 use http::{HeaderValue, StatusCode};
 use http_body::Body;
 
-use super::scene::{DONE, END, FakePod, ROLE, STREAM_HEAD, Scene, TOKEN, USAGE, chunk, read};
-use crate::hub::fixture::assert_settled;
+use super::scene::{
+    DONE, END, FakePod, ROLE, STREAM_HEAD, Scene, TOKEN, USAGE, chunk, nobody, read,
+};
+use crate::{hub::fixture::assert_settled, upstream::Call};
 
 fn stream() -> String {
     let parts = [ROLE, TOKEN, TOKEN, USAGE, DONE].map(chunk).concat();
@@ -107,6 +109,54 @@ async fn the_pod_gets_the_body_unchanged_and_its_own_host() {
     assert!(request.ends_with("\r\n\r\n{\"stream\":true}"), "{request}");
     for there in [&format!("host: {}", pod.authority), "content-length: 15", "x-client: 1"] {
         assert!(request.contains(&format!("{there}\r\n")), "{request}");
+    }
+}
+
+/// What a pod hears of calls, one after the other; it hangs up on the first `deaf` without a word.
+async fn heard(inject: bool, own_priority: bool, deaf: usize) -> (String, u64) {
+    let (heard, hears) = async_channel::bounded(1);
+    let pod = FakePod::new(move |mut line, _| {
+        let heard = heard.clone();
+        async move {
+            heard.send(line.hear().await.unwrap()).await.unwrap();
+            line.say(&stream()).await;
+        }
+    })
+    .await;
+    let mut pods = Vec::new();
+    for _ in 0..deaf {
+        pods.push(nobody().await);
+    }
+    pods.push(pod.authority.clone());
+    let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
+    let scene = Scene::with(&pods, |config| config.inject_priority = inject);
+    let call = Call { own_priority, ..scene.call(1) };
+    scene.serve(call).await.unwrap();
+    (hears.recv().await.unwrap(), scene.hub.snapshot().counters.requeued)
+}
+
+#[tokio::test]
+async fn a_priority_from_band_and_slack_is_written_into_the_body_when_asked_for() {
+    let (request, _) = heard(true, false, 0).await;
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    let priority = body.strip_prefix("{\"stream\":true,\"priority\":").unwrap();
+    // Two seconds of TTFT objective less the 20 ms predicted, less what passed.
+    let priority: i32 = priority.strip_suffix('}').unwrap().parse().unwrap();
+    assert!((1..=1980).contains(&priority), "{priority}");
+    assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+}
+
+#[tokio::test]
+async fn a_second_attempt_has_one_priority_as_the_first_had() {
+    let (request, requeued) = heard(true, false, 1).await;
+    assert_eq!((requeued, request.matches("priority").count()), (1, 1), "{request}");
+}
+
+#[tokio::test]
+async fn no_priority_is_written_unless_asked_for_or_beside_a_clients_own() {
+    for (inject, own) in [(false, false), (true, true)] {
+        let (request, _) = heard(inject, own, 0).await;
+        assert!(request.ends_with("\r\n\r\n{\"stream\":true}"), "{request}");
     }
 }
 

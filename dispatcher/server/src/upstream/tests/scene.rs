@@ -174,6 +174,7 @@ impl Scene {
             path_and_query: PathAndQuery::from_static("/v1/chat/completions"),
             headers: HeaderMap::new(),
             body: Bytes::from_static(b"{\"stream\":true}"),
+            own_priority: false,
             request: request(&self.hub, id),
             request_id: format!("req-{id}"),
             objective: Arc::from("standard"),

@@ -1,0 +1,108 @@
+//! vLLM's `priority`, written into a body from band and slack when the request is dispatched.
+//!
+//! Off by default. It has an effect on engines that run with `--scheduling-policy priority`: there the
+//! lower value is scheduled first and preempted last. vLLM refuses any value but 0 under its other
+//! policy, so that this is the operator's to switch on (`upstream.inject_priority`).
+//!
+//! The mapping: minus a million per band, plus the slack in milliseconds, held below half a million
+//! either way, so that no slack outweighs a band. Slack is deadline less now less the predicted TTFT;
+//! without a TTFT objective a request goes last in its band. The value is that of the moment of
+//! dispatch and does not age in the engine's queue, which the pull loop keeps short.
+//!
+//! The bytes go in before the object's last brace; nothing else of the body changes. It costs one copy
+//! of the body per attempt.
+
+use bytes::Bytes;
+use weir_core::{Band, Dispatch, Request, Time};
+
+/// Distance between two bands.
+const PER_BAND: i32 = 1_000_000;
+/// Largest part that slack has in a priority, either way.
+const MOST_SLACK_MS: f64 = 499_999.0;
+
+/// What the priorities of a request's attempts are made from.
+#[derive(Debug)]
+pub(super) struct Urgency {
+    band: Band,
+    deadline: Option<Time>,
+    body: Bytes,
+}
+
+impl Urgency {
+    pub(super) fn of(request: &Request, body: &Bytes) -> Self {
+        Self { band: request.band, deadline: request.deadline(), body: body.clone() }
+    }
+
+    /// The body of an attempt that is dispatched now.
+    pub(super) fn body(&self, now: Time, dispatch: &Dispatch) -> Bytes {
+        let ttft_ms = f64::from(dispatch.prediction.ttft_ms.p50);
+        spliced(&self.body, self.priority(now, ttft_ms))
+    }
+
+    fn priority(&self, now: Time, ttft_ms: f64) -> i32 {
+        let slack_ms = self.deadline.map_or(MOST_SLACK_MS, |at| at.ms_until(now) - ttft_ms);
+        // The cast takes NaN for 0.
+        let slack = slack_ms.clamp(-MOST_SLACK_MS, MOST_SLACK_MS) as i32;
+        slack - i32::from(self.band.0) * PER_BAND
+    }
+}
+
+/// A JSON object with a priority; anything else unchanged.
+fn spliced(body: &Bytes, priority: i32) -> Bytes {
+    let inside = body.trim_ascii_end().strip_suffix(b"}");
+    let Some(inside) = inside.filter(|_| is_object(body)) else { return body.clone() };
+    let comma = if inside.trim_ascii_end().ends_with(b"{") { "" } else { "," };
+    let member = format!("{comma}\"priority\":{priority}");
+    let (head, tail) = body.split_at_checked(inside.len()).unwrap_or((body, &[]));
+    [head, member.as_bytes(), tail].concat().into()
+}
+
+fn is_object(body: &[u8]) -> bool {
+    // A byte order mark is skipped by engines as by us.
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    body.trim_ascii_start().starts_with(b"{")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn urgency(band: i8, deadline_ms: Option<u64>) -> Urgency {
+        let deadline = deadline_ms.map(Time::from_millis);
+        Urgency { band: Band(band), deadline, body: Bytes::new() }
+    }
+
+    #[test]
+    fn a_higher_band_and_less_slack_come_first_and_no_slack_outweighs_a_band() {
+        let now = Time::from_millis(1000);
+        let at = |band, deadline| urgency(band, deadline).priority(now, 300.0);
+        assert_eq!(at(0, Some(3000)), 1700);
+        assert_eq!(at(0, Some(1000)), -300, "a deadline out of reach is more urgent still");
+        assert_eq!(at(1, Some(3000)), -998_300);
+        assert_eq!(at(-1, Some(3000)), 1_001_700);
+        assert_eq!(at(0, None), 499_999);
+        assert!(at(1, None) < at(0, Some(0)), "the laxest of a band before the most urgent below");
+        assert!(at(0, Some(u64::MAX / 2000)) <= at(0, None));
+        assert_eq!(urgency(0, Some(3000)).priority(now, f64::NAN), 0);
+        assert!(at(i8::MAX, None) < at(i8::MIN, None), "no overflow");
+    }
+
+    #[test]
+    fn the_bytes_go_in_before_the_last_brace_and_nothing_else_changes() {
+        for (body, with) in [
+            (r#"{"a":{}}"#, r#"{"a":{},"priority":-5}"#),
+            ("{\"a\":1 }\r\n ", "{\"a\":1 ,\"priority\":-5}\r\n "),
+            ("{ }", "{ \"priority\":-5}"),
+            ("\u{feff}{\"a\":\"}\"}", "\u{feff}{\"a\":\"}\",\"priority\":-5}"),
+        ] {
+            let spliced = spliced(&Bytes::from(body), -5);
+            assert_eq!(spliced, with);
+            let json = with.trim_start_matches('\u{feff}');
+            let json: serde_json::Value = serde_json::from_str(json).unwrap();
+            assert_eq!(json["priority"], -5);
+        }
+        for other in ["", "[1]", "{\"a\":", "7", "}", "[{}", "\"{}\""] {
+            assert_eq!(spliced(&Bytes::from(other), 1), other, "no object");
+        }
+    }
+}
