@@ -122,9 +122,12 @@ impl App {
             clock,
         };
 
-        let aliases = config.pools.iter().map(|pool| pool.aliases.clone());
-        let pools = hubs.iter().cloned().zip(aliases);
-        let pools = pools.map(|(hub, aliases)| Pool { hub, aliases }).collect();
+        let pool = |(hub, pool): (&Arc<Hub>, &PoolConfig)| Pool {
+            hub: hub.clone(),
+            aliases: pool.aliases.clone(),
+            adapters: pool.adapters.clone(),
+        };
+        let pools = hubs.iter().zip(&config.pools).map(pool).collect();
         let limits = config.api.limits;
         let api = Arc::new(Api::new(config.api, pools, clock, metrics)?);
 

@@ -68,6 +68,8 @@ pub struct PoolConfig {
     pub scheduler: SchedulerConfig,
     /// Further names of the model.
     pub aliases: Vec<Arc<str>>,
+    /// Adapters of the model.
+    pub adapters: Vec<Arc<str>>,
     /// Where its pods come from.
     pub members: Members,
     /// What was measured of its pod classes, by index.
@@ -146,8 +148,10 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
             max_attempts: raw.upstream.max_attempts,
             ..SchedulerConfig::default()
         };
-        let aliases = pool.aliases.iter().map(|alias| Arc::from(alias.as_str())).collect();
-        pools.push(PoolConfig { scheduler, aliases, members, profiles: profiles.clone() });
+        let named = |names: &[String]| names.iter().map(|name| Arc::from(name.as_str())).collect();
+        let (aliases, adapters) = (named(&pool.aliases), named(&pool.adapters));
+        let profiles = profiles.clone();
+        pools.push(PoolConfig { scheduler, aliases, adapters, members, profiles });
     }
     pools
 }
@@ -165,7 +169,9 @@ fn capacities(profiles: &[(u16, ClassProfile)]) -> Profiles {
 
 fn check_names(key: &str, pool: &RawPool, names: &mut BTreeSet<String>, problems: &mut Problems) {
     problems.require(!pool.model.is_empty(), &format!("{key}.model"), "missing");
-    for name in std::iter::once(&pool.model).chain(&pool.aliases) {
+    let blank = pool.adapters.iter().any(String::is_empty);
+    problems.require(!blank, &format!("{key}.adapters"), "a name must not be empty");
+    for name in std::iter::once(&pool.model).chain(&pool.aliases).chain(&pool.adapters) {
         if !names.insert(name.clone()) {
             problems.add(key, format!("the model name {name:?} is taken already"));
         }

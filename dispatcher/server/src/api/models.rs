@@ -2,7 +2,9 @@
 //!
 //! Built once from the configuration. An alias is listed as a model of its own, as vLLM lists its
 //! served names. Weir sends bodies on unchanged, so a pod must know the aliases of its pool too
-//! (vLLM: `--served-model-name`).
+//! (vLLM: `--served-model-name`). A LoRA adapter is a name of its own too (vLLM: `--lora-modules`),
+//! listed as vLLM lists it, with the model that it adapts as its parent. It is served by that model's
+//! pool and counted there; only what a pod has cached is kept apart, as the engine does it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,13 +13,33 @@ use serde::Serialize;
 
 /// Two pools, or two names of one, are called alike.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("pools: the model or alias {0:?} is listed twice")]
+#[error("pools: the model, alias or adapter {0:?} is listed twice")]
 pub struct NameTaken(pub Arc<str>);
+
+/// What one pool's model is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// The model.
+    pub model: Arc<str>,
+    /// Further names of it.
+    pub aliases: Vec<Arc<str>>,
+    /// Adapters of it.
+    pub adapters: Vec<Arc<str>>,
+}
+
+/// Where a name is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The number of the pool.
+    pub pool: usize,
+    /// Whose cached prompts its requests share: the model's, or an adapter's own.
+    pub cached_as: Arc<str>,
+}
 
 /// The models and where they are served.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
-    pools: HashMap<Arc<str>, usize>,
+    served: HashMap<Arc<str>, Served>,
     json: Bytes,
 }
 
@@ -35,41 +57,41 @@ struct Model<'a> {
     owned_by: &'static str,
     /// The model behind an alias; the name itself otherwise.
     root: &'a str,
+    /// The model that an adapter adapts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<&'a str>,
 }
 
 impl Catalogue {
-    /// A catalogue of pools, each a model and its aliases; a pool's number is its place in the list.
+    /// A catalogue of pools; a pool's number is its place in the list.
     ///
     /// # Errors
     /// When a name is listed twice.
-    pub fn new(
-        pools: &[(Arc<str>, Vec<Arc<str>>)],
-        created_unix_s: u64,
-    ) -> Result<Self, NameTaken> {
-        let mut numbers = HashMap::new();
+    pub fn new(pools: &[Names], created_unix_s: u64) -> Result<Self, NameTaken> {
+        let mut served = HashMap::new();
         let mut data = Vec::new();
-        for (number, (model, aliases)) in pools.iter().enumerate() {
-            for name in std::iter::once(model).chain(aliases) {
-                if numbers.insert(name.clone(), number).is_some() {
+        for (pool, names) in pools.iter().enumerate() {
+            let model = &names.model;
+            let same = std::iter::once(model).chain(&names.aliases).map(|name| (name, model, None));
+            let adapters = names.adapters.iter().map(|name| (name, name, Some(&**model)));
+            for (name, root, parent) in same.chain(adapters) {
+                let at = Served { pool, cached_as: root.clone() };
+                if served.insert(name.clone(), at).is_some() {
                     return Err(NameTaken(name.clone()));
                 }
-                data.push(Model {
-                    id: name,
-                    object: "model",
-                    created: created_unix_s,
-                    owned_by: "weir",
-                    root: model,
-                });
+                let (object, owned_by) = ("model", "weir");
+                let created = created_unix_s;
+                data.push(Model { id: name, object, created, owned_by, root, parent });
             }
         }
         // Strings and numbers always serialise; an empty answer would still be an answer.
         let json = serde_json::to_vec(&List { object: "list", data }).unwrap_or_default();
-        Ok(Self { pools: numbers, json: Bytes::from(json) })
+        Ok(Self { served, json: Bytes::from(json) })
     }
 
-    /// The number of the pool that serves the model of this name.
-    pub fn pool(&self, name: &str) -> Option<usize> {
-        self.pools.get(name).copied()
+    /// Where the model, alias or adapter of this name is served.
+    pub fn find(&self, name: &str) -> Option<&Served> {
+        self.served.get(name)
     }
 
     /// The answer of `GET /v1/models`.
@@ -82,37 +104,48 @@ impl Catalogue {
 mod tests {
     use super::*;
 
-    fn pool(model: &str, aliases: &[&str]) -> (Arc<str>, Vec<Arc<str>>) {
-        (Arc::from(model), aliases.iter().map(|alias| Arc::from(*alias)).collect())
+    fn named(names: &[&str]) -> Vec<Arc<str>> {
+        names.iter().map(|name| Arc::from(*name)).collect()
+    }
+
+    fn pool(model: &str, aliases: &[&str], adapters: &[&str]) -> Names {
+        let (aliases, adapters) = (named(aliases), named(adapters));
+        Names { model: Arc::from(model), aliases, adapters }
     }
 
     #[test]
-    fn models_and_aliases_of_all_pools_are_listed_once() {
-        let catalogue =
-            Catalogue::new(&[pool("qwen3-32b", &["gpt-4o"]), pool("bge-m3", &[])], 1_700_000_000)
-                .unwrap();
+    fn models_aliases_and_adapters_of_all_pools_are_listed_once() {
+        let pools = [pool("qwen3-32b", &["gpt-4o"], &["sql"]), pool("bge-m3", &[], &[])];
+        let catalogue = Catalogue::new(&pools, 1_700_000_000).unwrap();
         let list: serde_json::Value = serde_json::from_slice(&catalogue.json()).unwrap();
         assert_eq!(list["object"], "list");
         let data = list["data"].as_array().unwrap();
         let ids: Vec<_> = data.iter().map(|model| model["id"].as_str().unwrap()).collect();
-        assert_eq!(ids, ["qwen3-32b", "gpt-4o", "bge-m3"]);
-        assert_eq!(data[1]["root"], "qwen3-32b");
+        assert_eq!(ids, ["qwen3-32b", "gpt-4o", "sql", "bge-m3"]);
+        assert_eq!((&data[1]["root"], data[1].get("parent")), (&"qwen3-32b".into(), None));
+        let adapter = (&data[2]["root"], &data[2]["parent"]);
+        assert_eq!(adapter, (&"sql".into(), &"qwen3-32b".into()));
         assert_eq!(data[0]["created"], 1_700_000_000);
         assert!(data.iter().all(|model| model["object"] == "model"));
     }
 
     #[test]
-    fn an_alias_leads_to_its_pool() {
-        let catalogue = Catalogue::new(&[pool("a", &[]), pool("b", &["c"])], 0).unwrap();
+    fn an_alias_or_adapter_leads_to_its_pool_and_only_an_adapter_is_cached_apart() {
+        let pools = [pool("a", &[], &["d"]), pool("b", &["c"], &[])];
+        let catalogue = Catalogue::new(&pools, 0).unwrap();
+        let found = |name| catalogue.find(name).map(|at| (at.pool, at.cached_as.to_string()));
+        let want = |pool, cached_as: &str| Some((pool, cached_as.to_owned()));
         assert_eq!(
-            ["a", "b", "c", "d"].map(|name| catalogue.pool(name)),
-            [Some(0), Some(1), Some(1), None]
+            ["a", "b", "c", "d", "e"].map(found),
+            [want(0, "a"), want(1, "b"), want(1, "b"), want(0, "d"), None]
         );
     }
 
     #[test]
     fn a_name_taken_twice_is_refused() {
-        let twice = Catalogue::new(&[pool("a", &[]), pool("b", &["a"])], 0).unwrap_err();
-        assert!(twice.to_string().contains("\"a\""), "{twice}");
+        for second in [pool("b", &["a"], &[]), pool("b", &[], &["a"])] {
+            let twice = Catalogue::new(&[pool("a", &[], &[]), second], 0).unwrap_err();
+            assert!(twice.to_string().contains("\"a\""), "{twice}");
+        }
     }
 }

@@ -23,7 +23,7 @@ use super::{
     error::{ApiError, add_standing},
     headers::{self, REQUEST_ID, RequestIds},
     limit::{Limiter, Standing},
-    models::{Catalogue, NameTaken},
+    models::{Catalogue, NameTaken, Names},
     objective,
     peek::{Endpoint, Peek, peek},
     plane::{Plane, PlaneConfig},
@@ -45,6 +45,8 @@ pub struct Pool {
     pub hub: Arc<Hub>,
     /// Further names of the model.
     pub aliases: Vec<Arc<str>>,
+    /// Adapters of the model.
+    pub adapters: Vec<Arc<str>>,
 }
 
 /// What all threads of the data plane share.
@@ -138,8 +140,12 @@ impl Api {
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> Result<Self, NameTaken> {
-        let names: Vec<_> =
-            pools.iter().map(|pool| (pool.hub.model().clone(), pool.aliases.clone())).collect();
+        let names = |pool: &Pool| Names {
+            model: pool.hub.model().clone(),
+            aliases: pool.aliases.clone(),
+            adapters: pool.adapters.clone(),
+        };
+        let names: Vec<Names> = pools.iter().map(names).collect();
         let catalogue = Catalogue::new(&names, clock.unix_ms() / 1000)?;
         let own_rates = config.keys.iter().filter_map(|key| key.rate);
         let limiter =
@@ -167,8 +173,9 @@ impl Api {
     ) -> Result<Admission, ApiError> {
         let arrived = self.clock.now();
         let facts = peek(endpoint, body)?;
-        let pool = self.catalogue.pool(&facts.model).and_then(|number| self.hubs.get(number));
-        let hub = pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?;
+        let served = self.catalogue.find(&facts.model);
+        let pool = served.and_then(|served| Some((self.hubs.get(served.pool)?, &served.cached_as)));
+        let (hub, cached_as) = pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?;
         let tier = facts.service_tier.as_deref();
         let terms = self.config.objectives.terms(headers, tier, guest.key)?;
         let wait = wait::asked(headers)?;
@@ -183,7 +190,7 @@ impl Api {
             band: terms.band,
             tenant: guest.tenant.clone(),
             body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
-            blocks: facts.blocks(hub.model()).into(),
+            blocks: facts.blocks(cached_as).into(),
             streamed: facts.streamed,
             ttl: wait.ttl,
             immediate: wait.immediate,

@@ -134,6 +134,8 @@ pub struct RawPool {
     pub model: String,
     /// Further names it is asked for by.
     pub aliases: Vec<String>,
+    /// LoRA adapters of the model that its pods serve, each by the name it is asked for by.
+    pub adapters: Vec<String>,
     /// Who decides: weir, round-robin or least-request.
     #[schemars(schema_with = "policy_schema")]
     pub policy: Policy,

@@ -215,3 +215,13 @@ fn the_age_of_a_scrape_reaches_the_scheduler() {
     let config = Config::check(&raw).unwrap();
     assert_eq!(config.pools[0].scheduler.pull.stale_after_ms, 700);
 }
+
+#[test]
+fn an_adapter_needs_a_name_that_nothing_else_has() {
+    let text = problems(
+        "pools:\n  - { model: m, aliases: [n], adapters: ['', n], pods: [ { url: 'http://a:1' } ] }\n",
+    );
+    let want = "pools[0].adapters: a name must not be empty\n\
+                pools[0]: the model name \"n\" is taken already";
+    assert_eq!(text, want);
+}

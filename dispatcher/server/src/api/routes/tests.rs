@@ -51,7 +51,8 @@ fn api_of(raw: &RawApi) -> Arc<Api> {
     };
     let (sink, _) = async_channel::bounded(1);
     let hub = Hub::new(Scheduler::new(config, Box::new(Fast)), model, clock, sink);
-    let pools = vec![Pool { hub, aliases: vec![Arc::from("qwen")] }];
+    let (aliases, adapters) = (vec![Arc::from("qwen")], vec![Arc::from("sql")]);
+    let pools = vec![Pool { hub, aliases, adapters }];
     let metrics = Arc::new(Metrics::new().unwrap());
     Arc::new(Api::new(raw.check().unwrap(), pools, clock, metrics).unwrap())
 }
@@ -252,7 +253,7 @@ fn the_scheduler_is_told_what_the_call_says() {
 }
 
 #[test]
-fn an_alias_shares_the_cached_blocks_of_its_model() {
+fn an_alias_shares_the_cached_blocks_of_its_model_and_an_adapter_has_its_own() {
     let api = api_of(&RawApi::default());
     let headers = HeaderMap::new();
     let guest = api.admit(&headers).unwrap();
@@ -262,6 +263,7 @@ fn an_alias_shares_the_cached_blocks_of_its_model() {
         api.consider(Endpoint::Chat, &headers, &guest, &body, 1).unwrap().request.blocks
     };
     assert_eq!(blocks("qwen"), blocks("qwen3-32b"));
+    assert_ne!(blocks("sql"), blocks("qwen3-32b"));
 }
 
 #[tokio::test]
@@ -353,6 +355,18 @@ async fn a_clients_priority_goes_on_only_under_a_key_that_allows_it() {
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         assert_eq!(seen["body"], onward);
     }
+}
+
+#[tokio::test]
+async fn an_adapter_passes_by_its_own_name_and_counts_with_its_model() {
+    let pod = mirror();
+    let door = door_of(&RawApi::default());
+    let address = pod.address().to_string();
+    door.api.hubs[0].add_pod(Arc::new(Pod::new(PodId(0), Arc::from("pod-0"), address, 0)));
+    let body = r#"{"model": "sql", "messages": []}"#;
+    let answer = ask(&door, request("POST", CHAT, body)).await;
+    assert_eq!((answer.status, &answer.json["body"]), (200, &body.into()));
+    assert_eq!(counted(&door, ["qwen3-32b", "standard", "ok", "200"]), 1.0);
 }
 
 #[tokio::test]
