@@ -23,6 +23,8 @@ pub struct PodState {
     pub ledger: Ledger,
     /// The last scrape and when it arrived.
     pub scrape: Option<(Time, Scrape)>,
+    /// What other pools had there at the last scrape.
+    others: Others,
     /// Tokens sent since the last scrape, and between the two before it: a scrape may have been
     /// taken just before the engine saw the last prompt.
     pub unscraped_tokens: [f64; 2],
@@ -49,6 +51,7 @@ impl PodState {
             phase: Phase::Ready,
             ledger: Ledger::default(),
             scrape: None,
+            others: Others::default(),
             unscraped_tokens: [0.0; 2],
             pulse: Pulse::default(),
             index: PrefixIndex::new(blocks),
@@ -68,7 +71,14 @@ impl PodState {
             self.index.set_capacity(blocks as usize);
             self.index_version += 1;
         }
+        self.others = if scrape.shared { Others::beside(self, &scrape) } else { Others::default() };
         self.scrape = Some((now, scrape));
+    }
+
+    /// What other pools have there, as far as a fresh scrape tells; else nothing is known of it and
+    /// the ledger alone counts.
+    pub fn others(&self, now: Time, stale_after_ms: u64) -> Others {
+        self.fresh_scrape(now, stale_after_ms).map_or_else(Others::default, |_| self.others)
     }
 
     /// Notes that a prompt was sent.
@@ -100,6 +110,11 @@ impl PodState {
             let unscraped: f64 = self.unscraped_tokens.iter().sum();
             return f64::from(scrape.kv_usage) * self.kv_capacity_tokens() + unscraped;
         }
+        self.own_kv_tokens()
+    }
+
+    /// Tokens that this pool's requests hold in the KV cache, by the ledger.
+    fn own_kv_tokens(&self) -> f64 {
         let pending = self.ledger.pending().iter();
         let pending: f64 = pending.map(|pending| pending.resident.kv_tokens()).sum();
         self.ledger.kv_tokens() + pending
@@ -108,6 +123,37 @@ impl PodState {
     /// Uncached prompt tokens sent per second, lately.
     pub fn prefill_rate(&self, now: Time) -> f64 {
         self.prefill_rate.per_second(now)
+    }
+}
+
+/// Load on a pod that this pool did not send: what the gauges show beyond the ledger.
+///
+/// Each pool of a shared pod has a ledger of its own and hears nothing of the others'. The gauges are
+/// those of the moment of the scrape and the ledger is that of its arrival, so that what started or
+/// ended in between is counted wrongly once, until the next scrape. Objectives of the others are not
+/// known, so that nothing protects their residents.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Others {
+    /// Sequences running or queued there.
+    pub sequences: f64,
+    /// Tokens they hold in the KV cache.
+    pub kv_tokens: f64,
+}
+
+impl Others {
+    fn beside(pod: &PodState, scrape: &Scrape) -> Self {
+        let ledger = &pod.ledger;
+        let sequences = f64::from(scrape.running) + f64::from(scrape.waiting);
+        let usage = f64::from(scrape.kv_usage.clamp(0.0, 1.0));
+        Self {
+            sequences: (sequences - ledger.decodes_to_come()).max(0.0),
+            kv_tokens: (usage * pod.kv_capacity_tokens() - pod.own_kv_tokens()).max(0.0),
+        }
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 }
 

@@ -91,6 +91,9 @@ pub struct Scrape {
     pub kv_usage: f32,
     /// KV blocks the engine has, when it says so.
     pub kv_blocks: Option<u32>,
+    /// Whether the pod is in several pools, so that the gauges count requests that no event of this
+    /// pool tells of.
+    pub shared: bool,
 }
 
 /// What a pod's streams showed of its steps: every chunk that arrives more than a moment after the

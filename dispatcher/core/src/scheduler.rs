@@ -287,6 +287,7 @@ impl Scheduler {
         for (id, tokens) in progress.tokens {
             self.streamed(now, id, tokens);
         }
+        let stale = self.config.pull.stale_after_ms;
         for (id, pulse) in progress.pulses {
             let Some(pod) = self.pods.get_mut(&id) else { continue };
             pod.pulse = pulse;
@@ -294,7 +295,10 @@ impl Scheduler {
                 pod.stride.idle();
                 continue;
             }
-            if let Some(stride) = pod.stride.pulse(pulse, &pod.ledger, pod.spec.class, now) {
+            let stride = pod.stride.pulse(pulse, &pod.ledger, pod.spec.class, now);
+            // Steps that are shared with others would be put down to our own tokens.
+            let alone = pod.others(now, stale).is_empty();
+            if let Some(stride) = stride.filter(|_| alone) {
                 self.predictor.observe_stride(&stride);
             }
         }

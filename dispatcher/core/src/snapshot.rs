@@ -82,6 +82,9 @@ pub struct PodView {
     pub running: u32,
     /// Requests waiting inside the engine at the last scrape.
     pub queued: u32,
+    /// Of both, those that other pools sent there, as far as a fresh scrape tells; 0 when the pod is
+    /// in this pool only.
+    pub elsewhere: u32,
     /// Age of the last scrape, in milliseconds; `None` before the first.
     pub scrape_age_ms: Option<f64>,
     /// Step time now, in milliseconds.

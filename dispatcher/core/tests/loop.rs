@@ -2,11 +2,14 @@
 
 mod world;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use weir_core::{
-    Band, EndKind, Event, Phase, PodId, Policy, Progress, PromptSize, Reason, RefusalReason,
-    SchedulerConfig,
+    Band, EndKind, Event, Phase, PodId, Policy, Progress, PromptSize, Pulse, Reason, RefusalReason,
+    SchedulerConfig, Scrape,
 };
 use world::{World, slo};
 
@@ -290,4 +293,57 @@ fn a_wait_that_its_client_bounded_and_that_ends_without_a_pod_ends_for_that_reas
     world.arrive(|request| request.ttl = Some(Duration::from_millis(50)));
     world.pass(Duration::from_millis(50));
     assert_eq!(world.refused[0].reason, RefusalReason::NoPods);
+}
+
+fn scraped(running: u32, kv_usage: f32, shared: bool) -> Event {
+    let scrape = Scrape { running, waiting: 0, kv_usage, kv_blocks: None, shared };
+    Event::Scraped(PodId(0), scrape)
+}
+
+#[test]
+fn what_another_pool_runs_on_a_shared_pod_counts_against_the_pace_there() {
+    for (shared, goes) in [(false, true), (true, false)] {
+        let mut world = world(1);
+        let tight = |request: &mut weir_core::Request| {
+            request.prompt = PromptSize::Tokens(100);
+            request.slo = slo(60_000, 25);
+        };
+        let first = world.arrive(tight);
+        world.send(Event::FirstToken(first));
+        world.send(scraped(400, 0.5, shared));
+        let second = world.arrive(tight);
+        assert_eq!(world.pod_of(second).is_some(), goes, "shared: {shared}");
+        if shared {
+            let waits = world.scheduler.reason(second);
+            assert!(matches!(waits, Some(Reason::TpotOverSlo { .. })), "{waits:?}");
+            assert_eq!(world.scheduler.snapshot(world.now).pods[0].elsewhere, 399);
+            world.pass(Duration::from_millis(2010));
+            assert!(world.pod_of(second).is_some(), "a stale scrape says nothing of the others");
+        }
+    }
+}
+
+#[test]
+fn a_pool_always_has_one_request_on_a_shared_pod_whatever_others_have_there() {
+    let mut world = world(1);
+    world.send(scraped(1000, 1.0, true));
+    let id = world.arrive(|request| request.slo = slo(60_000, 10));
+    assert_eq!(world.pod_of(id), Some(PodId(0)));
+}
+
+#[test]
+fn steps_that_others_shared_teach_nothing() {
+    for (shared, strides) in [(false, 1), (true, 0)] {
+        let mut world = world(1);
+        let id = world.arrive(|_| {});
+        world.send(Event::FirstToken(id));
+        world.send(scraped(40, 0.5, shared));
+        for steps in [1, 9] {
+            world.pass(Duration::from_millis(100));
+            let pulse = Pulse { steps, last_step_at: world.now };
+            let tokens = vec![(id, steps as u32)];
+            world.send(Event::Progress(Progress { tokens, pulses: vec![(PodId(0), pulse)] }));
+        }
+        assert_eq!(world.strides.load(Relaxed), strides, "shared: {shared}");
+    }
 }

@@ -153,6 +153,7 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
         let profiles = profiles.clone();
         pools.push(PoolConfig { scheduler, aliases, adapters, members, profiles });
     }
+    Members::note_shared(pools.iter_mut().map(|pool| &mut pool.members));
     pools
 }
 

@@ -26,6 +26,8 @@ pub fn fits_memory(
     let sequences = f64::from(waiting.request.sequences);
     let growth = config.kv_growth * f64::from(waiting.output_tokens) * sequences;
     let used = pod.kv_tokens(now, config.stale_after_ms) + outlook.uncached_tokens + growth;
+    let others = pod.others(now, config.stale_after_ms);
+    let running = pod.ledger.decodes_to_come() + others.sequences + sequences;
     used <= config.kv_limit * pod.kv_capacity_tokens()
-        && pod.ledger.decodes_to_come() + sequences <= f64::from(pod.class.max_sequences)
+        && running <= f64::from(pod.class.max_sequences)
 }

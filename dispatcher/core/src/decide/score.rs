@@ -27,12 +27,14 @@ impl Floor<'_> {
         let Some(waiting) = self.board.get_mut(id) else { return Outlooks::new() };
         affinity::refresh(waiting, self.pods);
         let demand = demand(waiting);
+        let stale = self.config.pull.stale_after_ms;
         let usable = self.pods.values().filter(|pod| filter::usable(pod, waiting));
         usable
             .map(|pod| {
                 let steps = self.predictor.step_time(pod.spec.class);
                 let share = affinity::cached_share(waiting, pod.spec.id);
-                Outlook::of(pod, &steps, demand, share, pod.prefill_rate(self.now))
+                let others = pod.others(self.now, stale);
+                Outlook::of(pod, &steps, demand, share, pod.prefill_rate(self.now), others)
             })
             .collect()
     }

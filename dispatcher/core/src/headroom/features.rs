@@ -19,13 +19,13 @@ pub fn row(
     let mut features = Features::default();
     let mut set = |feature, value: f64| features.set(feature, value as f32);
     let kv = pod.kv_tokens(now, stale_after_ms) / pod.kv_capacity_tokens().max(1.0);
-    let ledger = &pod.ledger;
+    let (ledger, others) = (&pod.ledger, pod.others(now, stale_after_ms));
     set(Feature::KvUsage, kv.min(1.0));
     set(Feature::InputTokens, demand.input_tokens);
-    set(Feature::RunningRequests, ledger.decodes());
+    set(Feature::RunningRequests, ledger.decodes() + others.sequences);
     set(Feature::PrefixMatch, 1.0 - outlook.uncached_tokens / demand.input_tokens.max(1.0));
     set(Feature::PrefillTokensInFlight, outlook.backlog_tokens);
-    set(Feature::DecodeTokensInFlight, ledger.kv_tokens());
+    set(Feature::DecodeTokensInFlight, ledger.kv_tokens() + others.kv_tokens);
     set(Feature::UncachedTokens, outlook.uncached_tokens);
     set(Feature::WorkAheadTokens, outlook.uncached_tokens + outlook.backlog_tokens);
     set(Feature::PendingRequests, outlook.pending as f64);

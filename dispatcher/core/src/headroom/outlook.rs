@@ -5,7 +5,10 @@
 
 use weir_schema::StepTime;
 
-use crate::{PodId, fleet::PodState};
+use crate::{
+    PodId,
+    fleet::{Others, PodState},
+};
 
 /// Steps between arrival at an engine and the step that starts the prefill: half of the running
 /// one, and one that is scheduled ahead (asynchronous scheduling).
@@ -53,16 +56,19 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    /// Looks at `demand` on a pod that has `cached_share` of its prompt.
+    /// Looks at `demand` on a pod that has `cached_share` of its prompt, beside what other pools have
+    /// there.
     pub fn of(
         pod: &PodState,
         steps: &StepTime,
         demand: Demand,
         cached_share: f64,
         prefill_rate: f64,
+        others: Others,
     ) -> Self {
         let ledger = &pod.ledger;
-        let (decodes, kv) = (ledger.decodes_to_come(), ledger.kv_tokens());
+        let decodes = ledger.decodes_to_come() + others.sequences;
+        let kv = ledger.kv_tokens() + others.kv_tokens;
         let chunk = (f64::from(pod.class.chunk_tokens) - decodes).max(1.0);
         let uncached_tokens = uncached(demand.input_tokens, cached_share);
         let backlog_tokens = ledger.pending_tokens();

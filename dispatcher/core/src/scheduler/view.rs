@@ -56,7 +56,8 @@ impl Scheduler {
     fn pod_view(&self, now: Time, pod: &PodState) -> PodView {
         let steps = self.predictor.step_time(pod.spec.class);
         let nothing = Demand { input_tokens: 0.0, output_tokens: 0.0, sequences: 0.0 };
-        let outlook = Outlook::of(pod, &steps, nothing, 0.0, pod.prefill_rate(now));
+        let others = pod.others(now, self.config.pull.stale_after_ms);
+        let outlook = Outlook::of(pod, &steps, nothing, 0.0, pod.prefill_rate(now), others);
         let scrape = pod.scrape.map(|(_, scrape)| scrape).unwrap_or_default();
         PodView {
             name: pod.spec.name.to_string(),
@@ -69,6 +70,7 @@ impl Scheduler {
             kv_usage: scrape.kv_usage,
             running: scrape.running,
             queued: scrape.waiting,
+            elsewhere: others.sequences as u32,
             scrape_age_ms: pod.scrape.map(|(at, _)| now.ms_since(at)),
             step_ms: outlook.step_ms,
             tightest_tpot_ms: judge::tightest_tpot_ms(&pod.ledger),

@@ -190,11 +190,13 @@ fn scrape() -> impl Strategy<Value = Scrape> {
         1 => Just(-1.0f32),
     ];
     let blocks = option::of(select(&[0u32, 400, 19_000, u32::MAX][..]));
-    (count(), count(), usage, blocks).prop_map(|(running, waiting, kv_usage, kv_blocks)| Scrape {
+    let gauges = (count(), count(), usage, blocks, any::<bool>());
+    gauges.prop_map(|(running, waiting, kv_usage, kv_blocks, shared)| Scrape {
         running,
         waiting,
         kv_usage,
         kv_blocks,
+        shared,
     })
 }
 

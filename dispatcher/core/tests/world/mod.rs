@@ -1,6 +1,12 @@
 //! A scheduler with a predictor that answers with the priors, and short ways to drive it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use weir_core::{
     Action, Band, Dispatch, End, EndKind, Event, PodId, PodSpec, PromptSize, Refusal, Request,
@@ -11,8 +17,8 @@ use weir_schema::{
     Stride,
 };
 
-/// Answers every row with its own priors.
-pub struct Priors(pub StepTime);
+/// Answers every row with its own priors, and counts the strides it is shown.
+pub struct Priors(pub StepTime, pub Arc<AtomicUsize>);
 
 impl Predict for Priors {
     fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
@@ -32,7 +38,9 @@ impl Predict for Priors {
         self.0
     }
 
-    fn observe_stride(&mut self, _stride: &Stride) {}
+    fn observe_stride(&mut self, _stride: &Stride) {
+        self.1.fetch_add(1, Relaxed);
+    }
 
     fn observe_sample(&mut self, _sample: &Sample) {}
 
@@ -48,18 +56,22 @@ pub struct World {
     pub dispatched: Vec<Dispatch>,
     pub refused: Vec<Refusal>,
     pub samples: Vec<Sample>,
+    pub strides: Arc<AtomicUsize>,
     next: u64,
 }
 
 impl World {
     pub fn new(config: SchedulerConfig, pods: u32) -> Self {
-        let scheduler = Scheduler::new(config, Box::new(Priors(StepTime::default())));
+        let strides = Arc::<AtomicUsize>::default();
+        let priors = Priors(StepTime::default(), strides.clone());
+        let scheduler = Scheduler::new(config, Box::new(priors));
         let mut world = Self {
             scheduler,
             now: Time::ZERO,
             dispatched: Vec::new(),
             refused: Vec::new(),
             samples: Vec::new(),
+            strides,
             next: 0,
         };
         for id in 0..pods {

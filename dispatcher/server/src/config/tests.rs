@@ -225,3 +225,20 @@ fn an_adapter_needs_a_name_that_nothing_else_has() {
                 pools[0]: the model name \"n\" is taken already";
     assert_eq!(text, want);
 }
+
+#[test]
+fn a_pod_of_two_pools_is_known_to_be_shared() {
+    let mut raw = RawConfig::default();
+    let first = raw.pools[0].clone();
+    raw.pools.push(RawPool { model: "other".to_owned(), ..first });
+    let own = crate::fleet::config::RawPod { url: "http://own:1".to_owned(), ..Default::default() };
+    raw.pools[1].pods.push(own);
+    let config = Config::check(&raw).unwrap();
+    let shared = |pool: &PoolConfig| -> Vec<bool> {
+        pool.members.seats.iter().map(|seat| seat.shared).collect()
+    };
+    assert_eq!(
+        (shared(&config.pools[0]), shared(&config.pools[1])),
+        (vec![true], vec![true, false])
+    );
+}

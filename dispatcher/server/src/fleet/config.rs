@@ -1,6 +1,6 @@
 //! What the fleet is told: classes, pods, discovery and scraping, as written and as validated.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -166,6 +166,8 @@ pub struct Seat {
     pub authority: String,
     /// Index of its class.
     pub class: u16,
+    /// Whether it is in several pools.
+    pub shared: bool,
 }
 
 /// Where a pool's pods come from.
@@ -186,8 +188,16 @@ pub struct DnsConfig {
     pub port: u16,
     /// Index of their class.
     pub class: u16,
+    /// Whether several pools find their pods by this name.
+    pub shared: bool,
     /// Time between two questions.
     pub every: Duration,
+}
+
+impl DnsConfig {
+    fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
 }
 
 impl Members {
@@ -213,6 +223,28 @@ impl Members {
         let dns = dns.map(|dns| dns.check(&format!("{key}.dns"), classes, problems));
         Self { seats, dns }
     }
+
+    /// Notes which pods are in several pools: those whose address, or whose DNS name and port, are in
+    /// the members of more than one. That a pod found by DNS is also listed by its address elsewhere
+    /// is not seen.
+    pub fn note_shared<'a>(pools: impl Iterator<Item = &'a mut Self>) {
+        let mut pools: Vec<&mut Self> = pools.collect();
+        let mut uses: BTreeMap<String, usize> = BTreeMap::new();
+        let addresses = pools.iter().flat_map(|pool| pool.addresses());
+        addresses.for_each(|address| *uses.entry(address).or_default() += 1);
+        let shared = |address: &String| uses.get(address).is_some_and(|uses| *uses > 1);
+        for pool in &mut pools {
+            pool.seats.iter_mut().for_each(|seat| seat.shared = shared(&seat.authority));
+            if let Some(dns) = &mut pool.dns {
+                dns.shared = shared(&dns.address());
+            }
+        }
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = String> {
+        let seats = self.seats.iter().map(|seat| seat.authority.clone());
+        seats.chain(self.dns.as_ref().map(DnsConfig::address))
+    }
 }
 
 impl RawPod {
@@ -221,7 +253,7 @@ impl RawPod {
         match authority(&self.url) {
             Ok(authority) => {
                 let name = self.name.as_deref().unwrap_or(&authority);
-                Some(Seat { name: Arc::from(name), authority, class })
+                Some(Seat { name: Arc::from(name), authority, class, shared: false })
             }
             Err(wrong) => {
                 problems.add(&format!("{key}.url"), format!("{:?}: {wrong}", self.url));
@@ -241,6 +273,7 @@ impl RawDns {
             host: self.host.clone(),
             port: self.port,
             class: class_index(key, self.class.as_deref(), classes, problems),
+            shared: false,
             every: Duration::from_secs(self.every_s),
         }
     }
@@ -302,5 +335,27 @@ mod tests {
         let text = problems.to_string();
         assert!(text.contains("pools[0].pods[1].url: is the address of another pod too"), "{text}");
         assert!(text.contains("pools[0].pods[2].class: \"tpu\" is not one of classes"), "{text}");
+    }
+
+    #[test]
+    fn pods_in_several_pools_are_noted() {
+        let pool = |urls: &[&str], dns: Option<&str>| {
+            let pod = |url: &&str| RawPod { url: (*url).to_owned(), ..RawPod::default() };
+            let pods: Vec<RawPod> = urls.iter().map(pod).collect();
+            let dns = dns.map(|host| RawDns { host: host.to_owned(), ..RawDns::default() });
+            let mut problems = Problems::default();
+            Members::check("", (&pods, dns.as_ref()), &[PodClass::default()], &mut problems)
+        };
+        let mut pools = [
+            pool(&["http://a:1", "http://b:1"], Some("pods")),
+            pool(&["http://b:1", "http://b:2"], Some("others")),
+            pool(&["http://c:1"], Some("pods")),
+        ];
+        Members::note_shared(pools.iter_mut());
+        let seats: Vec<_> = pools.iter().flat_map(|pool| &pool.seats).collect();
+        let shared: Vec<_> =
+            seats.iter().filter(|seat| seat.shared).map(|seat| &seat.authority).collect();
+        assert_eq!(shared, ["b:1", "b:1"]);
+        assert_eq!(pools.map(|pool| pool.dns.unwrap().shared), [true, false, true]);
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{
     config::{DnsConfig, ScrapeConfig, Seat},
-    roster::Roster,
+    roster::{Place, Roster},
     watch::watch,
 };
 
@@ -71,9 +71,9 @@ impl Found {
         for at in &change.joined {
             tracing::info!(pod = %at, "pod found by dns");
             let authority = at.to_string();
-            let seat = Seat { name: Arc::from(authority.as_str()), authority, class: dns.class };
-            let pod = roster.join(&seat);
-            let watching = tokio::spawn(watch(roster.clone(), seat, pod, scrape));
+            let name = Arc::from(authority.as_str());
+            let seat = Seat { name, authority, class: dns.class, shared: dns.shared };
+            let watching = tokio::spawn(watch(vec![Place::take(roster, seat)], scrape));
             self.0.insert(*at, Watcher(watching));
         }
     }

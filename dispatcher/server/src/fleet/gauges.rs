@@ -89,6 +89,7 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
         waiting: waiting.sum as u32,
         kv_usage: (kv_usage.sum / f64::from(kv_usage.count)) as f32,
         kv_blocks: blocks,
+        shared: false,
     };
     Ok(Gauges { scrape, started_at_s })
 }
@@ -143,7 +144,13 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
 
     #[test]
     fn the_usual_text_gives_all_gauges() {
-        let want = Scrape { running: 12, waiting: 3, kv_usage: 0.25, kv_blocks: Some(19_000) };
+        let want = Scrape {
+            running: 12,
+            waiting: 3,
+            kv_usage: 0.25,
+            kv_blocks: Some(19_000),
+            shared: false,
+        };
         let want = Gauges { scrape: want, started_at_s: Some(1.75e9) };
         assert_eq!(parse(USUAL.as_bytes()), Ok(want));
     }
@@ -158,7 +165,13 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
     fn several_engines_behind_one_port_add_up() {
         let second = USUAL.replace("engine=\"0\"", "engine=\"1\"").replace("0.25", "0.75");
         let scrape = parse(format!("{USUAL}{second}").as_bytes()).unwrap().scrape;
-        let want = Scrape { running: 24, waiting: 6, kv_usage: 0.5, kv_blocks: Some(38_000) };
+        let want = Scrape {
+            running: 24,
+            waiting: 6,
+            kv_usage: 0.5,
+            kv_blocks: Some(38_000),
+            shared: false,
+        };
         assert_eq!(scrape, want);
     }
 

@@ -9,7 +9,7 @@
 //! - [`pod`]: one pod, shared with the hub and the relays
 //! - [`breaker`]: takes a failing pod out and back
 //! - [`roster`]: lets pods join and leave a hub
-//! - [`watch`]: one task per pod: scrape, breaker, restarts
+//! - [`watch`]: one task per address: scrape, breakers, restarts
 //! - [`connection`], [`gauges`]: the text of a scrape, and its meaning
 //! - [`dns`]: pods found by name
 
@@ -24,7 +24,7 @@ pub mod roster;
 mod tests;
 pub mod watch;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use tokio::task::JoinSet;
 
@@ -32,8 +32,8 @@ pub use breaker::Breaker;
 pub use pod::{Pod, PulseCell};
 
 use self::{
-    config::{DnsConfig, Members, ScrapeConfig, Seat},
-    roster::Roster,
+    config::{DnsConfig, Members, ScrapeConfig},
+    roster::{Place, Roster},
 };
 use crate::worker::Stop;
 
@@ -41,15 +41,14 @@ use crate::worker::Stop;
 /// never sees a pool without the pods of its configuration.
 pub struct Muster {
     roster: Roster,
-    joined: Vec<(Seat, Arc<Pod>)>,
+    joined: Vec<Place>,
     dns: Option<DnsConfig>,
 }
 
 impl Muster {
     /// Lets the static pods join.
     pub fn new(roster: Roster, members: Members) -> Self {
-        let join = |seat: Seat| (seat.clone(), roster.join(&seat));
-        let joined = members.seats.into_iter().map(join).collect();
+        let joined = members.seats.into_iter().map(|seat| Place::take(&roster, seat)).collect();
         Self { roster, joined, dns: members.dns }
     }
 }
@@ -57,14 +56,17 @@ impl Muster {
 /// Watches every pod until it is told to stop.
 pub async fn run(musters: Vec<Muster>, scrape: ScrapeConfig, mut stop: Stop) {
     let mut tasks = JoinSet::new();
-    for muster in musters {
-        let Muster { roster, joined, dns } = muster;
-        for (seat, pod) in joined {
-            tasks.spawn(watch::watch(roster.clone(), seat, pod, scrape));
+    let mut by_address: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+    for Muster { roster, joined, dns } in musters {
+        for place in joined {
+            by_address.entry(place.seat.authority.clone()).or_default().push(place);
         }
         if let Some(dns) = dns {
-            tasks.spawn(dns::discover(roster.clone(), dns, scrape));
+            tasks.spawn(dns::discover(roster, dns, scrape));
         }
+    }
+    for places in by_address.into_values() {
+        tasks.spawn(watch::watch(places, scrape));
     }
     stop.requested().await;
     tasks.shutdown().await;

@@ -59,3 +59,37 @@ impl Roster {
         self.hub.remove_pod(pod.id);
     }
 }
+
+/// A pod's place in one pool. Dropping it takes the pod out.
+pub struct Place {
+    /// The pool's door.
+    pub roster: Roster,
+    /// Where the pod is, and what it is called there.
+    pub seat: Seat,
+    /// The pod as this pool knows it.
+    pub pod: Arc<Pod>,
+}
+
+impl Place {
+    /// Lets the pod of a seat join.
+    pub fn take(roster: &Roster, seat: Seat) -> Self {
+        Self { roster: roster.clone(), pod: roster.join(&seat), seat }
+    }
+
+    /// Another process answers at this address: what is known of the one before it is void.
+    pub fn renew(&mut self) {
+        tracing::info!(
+            pod = &*self.seat.name,
+            model = &**self.roster.hub().model(),
+            "pod was restarted"
+        );
+        self.roster.leave(&self.pod);
+        self.pod = self.roster.join(&self.seat);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.roster.leave(&self.pod);
+    }
+}

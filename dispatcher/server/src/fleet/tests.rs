@@ -1,6 +1,9 @@
 //! The fleet against a pod that answers each scrape when, and as, the test says.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -15,8 +18,8 @@ use tokio::{
 use weir_core::{Phase, Scheduler, SchedulerConfig};
 use weir_predict::Chain;
 
-use super::*;
-use crate::{clock::Clock, hub::Hub};
+use super::{config::Seat, *};
+use crate::{clock::Clock, hub::Hub, worker::Worker};
 
 /// A pod whose scrapes park until the test answers them.
 struct Gate {
@@ -39,7 +42,8 @@ impl Gate {
         };
         let routes = Router::new().route("/metrics", get(answer));
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        Self { seat: Seat { name: Arc::from("pod-0"), authority, class: 0 }, arrived }
+        let seat = Seat { name: Arc::from("pod-0"), authority, class: 0, shared: false };
+        Self { seat, arrived }
     }
 
     /// Answers the scrape that is parked, or the next one.
@@ -60,17 +64,32 @@ impl Gate {
     }
 }
 
-/// A pool with nothing but this gate as its pod, watched.
-fn watched(gate: &Gate, timeout: Duration) -> Arc<Hub> {
+fn pool() -> Arc<Hub> {
     let (sink, _) = async_channel::bounded(1);
     let scheduler = Scheduler::new(SchedulerConfig::default(), Box::new(Chain::new()));
-    let hub = Hub::new(scheduler, Arc::from("m"), Clock::new(), sink);
+    Hub::new(scheduler, Arc::from("m"), Clock::new(), sink)
+}
+
+/// A pool with nothing but this gate as its pod, watched.
+fn watched(gate: &Gate, timeout: Duration) -> Arc<Hub> {
+    let hub = pool();
     let rosters = Roster::for_each(std::slice::from_ref(&hub), true);
     let roster = rosters.into_iter().next().unwrap();
     let config = ScrapeConfig { every: Some(Duration::from_millis(1)), timeout };
-    let pod = roster.join(&gate.seat);
-    tokio::spawn(watch::watch(roster, gate.seat.clone(), pod, config));
+    tokio::spawn(watch::watch(vec![Place::take(&roster, gate.seat.clone())], config));
     hub
+}
+
+/// Two pools with nothing but this gate as their pod, and the thread that watches it.
+fn shared(gate: &Gate) -> ([Arc<Hub>; 2], Worker) {
+    let hubs = [pool(), pool()];
+    let seat = Seat { shared: true, ..gate.seat.clone() };
+    let members = || Members { seats: vec![seat.clone()], dns: None };
+    let rosters = Roster::for_each(&hubs, true).into_iter();
+    let musters: Vec<_> = rosters.map(|roster| Muster::new(roster, members())).collect();
+    let config = ScrapeConfig { every: Some(Duration::from_millis(1)), timeout: LONG };
+    let fleet = Worker::spawn_async("test-fleet", move |stop| run(musters, config, stop));
+    (hubs, fleet.unwrap())
 }
 
 fn only(hub: &Hub) -> Arc<Pod> {
@@ -181,4 +200,24 @@ async fn a_pod_that_streams_is_not_taken_out_for_late_scrapes() {
         held.push(gate.next().await);
     }
     assert_eq!(only(&hub).phase(), Phase::Ready);
+}
+
+#[tokio::test]
+async fn one_scrape_of_a_pod_in_two_pools_serves_both() {
+    let mut gate = Gate::open().await;
+    let (hubs, fleet) = shared(&gate);
+    gate.answer(gauges("0.5")).await;
+    let parked = gate.next().await;
+    for hub in &hubs {
+        assert_eq!(only(hub).phase(), Phase::Ready, "by the one scrape that was answered");
+        let pod = &hub.snapshot().pods[0];
+        assert_eq!((pod.kv_usage, pod.elsewhere), (0.5, 1));
+    }
+    let before = hubs.each_ref().map(|hub| only(hub).id);
+    parked.send(gauges("0.1").replace(" 1000", " 2000").into_response()).unwrap();
+    let _parked = gate.next().await;
+    let after = hubs.each_ref().map(|hub| only(hub).id);
+    assert!(before.iter().all(|id| !after.contains(id)), "it was restarted for both");
+    assert!(fleet.join(LONG));
+    assert!(hubs.iter().all(|hub| hub.pods().is_empty()), "it has left both");
 }

@@ -1,14 +1,12 @@
-//! Watches one pod: scrapes it at a steady pace, tells the hub its gauges and its breaker its health.
+//! Watches one pod: scrapes it at a steady pace, tells its hubs its gauges and its breakers its health.
 //!
-//! One task per pod, on the fleet's thread, so that a pod that answers slowly delays no other. It
-//! ends with the pod. A scrape that fails changes nothing but the breaker's count: the last good
+//! One task per address, on the fleet's thread, so that a pod that answers slowly delays no other. A
+//! pod in several pools is scraped once for all of them; each has a breaker of its own for what its
+//! requests meet there. The task ends with the pod. A scrape that fails changes nothing but the breaker's count: the last good
 //! gauges stay in force until the scheduler finds them stale.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -16,38 +14,40 @@ use tokio::{
     net::TcpStream,
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
-use weir_core::Event;
+use weir_core::{Event, Scrape};
 
 use super::{
-    Pod,
-    config::{ScrapeConfig, Seat},
+    config::ScrapeConfig,
     connection::{Connection, ScrapeError},
     gauges::{self, GaugeError, Gauges},
-    roster::Roster,
+    roster::Place,
 };
 
 /// Pause between two probes of a pod whose breaker is open, when scraping is off.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// Watches the pod at `seat`, which has joined as `pod`, until it is dropped.
-pub async fn watch(roster: Roster, seat: Seat, pod: Arc<Pod>, config: ScrapeConfig) {
-    let mut tenure = Tenure { roster, pod };
+/// Watches the pod at one address, in every pool that it has joined, until it is dropped. Then it has
+/// left them all.
+pub async fn watch(places: Vec<Place>, config: ScrapeConfig) {
+    let Some(first) = places.first() else { return };
+    // Pods that joined together are not scraped together: multiples of the golden ratio spread any
+    // number of them evenly over the interval.
+    let turn = (f64::from(first.pod.id.0) * 0.618_034).fract();
+    let authority = first.seat.authority.clone();
+    let mut tenure = Tenure { authority, places };
     match config.every {
-        Some(every) => tenure.scrape_forever(&seat, every, config.timeout).await,
+        Some(every) => {
+            sleep(every.mul_f64(turn)).await;
+            tenure.scrape_forever(every, config.timeout).await;
+        }
         None => tenure.probe_forever(config.timeout).await,
     }
 }
 
-/// A pod's time in the hub: it leaves when its watcher ends.
+/// A pod's time at its address.
 struct Tenure {
-    roster: Roster,
-    pod: Arc<Pod>,
-}
-
-impl Drop for Tenure {
-    fn drop(&mut self) {
-        self.roster.leave(&self.pod);
-    }
+    authority: String,
+    places: Vec<Place>,
 }
 
 /// How one scrape ended.
@@ -61,68 +61,30 @@ enum Outcome {
 }
 
 impl Tenure {
-    async fn scrape_forever(&mut self, seat: &Seat, every: Duration, limit: Duration) {
-        // Pods that joined together are not scraped together: multiples of the golden ratio spread
-        // any number of them evenly over the interval.
-        sleep(every.mul_f64((f64::from(self.pod.id.0) * 0.618_034).fract())).await;
+    async fn scrape_forever(&mut self, every: Duration, limit: Duration) {
         let mut pace = interval(every);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut connection = Connection::default();
         let mut started_at_s = None;
-        let mut steps_before = self.pod.pulse.read().steps;
+        let mut steps_before = self.steps();
         loop {
             pace.tick().await;
-            let outcome = scrape(&mut connection, &self.pod.authority, limit).await;
+            let outcome = scrape(&mut connection, &self.authority, limit).await;
             if let Outcome::Good(gauges) = &outcome {
                 if restarted(started_at_s, gauges.started_at_s) {
-                    self.replace(seat);
+                    self.places.iter_mut().for_each(Place::renew);
                 }
                 started_at_s = gauges.started_at_s.or(started_at_s);
             }
-            let steps = self.pod.pulse.read().steps;
-            self.take(outcome, steps != steps_before);
+            let steps = self.steps();
+            self.places.iter().for_each(|place| take(place, &outcome, steps != steps_before));
             steps_before = steps;
         }
     }
 
-    /// Another process answers at this address: what is known of the one before it is void.
-    fn replace(&mut self, seat: &Seat) {
-        tracing::info!(pod = &*seat.name, "pod was restarted");
-        self.roster.leave(&self.pod);
-        self.pod = self.roster.join(seat);
-    }
-
-    fn take(&self, outcome: Outcome, streaming: bool) {
-        let (pod, tally) = (&*self.pod, &self.pod.scrapes);
-        match outcome {
-            Outcome::Good(gauges) => {
-                count(&tally.good);
-                self.roster.hub().post(Event::Scraped(pod.id, gauges.scrape));
-                pod.breaker.scrape_succeeded();
-            }
-            Outcome::Garbled(why) => {
-                // Said once; a pod of another engine would fill the log.
-                if count(&tally.garbled) == 0 {
-                    tracing::warn!(pod = &*pod.name, why, "metrics not understood");
-                }
-                pod.breaker.scrape_succeeded();
-            }
-            // A busy pod misses a deadline now and then; while it streams tokens it is alive.
-            Outcome::Late if streaming => {
-                count(&tally.failed);
-            }
-            Outcome::Late => self.failed("no answer in time"),
-            Outcome::Failed(error) => self.failed(&error.to_string()),
-        }
-    }
-
-    fn failed(&self, why: &str) {
-        count(&self.pod.scrapes.failed);
-        let was_open = self.pod.breaker.is_open();
-        self.pod.breaker.scrape_failed();
-        if !was_open && self.pod.breaker.is_open() {
-            tracing::warn!(pod = &*self.pod.name, why, "pod does not answer scrapes");
-        }
+    /// Steps that any pool's streams have shown.
+    fn steps(&self) -> u64 {
+        self.places.iter().map(|place| place.pod.pulse.read().steps).sum()
     }
 
     async fn probe_forever(&self, limit: Duration) {
@@ -130,14 +92,51 @@ impl Tenure {
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             pace.tick().await;
-            if !self.pod.breaker.is_open() {
+            let open = || self.places.iter().filter(|place| place.pod.breaker.is_open());
+            if open().next().is_none() {
                 continue;
             }
-            let connected = timeout(limit, TcpStream::connect(&self.pod.authority)).await;
+            let connected = timeout(limit, TcpStream::connect(&self.authority)).await;
             if matches!(connected, Ok(Ok(_))) {
-                self.pod.breaker.scrape_succeeded();
+                open().for_each(|place| place.pod.breaker.scrape_succeeded());
             }
         }
+    }
+}
+
+/// Tells one pool how a scrape ended. `streaming`: tokens came from the pod meanwhile.
+fn take(place: &Place, outcome: &Outcome, streaming: bool) {
+    let (pod, tally) = (&*place.pod, &place.pod.scrapes);
+    match outcome {
+        Outcome::Good(gauges) => {
+            count(&tally.good);
+            let scrape = Scrape { shared: place.seat.shared, ..gauges.scrape };
+            place.roster.hub().post(Event::Scraped(pod.id, scrape));
+            pod.breaker.scrape_succeeded();
+        }
+        Outcome::Garbled(why) => {
+            // Said once; a pod of another engine would fill the log.
+            if count(&tally.garbled) == 0 {
+                tracing::warn!(pod = &*pod.name, why, "metrics not understood");
+            }
+            pod.breaker.scrape_succeeded();
+        }
+        // A busy pod misses a deadline now and then; while it streams tokens it is alive.
+        Outcome::Late if streaming => {
+            count(&tally.failed);
+        }
+        Outcome::Late => failed(place, "no answer in time"),
+        Outcome::Failed(error) => failed(place, &error.to_string()),
+    }
+}
+
+fn failed(place: &Place, why: &str) {
+    let pod = &place.pod;
+    count(&pod.scrapes.failed);
+    let was_open = pod.breaker.is_open();
+    pod.breaker.scrape_failed();
+    if !was_open && pod.breaker.is_open() {
+        tracing::warn!(pod = &*pod.name, why, "pod does not answer scrapes");
     }
 }
 

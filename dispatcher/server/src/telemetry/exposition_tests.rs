@@ -56,6 +56,7 @@ fn pod() -> PodView {
         kv_usage: 0.5,
         running: 2,
         queued: 0,
+        elsewhere: 0,
         scrape_age_ms: Some(50.0),
         step_ms: 20.0,
         tightest_tpot_ms: Some(50.0),
