@@ -2,7 +2,7 @@
 
 mod world;
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use weir_core::{
     Band, EndKind, Event, Policy, Progress, REQUESTS_SHOWN, RequestId, RequestView,
@@ -57,6 +57,7 @@ fn the_actual_values_so_far_stand_beside_the_predicted_ones() {
     world.pass(Duration::from_millis(200));
     world.send(Event::Progress(Progress { tokens: vec![(id, 11)], pulses: vec![] }));
     let running = shown(&world)[0].clone();
+    assert_eq!(world.strides.load(Relaxed), 0, "no step was seen to end");
     assert_eq!((running.ttft_ms, running.tpot_ms, running.tokens), (Some(60.0), Some(20.0), 11));
 
     world.end(id, EndKind::Complete);

@@ -10,6 +10,7 @@ use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{task::JoinSet, time::timeout};
 use weir_core::{Event, Scheduler};
 use weir_predict::{Chain, Slot};
+use weir_schema::Predict;
 
 use crate::{
     admin,
@@ -25,7 +26,7 @@ use crate::{
         trainer::{Launch, supervise},
     },
     shutdown::{Life, ShutdownConfig, Signals, Stage, conduct},
-    telemetry::{Metrics, Watched},
+    telemetry::{Metrics, Watched, compat::timed::Timed},
     worker::Worker,
 };
 
@@ -102,14 +103,15 @@ impl App {
         let door = admin::bind(config.admin).map_err(listen(config.admin))?;
         let admin = door.local_addr()?;
         let trainer = config.learn.run_trainer.then(|| Launch::this_program(file)).transpose()?;
-        let metrics = Arc::new(Metrics::new()?);
+        let metrics = if config.compat_metrics { Metrics::with_compat() } else { Metrics::new() };
+        let metrics = Arc::new(metrics?);
 
         for note in config.profile_notes() {
             tracing::warn!("{note}");
         }
         let clock = Clock::new();
         let (sink, samples) = async_channel::bounded(spool::SAMPLES_QUEUED);
-        let (hubs, slots) = hubs(&config.pools, clock, &sink);
+        let (hubs, slots) = hubs(&config.pools, clock, &sink, &metrics);
         hubs.iter().for_each(|hub| metrics.expect_model(hub.model()));
         let watched = Watched {
             hubs: hubs.clone(),
@@ -201,7 +203,12 @@ impl Workers {
 }
 
 /// A hub for each pool, with the slot that its bundles come through.
-fn hubs(pools: &[PoolConfig], clock: Clock, sink: &SampleSink) -> (Vec<Arc<Hub>>, Vec<Slot>) {
+fn hubs(
+    pools: &[PoolConfig],
+    clock: Clock,
+    sink: &SampleSink,
+    metrics: &Metrics,
+) -> (Vec<Arc<Hub>>, Vec<Slot>) {
     let hub = |pool: &PoolConfig| {
         let slot = Slot::new();
         let buckets = &pool.scheduler.buckets;
@@ -210,8 +217,13 @@ fn hubs(pools: &[PoolConfig], clock: Clock, sink: &SampleSink) -> (Vec<Arc<Hub>>
         for (class, profile) in &pool.profiles {
             chain.set_profile(*class, profile.clone());
         }
-        let scheduler = Scheduler::new(pool.scheduler.clone(), Box::new(chain));
-        (Hub::new(scheduler, pool.scheduler.model.clone(), clock, sink.clone()), slot)
+        let model = pool.scheduler.model.clone();
+        let predictor: Box<dyn Predict> = match metrics.compat() {
+            Some(compat) => Box::new(Timed::new(chain, compat.clone(), model.clone())),
+            None => Box::new(chain),
+        };
+        let scheduler = Scheduler::new(pool.scheduler.clone(), predictor);
+        (Hub::new(scheduler, model, clock, sink.clone()), slot)
     };
     pools.iter().map(hub).unzip()
 }

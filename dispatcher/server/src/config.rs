@@ -55,6 +55,8 @@ pub struct Config {
     pub upstream: UpstreamConfig,
     /// Samples, bundles, trainer.
     pub learn: LearnConfig,
+    /// Whether `/metrics` has other systems' names too.
+    pub compat_metrics: bool,
     /// What is logged.
     pub log: LogConfig,
     /// How the dispatcher stops.
@@ -105,9 +107,19 @@ impl Config {
         else {
             return Err(problems);
         };
-        let threads = raw.threads;
-        let config =
-            Self { listen, threads, admin, api, pools, scrape, upstream, learn, log, shutdown };
+        let config = Self {
+            listen,
+            threads: raw.threads,
+            admin,
+            api,
+            pools,
+            scrape,
+            upstream,
+            learn,
+            compat_metrics: raw.telemetry.compat_metrics,
+            log,
+            shutdown,
+        };
         problems.none_or(config)
     }
 

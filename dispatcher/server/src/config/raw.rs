@@ -11,7 +11,7 @@ use crate::{
     fleet::config::{RawClass, RawDns, RawPod, RawScrape},
     learn::config::{RawModel, RawSpool, RawTrainer},
     shutdown::RawShutdown,
-    telemetry::log::RawLog,
+    telemetry::{compat::RawTelemetry, log::RawLog},
     upstream::RawUpstream,
 };
 
@@ -57,6 +57,8 @@ pub struct RawConfig {
     pub spool: RawSpool,
     /// How models are trained.
     pub trainer: RawTrainer,
+    /// What is told to those who watch.
+    pub telemetry: RawTelemetry,
     /// What is logged.
     pub log: RawLog,
     /// How the dispatcher stops.
@@ -86,6 +88,7 @@ impl Default for RawConfig {
             model: RawModel::default(),
             spool: RawSpool::default(),
             trainer: RawTrainer::default(),
+            telemetry: RawTelemetry::default(),
             log: RawLog::default(),
             shutdown: RawShutdown::default(),
         }

@@ -81,6 +81,7 @@ fn every_key_of_the_shipped_file_has_a_comment_above_it() {
         "default: standard",
         "flex: batch",
         "priority: interactive",
+        "telemetry:",
     ];
     assert_eq!(bare, want);
 }

@@ -34,7 +34,11 @@ pub fn families(watched: &Watched) -> Vec<MetricFamily> {
     let mut page = Page::default();
     for hub in &watched.hubs {
         let model = &**hub.model();
-        page.pool(model, &hub.snapshot());
+        let snapshot = hub.snapshot();
+        page.pool(model, &snapshot);
+        if watched.metrics.compat().is_some() {
+            page.compat_pool(model, &snapshot);
+        }
         page.scrapes(hub);
         watched.versions.of(model).iter().for_each(|version| page.version(model, version));
     }

@@ -5,10 +5,15 @@
 //! state rather than an event (queues, pods, predictor) is not kept here but read from the hubs'
 //! snapshots when `/metrics` is asked; see [`super::exposition`].
 
+use std::sync::Arc;
+
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, proto::MetricFamily};
 use weir_core::RefusalReason;
 
-use super::series::{self, Series};
+use super::{
+    compat::Compat,
+    series::{self, Series},
+};
 
 /// Upper edges of the TTFT buckets in seconds: the usual objectives (0.5 to 30 s) are edges.
 const TTFT_EDGES: [f64; 14] =
@@ -30,6 +35,8 @@ pub struct Metrics {
     queue_wait: HistogramVec,
     refused: IntCounterVec,
     stream_errors: IntCounterVec,
+    /// The same under other systems' names, when the configuration asks for it.
+    compat: Option<Arc<Compat>>,
 }
 
 impl Metrics {
@@ -48,7 +55,21 @@ impl Metrics {
             refused: counter(&registry, &series::REFUSED)?,
             stream_errors: counter(&registry, &series::STREAM_ERRORS)?,
             registry,
+            compat: None,
         })
+    }
+
+    /// Empty metrics, which are there under other systems' names too.
+    ///
+    /// # Errors
+    /// As for [`Metrics::new`].
+    pub fn with_compat() -> Result<Self, prometheus::Error> {
+        Ok(Self { compat: Some(Arc::new(Compat::new()?)), ..Self::new()? })
+    }
+
+    /// The same under other systems' names, if it is on.
+    pub fn compat(&self) -> Option<&Arc<Compat>> {
+        self.compat.as_ref()
     }
 
     /// Lets every refusal reason of a pool be seen before it counts.
@@ -103,7 +124,9 @@ impl Metrics {
 
     /// What was counted so far.
     pub fn gather(&self) -> Vec<MetricFamily> {
-        self.registry.gather()
+        let mut families = self.registry.gather();
+        families.extend(self.compat.iter().flat_map(|compat| compat.gather()));
+        families
     }
 
     fn objective(&self, model: &str, objective: &str, target: &str, met: Option<bool>) {
@@ -121,13 +144,16 @@ fn observe_ms(histogram: &HistogramVec, model: &str, objective: &str, ms: f64) {
     }
 }
 
-fn counter(registry: &Registry, of: &Series) -> Result<IntCounterVec, prometheus::Error> {
+pub(super) fn counter(
+    registry: &Registry,
+    of: &Series,
+) -> Result<IntCounterVec, prometheus::Error> {
     let counter = IntCounterVec::new(Opts::new(of.name, of.help), of.labels)?;
     registry.register(Box::new(counter.clone()))?;
     Ok(counter)
 }
 
-fn histogram(
+pub(super) fn histogram(
     registry: &Registry,
     of: &Series,
     edges: &[f64],

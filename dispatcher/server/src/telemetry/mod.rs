@@ -6,8 +6,10 @@
 //! - [`watched`]: handles to the owners of state, and the whole dispatcher at one moment
 //! - [`exposition`]: the text of `/metrics`
 //! - `quality`: how good the predictions are, as series
+//! - [`compat`]: the same under other systems' names
 //! - [`log`]: log lines
 
+pub mod compat;
 pub mod exposition;
 pub mod log;
 pub mod metrics;

@@ -59,6 +59,8 @@ macro_rules! series {
     };
 }
 
+pub(super) use series;
+
 series! {
     REQUESTS: Counter "weir_requests_total" ["model", "objective", "outcome", "status"]
         "Requests answered, by outcome (ok, refused, failed, client_gone, bad_request) and HTTP status.";
@@ -185,13 +187,19 @@ series! {
 /// docs/metrics.md as it must be.
 pub fn markdown() -> String {
     let mut text = String::from(HEAD);
-    for series in ALL {
+    table(&mut text, ALL);
+    text.push_str(super::compat::series::HEAD);
+    table(&mut text, super::compat::series::ALL);
+    text
+}
+
+fn table(text: &mut String, all: &[Series]) {
+    for series in all {
         let labels = series.labels.join(", ");
         let kind = series.kind.name();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "| `{}` | {kind} | {labels} | {} |", series.name, series.help);
     }
-    text
 }
 
 const HEAD: &str = "\

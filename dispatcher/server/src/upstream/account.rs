@@ -6,7 +6,13 @@ use http::StatusCode;
 use weir_core::{Dispatch, EndKind, Refusal, Slo, Time};
 
 use super::Call;
-use crate::{hub::Hub, telemetry::Metrics};
+use crate::{
+    hub::Hub,
+    telemetry::{
+        Metrics,
+        compat::visit::{POD_FAILED, Visit},
+    },
+};
 
 /// What the metrics show for a client that left before there was a status: nginx's own.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
@@ -25,6 +31,8 @@ pub(super) struct Account {
     first_token_at: Option<Time>,
     last_token_at: Option<Time>,
     open: bool,
+    /// Present when the other systems' series are on.
+    visit: Option<Visit>,
 }
 
 impl Account {
@@ -41,17 +49,30 @@ impl Account {
             first_token_at: None,
             last_token_at: None,
             open: true,
+            visit: metrics
+                .compat()
+                .map(|compat| compat.open(hub.model(), &call.request, call.body.len())),
         }
     }
 
     /// It was given a pod; an attempt after the first replaces the one before.
     pub(super) fn dispatched(&mut self, dispatch: &Dispatch) {
         self.waited_ms = Some(dispatch.waited.as_secs_f64() * 1000.0);
+        if let Some(visit) = &mut self.visit {
+            visit.dispatched(dispatch);
+        }
     }
 
     /// The pod answered.
     pub(super) fn answered(&mut self, status: StatusCode) {
         self.status = status.as_u16();
+    }
+
+    /// Bytes of its body were passed on.
+    pub(super) fn passed(&mut self, bytes: usize) {
+        if let Some(visit) = &mut self.visit {
+            visit.passed(bytes);
+        }
     }
 
     /// A token was relayed. Returns whether it was the first.
@@ -63,35 +84,57 @@ impl Account {
             let ttft_ms = now.ms_since(self.arrived);
             let met = self.slo.ttft.map(|ttft| now.since(self.arrived) <= ttft);
             self.metrics.ttft(&self.model, &self.objective, ttft_ms, met);
+            self.visit.iter().for_each(|visit| visit.ttft(ttft_ms, met));
         }
         first
     }
 
     /// The pod's response was passed on to its end.
-    pub(super) fn finished(&mut self, kind: EndKind, output_tokens: Option<u32>) {
+    pub(super) fn finished(
+        &mut self,
+        kind: EndKind,
+        prompt_tokens: Option<u32>,
+        output_tokens: Option<u32>,
+    ) {
         let outcome = match (kind, self.status) {
             (EndKind::Complete, _) => "ok",
             (_, 400..500) => "bad_request",
             _ => "failed",
         };
         self.tpot(output_tokens);
+        if let Some(visit) = &self.visit {
+            if kind != EndKind::Complete {
+                visit.failed(POD_FAILED);
+            }
+            visit.finished(prompt_tokens, output_tokens);
+        }
         self.done(outcome);
     }
 
     /// The response was broken off, with an error of this code inside it.
     pub(super) fn broken_off(&mut self, code: &'static str) {
         self.metrics.stream_error(code);
+        self.visit.iter().for_each(|visit| visit.failed(POD_FAILED));
         self.done("failed");
     }
 
     /// The scheduler refused it. The caller answers and counts it as done.
     pub(super) fn refused(&mut self, refusal: &Refusal) {
         self.metrics.refused(&self.model, refusal.reason.name());
+        if let Some(visit) = &mut self.visit {
+            visit.refused(refusal.reason);
+        }
+        self.handed_over();
+    }
+
+    /// The pod was lost before its answer. The caller answers and counts it as done.
+    pub(super) fn pod_failed(&mut self) {
+        self.visit.iter().for_each(|visit| visit.failed(POD_FAILED));
         self.handed_over();
     }
 
     /// There is no response: the caller answers and counts it as done.
-    pub(super) fn handed_over(&mut self) {
+    fn handed_over(&mut self) {
         self.open = false;
         if let Some(waited_ms) = self.waited_ms.take() {
             self.metrics.queue_wait(&self.model, &self.objective, waited_ms);
@@ -113,6 +156,7 @@ impl Account {
             let tpot_ms = last.ms_since(first) / gaps;
             let met = self.slo.tpot.map(|tpot| tpot_ms <= tpot.as_secs_f64() * 1000.0);
             self.metrics.tpot(&self.model, &self.objective, tpot_ms, met);
+            self.visit.iter().for_each(|visit| visit.tpot(tpot_ms, met));
         }
     }
 }

@@ -267,6 +267,7 @@ impl Live {
     /// A chunk is passed on.
     fn passes(&mut self, chunk: &[u8]) {
         let now = self.silence.chunk();
+        self.account.passed(chunk.len());
         let (Some(scan), Some(lease)) = (&mut self.scan, &mut self.lease) else { return };
         let (events, tokens) = (scan.events, scan.tokens);
         scan.chunk(chunk);
@@ -316,7 +317,7 @@ impl Live {
         let usage = scan.and_then(|scan| scan.usage).unwrap_or_default();
         let output_tokens = usage.completion_tokens.or(scan.map(|scan| scan.tokens));
         lease.end(kind, output_tokens, usage.prompt_tokens);
-        self.account.finished(kind, output_tokens);
+        self.account.finished(kind, usage.prompt_tokens, output_tokens);
     }
 
     /// The pod failed. Its connection is cut and the lease ends now; the client is told next.

@@ -177,7 +177,8 @@ impl Attempt<'_> {
         let usage = usage::last_in(&bytes).unwrap_or_default();
         let kind = end_kind(status);
         lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
-        self.account.finished(kind, usage.completion_tokens);
+        self.account.passed(bytes.len());
+        self.account.finished(kind, usage.prompt_tokens, usage.completion_tokens);
         RelayBody::whole(bytes)
     }
 
@@ -232,7 +233,7 @@ impl Attempt<'_> {
         let pod = lease.pod().clone();
         pod.breaker.failed();
         lease.end(EndKind::PodFailed, None, None);
-        self.account.handed_over();
+        self.account.pod_failed();
         pod.name.clone()
     }
 }

@@ -1,12 +1,18 @@
 //! What a pod says is what the client gets.
 
+use std::sync::Arc;
+
 use http::{HeaderValue, StatusCode};
 use http_body::Body;
 
 use super::scene::{
     DONE, END, FakePod, ROLE, STREAM_HEAD, Scene, TOKEN, USAGE, chunk, nobody, read,
 };
-use crate::{hub::fixture::assert_settled, upstream::Call};
+use crate::{
+    hub::fixture::assert_settled,
+    telemetry::Metrics,
+    upstream::{Call, Upstream},
+};
 
 fn stream() -> String {
     let parts = [ROLE, TOKEN, TOKEN, USAGE, DONE].map(chunk).concat();
@@ -223,5 +229,27 @@ async fn a_pods_own_error_passes_unchanged() {
         assert_settled(&scene.hub);
         assert_eq!(scene.done(outcome, code.as_str()), 1);
         assert!(scene.samples.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_counted_under_the_other_systems_names_when_they_are_on() {
+    let pod = FakePod::saying(stream()).await;
+    let mut scene = Scene::new(&[&pod.authority]);
+    let metrics = Arc::new(Metrics::with_compat().unwrap());
+    scene.upstream = Arc::new(Upstream::new(*scene.upstream.config(), metrics.clone()));
+    let (body, _) = scene.relay(1).await;
+    let text = prometheus::TextEncoder::new().encode_to_string(&metrics.gather()).unwrap();
+    let names = "{model_name=\"default\",target_model_name=\"default\"}";
+    for line in [
+        format!("inference_objective_request_ttft_seconds_count{names} 1"),
+        format!("inference_objective_request_tpot_seconds_count{names} 1"),
+        format!("inference_objective_request_predicted_ttft_seconds_sum{names} 0.02"),
+        format!("inference_objective_request_duration_seconds_count{names} 1"),
+        format!("inference_objective_response_sizes_sum{names} {}", body.len()),
+        format!("inference_objective_output_tokens_sum{names} 5"),
+        "inference_objective_running_requests{model_name=\"default\"} 0".to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
     }
 }

@@ -1,0 +1,56 @@
+//! How long predictions take: a stopwatch around a predictor, only there when the series are on.
+//!
+//! One call predicts both latencies of one request on every pod that may serve it, so both series get
+//! the same time. A request that waits is predicted again whenever something may have freed room, and
+//! every call counts.
+
+use std::{sync::Arc, time::Instant};
+
+use weir_schema::{Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride};
+
+use super::{Compat, PLUGIN};
+
+/// A predictor that is timed.
+pub struct Timed<P> {
+    inner: P,
+    compat: Arc<Compat>,
+    model: Arc<str>,
+}
+
+impl<P: Predict> Timed<P> {
+    /// Times `inner`, which predicts for `model`.
+    pub fn new(inner: P, compat: Arc<Compat>, model: Arc<str>) -> Self {
+        Self { inner, compat, model }
+    }
+}
+
+impl<P: Predict> Predict for Timed<P> {
+    fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
+        let start = Instant::now();
+        let predicted = self.inner.predict(rows, out);
+        let seconds = start.elapsed().as_secs_f64();
+        let (model, compat) = (&*self.model, &self.compat);
+        let (plugin, names) = ([PLUGIN, PLUGIN, model, model], [model, model]);
+        compat.ttft_prediction.observe(&plugin, &names, seconds);
+        compat.tpot_prediction.observe(&plugin, &names, seconds);
+        compat.last(model, "ttft_prediction_duration", seconds);
+        compat.last(model, "tpot_prediction_duration", seconds);
+        predicted
+    }
+
+    fn step_time(&self, pod_class: u16) -> StepTime {
+        self.inner.step_time(pod_class)
+    }
+
+    fn observe_stride(&mut self, stride: &Stride) {
+        self.inner.observe_stride(stride);
+    }
+
+    fn observe_sample(&mut self, sample: &Sample) {
+        self.inner.observe_sample(sample);
+    }
+
+    fn status(&self) -> Status {
+        self.inner.status()
+    }
+}
