@@ -63,11 +63,12 @@ impl Visit {
     /// The scheduler refused it.
     pub fn refused(&mut self, reason: RefusalReason) {
         let (outcome, code) = match reason {
-            RefusalReason::QueueFull | RefusalReason::QueueBytes | RefusalReason::PredictedWait => {
-                ("RejectedCapacity", "ResourceExhausted")
-            }
+            RefusalReason::QueueFull
+            | RefusalReason::QueueBytes
+            | RefusalReason::PredictedWait
+            | RefusalReason::Immediate => ("RejectedCapacity", "ResourceExhausted"),
             RefusalReason::Hopeless => ("RejectedOther", "ResourceExhausted"),
-            RefusalReason::MaxWait => ("EvictedTTL", "ResourceExhausted"),
+            RefusalReason::MaxWait | RefusalReason::Ttl => ("EvictedTTL", "ResourceExhausted"),
             RefusalReason::NoPods => ("EvictedNoEndpoints", "ServiceUnavailable"),
             RefusalReason::Undeliverable => ("EvictedOther", "ServiceUnavailable"),
             RefusalReason::Closing => ("RejectedOther", "ServiceUnavailable"),
