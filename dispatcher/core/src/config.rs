@@ -4,31 +4,28 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{PodClass, Profiles};
+use crate::{
+    PodClass, Profiles,
+    decide::failover::Places,
+    policy::{LoadTable, Policy, Rules},
+};
 
 /// How often [`crate::Event::Tick`] is due while anything waits.
 pub const TICK: Duration = Duration::from_millis(10);
-
-/// Which rule gives requests to pods.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// Hold until a pod has headroom; the loop of docs/decisions/001-the-pull-loop.md.
-    #[default]
-    Weir,
-    /// Push at once, each pod in turn.
-    RoundRobin,
-    /// Push at once to the pod with the fewest requests in flight.
-    LeastRequest,
-}
 
 /// Everything a [`crate::Scheduler`] is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SchedulerConfig {
     /// The model the pool serves.
     pub model: Arc<str>,
-    /// The rule that gives requests to pods.
+    /// The preset that decides.
     pub policy: Policy,
+    /// What it says where parts of it were replaced; `None`: what the preset says.
+    pub rules: Option<Rules>,
+    /// What requests take of pods, for policies that count patterns.
+    pub loads: LoadTable,
+    /// Where pods stand, for policies that know failure domains.
+    pub places: Places,
     /// Pod classes; a pod names one by index.
     pub classes: Vec<PodClass>,
     /// Measured capacities of the pod classes that have a profile.
@@ -45,11 +42,21 @@ pub struct SchedulerConfig {
     pub max_attempts: u32,
 }
 
+impl SchedulerConfig {
+    /// The policy in force.
+    pub fn rules(&self) -> Rules {
+        self.rules.clone().unwrap_or_else(|| self.policy.rules())
+    }
+}
+
 impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
             model: Arc::from("default"),
             policy: Policy::default(),
+            rules: None,
+            loads: LoadTable::default(),
+            places: Places::new(),
             classes: vec![PodClass::default()],
             profiles: Profiles::default(),
             buckets: BucketEdges::default(),

@@ -51,6 +51,19 @@ pub enum Reason {
     WaitsForWarmPod,
     /// It can no longer meet its objective and goes after those that can.
     Late,
+    /// The pool is saturated beyond what its band may use.
+    PoolSaturated {
+        /// How full the pool is; 1 is full.
+        saturation: f64,
+    },
+    /// On every pod it would exceed the profiled capacity.
+    OverCapacity,
+    /// The last scrape of every pod is too old.
+    PodsStale,
+    /// Every pod shares a failure domain with one that failed.
+    FailureDomain,
+    /// Every pod's predicted latency is at or above its threshold.
+    LatencyOverThreshold,
 }
 
 impl Reason {
@@ -69,6 +82,11 @@ impl Reason {
             Self::StallOverBudget { .. } => "stall_over_budget",
             Self::WaitsForWarmPod => "waits_for_warm_pod",
             Self::Late => "late",
+            Self::PoolSaturated { .. } => "pool_saturated",
+            Self::OverCapacity => "over_capacity",
+            Self::PodsStale => "pods_stale",
+            Self::FailureDomain => "failure_domain",
+            Self::LatencyOverThreshold => "latency_over_threshold",
         }
     }
 }

@@ -38,6 +38,8 @@ pub struct PodState {
     pub stride: StrideMeter,
     /// Requests it was given.
     pub dispatched: u64,
+    /// Share of its profiled capacity that is taken by what is in flight there.
+    pub load: f64,
     prefill_rate: Rate,
 }
 
@@ -58,6 +60,7 @@ impl PodState {
             index_version: 0,
             stride: StrideMeter::default(),
             dispatched: 0,
+            load: 0.0,
             prefill_rate: Rate::default(),
         }
     }

@@ -6,7 +6,7 @@
 //! # Layout
 //! - [`request`], [`pod`], [`event`], [`config`], [`snapshot`]: the words at the door
 //! - [`scheduler`]: the door: an event and the time in, actions out
-//! - [`decide`]: the pull loop and its rivals
+//! - [`policy`]: what decides, as data; [`decide`]: the pass that follows it
 //! - [`headroom`]: what a pod has left for a newcomer and for those it serves
 //! - [`queue`]: lanes, board, rank and bounds; [`pattern`] names the lanes
 //! - [`ledger`], [`fleet`]: what is in flight on each pod, and everything else known of it
@@ -25,6 +25,7 @@ pub mod ledger;
 pub mod length;
 pub mod pattern;
 pub mod pod;
+pub mod policy;
 pub mod prefix;
 pub mod profile;
 pub mod queue;
@@ -34,12 +35,11 @@ pub mod scheduler;
 pub mod snapshot;
 pub mod time;
 
-pub use config::{
-    Bounds, BucketEdges, HeadRule, LengthConfig, Policy, PullConfig, SchedulerConfig, TICK,
-};
+pub use config::{Bounds, BucketEdges, HeadRule, LengthConfig, PullConfig, SchedulerConfig, TICK};
 pub use event::{Action, Dispatch, End, EndKind, Event, Progress, Refusal, RefusalReason};
 pub use explain::Reason;
 pub use pod::{Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
+pub use policy::{Policy, Rules};
 pub use profile::Profiles;
 pub use request::{Band, PromptSize, Request, RequestId, Slo};
 pub use scheduler::Scheduler;

@@ -18,12 +18,13 @@ use std::collections::{BTreeMap, HashMap};
 use weir_schema::Predict;
 
 use crate::{
-    Action, Band, Counters, Event, Phase, PodId, PodSpec, Policy, Progress, Refusal, RefusalReason,
+    Action, Band, Counters, Event, Phase, PodId, PodSpec, Progress, Refusal, RefusalReason,
     Request, RequestId, SchedulerConfig, Time,
-    decide::{Choice, Floor, pull, push, score},
+    decide::{Choice, Floor, pull, score},
     explain::Reason,
     fleet::{PodState, Pods},
     length::LengthHistory,
+    policy::{Dice, Hopeless, Rules},
     queue::{Board, Drain},
     ratio::TokenRatio,
 };
@@ -32,6 +33,8 @@ use flight::Flight;
 /// One pool's whole decision state. One owner drives it.
 pub struct Scheduler {
     config: SchedulerConfig,
+    rules: Rules,
+    dice: Dice,
     predictor: Box<dyn Predict>,
     pods: Pods,
     board: Board,
@@ -43,7 +46,7 @@ pub struct Scheduler {
     counters: Counters,
     refused: BTreeMap<RefusalReason, u64>,
     arrivals: u64,
-    last_pushed: Option<PodId>,
+    last_picked: Option<PodId>,
     requeued: Vec<RequestId>,
     /// What must not wait and has come with the event at hand.
     immediate: Vec<RequestId>,
@@ -95,8 +98,11 @@ fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
 impl Scheduler {
     /// A scheduler without pods.
     pub fn new(config: SchedulerConfig, predictor: Box<dyn Predict>) -> Self {
+        let rules = config.rules();
         Self {
             length: LengthHistory::new(config.length, &config.buckets.input),
+            dice: Dice::new(rules.seed),
+            rules,
             config,
             predictor,
             pods: Pods::new(),
@@ -108,7 +114,7 @@ impl Scheduler {
             counters: Counters::default(),
             refused: BTreeMap::new(),
             arrivals: 0,
-            last_pushed: None,
+            last_picked: None,
             requeued: Vec::new(),
             immediate: Vec::new(),
             no_pod_since: Some(Time::ZERO),
@@ -172,42 +178,43 @@ impl Scheduler {
         Some(if behind { Reason::BehindItsLane } else { waiting.reason })
     }
 
+    /// Everything that a pass reads.
+    fn floor(&mut self, now: Time) -> Floor<'_> {
+        Floor {
+            tightest_tpot_ms: self.alive.tightest_tpot_ms(),
+            top_band: self.alive.top_band(),
+            config: &self.config,
+            rules: &self.rules,
+            dice: &mut self.dice,
+            last: &mut self.last_picked,
+            pods: &self.pods,
+            board: &mut self.board,
+            predictor: self.predictor.as_mut(),
+            now,
+        }
+    }
+
     /// Gives out requests until a pass finds none that can go.
     fn pull(&mut self, now: Time, actions: &mut Vec<Action>) {
         loop {
-            let mut floor = Floor {
-                config: &self.config,
-                pods: &self.pods,
-                board: &mut self.board,
-                predictor: self.predictor.as_mut(),
-                now,
-                tightest_tpot_ms: self.alive.tightest_tpot_ms(),
-                top_band: self.alive.top_band(),
-            };
-            let choice = match self.config.policy {
-                Policy::Weir => {
-                    let lost = pull::hopeless(&mut floor);
-                    if !lost.is_empty() {
-                        lost.into_iter().for_each(|id| self.give_up(now, id, actions));
-                        continue;
-                    }
-                    pull::pass(&mut floor)
-                }
-                Policy::RoundRobin | Policy::LeastRequest => {
-                    push::pass(&mut floor, &mut self.last_pushed)
-                }
-            };
-            match choice {
+            let mut floor = self.floor(now);
+            let lost = pull::hopeless(&mut floor);
+            if !lost.is_empty() {
+                lost.into_iter().for_each(|id| self.give_up(now, id, actions));
+                continue;
+            }
+            match pull::pass(&mut floor) {
                 Some(choice) => self.dispatch(now, &choice, actions),
                 None => return,
             }
         }
     }
 
-    /// A head can no longer meet its objective: refuse it if it is sheddable, else put it last.
+    /// A head can no longer meet its objective: refuse it if it is sheddable or the policy refuses
+    /// everybody, else put it last.
     fn give_up(&mut self, now: Time, id: RequestId, actions: &mut Vec<Action>) {
         let band = self.board.get(id).map(|waiting| waiting.pattern.band);
-        if band.is_some_and(Band::sheddable) {
+        if self.rules.hopeless == Hopeless::Refuse || band.is_some_and(Band::sheddable) {
             self.refuse_waiting(now, id, RefusalReason::Hopeless, actions);
         } else {
             self.board.demote(id);
@@ -220,8 +227,11 @@ impl Scheduler {
         let band = waiting.pattern.band;
         self.drain.dispatched(band, now);
         self.note_backlog(now, band);
-        let flight = Flight::depart(now, waiting, choice);
+        let class = self.pods.get(&choice.pod).map_or(0, |pod| pod.spec.class);
+        let load = self.config.loads.load(class, waiting.input_tokens, waiting.output_tokens);
+        let flight = Flight::depart(now, waiting, choice, load.unwrap_or(0.0));
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
+            pod.load += flight.load;
             pod.ledger.debit(flight.pending(now, choice));
             let input_tokens = f64::from(flight.input_tokens);
             pod.sent(now, input_tokens, choice.uncached_tokens, &flight.request.blocks);

@@ -1,10 +1,13 @@
-//! What each pod has cached of a prompt, and when a head waits for the pod that has it.
+//! What each pod has cached of a prompt, when a head waits for the pod that has it, and when pods
+//! that have it are the only ones considered.
 
 use crate::{
-    PodId, PullConfig,
+    PodId, PullConfig, RequestId,
+    decide::{Floor, pick::Fit},
     fleet::{PodState, Pods},
     headroom::Outlook,
     pattern::WARM_SHARE,
+    policy::{Affinity, TtftSource},
     queue::{Match, Waiting},
 };
 
@@ -52,4 +55,62 @@ pub fn worth_waiting(
     let gap = cold.uncached_tokens - warmest_tokens >= f64::from(config.warm_gap_tokens);
     let slack = slack_after_ms.zip(ttft_slo_ms);
     gap && slack.is_some_and(|(slack_ms, slo_ms)| slack_ms > config.warm_slack * slo_ms)
+}
+
+/// A candidate as the prefix gate sees it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cached {
+    /// Share of the prompt that it has cached.
+    pub share: f64,
+    /// TTFT there, in milliseconds.
+    pub ttft_ms: f64,
+}
+
+/// Whether only the pods with at least `threshold` of the prompt are to be considered: some but not
+/// all have it, and the best of them is not later than the best other by more than the penalty.
+/// While every pod is cold the gate is open, so that a new prefix goes where it is served best.
+pub fn sticks(pods: &[Cached], threshold: f64, max_penalty_ms: f64) -> bool {
+    let best = |warm: bool| {
+        let side = pods.iter().filter(|pod| (pod.share >= threshold) == warm);
+        side.map(|pod| pod.ttft_ms).reduce(f64::min)
+    };
+    if pods.len() < 2 || threshold <= 0.0 {
+        return false;
+    }
+    match (best(true), best(false)) {
+        (Some(warm_ms), Some(cold_ms)) => warm_ms - cold_ms <= max_penalty_ms,
+        _ => false,
+    }
+}
+
+impl Floor<'_> {
+    /// The candidates that the prefix gate leaves.
+    pub fn stick_to_prefix(&mut self, id: RequestId, mut fits: Vec<Fit>) -> Vec<Fit> {
+        let Affinity::PrefixCache {
+            threshold,
+            exploration_probability,
+            max_ttft_penalty_ms,
+            ttft_source,
+            peak_prefill_throughput,
+        } = self.rules.affinity
+        else {
+            return fits;
+        };
+        let Some(waiting) = self.board.get(id) else { return fits };
+        let seen = |fit: &Fit| Cached {
+            share: cached_share(waiting, fit.outlook.pod),
+            ttft_ms: match ttft_source {
+                TtftSource::Prediction => f64::from(fit.prediction.ttft_ms.p50),
+                TtftSource::PrefillThroughput => {
+                    fit.outlook.backlog_tokens / peak_prefill_throughput * 1000.0
+                }
+            },
+        };
+        let pods: Vec<Cached> = fits.iter().map(seen).collect();
+        let sticks = sticks(&pods, threshold, max_ttft_penalty_ms);
+        if sticks && !self.dice.happens(exploration_probability) {
+            fits.retain(|fit| cached_share(waiting, fit.outlook.pod) >= threshold);
+        }
+        fits
+    }
 }

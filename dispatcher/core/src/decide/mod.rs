@@ -1,30 +1,51 @@
 //! The loop that gives requests to pods, one decision at a time.
 //!
-//! - [`filter`]: pods that may be used at all
-//! - [`affinity`]: what each pod has cached of a prompt, and when to wait for a warm pod
-//! - [`score`]: pods looked at for one head
-//! - [`pick`]: the best of those that fit, or the one where it would fit soonest
-//! - [`pull`]: the pass over the heads: dispatch, claim, hold
-//! - [`push`]: round-robin and least-request, the plainest rivals
+//! - [`pull`]: the pass over the heads: dispatch, claim, hold; [`heads`]: which one comes first
+//! - [`score`]: pods looked at for one head; [`filter`]: those that may be used at all
+//! - [`pick`]: from those to the one it gets, by the rules of the policy
+//! - [`sift`]: the filters of a policy; [`margins`], [`saturation`], [`failover`]: what they ask
+//! - [`affinity`]: what each pod has cached of a prompt, and what that is worth
+//! - [`scorer`], [`picker`]: which pod is better, and which one is taken
+//! - [`admission`]: who is refused on arrival
 //!
 //! A pass changes nothing but notes (reasons and claims) on the board; the scheduler books its
 //! choice and calls again until there is none.
 
+pub mod admission;
 pub mod affinity;
+pub mod failover;
 pub mod filter;
+pub mod heads;
+pub mod margins;
 pub mod pick;
+pub mod picker;
 pub mod pull;
-pub mod push;
+pub mod saturation;
 pub mod score;
+pub mod scorer;
+pub mod sift;
+#[cfg(test)]
+mod tests;
 
 use weir_schema::{Predict, Prediction, Row};
 
-use crate::{Band, PodId, RequestId, SchedulerConfig, Time, fleet::Pods, queue::Board};
+use crate::{
+    Band, PodId, RequestId, SchedulerConfig, Time,
+    fleet::{PodState, Pods},
+    policy::{Dice, Rules},
+    queue::{Board, Waiting},
+};
 
 /// Everything a pass reads.
 pub struct Floor<'a> {
     /// The pool's configuration.
     pub config: &'a SchedulerConfig,
+    /// The policy in force.
+    pub rules: &'a Rules,
+    /// What it draws with.
+    pub dice: &'a mut Dice,
+    /// The pod that was picked last.
+    pub last: &'a mut Option<PodId>,
     /// Its pods.
     pub pods: &'a Pods,
     /// What waits.
@@ -37,6 +58,14 @@ pub struct Floor<'a> {
     pub tightest_tpot_ms: Option<f64>,
     /// The highest band alive in the pool.
     pub top_band: Band,
+}
+
+impl Floor<'_> {
+    /// Share of a pod's profiled capacity that a request takes; `None` when it cannot serve it.
+    pub fn load_of(&self, waiting: &Waiting, pod: &PodState) -> Option<f64> {
+        let loads = &self.config.loads;
+        loads.load(pod.spec.class, waiting.input_tokens, waiting.output_tokens)
+    }
 }
 
 /// A request and the pod it goes to.

@@ -1,20 +1,18 @@
-//! The best of the pods that fit a head, or the one where it would fit soonest.
+//! The way from the pods that a head may use to the one it gets: gates or predictions, filters,
+//! affinity, scores, pick. Where nothing is left, the reason, and the pod where it would fit soonest.
 
-use weir_schema::{Prediction, Quantiles, Row, Source};
+use weir_schema::{FEATURE_COUNT, Prediction, Quantiles, Row, Source};
 
 use crate::{
     PodId, RequestId,
     decide::{
-        Choice, Floor, filter,
+        Choice, Floor, filter, picker,
         score::{self, Outlooks},
     },
     explain::Reason,
     headroom::{Outlook, features, judge},
     queue::Waiting,
 };
-
-/// Uncached tokens are compared in steps of this many.
-const TOKEN_STEP: f64 = 1024.0;
 
 /// A pod that a head fits on.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +23,8 @@ pub struct Fit {
     pub row: Row,
     /// The prediction it was judged by.
     pub prediction: Prediction,
+    /// Whether the predictor gave it. If not, the step-time prior stands in.
+    pub known: bool,
 }
 
 impl Fit {
@@ -50,17 +50,66 @@ pub enum Pick {
 }
 
 impl Floor<'_> {
-    /// Judges a head on the pods that nobody claims.
+    /// The pod that a head gets, of those that nobody claims.
     pub fn pick(&mut self, id: RequestId, outlooks: &Outlooks, claimed: &[PodId]) -> Pick {
         let Some(waiting) = self.board.get(id) else {
             return Pick::Blocked(Reason::NotConsidered, None);
         };
         let free: Outlooks =
             outlooks.iter().filter(|outlook| !claimed.contains(&outlook.pod)).copied().collect();
+        let soonest = self.soonest(waiting, &free);
+        let left = if self.rules.gated() {
+            self.through_gates(id, &free, soonest)
+        } else {
+            Ok(self.candidates(id, &free))
+        };
+        match left.and_then(|fits| self.sift(id, fits)) {
+            Ok(fits) => match self.choose(id, &fits) {
+                Some(fit) => Pick::Fits(Box::new(fit)),
+                None => Pick::Blocked(Reason::PodsClaimed, soonest),
+            },
+            Err(why) => Pick::Blocked(why, soonest),
+        }
+    }
+
+    /// Every pod as a candidate, with its prediction if the rules look at it.
+    fn candidates(&mut self, id: RequestId, free: &[Outlook]) -> Vec<Fit> {
+        if self.rules.ask_predictions() {
+            return self.predict(id, free);
+        }
+        let row = [f32::NAN; FEATURE_COUNT];
+        let bare = |outlook: &Outlook| Fit {
+            outlook: *outlook,
+            row,
+            prediction: prior(outlook),
+            known: false,
+        };
+        free.iter().map(bare).collect()
+    }
+
+    /// Picks by score, and asks the predictor about the pick if nobody has yet.
+    fn choose(&mut self, id: RequestId, fits: &[Fit]) -> Option<Fit> {
+        let scores = self.scores(id, fits);
+        let place = picker::pick(self.rules.picker, fits, &scores, *self.last, self.dice)?;
+        let fit = *fits.get(place)?;
+        *self.last = Some(fit.outlook.pod);
+        if self.rules.gated() || self.rules.ask_predictions() {
+            return Some(fit);
+        }
+        self.predict(id, &[fit.outlook]).first().copied()
+    }
+
+    /// The pods on which Weir's gates are open.
+    fn through_gates(
+        &mut self,
+        id: RequestId,
+        free: &Outlooks,
+        soonest: Option<PodId>,
+    ) -> Result<Vec<Fit>, Reason> {
+        let Some(waiting) = self.board.get(id) else { return Err(Reason::NotConsidered) };
         let gates: Vec<_> = free.iter().map(|outlook| self.cheap(waiting, outlook)).collect();
         let open = free.iter().zip(&gates).filter(|(_, gate)| gate.is_ok());
         let open: Outlooks = open.map(|(outlook, _)| *outlook).collect();
-        let soonest = self.soonest(waiting, &free);
         let reason = soonest.and_then(|pod| {
             free.iter().zip(&gates).find(|(outlook, _)| outlook.pod == pod)?.1.err()
         });
@@ -70,16 +119,10 @@ impl Floor<'_> {
         for fit in predicted {
             match self.judge(id, &fit) {
                 Ok(()) => fits.push(fit),
-                Err(why) => shut = shut.or(Some((why, fit.outlook.pod))),
+                Err(why) => shut = shut.or(Some(why)),
             }
         }
-        match fits.into_iter().min_by(order) {
-            Some(best) => Pick::Fits(Box::new(best)),
-            None => {
-                let why = reason.or(shut.map(|(why, _)| why)).unwrap_or(Reason::PodsClaimed);
-                Pick::Blocked(why, soonest)
-            }
-        }
+        if fits.is_empty() { Err(reason.or(shut).unwrap_or(Reason::PodsClaimed)) } else { Ok(fits) }
     }
 
     /// The gates that need no prediction. An empty pod is never held against anybody: no deadlock,
@@ -108,13 +151,12 @@ impl Floor<'_> {
             .map(|(outlook, pod)| (features::row(pod, demand, outlook, self.now, stale), *outlook))
             .unzip();
         let mut predictions = vec![Prediction::default(); rows.len()];
-        if !rows.is_empty() && self.predictor.predict(&rows, &mut predictions).is_err() {
-            predictions = outlooks.iter().map(prior).collect();
-        }
+        let answered = rows.is_empty() || self.predictor.predict(&rows, &mut predictions).is_ok();
         let fits = outlooks.into_iter().zip(rows).zip(predictions);
         fits.map(|((outlook, row), prediction)| {
-            let prediction = if is_a_time(&prediction) { prediction } else { prior(&outlook) };
-            Fit { outlook, row, prediction }
+            let known = answered && is_a_time(&prediction);
+            let prediction = if known { prediction } else { prior(&outlook) };
+            Fit { outlook, row, prediction, known }
         })
         .collect()
     }
@@ -145,15 +187,6 @@ impl Floor<'_> {
         let best = free.iter().min_by(|a, b| delay(a).total_cmp(&delay(b)).then(a.pod.cmp(&b.pod)));
         best.map(|outlook| outlook.pod)
     }
-}
-
-/// Fewest uncached tokens, then the lowest predicted TTFT, then the lower id.
-fn order(a: &Fit, b: &Fit) -> std::cmp::Ordering {
-    let steps = |fit: &Fit| (fit.outlook.uncached_tokens / TOKEN_STEP).floor();
-    steps(a)
-        .total_cmp(&steps(b))
-        .then(a.prediction.ttft_ms.p50.total_cmp(&b.prediction.ttft_ms.p50))
-        .then(a.outlook.pod.cmp(&b.outlook.pod))
 }
 
 /// Whether every quantile is finite and not negative.

@@ -1,5 +1,8 @@
 //! The pass over the heads: dispatch, claim, or hold.
 //!
+//! Every policy goes through it. One that pushes holds nobody back: a head that has no pod keeps no
+//! other from going. For the rest, as the policy's dispatch says:
+//!
 //! Heads are taken by band and deadline. One that fits a pod goes. One that fits none keeps its
 //! place: under the strict rule nothing behind it goes; under claims it claims the pod where it
 //! would fit soonest, and a later head may use another pod if its band is no lower and it needs at
@@ -18,10 +21,14 @@ use crate::{
     },
     explain::Reason,
     headroom::{Outlook, judge},
+    policy::{Affinity, Hopeless, Mode},
 };
 
 /// Heads that can no longer meet their objective; the caller demotes or refuses them.
 pub fn hopeless(floor: &mut Floor<'_>) -> Vec<RequestId> {
+    if floor.rules.hopeless == Hopeless::Serve {
+        return Vec::new();
+    }
     let factor = floor.config.pull.hopeless_factor;
     let heads = floor.board.heads();
     let lost = |(_, _, id): &(Band, _, RequestId)| {
@@ -68,7 +75,7 @@ pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
         any: false,
     };
     let mut stopped = false;
-    for (band, _, id) in floor.board.heads() {
+    for (band, _, id) in floor.heads() {
         if let Some((_, head)) = hold.blocked.filter(|(above, _)| stopped || band < *above) {
             note(floor, id, Reason::BehindHead { head });
             continue;
@@ -129,15 +136,14 @@ fn block(
     outlooks: &Outlooks,
     soonest: Option<PodId>,
 ) -> Turn {
-    if hold.only_its_pods(floor, id, outlooks) {
+    if floor.rules.dispatch == Mode::Push || hold.only_its_pods(floor, id, outlooks) {
         return Turn::Next;
     }
     hold.any = true;
-    let claims = match floor.config.pull.head_rule {
-        HeadRule::Strict => false,
-        HeadRule::Claims => true,
-        HeadRule::Auto => outlooks.iter().any(|outlook| floor.big_chunk(outlook)),
-    };
+    if floor.rules.dispatch == Mode::PullBackfill {
+        return Turn::Next;
+    }
+    let claims = claims(floor, outlooks);
     hold.blocked = hold.blocked.or(Some((band, id)));
     hold.smallest_tokens = hold.smallest_tokens.min(score::warmest_tokens(outlooks));
     if let Some(waiting) = floor.board.get_mut(id) {
@@ -153,6 +159,20 @@ fn block(
     }
 }
 
+/// Whether a blocked head claims a pod and lets others use the rest.
+fn claims(floor: &Floor<'_>, outlooks: &Outlooks) -> bool {
+    let rule = match floor.rules.dispatch {
+        Mode::PullStrict => HeadRule::Strict,
+        Mode::PullReservation => HeadRule::Claims,
+        Mode::Pull | Mode::PullBackfill | Mode::Push => floor.config.pull.head_rule,
+    };
+    match rule {
+        HeadRule::Strict => false,
+        HeadRule::Claims => true,
+        HeadRule::Auto => outlooks.iter().any(|outlook| floor.big_chunk(outlook)),
+    }
+}
+
 /// The warm pod that a head rather waits for than start cold where it fits.
 fn warm_wait(
     floor: &Floor<'_>,
@@ -161,6 +181,9 @@ fn warm_wait(
     outlooks: &Outlooks,
     claimed: &[PodId],
 ) -> Option<PodId> {
+    if floor.rules.affinity != Affinity::WarmWait {
+        return None;
+    }
     let waiting = floor.board.get(id).filter(|waiting| !waiting.request.immediate)?;
     let slo = &waiting.request.slo;
     let free: Outlooks =

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use crate::{
     Band, PodId, Reason, Request, RequestId, Time,
     pattern::Pattern,
+    policy::Order,
     queue::{Lane, Rank, order},
 };
 
@@ -257,6 +258,6 @@ fn empties(lane: &mut Lane, id: RequestId) -> bool {
 }
 
 /// The rank of a request that arrives as the `arrival`-th.
-pub fn rank(request: &Request, input_tokens: u32, arrival: u64) -> Rank {
-    Rank::new(order::due(request, input_tokens), arrival)
+pub fn rank(request: &Request, input_tokens: u32, arrival: u64, order: Order) -> Rank {
+    Rank::new(order::due(request, input_tokens, order), arrival)
 }

@@ -2,11 +2,12 @@
 //!
 //! Inside a lane the earliest deadline goes first, which is first come, first served when all have
 //! the same objective. Between lanes the band comes before the deadline. Both were measured against
-//! slack, violation probability and shortest-first (docs/decisions/001-the-pull-loop.md).
+//! slack, violation probability and shortest-first (docs/decisions/001-the-pull-loop.md), which a
+//! policy may ask for instead.
 
 use std::{cmp::Reverse, time::Duration};
 
-use crate::{Request, Time};
+use crate::{Request, Time, policy::Order};
 
 /// A request without a TTFT objective is due at the latest after this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,10 +37,15 @@ impl Rank {
     }
 }
 
-/// When a request is due: its deadline, or a virtual one that puts short prompts first.
-pub fn due(request: &Request, input_tokens: u32) -> Time {
-    request.deadline().unwrap_or_else(|| {
-        let patience = PATIENCE_PER_TOKEN.saturating_mul(input_tokens).min(PATIENCE);
-        request.arrived.plus(patience)
-    })
+/// When a request is due: its deadline, or a virtual one that puts short prompts first. Under the
+/// orders that know no deadline, when it arrived, or that virtual one for everybody.
+pub fn due(request: &Request, input_tokens: u32, order: Order) -> Time {
+    let patience = PATIENCE_PER_TOKEN.saturating_mul(input_tokens).min(PATIENCE);
+    let by_size = request.arrived.plus(patience);
+    match order {
+        Order::Deadline | Order::Slack | Order::Violation => request.deadline().unwrap_or(by_size),
+        Order::SloDeadline => request.deadline().unwrap_or(Time::from_micros(u64::MAX)),
+        Order::Fifo => request.arrived,
+        Order::ShortestFirst => by_size,
+    }
 }

@@ -35,7 +35,11 @@ impl Scheduler {
         self.alive.enter(&request);
         self.note_immediate(&request);
         let waiting = self.waiting_entry(request);
+        let id = waiting.request.id;
         self.enqueue(now, waiting);
+        if let Some(reason) = self.floor(now).denied(id) {
+            self.refuse_waiting(now, id, reason, actions);
+        }
     }
 
     /// Why a newcomer is not admitted, if so. When the queue is full, somebody less important makes
@@ -95,7 +99,7 @@ impl Scheduler {
         };
         let output_tokens =
             self.length.predict(request.tenant.as_ref(), input_tokens, request.max_output_tokens);
-        let rank = board::rank(&request, input_tokens, self.arrivals);
+        let rank = board::rank(&request, input_tokens, self.arrivals, self.rules.order);
         let edges = &self.config.buckets;
         let mut waiting = Waiting {
             pattern: Pattern::of(edges, request.band, input_tokens, output_tokens, None),

@@ -27,6 +27,8 @@ pub(super) struct Flight {
     pub(super) request: Box<Request>,
     pub(super) input_tokens: u32,
     pub(super) pod: PodId,
+    /// Share of the pod's profiled capacity that it takes.
+    pub(super) load: f64,
     output_tokens: u32,
     attempts: u32,
     excluded: SmallVec<[PodId; 2]>,
@@ -42,11 +44,12 @@ pub(super) struct Flight {
 
 impl Flight {
     /// A waiting request leaves for its pod.
-    pub(super) fn depart(now: Time, waiting: Waiting, choice: &Choice) -> Self {
+    pub(super) fn depart(now: Time, waiting: Waiting, choice: &Choice, load: f64) -> Self {
         Self {
             request: waiting.request,
             input_tokens: waiting.input_tokens,
             pod: choice.pod,
+            load,
             output_tokens: waiting.output_tokens,
             attempts: waiting.attempts + 1,
             excluded: waiting.excluded,
@@ -277,8 +280,13 @@ impl Scheduler {
         let flight = self.flights.remove(&id)?;
         self.unstreamed -= usize::from(!flight.request.streamed);
         if let Some(pod) = self.pods.get_mut(&flight.pod) {
-            pod.ledger.credit(id);
+            // A pod that left and came back knows nothing of it.
+            if pod.ledger.credit(id) {
+                pod.load = (pod.load - flight.load).max(0.0);
+            }
             if pod.ledger.is_empty() {
+                // Sums of floats drift by their last bits; an empty pod carries exactly nothing.
+                pod.load = 0.0;
                 pod.stride.idle();
             }
         }

@@ -1,0 +1,192 @@
+//! Policies that predict and push: tiers, affinity gate, admitters.
+
+#[expect(dead_code, reason = "shared with tests that use all of it")]
+mod posed;
+#[expect(dead_code, reason = "shared with tests that use all of it")]
+mod world;
+
+use std::{sync::Arc, time::Duration};
+
+use posed::{changed, scraped};
+use weir_core::{
+    Band, EndKind, Event, Phase, PodId, Policy, PromptSize, RefusalReason, Request, Rules,
+    policy::{Admission, Affinity, Filter, Picker, Scorer},
+};
+use world::{World, slo};
+
+/// Keeps `count` requests decoding on a pod, each with this TPOT objective.
+fn occupy(world: &mut World, pod: u32, count: usize, tpot_ms: Option<u64>) {
+    for other in 0..8 {
+        if other != pod {
+            world.send(Event::PodPhase(PodId(other), Phase::Cordoned));
+        }
+    }
+    for _ in 0..count {
+        let id = world.arrive(|request| {
+            request.slo.tpot = tpot_ms.map(Duration::from_millis);
+        });
+        assert_eq!(world.pod_of(id), Some(PodId(pod)));
+        world.send(Event::FirstToken(id));
+    }
+    for other in 0..8 {
+        world.send(Event::PodPhase(PodId(other), Phase::Ready));
+    }
+}
+
+fn never_explore(rules: &mut Rules) {
+    rules.filters = vec![Filter::HeadroomTier { explore_negative: 0.0 }];
+}
+
+/// Share of `n` requests that go to pod 0.
+fn share_of_pod_0(world: &mut World, n: u32, build: impl Fn(&mut Request)) -> f64 {
+    let mut hits = 0;
+    for _ in 0..n {
+        let id = world.arrive(&build);
+        hits += u32::from(world.pod_of(id) == Some(PodId(0)));
+        world.send(Event::FirstToken(id));
+        world.end(id, EndKind::Complete);
+    }
+    f64::from(hits) / f64::from(n)
+}
+
+/// llm-d, running_request_tpot_slo_queue: a request without a TPOT SLO is inserted with 0, sorts first
+/// and reads as "no SLO on pod": "One anonymous request switches it off".
+#[test]
+fn a_resident_without_a_tpot_objective_never_switches_the_guard_off() {
+    for anonymous in [0, 1] {
+        let mut world = changed(Policy::PredictedLatency, 2, never_explore);
+        occupy(&mut world, 0, 1, Some(1));
+        occupy(&mut world, 0, anonymous, None);
+        occupy(&mut world, 1, 1, Some(500));
+        let share = share_of_pod_0(&mut world, 50, |request| request.slo = slo(60_000, 400));
+        assert_eq!(
+            share, 0.0,
+            "pod 0 breaks its resident's promise, {anonymous} anonymous beside it"
+        );
+    }
+}
+
+/// Seed 001: valid pods are those "within its SLO and within the SLO of all running requests, or have
+/// no running requests".
+#[test]
+fn a_pod_without_residents_is_valid_whatever_is_predicted_there() {
+    let mut world = changed(Policy::SloAware, 2, never_explore);
+    occupy(&mut world, 0, 1, Some(1));
+    let share = share_of_pod_0(&mut world, 50, |request| request.slo = slo(1, 1));
+    assert_eq!(share, 0.0, "the idle pod takes everything");
+    let shed = world.arrive(|request| {
+        request.band = Band(-1);
+        request.slo = slo(1, 1);
+    });
+    assert_eq!(world.pod_of(shed), Some(PodId(1)), "and sheddable requests are admitted to it");
+}
+
+/// llm-d, slo-headroom-tier-filter: epsilonExploreNeg .01: "1% negative instead of positive".
+#[test]
+fn the_violating_tier_is_explored_as_often_as_the_policy_says() {
+    for (explore, range) in [(0.0, 0.0..=0.0), (0.3, 0.2..=0.4), (1.0, 1.0..=1.0)] {
+        let mut world = changed(Policy::PredictedLatency, 2, |rules| {
+            rules.filters = vec![Filter::HeadroomTier { explore_negative: explore }];
+        });
+        occupy(&mut world, 0, 1, Some(1));
+        occupy(&mut world, 1, 1, Some(500));
+        let share = share_of_pod_0(&mut world, 400, |request| request.slo = slo(60_000, 400));
+        assert!(range.contains(&share), "{explore}: {share}");
+    }
+}
+
+/// Seed 000: "On a configurable fraction of requests the filter bypasses itself entirely".
+#[test]
+fn the_affinity_gate_is_left_open_as_often_as_the_policy_says() {
+    let blocks: Arc<[u64]> = (1..=60).collect();
+    for probability in [0.0, 1.0] {
+        let mut world = changed(Policy::PredictedLatency, 2, |rules| {
+            rules.scorer = Scorer::None;
+            rules.picker = Picker::Random;
+            if let Affinity::PrefixCache { exploration_probability, .. } = &mut rules.affinity {
+                *exploration_probability = probability;
+            }
+        });
+        world.send(Event::PodPhase(PodId(1), Phase::Cordoned));
+        let first = world.arrive(|request| request.blocks = blocks.clone());
+        world.send(Event::FirstToken(first));
+        world.end(first, EndKind::Complete);
+        world.send(Event::PodPhase(PodId(1), Phase::Ready));
+        let stayed = (0..40u64).all(|salt| {
+            // Most of the prompt is shared, the rest is new each time.
+            let tail = (0..10).map(|n| 1_000_000 + salt * 100 + n);
+            let prompt: Arc<[u64]> = blocks.iter().copied().take(54).chain(tail).collect();
+            let id = world.arrive(|request| request.blocks = prompt);
+            world.send(Event::FirstToken(id));
+            world.end(id, EndKind::Complete);
+            world.pod_of(id) == Some(PodId(0))
+        });
+        assert_eq!(stayed, probability == 0.0);
+    }
+}
+
+/// Seed 000: "rejects sheddable requests (priority < 0) when no endpoint can meet the SLO"; llm-d:
+/// priority >= 0 and requests without SLO bypass, an idle endpoint or one with kv < 2 % admits.
+#[test]
+fn the_latency_slo_admitter_refuses_only_sheddable_requests_that_no_pod_can_serve_in_time() {
+    let busy = |residents| {
+        let mut world = changed(Policy::PredictedLatency, 1, never_explore);
+        occupy(&mut world, 0, residents, Some(1));
+        scraped(&mut world, 0, 0, 0.5);
+        world
+    };
+    let sheddable = |request: &mut Request| {
+        request.band = Band(-1);
+        request.slo = slo(1, 1);
+    };
+    let mut world = busy(1);
+    let id = world.arrive(sheddable);
+    assert_eq!((world.refused[0].id, world.refused[0].reason), (id, RefusalReason::Hopeless));
+    let bypass = [
+        world.arrive(|request| request.slo = slo(1, 1)),
+        world.arrive(|request| {
+            request.band = Band(-1);
+            request.slo = weir_core::Slo::default();
+        }),
+    ];
+    assert!(bypass.iter().all(|id| world.pod_of(*id).is_some()), "{:?}", world.refused);
+    let mut cold = busy(1);
+    scraped(&mut cold, 0, 0, 0.019);
+    let id = cold.arrive(sheddable);
+    assert!(cold.pod_of(id).is_some(), "a cold pod serves anybody");
+    let mut idle = busy(0);
+    let id = idle.arrive(sheddable);
+    assert!(idle.pod_of(id).is_some(), "so does an idle one");
+}
+
+/// llm-d: probabilistic-admitter, p = min(sat^5 * 300, 1) for priority < 0.
+#[test]
+fn the_probabilistic_admitter_refuses_the_more_the_fuller_the_pool_is() {
+    let refused = |kv_usage: f32, band| {
+        let mut world = changed(Policy::LeastRequest, 1, |rules| {
+            rules.admission = Admission::Probabilistic {
+                queue_depth: 5.0,
+                kv_usage: 0.8,
+                power: 5.0,
+                factor: 300.0,
+            };
+        });
+        for _ in 0..300 {
+            scraped(&mut world, 0, 0, kv_usage);
+            let id = world.arrive(|request| {
+                request.band = Band(band);
+                request.prompt = PromptSize::Tokens(1);
+            });
+            if world.pod_of(id).is_some() {
+                world.send(Event::FirstToken(id));
+                world.end(id, EndKind::Complete);
+            }
+        }
+        assert!(world.refused.iter().all(|one| one.reason == RefusalReason::PredictedWait));
+        world.refused.len()
+    };
+    assert_eq!(refused(0.05, -1), 0);
+    assert!((170..=260).contains(&refused(0.24, -1)), "73 % at a saturation of .30");
+    assert_eq!(refused(0.28, -1), 300, "certain from .34 on");
+    assert_eq!(refused(1.0, 0), 0, "only sheddable requests");
+}
