@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     PodClass, Profiles,
     decide::failover::Places,
-    policy::{LoadTable, Policy, Rules},
+    policy::{Policy, Rules},
+    profile,
 };
 
 /// How often [`crate::Event::Tick`] is due while anything waits.
@@ -22,8 +23,9 @@ pub struct SchedulerConfig {
     pub policy: Policy,
     /// What it says where parts of it were replaced; `None`: what the preset says.
     pub rules: Option<Rules>,
-    /// What requests take of pods, for policies that count patterns.
-    pub loads: LoadTable,
+    /// Requests in flight that a pod of a class without a profile carries, for policies that count
+    /// capacity.
+    pub default_capacity: f64,
     /// Where pods stand, for policies that know failure domains.
     pub places: Places,
     /// Pod classes; a pod names one by index.
@@ -47,6 +49,16 @@ impl SchedulerConfig {
     pub fn rules(&self) -> Rules {
         self.rules.clone().unwrap_or_else(|| self.policy.rules())
     }
+
+    /// Share of a pod of a class that a request of these sizes takes; `None` when the class cannot
+    /// serve it inside its profile's objective.
+    pub fn load(&self, class: u16, input_tokens: u32, output_tokens: u32) -> Option<f64> {
+        let load = match self.profiles.cost(class, input_tokens, output_tokens) {
+            None => profile::load(self.default_capacity),
+            Some(cost) => cost.ok()?.load,
+        };
+        load.is_finite().then_some(load)
+    }
 }
 
 impl Default for SchedulerConfig {
@@ -55,7 +67,8 @@ impl Default for SchedulerConfig {
             model: Arc::from("default"),
             policy: Policy::default(),
             rules: None,
-            loads: LoadTable::default(),
+            // Where a pod of the default class, at 20 to 40 ms per step, still keeps an interactive pace.
+            default_capacity: 32.0,
             places: Places::new(),
             classes: vec![PodClass::default()],
             profiles: Profiles::default(),

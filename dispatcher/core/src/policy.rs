@@ -10,9 +10,7 @@
 //! - [`presets`]: the parts of each preset
 //! - [`check`]: which numbers make no sense
 //! - [`dice`]: every draw, decided by the seed
-//! - [`capacity`]: what a request takes of a pod, for policies that count patterns
 
-pub mod capacity;
 pub mod check;
 mod default;
 pub mod dice;
@@ -25,7 +23,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use capacity::{LoadCell, LoadTable};
 pub use dice::Dice;
 pub use rules::{
     Admission, Affinity, Detector, Filter, Hopeless, Mode, Order, Picker, Placement, Rules, Scorer,

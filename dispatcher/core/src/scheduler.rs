@@ -228,7 +228,7 @@ impl Scheduler {
         self.drain.dispatched(band, now);
         self.note_backlog(now, band);
         let class = self.pods.get(&choice.pod).map_or(0, |pod| pod.spec.class);
-        let load = self.config.loads.load(class, waiting.input_tokens, waiting.output_tokens);
+        let load = self.config.load(class, waiting.input_tokens, waiting.output_tokens);
         let flight = Flight::depart(now, waiting, choice, load.unwrap_or(0.0));
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
             pod.load += flight.load;

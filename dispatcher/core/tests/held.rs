@@ -1,6 +1,7 @@
 //! Policies that hold: flow control and Llumnix's filters.
 
 mod posed;
+#[expect(dead_code, reason = "shared with tests that use all of it")]
 mod world;
 
 use std::{sync::Arc, time::Duration};

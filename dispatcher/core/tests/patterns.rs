@@ -1,28 +1,33 @@
 //! pattern-pull: profiled capacity, placement, and who may pass whom.
 
+#[expect(dead_code, reason = "shared with tests that use all of it")]
 mod world;
 
 use std::time::Duration;
 
 use weir_core::{
-    EndKind, PodId, Policy, PromptSize, Reason, Request, Rules, SchedulerConfig,
-    policy::{LoadCell, LoadTable, Mode, Order, Placement, Scorer},
+    EndKind, PodId, Policy, Profiles, PromptSize, Reason, Request, Rules, SchedulerConfig,
+    policy::{Mode, Order, Placement, Scorer},
 };
+use weir_schema::profile::{Percentile, Profile};
 use world::{World, slo};
 
-/// Pods of pattern-pull: short requests of load .5, long ones of load .2 (seed 002's examples).
-fn patterns() -> LoadTable {
-    let cell = |input_tokens, output_tokens, rps, e2e_s| LoadCell {
-        class: 0,
-        input_tokens,
-        output_tokens,
-        rps,
-        e2e_s,
-    };
-    LoadTable {
-        cells: vec![cell(256, 16, 4.0, 0.5), cell(4096, 32, 1.0, 5.0)],
-        default_capacity: 1.0,
-    }
+/// A profile: a row of rates for outputs of 16 tokens, one for 32, each for inputs of 256 and of 4096.
+fn profiles(tputs: &str, e2e: &str) -> Profiles {
+    let text = format!(
+        r#"{{"indexes": [[16, 32], [256, 4096]], "tputs": {tputs}, "e2e": {e2e}, "slos": {{"e2e": 20.0}}}}"#
+    );
+    let mut profile = Profile::default();
+    let read = profile.add(&text, Percentile::P50);
+    assert!(read.is_ok(), "{read:?}");
+    let mut profiles = Profiles::default();
+    profile.patterns.into_iter().for_each(|patterns| profiles.insert(0, patterns));
+    profiles
+}
+
+/// Seed 002's examples: short requests take half of a pod, long ones a fifth.
+fn patterns() -> Profiles {
+    profiles("[[4.0, 2.0], [3.0, 1.0]]", "[[0.5, 2.0], [1.0, 5.0]]")
 }
 
 fn pattern_world(pods: u32, change: impl FnOnce(&mut Rules)) -> World {
@@ -32,7 +37,7 @@ fn pattern_world(pods: u32, change: impl FnOnce(&mut Rules)) -> World {
     let config = SchedulerConfig {
         policy,
         rules: Some(rules),
-        loads: patterns(),
+        profiles: patterns(),
         ..SchedulerConfig::default()
     };
     World::new(config, pods)
@@ -109,7 +114,7 @@ fn the_pattern_nearest_to_a_violation_goes_first_and_a_simple_queue_goes_by_arri
         world.pass(Duration::from_millis(10));
         let urgent = world.arrive(|request| {
             short(request);
-            request.slo = slo(2000, 1000);
+            request.slo = slo(70, 1000);
         });
         world.end(busy[0], EndKind::Complete);
         let next = world.dispatched[2].id;
@@ -136,20 +141,35 @@ fn shortest_first_goes_by_size_with_a_cap_on_age() {
     assert_eq!(world.dispatched[3].id, big);
 }
 
-/// AIBrix: no profile cell gives consumption 0, unlimited; a load above 1 never fits anywhere.
+fn one_pod(profiles: Profiles) -> World {
+    let policy = Policy::PatternPull;
+    World::new(SchedulerConfig { policy, profiles, ..SchedulerConfig::default() }, 1)
+}
+
+/// AIBrix: tputs cell==0 -> the gateway answers 503; no e2e -> consumption 0, unlimited admission.
 #[test]
 fn a_request_that_no_pod_can_serve_by_its_profile_waits_and_says_so() {
-    let cells =
-        vec![LoadCell { class: 0, input_tokens: 1, output_tokens: 1, rps: 0.0, e2e_s: 1.0 }];
-    let loads = LoadTable { cells, ..LoadTable::default() };
-    let policy = Policy::PatternPull;
-    let mut world = World::new(SchedulerConfig { policy, loads, ..SchedulerConfig::default() }, 1);
-    let id = world.arrive(|_| {});
+    let mut world = one_pod(profiles("[[4.0, 2.0], [3.0, 0.0]]", "[[0.5, 2.0], [1.0, 5.0]]"));
+    let id = world.arrive(long);
     assert_eq!(world.scheduler.reason(id), Some(Reason::OverCapacity));
-    let cells =
-        vec![LoadCell { class: 0, input_tokens: 1, output_tokens: 1, rps: 1.0, e2e_s: 0.4 }];
-    let loads = LoadTable { cells, ..LoadTable::default() };
-    let mut world = World::new(SchedulerConfig { policy, loads, ..SchedulerConfig::default() }, 1);
-    let id = world.arrive(|_| {});
-    assert_eq!(world.pod_of(id), Some(PodId(0)), "an empty pod serves a load of 2.5");
+}
+
+#[test]
+fn an_empty_pod_serves_a_request_that_needs_more_than_a_whole_one() {
+    let mut world = one_pod(profiles("[[1.0, 1.0], [1.0, 1.0]]", "[[0.4, 0.4], [0.4, 0.4]]"));
+    let id = world.arrive(short);
+    assert_eq!(world.pod_of(id), Some(PodId(0)), "a load of 2.5");
+    let next = world.arrive(short);
+    assert_eq!(world.scheduler.reason(next), Some(Reason::OverCapacity));
+}
+
+#[test]
+fn a_class_without_a_profile_carries_the_configured_number_of_requests() {
+    let policy = Policy::PatternPull;
+    let config = SchedulerConfig { policy, default_capacity: 3.0, ..SchedulerConfig::default() };
+    let mut world = World::new(config, 1);
+    for _ in 0..5 {
+        world.arrive(|_| {});
+    }
+    assert_eq!(world.dispatched.len(), 3);
 }

@@ -14,7 +14,7 @@ use weir_schema::Predict;
 
 use crate::{
     admin,
-    api::{self, Api, Plane, PlaneConfig, Pool, models::NameTaken},
+    api::{self, Api, ApiConfig, Plane, PlaneConfig, Pool, models::NameTaken, objective::House},
     clock::Clock,
     config::{Config, PoolConfig},
     fleet::{self, Muster, roster::Roster},
@@ -128,6 +128,7 @@ impl App {
             hub: hub.clone(),
             aliases: pool.aliases.clone(),
             adapters: pool.adapters.clone(),
+            house: house(pool, &config.api),
         };
         let pools = hubs.iter().zip(&config.pools).map(pool).collect();
         let limits = config.api.limits;
@@ -226,6 +227,12 @@ fn hubs(
         (Hub::new(scheduler, model, clock, sink.clone()), slot)
     };
     pools.iter().map(hub).unzip()
+}
+
+/// What a pool says of the terms of its requests.
+fn house(pool: &PoolConfig, api: &ApiConfig) -> House {
+    let objective = pool.objective.as_ref().and_then(|name| api.objectives.named(name));
+    House { objective: objective.cloned(), require_slo: pool.scheduler.rules().require_slo }
 }
 
 fn musters(hubs: &[Arc<Hub>], pools: Vec<PoolConfig>, prove: bool) -> Vec<Muster> {

@@ -6,10 +6,12 @@
 //!
 //! # Layout
 //! - [`raw`]: the file's shape and its defaults
+//! - [`policy`]: a pool's policy, by name or part by part
 //! - [`load`]: file, environment and flags
 //! - [`problems`], [`suggest`]: what is said about a file that is wrong
 
 pub mod load;
+pub mod policy;
 pub mod problems;
 pub mod raw;
 pub mod suggest;
@@ -24,6 +26,7 @@ use weir_predict::ClassProfile;
 use self::raw::{RawPool, RawQueue};
 pub use self::{
     load::{ConfigError, Origin},
+    policy::RawPolicy,
     problems::Problems,
     raw::{RawConfig, choice, schema},
 };
@@ -72,6 +75,8 @@ pub struct PoolConfig {
     pub aliases: Vec<Arc<str>>,
     /// Adapters of the model.
     pub adapters: Vec<Arc<str>>,
+    /// Name of the objective of requests that ask for none; `None`: that of all pools.
+    pub objective: Option<String>,
     /// Where its pods come from.
     pub members: Members,
     /// What was measured of its pod classes, by index.
@@ -149,10 +154,14 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
         let key = format!("pools[{index}]");
         check_names(&key, pool, &mut names, problems);
         let members = Members::check(&key, (&pool.pods, pool.dns.as_ref()), &classes, problems);
+        check_rules(&key, pool, raw, problems);
         let pull = PullConfig { stale_after_ms: raw.scrape.stale_after_ms, ..raw.pull };
         let scheduler = SchedulerConfig {
             model: Arc::from(pool.model.as_str()),
-            policy: pool.policy,
+            policy: pool.policy.preset(),
+            rules: Some(pool.policy.rules()),
+            default_capacity: pool.default_capacity,
+            places: pool.places(),
             classes: classes.clone(),
             profiles: capacities(&profiles),
             bounds,
@@ -162,8 +171,8 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
         };
         let named = |names: &[String]| names.iter().map(|name| Arc::from(name.as_str())).collect();
         let (aliases, adapters) = (named(&pool.aliases), named(&pool.adapters));
-        let profiles = profiles.clone();
-        pools.push(PoolConfig { scheduler, aliases, adapters, members, profiles });
+        let (objective, profiles) = (pool.default_objective.clone(), profiles.clone());
+        pools.push(PoolConfig { scheduler, aliases, adapters, objective, members, profiles });
     }
     Members::note_shared(pools.iter_mut().map(|pool| &mut pool.members));
     pools
@@ -178,6 +187,19 @@ fn capacities(profiles: &[(u16, ClassProfile)]) -> Profiles {
         }
     }
     capacities
+}
+
+/// What a pool says of its policy and of what the policy asks for.
+fn check_rules(key: &str, pool: &RawPool, raw: &RawConfig, problems: &mut Problems) {
+    pool.policy.check(&format!("{key}.policy"), problems);
+    let sane = pool.default_capacity.is_finite() && pool.default_capacity > 0.0;
+    problems.require(sane, &format!("{key}.default_capacity"), "must be above 0");
+    let unknown =
+        pool.default_objective.as_ref().filter(|name| !raw.objectives.contains_key(*name));
+    if let Some(name) = unknown {
+        let key = format!("{key}.default_objective");
+        problems.add(&key, format!("{name:?} is not among the objectives"));
+    }
 }
 
 fn check_names(key: &str, pool: &RawPool, names: &mut BTreeSet<String>, problems: &mut Problems) {

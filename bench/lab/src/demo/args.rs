@@ -7,7 +7,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+pub(super) use weir_core::Policy;
 use weir_engine::{EngineConfig, hardware};
 
 use super::play::play;
@@ -16,8 +20,8 @@ use crate::children::interrupted;
 /// Show Weir with three simulated pods: learning, overload, and a verdict
 #[derive(Clone, Debug, Args)]
 pub struct DemoArgs {
-    /// Rule by which Weir gives requests to pods
-    #[arg(long, value_enum, default_value_t = Policy::Weir)]
+    /// Preset by which Weir gives requests to pods
+    #[arg(long, value_name = "NAME", value_parser = policy_names(), default_value = "weir")]
     pub(super) policy: Policy,
     /// Stay up after the table, to be tried by hand
     #[arg(long)]
@@ -51,25 +55,9 @@ pub struct DemoArgs {
     pub(super) dir: PathBuf,
 }
 
-/// The rules that Weir knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Policy {
-    /// Hold a request until a pod has room for it
-    Weir,
-    /// Push at once, each pod in turn
-    RoundRobin,
-    /// Push at once to the pod with the fewest requests
-    LeastRequest,
-}
-
-impl Policy {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Weir => "weir",
-            Self::RoundRobin => "round-robin",
-            Self::LeastRequest => "least-request",
-        }
-    }
+/// The names of all policies, as one argument.
+fn policy_names() -> impl TypedValueParser<Value = Policy> {
+    PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse::<Policy>())
 }
 
 /// The model that the demo's pods serve.

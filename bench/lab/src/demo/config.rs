@@ -45,6 +45,6 @@ trainer: {{ run: {train}, interval_s: {TRAIN_EVERY_S} }}
         sequences = engine.max_num_seqs,
         blocks = engine.num_blocks,
         block = engine.block_size,
-        train = args.policy == Policy::Weir,
+        train = args.policy == Policy::Weir || args.policy.rules().ask_predictions(),
     )
 }

@@ -63,8 +63,7 @@ pub struct Floor<'a> {
 impl Floor<'_> {
     /// Share of a pod's profiled capacity that a request takes; `None` when it cannot serve it.
     pub fn load_of(&self, waiting: &Waiting, pod: &PodState) -> Option<f64> {
-        let loads = &self.config.loads;
-        loads.load(pod.spec.class, waiting.input_tokens, waiting.output_tokens)
+        self.config.load(pod.spec.class, waiting.input_tokens, waiting.output_tokens)
     }
 }
 

@@ -19,7 +19,7 @@ pub fn changed(policy: Policy, pods: u32, change: impl FnOnce(&mut Rules)) -> Wo
 
 /// Tells the scheduler of a scrape, thrice: what was sent between two scrapes counts on top.
 pub fn scraped(world: &mut World, pod: u32, waiting: u32, kv_usage: f32) {
-    let scrape = Scrape { running: 0, waiting, kv_usage, kv_blocks: None };
+    let scrape = Scrape { waiting, kv_usage, ..Scrape::default() };
     for _ in 0..3 {
         world.send(Event::Scraped(PodId(pod), scrape));
     }

@@ -19,7 +19,7 @@ use weir_core::{Refusal, RefusalReason};
 use super::{
     auth::InvalidKey,
     limit::{RateExceeded, Standing},
-    objective::BadSlo,
+    objective::{BadSlo, BadTerms, MissingSlo},
     peek::Unreadable,
     wait::BadWait,
 };
@@ -67,6 +67,9 @@ pub enum ApiError {
     /// A header about the wait cannot be understood.
     #[error(transparent)]
     BadWait(#[from] BadWait),
+    /// The model's policy requires a latency objective.
+    #[error(transparent)]
+    MissingSlo(#[from] MissingSlo),
     /// The scheduler refused it.
     #[error("{}", refusal_message(.refusal.reason))]
     Refused {
@@ -81,6 +84,15 @@ pub enum ApiError {
     /// The pod did not answer in time.
     #[error("the model server did not answer in time")]
     PodSilent,
+}
+
+impl From<BadTerms> for ApiError {
+    fn from(terms: BadTerms) -> Self {
+        match terms {
+            BadTerms::BadSlo(slo) => slo.into(),
+            BadTerms::MissingSlo(missing) => missing.into(),
+        }
+    }
 }
 
 /// The dropped-reason header, with the values of llm-d.
@@ -184,6 +196,12 @@ impl ApiError {
             Self::BadSlo(BadSlo(header)) | Self::BadWait(BadWait { header, .. }) => {
                 (StatusCode::BAD_REQUEST, INVALID, "invalid_header", Some(*header))
             }
+            Self::MissingSlo(_) => (
+                StatusCode::BAD_REQUEST,
+                INVALID,
+                "missing_required_parameter",
+                Some(MissingSlo::PARAM),
+            ),
             Self::Refused { refusal, .. } => refused(refusal.reason),
             Self::PodLost => (StatusCode::BAD_GATEWAY, SERVER, "upstream_lost", None),
             Self::PodSilent => (StatusCode::GATEWAY_TIMEOUT, SERVER, "upstream_timeout", None),

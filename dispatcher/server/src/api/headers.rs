@@ -41,7 +41,7 @@ const DROPPED: [HeaderName; 13] = [
 ];
 
 /// Prefixes of headers that steer a scheduler.
-const STEERING: [&str; 4] = ["x-llm-d-", "x-gateway-", "x-slo-", "x-weir-"];
+const STEERING: [&str; 5] = ["x-llm-d-", "x-gateway-", "x-slo-", "x-weir-", "x-prediction-"];
 
 /// Takes out what must not go on, and puts in the request's id.
 pub fn filter(mut headers: HeaderMap, request_id: &HeaderValue, keys_are_ours: bool) -> HeaderMap {
@@ -156,6 +156,7 @@ mod tests {
             ("x-gateway-destination-endpoint", "10.0.0.1:80"),
             ("x-slo-ttft-ms", "5"),
             ("x-weir-pod", "pod-0"),
+            ("x-prediction-based-scheduling", "true"),
             ("x-request-id", "theirs"),
             ("content-type", "application/json"),
             ("authorization", "Bearer sk"),

@@ -4,7 +4,7 @@
 //!
 //! | what | sources |
 //! |---|---|
-//! | objective | trusted header, `service_tier` of the body, the key's objective, the default |
+//! | objective | trusted header, `service_tier` of the body, the key's objective, the model's, the default |
 //! | slo | trusted headers, each over the objective's |
 //! | band | the objective's, at most the key's `max_band` |
 //! | tenant | trusted header, the key's tenant |
@@ -60,6 +60,39 @@ pub struct Terms {
 #[error("header {0} must be a positive number of milliseconds")]
 pub struct BadSlo(pub &'static str);
 
+/// A request without any latency objective of its own, to a model whose policy requires one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this model needs a latency objective: send the header {} or {}, or ask for an objective by {}",
+    SLO_TTFT[0], SLO_TPOT[0], OBJECTIVE[0]
+)]
+pub struct MissingSlo;
+
+impl MissingSlo {
+    /// The header that is missing.
+    pub const PARAM: &str = SLO_TTFT[0];
+}
+
+/// Why a request has no terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadTerms {
+    /// A header cannot be understood.
+    #[error(transparent)]
+    BadSlo(#[from] BadSlo),
+    /// A latency objective is required and there is none.
+    #[error(transparent)]
+    MissingSlo(#[from] MissingSlo),
+}
+
+/// What a pool says of the terms of its requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct House {
+    /// The objective of requests that ask for none; `None`: that of all pools.
+    pub objective: Option<Arc<Objective>>,
+    /// Whether requests must ask for a latency objective.
+    pub require_slo: bool,
+}
+
 /// The configured classes of service, and which request gets which.
 #[derive(Clone, Debug)]
 pub struct Objectives {
@@ -83,28 +116,37 @@ impl Objectives {
         self.by_name.get(name)
     }
 
-    /// The terms of a request; see the module's table.
+    /// The terms of a request to a pool; see the module's table.
     ///
     /// # Errors
-    /// Names the trusted SLO header that is not a positive number of milliseconds.
+    /// Names the trusted SLO header that is not a positive number of milliseconds, or says that the
+    /// pool requires an objective and the request asks for none.
     pub fn terms(
         &self,
         headers: &HeaderMap,
         service_tier: Option<&str>,
         key: Option<&Key>,
-    ) -> Result<Terms, BadSlo> {
+        house: &House,
+    ) -> Result<Terms, BadTerms> {
         let trusted = trusted(headers, key);
-        let objective = trusted
+        let asked = trusted
             .and_then(|headers| text(headers, OBJECTIVE))
             .and_then(|name| self.named(name))
             .or_else(|| self.by_tier.get(service_tier?))
-            .or_else(|| key?.objective.as_ref())
-            .unwrap_or(&self.default);
-        let mut slo = objective.slo;
-        if let Some(headers) = trusted {
-            slo.ttft = asked_slo(headers, SLO_TTFT)?.or(slo.ttft);
-            slo.tpot = asked_slo(headers, SLO_TPOT)?.or(slo.tpot);
+            .or_else(|| key?.objective.as_ref());
+        let own = match trusted {
+            Some(headers) => {
+                Slo { ttft: asked_slo(headers, SLO_TTFT)?, tpot: asked_slo(headers, SLO_TPOT)? }
+            }
+            None => Slo::default(),
+        };
+        let stated = asked.is_some_and(|asked| asked.slo != Slo::default());
+        if house.require_slo && own == Slo::default() && !stated {
+            return Err(MissingSlo.into());
         }
+        let objective = asked.or(house.objective.as_ref()).unwrap_or(&self.default);
+        let slo =
+            Slo { ttft: own.ttft.or(objective.slo.ttft), tpot: own.tpot.or(objective.slo.tpot) };
         let ceiling = key.and_then(|key| key.max_band).unwrap_or(Band(i8::MAX));
         let band = objective.band.min(ceiling);
         Ok(Terms { objective: objective.name.clone(), slo, band })
@@ -156,6 +198,15 @@ mod tests {
         RawApi::default().check().unwrap().objectives
     }
 
+    /// The terms of a request to a pool that says nothing.
+    fn terms(
+        headers: &HeaderMap,
+        service_tier: Option<&str>,
+        key: Option<&Key>,
+    ) -> Result<Terms, BadTerms> {
+        objectives().terms(headers, service_tier, key, &House::default())
+    }
+
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         let pairs = pairs.iter();
         pairs.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
@@ -174,7 +225,7 @@ mod tests {
     }
 
     fn name(pairs: &[(&'static str, &str)], tier: Option<&str>, key: Option<&Key>) -> String {
-        objectives().terms(&headers(pairs), tier, key).unwrap().objective.to_string()
+        terms(&headers(pairs), tier, key).unwrap().objective.to_string()
     }
 
     fn ms(value: u64) -> Option<Duration> {
@@ -183,9 +234,9 @@ mod tests {
 
     #[test]
     fn a_request_that_asks_for_nothing_gets_the_default() {
-        let terms = objectives().terms(&HeaderMap::new(), None, None).unwrap();
+        let got = terms(&HeaderMap::new(), None, None).unwrap();
         let slo = Slo { ttft: ms(4000), tpot: ms(100) };
-        assert_eq!(terms, Terms { objective: Arc::from("standard"), slo, band: Band(0) });
+        assert_eq!(got, Terms { objective: Arc::from("standard"), slo, band: Band(0) });
     }
 
     #[test]
@@ -207,7 +258,7 @@ mod tests {
         assert_eq!(name(&[old, new], None, None), "interactive");
 
         let both = headers(&[("x-slo-ttft-ms", "10"), ("x-llm-d-slo-ttft-ms", "20")]);
-        assert_eq!(objectives().terms(&both, None, None).unwrap().slo.ttft, ms(20));
+        assert_eq!(terms(&both, None, None).unwrap().slo.ttft, ms(20));
     }
 
     #[test]
@@ -219,7 +270,7 @@ mod tests {
     #[test]
     fn slo_headers_override_the_objective_one_by_one() {
         let asked = headers(&[("x-slo-tpot-ms", " 12.5 ")]);
-        let slo = objectives().terms(&asked, None, None).unwrap().slo;
+        let slo = terms(&asked, None, None).unwrap().slo;
         assert_eq!(slo, Slo { ttft: ms(4000), tpot: Some(Duration::from_micros(12_500)) });
     }
 
@@ -231,14 +282,14 @@ mod tests {
                 ["x-llm-d-slo-ttft-ms", "x-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"]
             {
                 let asked = headers(&[(name, value)]);
-                let refusal = objectives().terms(&asked, None, None).unwrap_err();
-                assert_eq!(refusal, BadSlo(name), "{value}");
+                let refusal = terms(&asked, None, None).unwrap_err();
+                assert_eq!(refusal, BadTerms::BadSlo(BadSlo(name)), "{value}");
                 assert!(refusal.to_string().contains(name));
             }
         }
         let mut binary = HeaderMap::new();
         binary.insert("x-slo-ttft-ms", HeaderValue::from_bytes(b"1\xff").unwrap());
-        assert!(objectives().terms(&binary, None, None).is_err());
+        assert!(terms(&binary, None, None).is_err());
     }
 
     #[test]
@@ -255,16 +306,15 @@ mod tests {
             ("x-slo-ttft-ms", "nonsense"),
             ("x-llm-d-inference-fairness-id", "someone-else"),
         ]);
-        let terms = objectives().terms(&asked, None, Some(&untrusted)).unwrap();
-        assert_eq!((&*terms.objective, terms.slo.ttft), ("standard", ms(4000)));
+        let got = terms(&asked, None, Some(&untrusted)).unwrap();
+        assert_eq!((&*got.objective, got.slo.ttft), ("standard", ms(4000)));
         assert_eq!(tenant(&asked, Some(&untrusted)).as_deref(), Some("acme"));
     }
 
     #[test]
     fn the_band_is_clamped_to_the_keys_ceiling_but_never_raised() {
         let low = Key { max_band: Some(Band(0)), ..key() };
-        let band =
-            |tier| objectives().terms(&HeaderMap::new(), Some(tier), Some(&low)).unwrap().band;
+        let band = |tier| terms(&HeaderMap::new(), Some(tier), Some(&low)).unwrap().band;
         assert_eq!(band("priority"), Band(0));
         assert_eq!(band("flex"), Band(-1));
     }
@@ -278,5 +328,72 @@ mod tests {
         assert_eq!(tenant(&HeaderMap::new(), None), None);
         let long = headers(&[("x-llm-d-inference-fairness-id", &"t".repeat(5000))]);
         assert_eq!(tenant(&long, None).unwrap().len(), TENANT_BYTES);
+    }
+
+    /// Seed 001: "we require all requests to provide an SLO, error if otherwise".
+    #[test]
+    fn a_pool_may_require_an_objective_of_every_request() {
+        let house = House { require_slo: true, ..House::default() };
+        let ask = |pairs: &[_], tier| objectives().terms(&headers(pairs), tier, None, &house);
+        assert_eq!(ask(&[], None), Err(MissingSlo.into()));
+        assert_eq!(ask(&[("x-llm-d-inference-objective", "gold")], None), Err(MissingSlo.into()));
+        for stated in [
+            ask(&[("x-slo-ttft-ms", "200")], None),
+            ask(&[("x-llm-d-slo-tpot-ms", "50")], None),
+            ask(&[("x-gateway-inference-objective", "batch")], None),
+            ask(&[], Some("flex")),
+        ] {
+            assert!(stated.is_ok(), "{stated:?}");
+        }
+        let batch = objectives().named("batch").cloned();
+        let key = Key { objective: batch, ..key() };
+        assert!(objectives().terms(&headers(&[]), None, Some(&key), &house).is_ok());
+    }
+
+    #[test]
+    fn a_model_may_have_a_default_objective_of_its_own() {
+        let objective = objectives().named("interactive").cloned();
+        let house = House { objective, require_slo: false };
+        let name = |tier| {
+            let terms = objectives().terms(&headers(&[]), tier, None, &house).unwrap();
+            terms.objective.to_string()
+        };
+        assert_eq!((name(None), name(Some("flex"))), ("interactive".into(), "batch".into()));
+    }
+
+    /// llm-d's header table (vectors, slo_deadline_header), and where Weir differs: it reads what its
+    /// predictor reads, and refuses what it cannot read instead of ignoring it.
+    #[test]
+    fn slo_headers_are_read_as_llm_d_reads_them_or_refused() {
+        let Ok(folder) = std::env::var("WEIR_VECTORS") else {
+            println!("skipped: WEIR_VECTORS does not name the folder of llmd_vectors.json");
+            return;
+        };
+        let file = std::path::Path::new(&folder).join("llmd_vectors.json");
+        let vectors = std::fs::read_to_string(file).unwrap();
+        let vectors: serde_json::Value = serde_json::from_str(&vectors).unwrap();
+        for case in vectors["slo_deadline_header"].as_array().unwrap() {
+            let (value, theirs) = (case[0].as_str().unwrap(), case[1].as_str().unwrap());
+            let asked = headers(&[("x-slo-ttft-ms", value)]);
+            let ours = terms(&asked, None, None).map(|terms| terms.slo.ttft);
+            match (value.trim(), theirs) {
+                // There the deadline ignores a fraction that the predictor reads.
+                ("200.5", _) => assert_eq!(ours, Ok(Some(Duration::from_micros(200_500)))),
+                // There an overflow is no deadline; here it is held at a day, which is none either.
+                ("9223372036854775807", _) => assert_eq!(ours, Ok(ms(86_400_000))),
+                // There zero jumps the queue.
+                ("0", _) | (_, "no deadline") => assert!(ours.is_err(), "{value:?}: {ours:?}"),
+                (number, _) => {
+                    assert_eq!(theirs, format!("arrival+{number}ms"));
+                    assert_eq!(ours, Ok(ms(number.parse().unwrap())), "{value:?}");
+                }
+            }
+        }
+        for (new, old) in vectors["header_aliases"].as_object().unwrap() {
+            let known = [OBJECTIVE, FAIRNESS_ID, SLO_TTFT, SLO_TPOT];
+            let alias = [new.as_str(), old.as_str().unwrap()];
+            // Weir rewrites no model names.
+            assert!(known.contains(&alias) || new == "x-llm-d-model-name-rewrite", "{alias:?}");
+        }
     }
 }

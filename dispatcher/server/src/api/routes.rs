@@ -24,7 +24,7 @@ use super::{
     headers::{self, REQUEST_ID, RequestIds},
     limit::{Limiter, Standing},
     models::{Catalogue, NameTaken, Names},
-    objective,
+    objective::{self, House},
     peek::{Endpoint, Peek, peek},
     plane::{Plane, PlaneConfig},
     wait,
@@ -47,13 +47,15 @@ pub struct Pool {
     pub aliases: Vec<Arc<str>>,
     /// Adapters of the model.
     pub adapters: Vec<Arc<str>>,
+    /// What it says of the terms of its requests.
+    pub house: House,
 }
 
 /// What all threads of the data plane share.
 pub struct Api {
     config: ApiConfig,
     catalogue: Catalogue,
-    hubs: Vec<Arc<Hub>>,
+    pools: Vec<(Arc<Hub>, House)>,
     limiter: Limiter,
     ids: RequestIds,
     clock: Clock,
@@ -150,8 +152,8 @@ impl Api {
         let own_rates = config.keys.iter().filter_map(|key| key.rate);
         let limiter =
             Limiter::new(config.limits.rate, own_rates, config.limits.max_tenants, MonotonicClock);
-        let hubs = pools.into_iter().map(|pool| pool.hub).collect();
-        Ok(Self { config, catalogue, hubs, limiter, ids: RequestIds::new(), clock, metrics })
+        let pools = pools.into_iter().map(|pool| (pool.hub, pool.house)).collect();
+        Ok(Self { config, catalogue, pools, limiter, ids: RequestIds::new(), clock, metrics })
     }
 
     /// Lets a call in, by its head alone.
@@ -174,10 +176,12 @@ impl Api {
         let arrived = self.clock.now();
         let facts = peek(endpoint, body)?;
         let served = self.catalogue.find(&facts.model);
-        let pool = served.and_then(|served| Some((self.hubs.get(served.pool)?, &served.cached_as)));
-        let (hub, cached_as) = pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?;
+        let pool =
+            served.and_then(|served| Some((self.pools.get(served.pool)?, &served.cached_as)));
+        let ((hub, house), cached_as) =
+            pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?;
         let tier = facts.service_tier.as_deref();
-        let terms = self.config.objectives.terms(headers, tier, guest.key)?;
+        let terms = self.config.objectives.terms(headers, tier, guest.key, house)?;
         let wait = wait::asked(headers)?;
         let (body, own_priority) = guest.onward(body, &facts);
         let request = CoreRequest {

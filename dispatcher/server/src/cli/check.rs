@@ -1,4 +1,5 @@
-//! `weir check`: the configuration in force, or everything that is wrong with it.
+//! `weir check`: the configuration in force, every policy with all its parts, or everything that is
+//! wrong with it.
 
 use std::process::ExitCode;
 
@@ -6,12 +7,15 @@ use super::{bad_config, print};
 use crate::config::Origin;
 
 pub(super) fn run(origin: &Origin) -> ExitCode {
-    let (config, raw) = match origin.load().and_then(|config| Ok((config, origin.raw()?))) {
+    let (config, mut raw) = match origin.load().and_then(|config| Ok((config, origin.raw()?))) {
         Ok(both) => both,
         Err(error) => return bad_config(&error),
     };
     for note in config.profile_notes() {
         eprintln!("weir: {note}");
+    }
+    for pool in &mut raw.pools {
+        pool.policy = pool.policy.spelled_out();
     }
     match serde_yaml_ng::to_string(&raw) {
         Ok(text) => print(&text),

@@ -8,7 +8,10 @@ mod train;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use weir_core::Policy;
 
 use crate::{
@@ -43,9 +46,9 @@ struct ServeArgs {
     /// Configuration file; without it a built-in one for a simulated pod on this machine
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Policy of every pool
-    #[arg(long)]
-    policy: Option<PolicyName>,
+    /// Preset that decides in every pool, whatever the file says
+    #[arg(long, value_name = "NAME", value_parser = policy_names())]
+    policy: Option<Policy>,
     /// Address of the OpenAI API
     #[arg(long, value_name = "ADDRESS", env = "WEIR_LISTEN")]
     listen: Option<String>,
@@ -67,24 +70,9 @@ struct TrainArgs {
     supervised: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum PolicyName {
-    /// Hold a request until a pod has room for it
-    Weir,
-    /// Push at once, each pod in turn
-    RoundRobin,
-    /// Push at once to the pod with the fewest requests in flight
-    LeastRequest,
-}
-
-impl From<PolicyName> for Policy {
-    fn from(name: PolicyName) -> Self {
-        match name {
-            PolicyName::Weir => Self::Weir,
-            PolicyName::RoundRobin => Self::RoundRobin,
-            PolicyName::LeastRequest => Self::LeastRequest,
-        }
-    }
+/// The names of all presets, as one argument.
+fn policy_names() -> impl TypedValueParser<Value = Policy> {
+    PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse::<Policy>())
 }
 
 impl From<ServeArgs> for Origin {
@@ -93,7 +81,7 @@ impl From<ServeArgs> for Origin {
             file: args.config,
             listen: args.listen,
             admin_listen: args.admin_listen,
-            policy: args.policy.map(Policy::from),
+            policy: args.policy,
         }
     }
 }
@@ -170,6 +158,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_preset_can_be_named_and_nothing_else() {
+        for policy in Policy::ALL {
+            let cli = Cli::try_parse_from(["weir", "serve", "--policy", policy.name()]).unwrap();
+            let Command::Serve(args) = cli.command else { panic!("not serve: {cli:?}") };
+            assert_eq!(args.policy, Some(policy));
+        }
+        assert!(Cli::try_parse_from(["weir", "serve", "--policy", "wier"]).is_err());
     }
 
     #[test]

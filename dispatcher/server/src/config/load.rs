@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use weir_core::Policy;
 
-use super::{Config, Problems, RawConfig, suggest::with_suggestion};
+use super::{Config, Problems, RawConfig, RawPolicy, suggest::with_suggestion};
 
 /// config/weir.yaml, which a dispatcher without a file starts on.
 pub const DEFAULT_FILE: &str = include_str!("../../../../config/weir.yaml");
@@ -58,7 +58,7 @@ impl Origin {
         raw.listen = self.listen.clone().unwrap_or(raw.listen);
         raw.admin.listen = self.admin_listen.clone().unwrap_or(raw.admin.listen);
         if let Some(policy) = self.policy {
-            raw.pools.iter_mut().for_each(|pool| pool.policy = policy);
+            raw.pools.iter_mut().for_each(|pool| pool.policy = RawPolicy::Preset(policy));
         }
         Ok(raw)
     }

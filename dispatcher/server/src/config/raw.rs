@@ -1,11 +1,15 @@
 //! The file as it is written: the parts of all modules in one shape.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use weir_core::{Policy, PullConfig};
+use weir_core::{
+    PullConfig, SchedulerConfig,
+    decide::failover::{Place, Places},
+};
 
+use super::RawPolicy;
 use crate::{
     api::config::{RawApi, RawKey, RawLimits, RawObjective},
     fleet::config::{RawClass, RawDns, RawPod, RawScrape},
@@ -130,7 +134,7 @@ impl Default for RawAdmin {
 }
 
 /// The pods that serve one model.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawPool {
     /// The model's name in requests.
@@ -139,13 +143,32 @@ pub struct RawPool {
     pub aliases: Vec<String>,
     /// LoRA adapters of the model that its pods serve, each by the name it is asked for by.
     pub adapters: Vec<String>,
-    /// Who decides: weir, round-robin or least-request.
-    #[schemars(schema_with = "policy_schema")]
-    pub policy: Policy,
+    /// Who decides: a preset, or a mapping that starts from one and replaces parts.
+    pub policy: RawPolicy,
+    /// The objective of requests that ask for none; absent: that of all pools.
+    pub default_objective: Option<String>,
+    /// Requests in flight that a pod of a class without a profile carries, for policies that count
+    /// capacity.
+    pub default_capacity: f64,
     /// Pods at fixed addresses.
     pub pods: Vec<RawPod>,
     /// Pods found by DNS, instead of or beside `pods`.
     pub dns: Option<RawDns>,
+}
+
+impl Default for RawPool {
+    fn default() -> Self {
+        Self {
+            model: String::new(),
+            aliases: vec![],
+            adapters: vec![],
+            policy: RawPolicy::default(),
+            default_objective: None,
+            default_capacity: SchedulerConfig::default().default_capacity,
+            pods: vec![],
+            dns: None,
+        }
+    }
 }
 
 impl RawPool {
@@ -154,8 +177,19 @@ impl RawPool {
             name: Some("pod-0".to_owned()),
             url: "http://127.0.0.1:18001".to_owned(),
             class: Some(class.to_owned()),
+            ..RawPod::default()
         };
         Self { model: "qwen3-32b".to_owned(), pods: vec![pod], ..Self::default() }
+    }
+
+    /// Where its pods stand, by name.
+    pub fn places(&self) -> Places {
+        let place = |pod: &RawPod| {
+            let text = |text: &Option<String>| Arc::from(text.as_deref().unwrap_or_default());
+            let place = Place { node: text(&pod.node), unit: text(&pod.unit) };
+            (Arc::from(pod.shown_name()), place)
+        };
+        self.pods.iter().map(place).collect()
     }
 }
 
@@ -191,10 +225,6 @@ impl Default for RawQueue {
 /// The schema of a text that is one of `words`.
 pub fn choice(words: &[&str]) -> Schema {
     json_schema!({ "type": "string", "enum": words })
-}
-
-fn policy_schema(_: &mut SchemaGenerator) -> Schema {
-    choice(&["weir", "round-robin", "least-request"])
 }
 
 /// The core knows nothing of schemas; its keys and their kinds are read off its default.

@@ -126,7 +126,9 @@ fn every_problem_is_reported_at_once() {
         "listen: nowhere\nthreads: 0\npull: { kv_limit: 2, stale_after_ms: 1 }\n\
          queue: { max_wait_s: -1 }\nspool: { segment_bytes: 1 }\ntrainer: { eta: 0 }\n\
          log: { level: 'weir=loud' }\ndefault_objective: none\nupstream: { max_attempts: 0 }\n\
-         pools: [ { model: m, pods: [ { url: 'ftp://x', class: gpu } ] }, { model: m } ]\n",
+         pools: [ { model: m, pods: [ { url: 'ftp://x', class: gpu } ] }, { model: m,\n\
+         policy: { slo_buffer: 0 }, default_objective: gold,\n\
+         default_capacity: 0 } ]\n",
     );
     for key in [
         "listen: \"nowhere\"",
@@ -143,6 +145,9 @@ fn every_problem_is_reported_at_once() {
         "pools[0].pods[0].class: \"gpu\"",
         "pools[1]: the model name \"m\" is taken",
         "pools[1].pods: name at least one pod",
+        "pools[1].policy.slo_buffer: must be above 0",
+        "pools[1].default_objective: \"gold\" is not among",
+        "pools[1].default_capacity: must be above 0",
     ] {
         assert!(text.lines().any(|line| line.starts_with(key)), "no {key:?} in\n{text}");
     }
@@ -165,7 +170,9 @@ fn what_is_said_outside_the_file_wins() {
     let config = origin.load().unwrap();
     assert_eq!(config.listen, "127.0.0.1:1".parse().unwrap());
     assert_eq!(config.admin, "127.0.0.1:2".parse().unwrap());
-    assert_eq!(config.pools[0].scheduler.policy, weir_core::Policy::RoundRobin);
+    let scheduler = &config.pools[0].scheduler;
+    assert_eq!(scheduler.policy, weir_core::Policy::RoundRobin);
+    assert_eq!(scheduler.rules(), weir_core::Policy::RoundRobin.rules());
 }
 
 /// The shipped profiles, one of each kind.
@@ -242,4 +249,30 @@ fn a_pod_of_two_pools_is_known_to_be_shared() {
         (shared(&config.pools[0]), shared(&config.pools[1])),
         (vec![true], vec![true, false])
     );
+}
+
+#[test]
+fn every_preset_has_an_example_that_says_so() {
+    for policy in weir_core::Policy::ALL {
+        let name = format!("config/examples/{}.yaml", policy.name());
+        let origin = Origin { file: Some(repository().join(&name)), ..Origin::default() };
+        let config = origin.load().unwrap_or_else(|error| panic!("{name}: {error}"));
+        for pool in &config.pools {
+            assert_eq!(pool.scheduler.policy, policy, "{name}");
+            assert_eq!(pool.scheduler.rules(), policy.rules(), "{name} changes nothing");
+        }
+    }
+}
+
+#[test]
+fn places_and_capacity_reach_the_scheduler() {
+    let raw = parse(
+        "pools:\n  - model: m\n    default_capacity: 4\n    pods: [ { url: 'http://h:1', node: n } ]\n",
+    );
+    let mut raw = raw.unwrap();
+    raw.classes = RawConfig::default().classes;
+    let config = Config::check(&raw).unwrap();
+    let scheduler = &config.pools[0].scheduler;
+    assert_eq!(scheduler.load(0, 256, 16), Some(0.25));
+    assert_eq!(&*scheduler.places["h:1"].node, "n");
 }

@@ -90,6 +90,10 @@ pub struct RawPod {
     pub url: String,
     /// Its class; the first one when left out.
     pub class: Option<String>,
+    /// The machine it runs on, for policies that know failure domains.
+    pub node: Option<String>,
+    /// The group that it stands and falls with, such as the ranks of one engine.
+    pub unit: Option<String>,
 }
 
 /// Pods found by asking DNS for a name with one address per pod, such as a headless service.
@@ -248,12 +252,18 @@ impl Members {
 }
 
 impl RawPod {
+    /// Its name for people: the configured one, or its host and port.
+    pub fn shown_name(&self) -> String {
+        let own = self.name.clone().or_else(|| authority(&self.url).ok());
+        own.unwrap_or_default()
+    }
+
     fn check(&self, key: &str, classes: &[PodClass], problems: &mut Problems) -> Option<Seat> {
         let class = class_index(key, self.class.as_deref(), classes, problems);
         match authority(&self.url) {
             Ok(authority) => {
-                let name = self.name.as_deref().unwrap_or(&authority);
-                Some(Seat { name: Arc::from(name), authority, class, shared: false })
+                let name = Arc::from(self.shown_name());
+                Some(Seat { name, authority, class, shared: false })
             }
             Err(wrong) => {
                 problems.add(&format!("{key}.url"), format!("{:?}: {wrong}", self.url));
@@ -327,8 +337,11 @@ mod tests {
     #[test]
     fn two_pods_may_not_share_an_address_and_a_class_must_exist() {
         let pod = RawPod { url: "http://a:1".to_owned(), ..RawPod::default() };
-        let odd =
-            RawPod { class: Some("tpu".to_owned()), url: "http://b:1".to_owned(), name: None };
+        let odd = RawPod {
+            class: Some("tpu".to_owned()),
+            url: "http://b:1".to_owned(),
+            ..RawPod::default()
+        };
         let mut problems = Problems::default();
         let classes = [PodClass::default()];
         Members::check("pools[0]", (&[pod.clone(), pod, odd], None), &classes, &mut problems);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use weir_schema::{Feature, Features};
+use weir_schema::{Feature, Features, StepTime};
 
 use super::{pod, room, scrape};
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
         saturation::{ceiling, refusal_chance, soft_period},
         scorer::latency_scores,
     },
+    fleet::Others,
     headroom::{Demand, Outlook, features},
     policy::{Strategy, UsageLimit},
 };
@@ -99,7 +100,8 @@ fn the_features_that_both_know_are_those_of_llm_ds_predictor() {
         let input_tokens = number(&input["input_token_length"]);
         let demand = Demand { input_tokens, output_tokens: 100.0, sequences: 1.0 };
         let share = number(&input["prefix_cache_score"]);
-        let outlook = Outlook::of(&pod, &weir_schema::StepTime::default(), demand, share, 0.0);
+        let outlook =
+            Outlook::of(&pod, &StepTime::default(), demand, share, 0.0, Others::default());
         let row = Features(features::row(&pod, demand, &outlook, Time::ZERO, 2000));
         let close = |feature, name: &str, slack: f64| {
             let (got, want) = (f64::from(row.get(feature)), number(&ttft[name]));

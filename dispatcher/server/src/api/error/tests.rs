@@ -89,6 +89,13 @@ async fn every_other_error_has_its_answer() {
         (Unreadable::Json("x".into()).into(), 400, INVALID, None, "invalid_json"),
         (Unreadable::NoModel.into(), 400, INVALID, Some("model"), "missing_required_parameter"),
         (ApiError::UnknownModel("x".into()), 404, INVALID, Some("model"), "model_not_found"),
+        (
+            MissingSlo.into(),
+            400,
+            INVALID,
+            Some("x-llm-d-slo-ttft-ms"),
+            "missing_required_parameter",
+        ),
         (BadSlo("x-slo-ttft-ms").into(), 400, INVALID, Some("x-slo-ttft-ms"), "invalid_header"),
         (ApiError::PodLost, 502, SERVER, None, "upstream_lost"),
         (ApiError::PodSilent, 504, SERVER, None, "upstream_timeout"),
@@ -158,5 +165,42 @@ fn only_clients_of_sheddable_requests_are_told_not_to_retry() {
         let refusal = refusal(RefusalReason::Hopeless, Duration::from_secs(1));
         let response = ApiError::Refused { refusal, sheddable }.response(0.0);
         assert_eq!(header(&response, "x-should-retry"), sheddable.then_some("false"));
+    }
+}
+
+/// llm-d's mapping (vectors, flow_control_http), for every outcome that both know.
+#[test]
+fn refusals_answer_as_llm_ds_flow_control_does() {
+    let Ok(folder) = std::env::var("WEIR_VECTORS") else {
+        println!("skipped: WEIR_VECTORS does not name the folder of llmd_vectors.json");
+        return;
+    };
+    let file = std::path::Path::new(&folder).join("llmd_vectors.json");
+    let vectors: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let rows = vectors["flow_control_http"].as_array().unwrap();
+    for (outcome, reasons) in [
+        (
+            "RejectedCapacity",
+            &[
+                RefusalReason::QueueFull,
+                RefusalReason::QueueBytes,
+                RefusalReason::PredictedWait,
+                RefusalReason::Hopeless,
+            ][..],
+        ),
+        ("RejectedNoEndpoints", &[RefusalReason::NoPods, RefusalReason::Undeliverable]),
+        ("EvictedTTL (pool non-empty)", &[RefusalReason::MaxWait]),
+        ("EvictedTTL (pool empty)", &[RefusalReason::NoPods]),
+        ("EvictedNoEndpoints", &[RefusalReason::NoPods]),
+        ("RejectedOther/EvictedOther shutting down", &[RefusalReason::Closing]),
+    ] {
+        let row = rows.iter().find(|row| row[0] == outcome).unwrap();
+        for reason in reasons {
+            let response = refused_for(*reason).response(0.0);
+            assert_eq!(response.status().as_u16(), row[1], "{outcome}");
+            let dropped = header(&response, "x-llm-d-request-dropped-reason");
+            assert_eq!(dropped, row[2].as_str(), "{outcome}");
+        }
     }
 }

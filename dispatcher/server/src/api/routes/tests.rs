@@ -52,7 +52,7 @@ fn api_of(raw: &RawApi) -> Arc<Api> {
     let (sink, _) = async_channel::bounded(1);
     let hub = Hub::new(Scheduler::new(config, Box::new(Fast)), model, clock, sink);
     let (aliases, adapters) = (vec![Arc::from("qwen")], vec![Arc::from("sql")]);
-    let pools = vec![Pool { hub, aliases, adapters }];
+    let pools = vec![Pool { hub, aliases, adapters, house: House::default() }];
     let metrics = Arc::new(Metrics::new().unwrap());
     Arc::new(Api::new(raw.check().unwrap(), pools, clock, metrics).unwrap())
 }
@@ -269,7 +269,7 @@ fn an_alias_shares_the_cached_blocks_of_its_model_and_an_adapter_has_its_own() {
 #[tokio::test]
 async fn a_refusal_of_the_scheduler_is_answered_and_counted() {
     let door = door_of(&RawApi::default());
-    door.api.hubs[0].post(weir_core::Event::Close);
+    door.api.pools[0].0.post(weir_core::Event::Close);
     let answer =
         ask(&door, request("POST", CHAT, r#"{"model":"qwen","service_tier":"flex"}"#)).await;
     assert_eq!(answer.status, 503);
@@ -304,7 +304,7 @@ async fn through(raw: &RawApi, headers: &str, body: &str) -> (String, serde_json
     let pod = mirror();
     let api = api_of(raw);
     let address = pod.address().to_string();
-    api.hubs[0].add_pod(Arc::new(Pod::new(PodId(0), Arc::from("pod-0"), address, 0)));
+    api.pools[0].0.add_pod(Arc::new(Pod::new(PodId(0), Arc::from("pod-0"), address, 0)));
     let limits = api.config.limits;
     let config = PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, limits };
     let plane = start(config, &api, upstream()).unwrap();
@@ -320,7 +320,7 @@ async fn through(raw: &RawApi, headers: &str, body: &str) -> (String, serde_json
     client.read_to_string(&mut text).await.unwrap();
     plane.stop();
     plane.finished().await;
-    assert!(api.hubs[0].idle(), "nothing is left in the ledger");
+    assert!(api.pools[0].0.idle(), "nothing is left in the ledger");
     let (head, json) = text.split_once("\r\n\r\n").unwrap();
     (head.to_owned(), serde_json::from_str(json).unwrap())
 }
@@ -362,7 +362,7 @@ async fn an_adapter_passes_by_its_own_name_and_counts_with_its_model() {
     let pod = mirror();
     let door = door_of(&RawApi::default());
     let address = pod.address().to_string();
-    door.api.hubs[0].add_pod(Arc::new(Pod::new(PodId(0), Arc::from("pod-0"), address, 0)));
+    door.api.pools[0].0.add_pod(Arc::new(Pod::new(PodId(0), Arc::from("pod-0"), address, 0)));
     let body = r#"{"model": "sql", "messages": []}"#;
     let answer = ask(&door, request("POST", CHAT, body)).await;
     assert_eq!((answer.status, &answer.json["body"]), (200, &body.into()));
