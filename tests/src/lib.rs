@@ -12,6 +12,7 @@
 //! - [`built`]: the binaries, built once per test process
 //! - [`program`]: a child process, its log, its signals
 //! - [`pod`]: one simulated pod, its faults and its own account
+//! - [`echo`]: a server that answers with what it was sent
 //! - [`stage`]: pods, a configuration and a dispatcher
 //! - [`weir`]: a dispatcher: addresses, snapshot, metrics
 //! - [`settled`]: what must hold after every scenario
@@ -29,6 +30,7 @@
 
 pub mod built;
 pub mod call;
+pub mod echo;
 pub mod graph;
 pub mod load;
 pub mod pod;
@@ -40,6 +42,7 @@ pub mod wait;
 pub mod weir;
 
 pub use call::{Call, Live, Reply};
+pub use echo::Echo;
 pub use load::Load;
 pub use pod::Pod;
 pub use program::Program;
