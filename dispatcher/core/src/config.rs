@@ -23,6 +23,8 @@ pub struct SchedulerConfig {
     pub policy: Policy,
     /// What it says where parts of it were replaced; `None`: what the preset says.
     pub rules: Option<Rules>,
+    /// The policy of requests that ask for it by header; `None`: they get that of all others.
+    pub rules_by_header: Option<Rules>,
     /// Requests in flight that a pod of a class without a profile carries, for policies that count
     /// capacity.
     pub default_capacity: f64,
@@ -67,6 +69,7 @@ impl Default for SchedulerConfig {
             model: Arc::from("default"),
             policy: Policy::default(),
             rules: None,
+            rules_by_header: None,
             // Where a pod of the default class, at 20 to 40 ms per step, still keeps an interactive pace.
             default_capacity: 32.0,
             places: Places::new(),

@@ -71,6 +71,8 @@ pub struct Request {
     pub ttl: Option<Duration>,
     /// Whether it is rather refused than made to wait.
     pub immediate: bool,
+    /// Whether its client asked for the pool's second policy. Counts only where there is one.
+    pub by_header: bool,
 }
 
 impl Request {

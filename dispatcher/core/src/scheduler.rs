@@ -34,6 +34,7 @@ use flight::Flight;
 pub struct Scheduler {
     config: SchedulerConfig,
     rules: Rules,
+    rules_by_header: Rules,
     dice: Dice,
     predictor: Box<dyn Predict>,
     pods: Pods,
@@ -102,6 +103,7 @@ impl Scheduler {
         Self {
             length: LengthHistory::new(config.length, &config.buckets.input),
             dice: Dice::new(rules.seed),
+            rules_by_header: config.rules_by_header.clone().unwrap_or_else(|| rules.clone()),
             rules,
             config,
             predictor,
@@ -185,6 +187,8 @@ impl Scheduler {
             top_band: self.alive.top_band(),
             config: &self.config,
             rules: &self.rules,
+            own: &self.rules,
+            by_header: &self.rules_by_header,
             dice: &mut self.dice,
             last: &mut self.last_picked,
             pods: &self.pods,
@@ -213,8 +217,11 @@ impl Scheduler {
     /// A head can no longer meet its objective: refuse it if it is sheddable or the policy refuses
     /// everybody, else put it last.
     fn give_up(&mut self, now: Time, id: RequestId, actions: &mut Vec<Action>) {
-        let band = self.board.get(id).map(|waiting| waiting.pattern.band);
-        if self.rules.hopeless == Hopeless::Refuse || band.is_some_and(Band::sheddable) {
+        let waiting = self.board.get(id);
+        let asked = waiting.is_some_and(|waiting| waiting.request.by_header);
+        let band = waiting.map(|waiting| waiting.pattern.band);
+        let rules = if asked { &self.rules_by_header } else { &self.rules };
+        if rules.hopeless == Hopeless::Refuse || band.is_some_and(Band::sheddable) {
             self.refuse_waiting(now, id, RefusalReason::Hopeless, actions);
         } else {
             self.board.demote(id);

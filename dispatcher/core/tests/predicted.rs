@@ -10,6 +10,7 @@ use std::{sync::Arc, time::Duration};
 use posed::{changed, scraped};
 use weir_core::{
     Band, EndKind, Event, Phase, PodId, Policy, PromptSize, RefusalReason, Request, Rules,
+    SchedulerConfig,
     policy::{Admission, Affinity, Filter, Picker, Scorer},
 };
 use world::{World, slo};
@@ -189,4 +190,31 @@ fn the_probabilistic_admitter_refuses_the_more_the_fuller_the_pool_is() {
     assert!((170..=260).contains(&refused(0.24, -1)), "73 % at a saturation of .30");
     assert_eq!(refused(0.28, -1), 300, "certain from .34 on");
     assert_eq!(refused(1.0, 0), 0, "only sheddable requests");
+}
+
+/// Seed 001: "if True, proceed to use an SLO-aware scheduling profile instead of the default".
+#[test]
+fn a_request_goes_by_the_policy_that_it_chose() {
+    let config = SchedulerConfig {
+        rules: Some(Policy::Weir.rules()),
+        rules_by_header: Some(Policy::LeastRequest.rules()),
+        ..SchedulerConfig::default()
+    };
+    let mut world = World::new(config, 1);
+    let held: Vec<_> = (0..5).map(|_| world.arrive(|_| {})).collect();
+    assert_eq!(world.dispatched.len(), 2, "the others are held back");
+    let pushed = world.arrive(|request| request.by_header = true);
+    assert_eq!(world.pod_of(pushed), Some(PodId(0)), "pushed past them, though of their pattern");
+    assert_eq!(world.pod_of(held[2]), None);
+    let config = SchedulerConfig {
+        rules: Some(Policy::LeastRequest.rules()),
+        rules_by_header: Some(Policy::Weir.rules()),
+        ..SchedulerConfig::default()
+    };
+    let mut world = World::new(config, 1);
+    for _ in 0..5 {
+        world.arrive(|_| {});
+    }
+    let held = world.arrive(|request| request.by_header = true);
+    assert_eq!((world.dispatched.len(), world.pod_of(held)), (5, None));
 }

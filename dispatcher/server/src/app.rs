@@ -232,7 +232,12 @@ fn hubs(
 /// What a pool says of the terms of its requests.
 fn house(pool: &PoolConfig, api: &ApiConfig) -> House {
     let objective = pool.objective.as_ref().and_then(|name| api.objectives.named(name));
-    House { objective: objective.cloned(), require_slo: pool.scheduler.rules().require_slo }
+    let scheduler = &pool.scheduler;
+    House {
+        objective: objective.cloned(),
+        require_slo: scheduler.rules().require_slo,
+        second: scheduler.rules_by_header.as_ref().map(|rules| rules.require_slo),
+    }
 }
 
 fn musters(hubs: &[Arc<Hub>], pools: Vec<PoolConfig>, prove: bool) -> Vec<Muster> {

@@ -160,6 +160,7 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
             model: Arc::from(pool.model.as_str()),
             policy: pool.policy.preset(),
             rules: Some(pool.policy.rules()),
+            rules_by_header: pool.policy_by_header.as_ref().map(RawPolicy::rules),
             default_capacity: pool.default_capacity,
             places: pool.places(),
             classes: classes.clone(),
@@ -192,6 +193,9 @@ fn capacities(profiles: &[(u16, ClassProfile)]) -> Profiles {
 /// What a pool says of its policy and of what the policy asks for.
 fn check_rules(key: &str, pool: &RawPool, raw: &RawConfig, problems: &mut Problems) {
     pool.policy.check(&format!("{key}.policy"), problems);
+    if let Some(second) = &pool.policy_by_header {
+        second.check(&format!("{key}.policy_by_header"), problems);
+    }
     let sane = pool.default_capacity.is_finite() && pool.default_capacity > 0.0;
     problems.require(sane, &format!("{key}.default_capacity"), "must be above 0");
     let unknown =

@@ -12,6 +12,7 @@ use crate::{
 impl Floor<'_> {
     /// Why a newcomer that is on the board already is refused, if it is.
     pub fn denied(&mut self, id: RequestId) -> Option<RefusalReason> {
+        self.turn_to(id);
         let waiting = self.board.get(id)?;
         if !waiting.request.band.sheddable() {
             return None;

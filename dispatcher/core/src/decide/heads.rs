@@ -18,7 +18,7 @@ impl Floor<'_> {
     /// The heads of all lanes, the first to be served first.
     pub fn heads(&mut self) -> Vec<(Band, Rank, RequestId)> {
         let heads = self.board.heads();
-        let urgency = match self.rules.order {
+        let urgency = match self.own.order {
             Order::Slack => |violation: &Violation| -violation.slack_ms,
             Order::Violation => |violation: &Violation| violation.probability,
             Order::Deadline | Order::SloDeadline | Order::Fifo | Order::ShortestFirst => {

@@ -40,8 +40,12 @@ use crate::{
 pub struct Floor<'a> {
     /// The pool's configuration.
     pub config: &'a SchedulerConfig,
-    /// The policy in force.
+    /// The policy of the request at hand.
     pub rules: &'a Rules,
+    /// The pool's own policy, which orders what waits.
+    pub own: &'a Rules,
+    /// The policy of requests that ask for it by header.
+    pub by_header: &'a Rules,
     /// What it draws with.
     pub dice: &'a mut Dice,
     /// The pod that was picked last.
@@ -61,6 +65,12 @@ pub struct Floor<'a> {
 }
 
 impl Floor<'_> {
+    /// Turns to a request: from here on the policy is its own.
+    pub fn turn_to(&mut self, id: RequestId) {
+        let asked = self.board.get(id).is_some_and(|waiting| waiting.request.by_header);
+        self.rules = if asked { self.by_header } else { self.own };
+    }
+
     /// Share of a pod's profiled capacity that a request takes; `None` when it cannot serve it.
     pub fn load_of(&self, waiting: &Waiting, pod: &PodState) -> Option<f64> {
         self.config.load(pod.spec.class, waiting.input_tokens, waiting.output_tokens)

@@ -26,12 +26,13 @@ use crate::{
 
 /// Heads that can no longer meet their objective; the caller demotes or refuses them.
 pub fn hopeless(floor: &mut Floor<'_>) -> Vec<RequestId> {
-    if floor.rules.hopeless == Hopeless::Serve {
-        return Vec::new();
-    }
     let factor = floor.config.pull.hopeless_factor;
     let heads = floor.board.heads();
     let lost = |(_, _, id): &(Band, _, RequestId)| {
+        floor.turn_to(*id);
+        if floor.rules.hopeless == Hopeless::Serve {
+            return None;
+        }
         let waiting = floor.board.get_mut(*id)?;
         let deadline = waiting.request.deadline()?;
         affinity::refresh(waiting, floor.pods);
@@ -76,11 +77,18 @@ pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
     };
     let mut stopped = false;
     for (band, _, id) in floor.heads() {
-        if let Some((_, head)) = hold.blocked.filter(|(above, _)| stopped || band < *above) {
+        floor.turn_to(id);
+        let behind = hold.blocked.filter(|(above, _)| stopped || band < *above);
+        if let Some((_, head)) = behind.filter(|_| floor.rules.dispatch != Mode::Push) {
             note(floor, id, Reason::BehindHead { head });
             continue;
         }
-        match try_head(floor, &mut hold, band, id) {
+        let turn = if floor.rules.dispatch == Mode::Push {
+            push(floor, id)
+        } else {
+            try_head(floor, &mut hold, band, id)
+        };
+        match turn {
             Turn::Go(choice) => return Some(choice),
             Turn::Next => {}
             Turn::Stop => stopped = true,
@@ -96,6 +104,22 @@ enum Turn {
     Go(Choice),
     Next,
     Stop,
+}
+
+/// Gives a request out at once, whatever is held back or claimed for others.
+fn push(floor: &mut Floor<'_>, id: RequestId) -> Turn {
+    let outlooks = floor.look(id);
+    if outlooks.is_empty() {
+        note(floor, id, Reason::NoPodReady);
+        return Turn::Next;
+    }
+    match floor.pick(id, &outlooks, &[]) {
+        Pick::Fits(fit) => Turn::Go(fit.choice(id)),
+        Pick::Blocked(reason, _) => {
+            note(floor, id, reason);
+            Turn::Next
+        }
+    }
 }
 
 fn try_head(floor: &mut Floor<'_>, hold: &mut Hold, band: Band, id: RequestId) -> Turn {
@@ -136,7 +160,7 @@ fn block(
     outlooks: &Outlooks,
     soonest: Option<PodId>,
 ) -> Turn {
-    if floor.rules.dispatch == Mode::Push || hold.only_its_pods(floor, id, outlooks) {
+    if hold.only_its_pods(floor, id, outlooks) {
         return Turn::Next;
     }
     hold.any = true;
@@ -207,6 +231,7 @@ fn warm_wait(
 /// The late request that goes first, if it fits anywhere.
 fn late(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
     for (_, _, id) in floor.board.late_heads() {
+        floor.turn_to(id);
         let outlooks = floor.look(id);
         match floor.pick(id, &outlooks, &hold.claimed) {
             Pick::Fits(fit) => return Some(fit.choice(id)),

@@ -59,7 +59,16 @@ pub struct Waiting {
     pub matches: Vec<Match>,
 }
 
+/// A lane's pattern, whether its requests chose their policy by header, and the request that has it to
+/// itself.
+type LaneKey = (Pattern, bool, Option<RequestId>);
+
 impl Waiting {
+    /// Its lane. What is held back by one policy must not keep a request of the other from going.
+    fn lane(&self) -> LaneKey {
+        (self.pattern, self.request.by_header, self.alone())
+    }
+
     /// Its name, once a delivery has failed: then nobody shares its lane.
     fn alone(&self) -> Option<RequestId> {
         (self.attempts > 0).then_some(self.request.id)
@@ -70,7 +79,7 @@ impl Waiting {
 #[derive(Debug, Default)]
 pub struct Board {
     entries: HashMap<RequestId, Waiting>,
-    lanes: HashMap<(Pattern, Option<RequestId>), Lane>,
+    lanes: HashMap<LaneKey, Lane>,
     late: BTreeMap<(Band, Option<RequestId>), Lane>,
     ages: BTreeSet<(Time, RequestId)>,
     bands: BTreeMap<Band, BTreeSet<(Time, RequestId)>>,
@@ -93,7 +102,7 @@ impl Board {
             let lane = self.late.entry((waiting.pattern.band, alone)).or_default();
             lane.insert(id, late_rank(&waiting));
         } else {
-            self.lanes.entry((waiting.pattern, alone)).or_default().insert(id, waiting.rank);
+            self.lanes.entry(waiting.lane()).or_default().insert(id, waiting.rank);
         }
         self.entries.insert(id, waiting);
     }
@@ -120,7 +129,7 @@ impl Board {
                 self.late.remove(&key);
             }
         } else {
-            let key = (waiting.pattern, waiting.alone());
+            let key = waiting.lane();
             if self.lanes.get_mut(&key).is_some_and(|lane| empties(lane, id)) {
                 self.lanes.remove(&key);
             }
@@ -161,7 +170,7 @@ impl Board {
 
     /// Every lane with its pattern, in no order.
     pub fn lanes(&self) -> impl Iterator<Item = (&Pattern, &Lane)> {
-        self.lanes.iter().map(|((pattern, _), lane)| (pattern, lane))
+        self.lanes.iter().map(|((pattern, ..), lane)| (pattern, lane))
     }
 
     /// Late requests.

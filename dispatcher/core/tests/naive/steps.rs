@@ -265,6 +265,7 @@ impl Draft {
             streamed: self.streamed,
             ttl: self.ttl,
             immediate: self.immediate,
+            by_header: false,
         }
     }
 }

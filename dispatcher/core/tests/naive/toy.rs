@@ -95,6 +95,7 @@ impl Load {
             streamed: true,
             ttl: None,
             immediate: false,
+            by_header: false,
         }
     }
 }

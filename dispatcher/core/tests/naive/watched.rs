@@ -59,6 +59,7 @@ impl Watched {
             streamed: true,
             ttl: None,
             immediate: false,
+            by_header: false,
         };
         build(&mut request);
         self.send(Event::Arrive(Box::new(request)));

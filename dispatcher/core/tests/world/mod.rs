@@ -139,6 +139,7 @@ pub fn request(id: RequestId, now: Time) -> Request {
         streamed: true,
         ttl: None,
         immediate: false,
+        by_header: false,
     }
 }
 

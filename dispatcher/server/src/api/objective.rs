@@ -8,6 +8,7 @@
 //! | slo | trusted headers, each over the objective's |
 //! | band | the objective's, at most the key's `max_band` |
 //! | tenant | trusted header, the key's tenant |
+//! | policy | the pool's second one, if it has one and a trusted header asks for it |
 //!
 //! Headers are trusted when no keys are configured (then the gateway in front has authenticated) or
 //! when the key says so; otherwise they are not even looked at. Each header has an old name, which
@@ -29,6 +30,8 @@ const OBJECTIVE: Names = ["x-llm-d-inference-objective", "x-gateway-inference-ob
 const FAIRNESS_ID: Names = ["x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id"];
 const SLO_TTFT: Names = ["x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"];
 const SLO_TPOT: Names = ["x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"];
+/// The header that chooses between two policies of a pool, as in llm-d's SLO-aware routing.
+const PREDICTION: &str = "x-prediction-based-scheduling";
 
 /// Longest name of a tenant; longer ones are cut, for they are kept per tenant.
 const TENANT_BYTES: usize = 128;
@@ -53,6 +56,8 @@ pub struct Terms {
     pub slo: Slo,
     /// Its priority.
     pub band: Band,
+    /// Whether it goes by the pool's second policy.
+    pub by_header: bool,
 }
 
 /// A header that cannot be understood.
@@ -91,6 +96,8 @@ pub struct House {
     pub objective: Option<Arc<Objective>>,
     /// Whether requests must ask for a latency objective.
     pub require_slo: bool,
+    /// The same for requests that ask for its second policy; `None`: it has none.
+    pub second: Option<bool>,
 }
 
 /// The configured classes of service, and which request gets which.
@@ -140,8 +147,10 @@ impl Objectives {
             }
             None => Slo::default(),
         };
+        let by_header = house.second.is_some() && trusted.is_some_and(asks_prediction);
+        let require_slo = house.second.filter(|_| by_header).unwrap_or(house.require_slo);
         let stated = asked.is_some_and(|asked| asked.slo != Slo::default());
-        if house.require_slo && own == Slo::default() && !stated {
+        if require_slo && own == Slo::default() && !stated {
             return Err(MissingSlo.into());
         }
         let objective = asked.or(house.objective.as_ref()).unwrap_or(&self.default);
@@ -149,7 +158,7 @@ impl Objectives {
             Slo { ttft: own.ttft.or(objective.slo.ttft), tpot: own.tpot.or(objective.slo.tpot) };
         let ceiling = key.and_then(|key| key.max_band).unwrap_or(Band(i8::MAX));
         let band = objective.band.min(ceiling);
-        Ok(Terms { objective: objective.name.clone(), slo, band })
+        Ok(Terms { objective: objective.name.clone(), slo, band, by_header })
     }
 }
 
@@ -159,6 +168,12 @@ pub fn tenant(headers: &HeaderMap, key: Option<&Key>) -> Option<Arc<str>> {
         .and_then(|headers| text(headers, FAIRNESS_ID))
         .map(|name| Arc::from(name.get(..TENANT_BYTES).unwrap_or(name)))
         .or_else(|| key.map(|key| key.tenant.clone()))
+}
+
+/// Whether a request asks to be scheduled by prediction.
+fn asks_prediction(headers: &HeaderMap) -> bool {
+    let value = headers.get(PREDICTION).and_then(|value| value.to_str().ok());
+    value.is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
 }
 
 /// The headers, if they count.
@@ -236,7 +251,10 @@ mod tests {
     fn a_request_that_asks_for_nothing_gets_the_default() {
         let got = terms(&HeaderMap::new(), None, None).unwrap();
         let slo = Slo { ttft: ms(4000), tpot: ms(100) };
-        assert_eq!(got, Terms { objective: Arc::from("standard"), slo, band: Band(0) });
+        assert_eq!(
+            got,
+            Terms { objective: Arc::from("standard"), slo, band: Band(0), by_header: false }
+        );
     }
 
     #[test]
@@ -353,7 +371,7 @@ mod tests {
     #[test]
     fn a_model_may_have_a_default_objective_of_its_own() {
         let objective = objectives().named("interactive").cloned();
-        let house = House { objective, require_slo: false };
+        let house = House { objective, ..House::default() };
         let name = |tier| {
             let terms = objectives().terms(&headers(&[]), tier, None, &house).unwrap();
             terms.objective.to_string()
@@ -395,5 +413,27 @@ mod tests {
             // Weir rewrites no model names.
             assert!(known.contains(&alias) || new == "x-llm-d-model-name-rewrite", "{alias:?}");
         }
+    }
+
+    /// Seeds 001 and 003: "Chooses the scheduling profile depending on the PredictionBasedRouting boolean
+    /// header value", `x-prediction-based-scheduling: true`.
+    #[test]
+    fn a_trusted_header_chooses_the_second_policy_of_a_pool_that_has_one() {
+        let two = House { second: Some(true), ..House::default() };
+        let ask = |value: &str, key: Option<&Key>, house: &House| {
+            let headers = headers(&[("x-prediction-based-scheduling", value)]);
+            objectives().terms(&headers, Some("priority"), key, house).unwrap().by_header
+        };
+        for (value, chosen) in [("true", true), (" True ", true), ("false", false), ("1", false)] {
+            assert_eq!(ask(value, None, &two), chosen, "{value:?}");
+        }
+        assert!(ask("true", Some(&key()), &two));
+        let untrusted = Key { trust_headers: false, ..key() };
+        assert!(!ask("true", Some(&untrusted), &two), "its key does not allow it");
+        assert!(!ask("true", None, &House::default()), "there is only one");
+        let asked = headers(&[("x-prediction-based-scheduling", "true")]);
+        let bare = objectives().terms(&asked, None, None, &two);
+        assert_eq!(bare, Err(MissingSlo.into()), "the second one requires an objective");
+        assert!(objectives().terms(&headers(&[]), None, None, &two).is_ok());
     }
 }

@@ -198,6 +198,7 @@ impl Api {
             streamed: facts.streamed,
             ttl: wait.ttl,
             immediate: wait.immediate,
+            by_header: terms.by_header,
         };
         let (hub, objective) = (hub.clone(), terms.objective);
         Ok(Admission { hub, objective, request, body, own_priority })

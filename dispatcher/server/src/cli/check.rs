@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use super::{bad_config, print};
-use crate::config::Origin;
+use crate::config::{Origin, RawPolicy};
 
 pub(super) fn run(origin: &Origin) -> ExitCode {
     let (config, mut raw) = match origin.load().and_then(|config| Ok((config, origin.raw()?))) {
@@ -16,6 +16,7 @@ pub(super) fn run(origin: &Origin) -> ExitCode {
     }
     for pool in &mut raw.pools {
         pool.policy = pool.policy.spelled_out();
+        pool.policy_by_header = pool.policy_by_header.as_ref().map(RawPolicy::spelled_out);
     }
     match serde_yaml_ng::to_string(&raw) {
         Ok(text) => print(&text),

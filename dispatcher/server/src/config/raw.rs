@@ -145,6 +145,8 @@ pub struct RawPool {
     pub adapters: Vec<String>,
     /// Who decides: a preset, or a mapping that starts from one and replaces parts.
     pub policy: RawPolicy,
+    /// Who decides on requests with the header `x-prediction-based-scheduling: true`; absent: as above.
+    pub policy_by_header: Option<RawPolicy>,
     /// The objective of requests that ask for none; absent: that of all pools.
     pub default_objective: Option<String>,
     /// Requests in flight that a pod of a class without a profile carries, for policies that count
@@ -163,6 +165,7 @@ impl Default for RawPool {
             aliases: vec![],
             adapters: vec![],
             policy: RawPolicy::default(),
+            policy_by_header: None,
             default_objective: None,
             default_capacity: SchedulerConfig::default().default_capacity,
             pods: vec![],

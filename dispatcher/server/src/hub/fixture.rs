@@ -94,6 +94,7 @@ pub(crate) fn request(hub: &Hub, id: u64) -> Request {
         streamed: true,
         ttl: None,
         immediate: false,
+        by_header: false,
     }
 }
 
