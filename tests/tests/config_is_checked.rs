@@ -90,7 +90,7 @@ fn a_missing_file_is_refused_by_name() {
 #[test]
 fn wrong_usage_has_an_exit_code_of_its_own() {
     assert_eq!(weir(&["serve", "--no-such-flag"]).status.code(), Some(2));
-    assert_eq!(weir(&["serve", "--policy", "random"]).status.code(), Some(2));
+    assert_eq!(weir(&["serve", "--policy", "fortune-telling"]).status.code(), Some(2));
 }
 
 #[test]
