@@ -7,10 +7,12 @@
 //!
 //! - `admit`: arrivals against the bounds, and everything that refuses
 //! - `flight`: dispatched requests until their end
+//! - `hidden`: responses of which nothing is seen until their end
 //! - `view`: the snapshot
 
 mod admit;
 mod flight;
+mod hidden;
 mod view;
 
 use std::collections::{BTreeMap, HashMap};
@@ -29,6 +31,7 @@ use crate::{
     ratio::TokenRatio,
 };
 use flight::Flight;
+use hidden::Lateness;
 
 /// One pool's whole decision state. One owner drives it.
 pub struct Scheduler {
@@ -53,6 +56,9 @@ pub struct Scheduler {
     immediate: Vec<RequestId>,
     no_pod_since: Option<Time>,
     unstreamed: usize,
+    /// When the tokens of responses that are not streamed were last moved on.
+    advanced_at: Time,
+    lateness: Lateness,
     closing: bool,
 }
 
@@ -121,6 +127,8 @@ impl Scheduler {
             immediate: Vec::new(),
             no_pod_since: Some(Time::ZERO),
             unstreamed: 0,
+            advanced_at: Time::ZERO,
+            lateness: Lateness::default(),
             closing: false,
         }
     }
@@ -131,6 +139,7 @@ impl Scheduler {
     /// that is not known is counted and otherwise ignored: ends and cancellations race by nature.
     pub fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {
         let pulls = !matches!(event, Event::Progress(_) | Event::Scraped(..));
+        self.advance_unstreamed(now, &event);
         match event {
             Event::Arrive(request) => self.arrive(now, request, actions),
             Event::Cancel(id) => self.cancel(now, id),
@@ -148,10 +157,7 @@ impl Scheduler {
                 self.pods.remove(&pod);
                 self.note_readiness(now);
             }
-            Event::Tick => {
-                self.advance_unstreamed(now);
-                self.expire(now, actions);
-            }
+            Event::Tick => self.expire(now, actions),
             Event::Close => self.close(now, actions),
         }
         if pulls && !self.board.is_empty() {
@@ -239,7 +245,7 @@ impl Scheduler {
         let flight = Flight::depart(now, waiting, choice, load.unwrap_or(0.0));
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
             pod.load += flight.load;
-            pod.ledger.debit(flight.pending(now, choice));
+            pod.ledger.debit(flight.pending(now, choice, self.lateness));
             let input_tokens = f64::from(flight.input_tokens);
             pod.sent(now, input_tokens, choice.uncached_tokens, &flight.request.blocks);
         }

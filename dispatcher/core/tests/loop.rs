@@ -177,6 +177,42 @@ fn a_response_that_is_not_streamed_frees_the_buffer_when_its_first_token_is_due(
 }
 
 #[test]
+fn an_arrival_is_not_judged_by_prompts_that_must_have_begun_though_no_tick_came() {
+    let mut world = world(1);
+    world.arrive(|request| request.streamed = false);
+    // Nothing waits, so the dispatcher sends no ticks.
+    world.now = world.now.plus(Duration::from_secs(1));
+    world.arrive(|_| {});
+    let ttft_ms = |at: usize| world.dispatched[at].prediction.ttft_ms.p50;
+    assert!(ttft_ms(1) < ttft_ms(0) + 5.0, "{} after {}", ttft_ms(1), ttft_ms(0));
+    let pod = &world.scheduler.snapshot(world.now).pods[0];
+    assert_eq!((pod.pending, pod.residents), (1, 1));
+    assert!(pod.kv_tokens > 1020, "its tokens count too: {}", pod.kv_tokens);
+}
+
+#[test]
+fn prompts_of_a_pod_begin_in_the_order_they_were_sent() {
+    let mut world = world(1);
+    let on_pod = |world: &World| {
+        let pod = &world.scheduler.snapshot(world.now).pods[0];
+        (pod.pending, pod.residents)
+    };
+    let stream = world.arrive(|_| {});
+    world.arrive(|request| request.streamed = false);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(on_pod(&world), (2, 0), "what was sent before has not begun");
+    world.send(Event::FirstToken(stream));
+    world.send(Event::Tick);
+    assert_eq!(on_pod(&world), (0, 2));
+
+    let mut world = self::world(1);
+    world.arrive(|request| request.streamed = false);
+    let stream = world.arrive(|_| {});
+    world.send(Event::FirstToken(stream));
+    assert_eq!(on_pod(&world), (0, 2), "what was sent after has begun");
+}
+
+#[test]
 fn a_finished_stream_is_a_sample_with_its_latencies() {
     let mut world = world(1);
     let id = world.arrive(|_| {});

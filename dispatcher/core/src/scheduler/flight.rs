@@ -1,7 +1,5 @@
 //! Dispatched requests until their end: tokens, ends, retries, samples.
 
-use std::time::Duration;
-
 use smallvec::SmallVec;
 use weir_schema::{Prediction, Row, Sample, SampleOutcome, schema_hash};
 
@@ -15,7 +13,7 @@ use crate::{
     length::LengthHistory,
     pattern::Pattern,
     queue::{Rank, Waiting},
-    scheduler::Scheduler,
+    scheduler::{Scheduler, hidden::Lateness},
 };
 
 /// The remaining length is estimated anew after this much growth of what was streamed.
@@ -89,15 +87,13 @@ impl Flight {
     }
 
     /// Its entry in the pod's ledger.
-    pub(super) fn pending(&self, now: Time, choice: &Choice) -> Pending {
-        let ttft_s = f64::from(choice.prediction.ttft_ms.p50) / 1000.0;
-        // The prior of a step-time model gone mad may still be no time at all.
-        let ttft = Duration::try_from_secs_f64(ttft_s).unwrap_or_default();
+    pub(super) fn pending(&self, now: Time, choice: &Choice, lateness: Lateness) -> Pending {
+        let due = || lateness.first_token(now, &choice.prediction);
         Pending {
             id: self.request.id,
             since: now,
             uncached_tokens: choice.uncached_tokens,
-            assumed_first_token: (!self.request.streamed).then(|| now.plus(ttft)),
+            assumed_first_token: (!self.request.streamed).then(due),
             resident: Resident {
                 id: self.request.id,
                 tpot_slo_ms: judge::tpot_slo_ms(&self.request.slo),
@@ -195,10 +191,12 @@ impl Scheduler {
         flight.first_token = Some(now);
         flight.tokens = flight.tokens.max(1);
         let pod = flight.pod;
+        self.lateness.learn(&flight.prediction, now.ms_since(flight.sent));
+        self.start_before(now, pod, id);
         self.become_resident(now, pod, id);
     }
 
-    fn become_resident(&mut self, now: Time, pod: PodId, id: RequestId) {
+    pub(super) fn become_resident(&mut self, now: Time, pod: PodId, id: RequestId) {
         let Some(pod) = self.pods.get_mut(&pod) else { return };
         let Some((uncached_tokens, resident)) = pod.ledger.first_token(id, now) else { return };
         estimate(resident, &self.length, self.config.pull.remaining_quantile);
@@ -217,39 +215,13 @@ impl Scheduler {
         self.advance(pod, id, generated);
     }
 
-    fn advance(&mut self, pod: PodId, id: RequestId, generated: u32) {
+    pub(super) fn advance(&mut self, pod: PodId, id: RequestId, generated: u32) {
         let Some(pod) = self.pods.get_mut(&pod) else { return };
         let Some((resident, fresh)) = pod.ledger.progress(id, generated) else { return };
         if resident.generated >= resident.estimate_at {
             estimate(resident, &self.length, self.config.pull.remaining_quantile);
         }
         pod.stride.streamed(fresh);
-    }
-
-    /// Responses that are not streamed show nothing until their end: their first token is assumed
-    /// when it was predicted, and their tokens at the pod's pace.
-    pub(super) fn advance_unstreamed(&mut self, now: Time) {
-        if self.unstreamed == 0 {
-            return;
-        }
-        let mut starts = Vec::new();
-        let mut moves = Vec::new();
-        for (pod, state) in &self.pods {
-            let pending = state.ledger.pending().iter();
-            let due = |one: &&Pending| one.assumed_first_token.is_some_and(|at| at <= now);
-            starts.extend(pending.filter(due).map(|one| (*pod, one.id)));
-            let steps = self.predictor.step_time(state.spec.class);
-            let step_ms =
-                steps.step_ms(state.ledger.decodes(), state.ledger.kv_tokens(), 0.0).max(1.0);
-            let hidden = state.ledger.residents().iter().filter(|one| !one.streamed);
-            moves.extend(hidden.map(|one| {
-                let most = one.max_output_tokens.unwrap_or(u32::MAX);
-                let generated = 1.0 + now.ms_since(one.first_token) / step_ms;
-                (*pod, one.id, (generated as u32).min(most))
-            }));
-        }
-        starts.into_iter().for_each(|(pod, id)| self.become_resident(now, pod, id));
-        moves.into_iter().for_each(|(pod, id, generated)| self.advance(pod, id, generated));
     }
 
     /// A dispatched request is over.

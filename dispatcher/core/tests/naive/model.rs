@@ -40,6 +40,10 @@ pub struct Stay {
     pub generated: u32,
     /// When its first token is assumed, if it is not streamed.
     pub assumed: Time,
+    /// Its number among all dispatches: a pod prefills in this order.
+    pub number: u64,
+    pub sent: Time,
+    pub predicted_ttft_ms: f32,
 }
 
 /// What became of a request so far.
@@ -97,6 +101,8 @@ pub struct Naive {
     /// Since when no pod is ready; from the start, when none ever was.
     pub no_pod_since: Option<Time>,
     samples_due: u32,
+    /// Recent mean of ln(measured / predicted) TTFT of streams.
+    late: f64,
 }
 
 impl Naive {
@@ -109,6 +115,7 @@ impl Naive {
             closing: false,
             no_pod_since: Some(Time::ZERO),
             samples_due: 0,
+            late: 0.0,
         }
     }
 
@@ -136,12 +143,13 @@ impl Naive {
     /// Takes an event in, before the scheduler does.
     pub fn hear(&mut self, now: Time, event: &Event) {
         self.samples_due = 0;
+        self.assume(now);
         match event {
             Event::Arrive(request) => self.arrive(request),
             Event::Cancel(id) => self.cancel(*id),
             Event::Undelivered(id) => self.undelivered(*id),
-            Event::FirstToken(id) => self.first_token(*id),
-            Event::Progress(progress) => self.progress(progress),
+            Event::FirstToken(id) => self.first_token(now, *id),
+            Event::Progress(progress) => self.progress(now, progress),
             Event::End(end) => self.end(end.id, end.kind),
             Event::Scraped(..) => {}
             Event::PodUp(spec) => {
@@ -152,7 +160,7 @@ impl Naive {
             }
             Event::PodPhase(pod, phase) => self.phase(*pod, *phase),
             Event::PodDown(pod) => self.down(*pod),
-            Event::Tick => self.tick(now),
+            Event::Tick => {}
             Event::Close => self.closing = true,
         }
         let ready = self.pods.values().any(|pod| pod.phase == Phase::Ready);
@@ -205,7 +213,14 @@ impl Naive {
         }
     }
 
-    fn first_token(&mut self, id: RequestId) {
+    fn first_token(&mut self, now: Time, id: RequestId) {
+        if let Some(stay) = self.tales.get(&id).and_then(Tale::stay).filter(|stay| !stay.seen) {
+            let log = (now.ms_since(stay.sent) / f64::from(stay.predicted_ttft_ms)).ln();
+            if log.is_finite() {
+                self.late += 0.02 * (log.clamp(-1.0, 1.0) - self.late);
+            }
+        }
+        self.start_before(id);
         if let Some((_, stay)) = self.stay_mut(id) {
             stay.seen = true;
             stay.resident = true;
@@ -213,9 +228,9 @@ impl Naive {
         }
     }
 
-    fn progress(&mut self, progress: &Progress) {
+    fn progress(&mut self, now: Time, progress: &Progress) {
         for (id, tokens) in &progress.tokens {
-            self.first_token(*id);
+            self.first_token(now, *id);
             if let Some((request, stay)) = self.stay_mut(*id) {
                 stay.generated = stay.generated.max(tokens / request.sequences.max(1));
             }
@@ -255,12 +270,45 @@ impl Naive {
         }
     }
 
-    fn tick(&mut self, now: Time) {
-        for tale in self.tales.values_mut().filter(|tale| !tale.request.streamed) {
-            if let State::On(stay) = &mut tale.state {
-                stay.resident |= stay.assumed <= now;
+    /// On each pod, in the order of the dispatches: a response that is not streamed is assumed to have
+    /// begun when that is due, unless a prompt before it has no first token yet.
+    fn assume(&mut self, now: Time) {
+        let pods: Vec<PodId> = self.pods.keys().copied().collect();
+        for pod in pods {
+            for (request, stay) in self.pending(pod) {
+                if request.streamed || stay.assumed > now {
+                    break;
+                }
+                stay.resident = true;
             }
         }
+    }
+
+    /// A first token was seen: what is not streamed and was sent to the pod before it has begun too.
+    fn start_before(&mut self, id: RequestId) {
+        let Some(at) = self.tales.get(&id).and_then(Tale::stay).copied() else { return };
+        if at.resident || !at.booked {
+            return;
+        }
+        let before = self.pending(at.pod).into_iter().filter(|(_, stay)| stay.number < at.number);
+        for (_, stay) in before.filter(|(request, _)| !request.streamed) {
+            stay.resident = true;
+        }
+    }
+
+    /// What is booked on a pod without a first token, in the order of the dispatches.
+    fn pending(&mut self, pod: PodId) -> Vec<(&Request, &mut Stay)> {
+        fn on(tale: &mut Tale) -> Option<(&Request, &mut Stay)> {
+            match &mut tale.state {
+                State::On(stay) => Some((&tale.request, stay)),
+                _ => None,
+            }
+        }
+        let here = self.tales.values_mut().filter_map(on);
+        let mut pending: Vec<(&Request, &mut Stay)> =
+            here.filter(|(_, stay)| stay.pod == pod && stay.booked && !stay.resident).collect();
+        pending.sort_by_key(|(_, stay)| stay.number);
+        pending
     }
 
     fn dispatch(&mut self, now: Time, dispatch: &Dispatch) {
@@ -279,7 +327,10 @@ impl Naive {
             seen: false,
             resident: false,
             generated: 0,
-            assumed: moody::assumed_first_token(now, &dispatch.prediction),
+            assumed: moody::assumed_first_token(now, &dispatch.prediction, self.late),
+            number: self.tally.dispatched,
+            sent: now,
+            predicted_ttft_ms: dispatch.prediction.ttft_ms.p50,
         };
         self.tally.dispatched += 1;
         if let Some(pod) = self.pods.get_mut(&dispatch.pod) {

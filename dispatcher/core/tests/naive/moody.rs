@@ -109,8 +109,9 @@ pub const fn dice(seed: u64, call: u64, place: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// When a response that is not streamed is believed to have produced its first token.
-pub fn assumed_first_token(now: Time, prediction: &Prediction) -> Time {
-    let ttft_s = f64::from(prediction.ttft_ms.p50) / 1000.0;
+/// When a response that is not streamed is believed to have produced its first token; `late` is the
+/// recent mean of ln(measured / predicted) of streams.
+pub fn assumed_first_token(now: Time, prediction: &Prediction, late: f64) -> Time {
+    let ttft_s = f64::from(prediction.ttft_ms.p50) / 1000.0 * late.exp();
     now.plus(Duration::try_from_secs_f64(ttft_s).unwrap_or_default())
 }
