@@ -9,6 +9,7 @@
 //! - [`pod`]: `weir-bench pod`, simulated vLLM pods in real time behind HTTP
 //! - [`load`]: `weir-bench load`, an open-loop client that gives every request exactly one outcome
 //! - [`demo`]: `weir-bench demo`, the two of them around a real `weir`, with a verdict
+//! - [`sim`]: the scheduler in front of modelled engines in virtual time, without a network
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
 pub mod children;
@@ -18,4 +19,5 @@ pub mod http_get;
 pub mod load;
 pub mod pod;
 pub mod prompt;
+pub mod sim;
 pub mod trace;

@@ -1,0 +1,99 @@
+//! One pod: an engine, whose sequences are whose, and what its streams show of its steps.
+
+use std::collections::HashMap;
+
+use weir_core::{Pulse, RequestId, Scrape, Time};
+use weir_engine::{Engine, Job, Output, Rejected, SeqId};
+
+use super::SimRequest;
+
+/// Chunks closer together than this belong to one step, as the dispatcher sees it.
+const SAME_STEP_US: u64 = 2000;
+
+/// A pod in virtual time.
+pub(super) struct Pod {
+    engine: Engine,
+    requests: HashMap<SeqId, RequestId>,
+    pulse: Pulse,
+    outputs: Vec<Output>,
+}
+
+/// Something a pod did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Deed {
+    /// A request's token number `index` left the engine.
+    Token { id: RequestId, index: u32 },
+    /// A request's last token has left it.
+    Finished { id: RequestId, output_tokens: u32 },
+}
+
+impl Pod {
+    pub(super) fn new(engine: Engine) -> Self {
+        let (requests, pulse) = (HashMap::new(), Pulse::default());
+        Self { engine, requests, pulse, outputs: Vec::new() }
+    }
+
+    /// Hands a request over.
+    pub(super) fn submit(&mut self, now: Time, asked: &SimRequest) -> Result<(), Rejected> {
+        let most = asked.request.max_output_tokens.unwrap_or(u32::MAX);
+        let job = Job {
+            prompt_tokens: asked.input_tokens,
+            blocks: asked.request.blocks.to_vec(),
+            output_tokens: asked.output_tokens.min(most),
+            priority: 0,
+        };
+        let sequence = self.engine.submit(ms(now), job)?;
+        self.requests.insert(sequence, asked.request.id);
+        Ok(())
+    }
+
+    /// When it will next do something.
+    pub(super) fn next(&self) -> Option<Time> {
+        // Rounded up: at that microsecond it has happened.
+        self.engine.next_event_ms().map(|at_ms| Time::from_micros((at_ms * 1000.0).ceil() as u64))
+    }
+
+    /// What it did until `now`, in order.
+    pub(super) fn advance(&mut self, now: Time, deeds: &mut Vec<Deed>) {
+        self.engine.advance(ms(now), &mut self.outputs);
+        for output in self.outputs.drain(..) {
+            deeds.extend(match output {
+                Output::Token { id, index, .. } => {
+                    self.requests.get(&id).map(|id| Deed::Token { id: *id, index })
+                }
+                Output::Finished { id, output_tokens, .. } => {
+                    self.requests.remove(&id).map(|id| Deed::Finished { id, output_tokens })
+                }
+            });
+        }
+    }
+
+    /// A chunk of one of its streams arrived.
+    pub(super) fn chunk(&mut self, now: Time) {
+        let before = self.pulse.last_step_at;
+        let same = now.as_micros() - before.as_micros() <= SAME_STEP_US && before > Time::ZERO;
+        self.pulse.steps += u64::from(!same);
+        self.pulse.last_step_at = now;
+    }
+
+    /// What its streams have shown of its steps.
+    pub(super) fn pulse(&self) -> Pulse {
+        self.pulse
+    }
+
+    /// What a scrape would say.
+    pub(super) fn scrape(&self) -> Scrape {
+        let metrics = self.engine.metrics();
+        Scrape {
+            running: metrics.running,
+            waiting: metrics.waiting,
+            kv_usage: metrics.kv_usage as f32,
+            kv_blocks: Some(self.engine.config().num_blocks),
+            shared: false,
+        }
+    }
+}
+
+fn ms(time: Time) -> f64 {
+    time.as_micros() as f64 / 1000.0
+}

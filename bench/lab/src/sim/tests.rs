@@ -1,0 +1,97 @@
+use std::time::Duration;
+
+use weir_core::{PodClass, SchedulerConfig};
+use weir_engine::{EngineConfig, hardware};
+use weir_predict::Chain;
+
+use super::*;
+use crate::load::{DemoMix, parse_classes};
+
+/// Two pods of Qwen3-32B on two H100 each.
+fn pool() -> SimConfig {
+    let hardware = hardware("h100-qwen3-32b-tp2").unwrap();
+    let engine = |seed| EngineConfig { seed, ..EngineConfig::for_hardware(hardware) };
+    let class = PodClass { kv_blocks: hardware.num_blocks, ..PodClass::default() };
+    SimConfig {
+        scheduler: SchedulerConfig { classes: vec![class], ..SchedulerConfig::default() },
+        pods: (1..=2).map(|seed| SimPod { engine: engine(seed), class: 0 }).collect(),
+        scrape_every: Duration::from_millis(100),
+    }
+}
+
+/// Stretches of the demo's mix at so many requests per second.
+fn requests(rates: &[f64], for_s: f64, streamed: f64, seed: u64) -> Vec<SimRequest> {
+    let shares = ["interactive:0.5", "standard:0.2", "batch:0.3"].map(str::to_owned);
+    let classes = parse_classes(&shares, &[]).unwrap();
+    let stretches = rates.iter().map(|rate| (*rate, for_s)).collect();
+    Workload { mix: DemoMix { stretches, classes, seed }, streamed }.requests().unwrap()
+}
+
+fn simulate(requests: &[SimRequest]) -> Run {
+    run(pool(), Box::new(Chain::new()), requests)
+}
+
+/// Errors of the predicted TTFT, as fractions, once the step times are fitted.
+fn ttft_errors(run: &Run) -> Vec<f64> {
+    let settled = run.served().skip(300);
+    let error = |one: &Served| f64::from(one.predicted.ttft_ms.p50) / one.ttft_ms - 1.0;
+    settled.map(|one| error(one).abs()).collect()
+}
+
+#[test]
+fn with_half_of_the_responses_not_streamed_the_ttft_error_stays_within_a_point() {
+    // Up to three quarters of what the engines could do at the tightest objective.
+    let rates = [10.0, 13.0, 16.0];
+    let mape = |streamed| {
+        let errors: Vec<f64> = (1..=3)
+            .flat_map(|seed| ttft_errors(&simulate(&requests(&rates, 60.0, streamed, seed))))
+            .collect();
+        assert!(errors.len() > 5000, "{} requests", errors.len());
+        errors.iter().sum::<f64>() / errors.len() as f64
+    };
+    let (streams, mixed) = (mape(1.0), mape(0.5));
+    assert!((0.05..0.2).contains(&streams), "{streams:.4} when all are streamed");
+    assert!(mixed < streams + 0.01, "{mixed:.4} mixed, {streams:.4} when all are streamed");
+}
+
+#[test]
+fn every_request_has_one_outcome_and_the_ledger_is_empty_at_the_end() {
+    // Twice what the pods can serve: sheddable requests are refused.
+    let requests = requests(&[40.0], 30.0, 0.5, 5);
+    let run = simulate(&requests);
+    assert_eq!(run.outcomes.len(), requests.len());
+    let refused = run.outcomes.iter().filter(|one| matches!(one, Outcome::Refused(_))).count();
+    assert_eq!(run.served().count() + refused, requests.len());
+    assert!(refused > 50, "{refused} refused");
+    assert_eq!((run.end.waiting, run.end.in_flight, run.end.counters.ignored), (0, 0, 0));
+    assert!(
+        run.end.pods.iter().all(|pod| (pod.residents, pod.pending, pod.kv_tokens) == (0, 0, 0))
+    );
+    assert_eq!(run.samples.len(), run.served().count());
+}
+
+#[test]
+fn what_a_client_of_a_stream_saw_is_what_the_sample_says() {
+    let run = simulate(&requests(&[4.0], 20.0, 1.0, 6));
+    let mut seen: Vec<f32> = run.served().map(|one| one.ttft_ms as f32).collect();
+    let mut sampled: Vec<f32> = run.samples.iter().filter_map(|sample| sample.ttft_ms).collect();
+    seen.sort_by(f32::total_cmp);
+    sampled.sort_by(f32::total_cmp);
+    assert_eq!(seen, sampled);
+    assert!(run.served().all(|one| one.ttft_ms > 30.0 && one.tpot_ms.is_none_or(|ms| ms > 13.0)));
+}
+
+#[test]
+fn a_simulation_is_the_same_every_time() {
+    let requests = requests(&[20.0], 20.0, 0.5, 7);
+    assert_eq!(simulate(&requests).outcomes, simulate(&requests).outcomes);
+}
+
+#[test]
+fn a_prompt_that_no_engine_takes_is_rejected_and_holds_nobody_up() {
+    let mut requests = requests(&[5.0], 10.0, 1.0, 8);
+    requests[3].input_tokens = 1_000_000;
+    let run = simulate(&requests);
+    assert_eq!(run.outcomes[3], Outcome::Rejected);
+    assert_eq!(run.served().count(), requests.len() - 1);
+}
