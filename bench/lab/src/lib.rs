@@ -10,10 +10,12 @@
 //! - [`load`]: `weir-bench load`, an open-loop client that gives every request exactly one outcome
 //! - [`demo`]: `weir-bench demo`, the two of them around a real `weir`, with a verdict
 //! - [`sim`]: the scheduler in front of modelled engines in virtual time, without a network
+//! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
 pub mod children;
 pub mod cli;
+pub mod contender;
 pub mod demo;
 pub mod http_get;
 pub mod load;
@@ -21,3 +23,4 @@ pub mod pod;
 pub mod prompt;
 pub mod sim;
 pub mod trace;
+pub mod workload;

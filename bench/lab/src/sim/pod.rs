@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use weir_core::{Pulse, RequestId, Scrape, Time};
-use weir_engine::{Engine, Job, Output, Rejected, SeqId};
+use weir_core::{Pulse, Scrape, Time};
+use weir_engine::{Engine, EngineMetrics, Job, Output, Rejected, SeqId};
 
-use super::SimRequest;
+use super::{SimPod, SimRequest};
 
 /// Chunks closer together than this belong to one step, as the dispatcher sees it.
 const SAME_STEP_US: u64 = 2000;
@@ -13,7 +13,8 @@ const SAME_STEP_US: u64 = 2000;
 /// A pod in virtual time.
 pub(super) struct Pod {
     engine: Engine,
-    requests: HashMap<SeqId, RequestId>,
+    /// Places of requests in the list.
+    requests: HashMap<SeqId, usize>,
     pulse: Pulse,
     outputs: Vec<Output>,
 }
@@ -22,28 +23,43 @@ pub(super) struct Pod {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Deed {
     /// A request's token number `index` left the engine.
-    Token { id: RequestId, index: u32 },
+    Token { place: usize, index: u32 },
     /// A request's last token has left it.
-    Finished { id: RequestId, output_tokens: u32 },
+    Finished { place: usize, finish: Finish },
+}
+
+/// What an engine says of a request at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Finish {
+    pub(super) output_tokens: u32,
+    pub(super) cached_tokens: u32,
+    pub(super) preemptions: u32,
 }
 
 impl Pod {
-    pub(super) fn new(engine: Engine) -> Self {
+    pub(super) fn new(pod: &SimPod) -> Self {
         let (requests, pulse) = (HashMap::new(), Pulse::default());
+        let engine = Engine::new(pod.engine.clone());
         Self { engine, requests, pulse, outputs: Vec::new() }
     }
 
     /// Hands a request over.
-    pub(super) fn submit(&mut self, now: Time, asked: &SimRequest) -> Result<(), Rejected> {
+    pub(super) fn submit(
+        &mut self,
+        now: Time,
+        place: usize,
+        asked: &SimRequest,
+    ) -> Result<(), Rejected> {
+        let blocks = asked.blocks_with_answer.as_ref().unwrap_or(&asked.request.blocks);
         let most = asked.request.max_output_tokens.unwrap_or(u32::MAX);
         let job = Job {
             prompt_tokens: asked.input_tokens,
-            blocks: asked.request.blocks.to_vec(),
+            blocks: blocks.to_vec(),
             output_tokens: asked.output_tokens.min(most),
             priority: 0,
         };
         let sequence = self.engine.submit(ms(now), job)?;
-        self.requests.insert(sequence, asked.request.id);
+        self.requests.insert(sequence, place);
         Ok(())
     }
 
@@ -59,10 +75,11 @@ impl Pod {
         for output in self.outputs.drain(..) {
             deeds.extend(match output {
                 Output::Token { id, index, .. } => {
-                    self.requests.get(&id).map(|id| Deed::Token { id: *id, index })
+                    self.requests.get(&id).map(|place| Deed::Token { place: *place, index })
                 }
-                Output::Finished { id, output_tokens, .. } => {
-                    self.requests.remove(&id).map(|id| Deed::Finished { id, output_tokens })
+                Output::Finished { id, output_tokens, cached_tokens, preemptions, .. } => {
+                    let finish = Finish { output_tokens, cached_tokens, preemptions };
+                    self.requests.remove(&id).map(|place| Deed::Finished { place, finish })
                 }
             });
         }
@@ -74,6 +91,11 @@ impl Pod {
         let same = now.as_micros() - before.as_micros() <= SAME_STEP_US && before > Time::ZERO;
         self.pulse.steps += u64::from(!same);
         self.pulse.last_step_at = now;
+    }
+
+    /// What its engine has counted.
+    pub(super) fn metrics(&self) -> EngineMetrics {
+        self.engine.metrics()
     }
 
     /// What its streams have shown of its steps.

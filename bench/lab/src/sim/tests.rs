@@ -24,7 +24,7 @@ fn requests(rates: &[f64], for_s: f64, streamed: f64, seed: u64) -> Vec<SimReque
     let shares = ["interactive:0.5", "standard:0.2", "batch:0.3"].map(str::to_owned);
     let classes = parse_classes(&shares, &[]).unwrap();
     let stretches = rates.iter().map(|rate| (*rate, for_s)).collect();
-    Workload { mix: DemoMix { stretches, classes, seed }, streamed }.requests().unwrap()
+    Mix { demo: DemoMix { stretches, classes, seed }, streamed }.requests().unwrap()
 }
 
 fn simulate(requests: &[SimRequest]) -> Run {
@@ -63,10 +63,9 @@ fn every_request_has_one_outcome_and_the_ledger_is_empty_at_the_end() {
     let refused = run.outcomes.iter().filter(|one| matches!(one, Outcome::Refused(_))).count();
     assert_eq!(run.served().count() + refused, requests.len());
     assert!(refused > 50, "{refused} refused");
-    assert_eq!((run.end.waiting, run.end.in_flight, run.end.counters.ignored), (0, 0, 0));
-    assert!(
-        run.end.pods.iter().all(|pod| (pod.residents, pod.pending, pod.kv_tokens) == (0, 0, 0))
-    );
+    let end = run.end.as_ref().unwrap();
+    assert_eq!((end.waiting, end.in_flight, end.counters.ignored), (0, 0, 0));
+    assert!(end.pods.iter().all(|pod| (pod.residents, pod.pending, pod.kv_tokens) == (0, 0, 0)));
     assert_eq!(run.samples.len(), run.served().count());
 }
 

@@ -1,32 +1,35 @@
 //! The loop: whatever is due next happens, until every request has its outcome.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
 use weir_core::{
-    Action, Dispatch, End, EndKind, Event, PodId, PodSpec, Progress, Request, RequestId, Scheduler,
-    TICK, Time,
+    Action, Dispatch, End, EndKind, Event, PodId, PodSpec, Progress, Request, RequestId, TICK, Time,
 };
-use weir_engine::Engine;
-use weir_schema::{Predict, Sample};
+use weir_schema::Sample;
 
 use super::{
-    Outcome, Run, Served, SimConfig, SimRequest,
-    pod::{Deed, Pod},
+    Dispatcher, Outcome, Run, Served, SimPod, SimRequest,
+    pod::{Deed, Finish, Pod},
 };
 
 /// Serves `requests`, which are in the order of their arrivals, and returns what became of them.
-pub fn run(config: SimConfig, predictor: Box<dyn Predict>, requests: &[SimRequest]) -> Run {
-    let mut world = World::new(config, predictor, requests);
-    while world.outcomes.len() < requests.len() {
+pub fn drive(
+    pods: &[SimPod],
+    scrape_every: Duration,
+    dispatcher: Box<dyn Dispatcher>,
+    requests: &[SimRequest],
+) -> Run {
+    let mut world = World::new(pods, scrape_every, dispatcher, requests);
+    while world.over < requests.len() {
         let Some((at, due)) = world.next() else { break };
         world.now = world.now.max(at);
         world.happen(due);
     }
-    let end = world.scheduler.snapshot(world.now);
+    let end = world.dispatcher.snapshot(world.now);
     // What is not over when nothing is due any more never will be.
-    let outcome = |one: &SimRequest| world.outcomes.get(&one.request.id).copied();
-    let outcomes = requests.iter().map(|one| outcome(one).unwrap_or(Outcome::Rejected)).collect();
-    Run { outcomes, samples: world.samples, end }
+    let outcomes = world.outcomes.iter().map(|one| one.unwrap_or(Outcome::Rejected)).collect();
+    let engines = world.pods.iter().map(Pod::metrics).collect();
+    Run { outcomes, samples: world.samples, end, engines, ended: world.now }
 }
 
 /// What is due.
@@ -40,15 +43,21 @@ enum Due {
 
 struct World<'a> {
     now: Time,
-    scheduler: Scheduler,
+    dispatcher: Box<dyn Dispatcher>,
     pods: Vec<Pod>,
-    /// Those that have not arrived.
-    coming: std::slice::Iter<'a, SimRequest>,
-    known: HashMap<RequestId, &'a SimRequest>,
-    flights: HashMap<RequestId, Flight>,
-    outcomes: HashMap<RequestId, Outcome>,
+    requests: &'a [SimRequest],
+    /// Those that will arrive, the next one on top.
+    coming: BinaryHeap<Reverse<(Time, usize)>>,
+    /// Those that arrive when another is over, by that one.
+    turns: Vec<Vec<usize>>,
+    flights: Vec<Option<Flight>>,
+    /// Those of them whose tokens the dispatcher sees.
+    streams: Vec<usize>,
+    arrived: Vec<Time>,
+    outcomes: Vec<Option<Outcome>>,
+    over: usize,
     samples: Vec<Sample>,
-    scrape_every: std::time::Duration,
+    scrape_every: Duration,
     scraped_at: Time,
     ticked_at: Time,
     swept_at: Time,
@@ -61,29 +70,45 @@ struct Flight {
     first_token: Option<Time>,
     last_token: Time,
     tokens: u32,
-    /// Tokens that the scheduler was told of.
+    /// Tokens that the dispatcher was told of.
     swept: u32,
 }
 
 impl<'a> World<'a> {
-    fn new(config: SimConfig, predictor: Box<dyn Predict>, requests: &'a [SimRequest]) -> Self {
+    fn new(
+        pods: &[SimPod],
+        scrape_every: Duration,
+        dispatcher: Box<dyn Dispatcher>,
+        requests: &'a [SimRequest],
+    ) -> Self {
+        let count = requests.len();
         let mut world = Self {
             now: Time::ZERO,
-            scheduler: Scheduler::new(config.scheduler, predictor),
+            dispatcher,
             pods: Vec::new(),
-            coming: requests.iter(),
-            known: requests.iter().map(|one| (one.request.id, one)).collect(),
-            flights: HashMap::new(),
-            outcomes: HashMap::new(),
+            requests,
+            coming: BinaryHeap::new(),
+            turns: vec![Vec::new(); count],
+            flights: (0..count).map(|_| None).collect(),
+            streams: Vec::new(),
+            arrived: requests.iter().map(|one| one.request.arrived).collect(),
+            outcomes: vec![None; count],
+            over: 0,
             samples: Vec::new(),
-            scrape_every: config.scrape_every,
+            scrape_every,
             scraped_at: Time::ZERO,
             ticked_at: Time::ZERO,
             swept_at: Time::ZERO,
         };
-        for (id, pod) in (0..).zip(config.pods) {
-            world.pods.push(Pod::new(Engine::new(pod.engine)));
-            let name = Arc::from(format!("pod-{id}"));
+        for (place, one) in requests.iter().enumerate() {
+            match one.after.and_then(|before| world.turns.get_mut(before)) {
+                Some(turns) => turns.push(place),
+                None => world.coming.push(Reverse((one.request.arrived, place))),
+            }
+        }
+        for (id, pod) in (0..).zip(pods) {
+            world.pods.push(Pod::new(pod));
+            let name = std::sync::Arc::from(format!("pod-{id}"));
             world.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: pod.class }));
         }
         world
@@ -93,9 +118,8 @@ impl<'a> World<'a> {
     fn next(&self) -> Option<(Time, Due)> {
         let engines = self.pods.iter().enumerate();
         let engines = engines.filter_map(|(pod, state)| Some((state.next()?, Due::Engine(pod))));
-        let arrival = self.coming.as_slice().first();
-        let arrival = arrival.map(|one| (one.request.arrived, Due::Arrival));
-        let waits = self.scheduler.waiting() > 0;
+        let arrival = self.coming.peek().map(|Reverse((at, _))| (*at, Due::Arrival));
+        let waits = self.dispatcher.waiting() > 0;
         let tick = waits.then(|| (self.ticked_at.plus(TICK), Due::Tick));
         let soonest = engines.chain(arrival).chain(tick).min()?;
         Some(soonest.min((self.scraped_at.plus(self.scrape_every), Due::Scrape)))
@@ -106,17 +130,11 @@ impl<'a> World<'a> {
         match due {
             Due::Engine(pod) => self.engine(pod),
             Due::Arrival => {
-                if let Some(one) = self.coming.next() {
-                    self.arrive(&one.request);
+                if let Some(Reverse((at, place))) = self.coming.pop() {
+                    self.arrive(at, place);
                 }
             }
-            Due::Scrape => {
-                self.scraped_at = self.now;
-                let scrapes: Vec<_> = self.pods.iter().map(Pod::scrape).collect();
-                for (id, scrape) in (0..).zip(scrapes) {
-                    self.tell(Event::Scraped(PodId(id), scrape));
-                }
-            }
+            Due::Scrape => self.scrape(),
             Due::Tick => self.tell(Event::Tick),
         }
         if due == Due::Tick {
@@ -124,12 +142,24 @@ impl<'a> World<'a> {
         }
     }
 
-    fn arrive(&mut self, request: &Request) {
+    fn arrive(&mut self, at: Time, place: usize) {
+        let Some(one) = self.requests.get(place) else { return };
         // The dispatcher's timer sleeps while nothing waits and starts with the first that does.
-        if self.scheduler.waiting() == 0 {
+        if self.dispatcher.waiting() == 0 {
             self.ticked_at = self.now;
         }
-        self.tell(Event::Arrive(Box::new(request.clone())));
+        if let Some(arrived) = self.arrived.get_mut(place) {
+            *arrived = at;
+        }
+        self.tell(Event::Arrive(Box::new(Request { arrived: at, ..one.request.clone() })));
+    }
+
+    fn scrape(&mut self) {
+        self.scraped_at = self.now;
+        let scrapes: Vec<_> = self.pods.iter().map(Pod::scrape).collect();
+        for (id, scrape) in (0..).zip(scrapes) {
+            self.tell(Event::Scraped(PodId(id), scrape));
+        }
     }
 
     fn engine(&mut self, pod: usize) {
@@ -139,58 +169,71 @@ impl<'a> World<'a> {
         }
         for deed in deeds {
             match deed {
-                Deed::Token { id, index } => self.token(pod, id, index),
-                Deed::Finished { id, output_tokens } => self.finished(id, output_tokens),
+                Deed::Token { place, index } => self.token(pod, place, index),
+                Deed::Finished { place, finish } => self.finished(place, finish),
             }
         }
     }
 
-    fn token(&mut self, pod: usize, id: RequestId, index: u32) {
-        let Some(flight) = self.flights.get_mut(&id) else { return };
+    fn token(&mut self, pod: usize, place: usize, index: u32) {
+        let Some(flight) = self.flights.get_mut(place).and_then(Option::as_mut) else { return };
         (flight.tokens, flight.last_token) = (index, self.now);
         let first = flight.first_token.is_none();
         flight.first_token = flight.first_token.or(Some(self.now));
-        if !self.streamed(id) {
+        if !self.streamed(place) {
             return;
         }
         if let Some(pod) = self.pods.get_mut(pod) {
             pod.chunk(self.now);
         }
         if first {
-            self.tell(Event::FirstToken(id));
+            self.tell(Event::FirstToken(RequestId(place as u64)));
         }
     }
 
-    fn finished(&mut self, id: RequestId, output_tokens: u32) {
-        let (streamed, now) = (self.streamed(id), self.now);
-        let Some(flight) = self.flights.remove(&id) else { return };
-        self.outcomes.insert(id, Outcome::Served(flight.served(streamed)));
-        let prompt_tokens = self.known.get(&id).map(|one| one.input_tokens);
+    fn finished(&mut self, place: usize, finish: Finish) {
+        let (streamed, now) = (self.streamed(place), self.now);
+        let Some(flight) = self.flights.get_mut(place).and_then(Option::take) else { return };
+        self.streams.retain(|stream| *stream != place);
+        let arrived = self.arrived.get(place).copied().unwrap_or_default();
+        self.is_over(place, Outcome::Served(flight.served(streamed, arrived, finish)));
+        let prompt_tokens = self.requests.get(place).map(|one| one.input_tokens);
         self.tell(Event::End(End {
-            id,
+            id: RequestId(place as u64),
             kind: EndKind::Complete,
-            output_tokens: Some(output_tokens),
+            output_tokens: Some(finish.output_tokens),
             prompt_tokens,
             last_token_at: streamed.then_some(now),
         }));
     }
 
-    /// Tells the scheduler how far streams and pods have come, at most once in [`TICK`].
+    /// Books an outcome, and lets the turns come that waited for it.
+    fn is_over(&mut self, place: usize, outcome: Outcome) {
+        let Some(known) = self.outcomes.get_mut(place) else { return };
+        if known.replace(outcome).is_some() {
+            return;
+        }
+        self.over += 1;
+        for next in self.turns.get_mut(place).map(std::mem::take).unwrap_or_default() {
+            let planned = self.arrived.get(next).copied().unwrap_or_default();
+            self.coming.push(Reverse((planned.max(self.now), next)));
+        }
+    }
+
+    /// Tells the dispatcher how far streams and pods have come, at most once in [`TICK`].
     fn sweep(&mut self) {
         if self.now.since(self.swept_at) < TICK {
             return;
         }
         self.swept_at = self.now;
         let mut progress = Progress::default();
-        for (id, flight) in &mut self.flights {
-            let seen = self.known.get(id).is_some_and(|one| one.request.streamed);
-            if seen && flight.tokens > flight.swept {
+        for place in &self.streams {
+            let flight = self.flights.get_mut(*place).and_then(Option::as_mut);
+            if let Some(flight) = flight.filter(|flight| flight.tokens > flight.swept) {
                 flight.swept = flight.tokens;
-                progress.tokens.push((*id, flight.tokens));
+                progress.tokens.push((RequestId(*place as u64), flight.tokens));
             }
         }
-        // The table of flights has no order of its own.
-        progress.tokens.sort_unstable_by_key(|(id, _)| *id);
         let pulses = (0..).zip(&self.pods);
         progress.pulses = pulses.map(|(id, pod)| (PodId(id), pod.pulse())).collect();
         self.tell(Event::Progress(progress));
@@ -201,14 +244,17 @@ impl<'a> World<'a> {
         let mut rejected = Vec::new();
         while let Some(event) = next {
             let mut actions = Vec::new();
-            self.scheduler.handle(self.now, event, &mut actions);
+            self.dispatcher.handle(self.now, event, &mut actions);
             for action in actions {
                 match action {
                     Action::Dispatch(dispatch) => rejected.extend(self.dispatch(dispatch)),
                     Action::Refuse(refusal) => {
-                        self.outcomes.insert(refusal.id, Outcome::Refused(refusal.reason));
+                        self.is_over(refusal.id.0 as usize, Outcome::Refused(refusal.reason));
                     }
-                    Action::Sample(sample) => self.samples.push(*sample),
+                    Action::Sample(mut sample) => {
+                        sample.at_unix_ms = self.now.as_micros() / 1000;
+                        self.samples.push(*sample);
+                    }
                 }
             }
             next = rejected.pop();
@@ -217,36 +263,47 @@ impl<'a> World<'a> {
 
     /// Sends a request to its pod. Returns its end when the engine does not take it.
     fn dispatch(&mut self, dispatch: Dispatch) -> Option<Event> {
-        let asked = self.known.get(&dispatch.id)?;
+        let place = dispatch.id.0 as usize;
+        let asked = self.requests.get(place)?;
         let pod = self.pods.get_mut(dispatch.pod.0 as usize)?;
-        if pod.submit(self.now, asked).is_err() {
+        if pod.submit(self.now, place, asked).is_err() {
             let (id, kind) = (dispatch.id, EndKind::PodError);
-            self.outcomes.insert(id, Outcome::Rejected);
+            self.is_over(place, Outcome::Rejected);
             let (output_tokens, prompt_tokens, last_token_at) = (None, None, None);
             return Some(Event::End(End { id, kind, output_tokens, prompt_tokens, last_token_at }));
         }
         let (sent, last_token) = (self.now, self.now);
         let flight = Flight { dispatch, sent, first_token: None, last_token, tokens: 0, swept: 0 };
-        self.flights.insert(dispatch.id, flight);
+        if let Some(free) = self.flights.get_mut(place) {
+            *free = Some(flight);
+        }
+        if asked.request.streamed {
+            self.streams.push(place);
+        }
         None
     }
 
-    fn streamed(&self, id: RequestId) -> bool {
-        self.known.get(&id).is_some_and(|one| one.request.streamed)
+    fn streamed(&self, place: usize) -> bool {
+        self.requests.get(place).is_some_and(|one| one.request.streamed)
     }
 }
 
 impl Flight {
-    fn served(&self, streamed: bool) -> Served {
+    fn served(&self, streamed: bool, arrived: Time, finish: Finish) -> Served {
         let first = self.first_token.unwrap_or(self.last_token);
         let gaps = self.tokens.saturating_sub(1);
         Served {
             pod: self.dispatch.pod,
             streamed,
             predicted: self.dispatch.prediction,
+            arrived,
             wait_ms: self.dispatch.waited.as_secs_f64() * 1000.0,
             ttft_ms: first.ms_since(self.sent),
             tpot_ms: (gaps > 0).then(|| self.last_token.ms_since(first) / f64::from(gaps)),
+            e2e_ms: self.last_token.ms_since(arrived),
+            output_tokens: finish.output_tokens,
+            cached_tokens: finish.cached_tokens,
+            preemptions: finish.preemptions,
         }
     }
 }

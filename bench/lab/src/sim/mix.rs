@@ -11,30 +11,33 @@ use crate::load::{Class, DemoMix, Planned};
 
 /// The demo's load with a share of streams.
 #[derive(Clone, Debug)]
-pub struct Workload {
+pub struct Mix {
     /// When requests of which sizes and classes come.
-    pub mix: DemoMix,
+    pub demo: DemoMix,
     /// Share of the requests whose response is streamed, 0 to 1.
     pub streamed: f64,
 }
 
-impl Workload {
-    /// The requests. Two workloads that differ only in the share of streams have the same requests otherwise. They share no
+impl Mix {
+    /// The requests. Two mixes that differ only in the share of streams have the same requests otherwise. They share no
     /// prefix.
     ///
     /// # Errors
     /// When a rate of the mix is not above zero.
     pub fn requests(&self) -> Result<Vec<SimRequest>> {
         // A generator of its own: the share must not move any other draw.
-        let mut rng = SmallRng::seed_from_u64(!self.mix.seed);
-        let planned = self.mix.requests()?;
+        let mut rng = SmallRng::seed_from_u64(!self.demo.seed);
+        let planned = self.demo.requests()?;
         let one = |(number, planned): (u64, &Planned)| {
             let streamed = rng.random::<f64>() < self.streamed;
-            let class = self.mix.classes.get(planned.class);
+            let class = self.demo.classes.get(planned.class);
             SimRequest {
                 request: request(number, planned, class, streamed),
+                class: planned.class,
                 input_tokens: planned.input_tokens,
                 output_tokens: planned.output_tokens,
+                blocks_with_answer: None,
+                after: None,
             }
         };
         Ok((0..).zip(&planned).map(one).collect())

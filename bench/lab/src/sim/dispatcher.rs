@@ -1,0 +1,30 @@
+//! What stands in front of the pods of a simulation: Weir's scheduler, or a rival of it.
+
+use weir_core::{Action, Event, Scheduler, Snapshot, Time};
+
+/// Takes the events of a dispatcher and says what is to be done. The simulation sends every dispatcher the same events at
+/// the same moments; it sees of a pod what was scraped, and of a request what was relayed.
+pub trait Dispatcher {
+    /// Something happened.
+    fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>);
+
+    /// Requests that wait. While there are any, ticks come.
+    fn waiting(&self) -> usize;
+
+    /// How it looks from outside, where it has such a view.
+    fn snapshot(&self, now: Time) -> Option<Snapshot>;
+}
+
+impl Dispatcher for Scheduler {
+    fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {
+        Self::handle(self, now, event, actions);
+    }
+
+    fn waiting(&self) -> usize {
+        Self::waiting(self)
+    }
+
+    fn snapshot(&self, now: Time) -> Option<Snapshot> {
+        Some(Self::snapshot(self, now))
+    }
+}

@@ -1,0 +1,81 @@
+//! Predictions of a chosen error: the engines' own coefficients, off by as much as one wants.
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use rand_distr::StandardNormal;
+use weir_engine::Hardware;
+use weir_schema::{
+    Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Source, Status,
+    StepTime, Stride,
+};
+
+use super::Pool;
+
+/// Standard normal quantile of 90 %.
+const Z90: f64 = 1.2816;
+
+/// Knows what a step costs, and multiplies each prediction by lognormal noise of its own.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    steps: Vec<StepTime>,
+    error: f64,
+    noise: SmallRng,
+}
+
+impl Oracle {
+    /// Knows the pods of `pool`; `error` is the standard deviation of the log of the noise, 0 for none.
+    pub fn new(pool: &Pool, error: f64, seed: u64) -> Self {
+        let of_class = |class: usize| {
+            let pod = pool.pods.iter().find(|pod| usize::from(pod.class) == class);
+            pod.map_or_else(StepTime::default, |pod| {
+                steps(&pod.engine.charged(), pod.engine.api_cost_ms)
+            })
+        };
+        let steps = (0..pool.classes.len()).map(of_class).collect();
+        Self { steps, error, noise: SmallRng::seed_from_u64(seed) }
+    }
+
+    fn quantiles(&mut self, median_ms: f64) -> Quantiles {
+        let normal: f64 = self.noise.sample(StandardNormal);
+        let p50 = median_ms * (self.error * normal).exp();
+        Quantiles { p50: p50 as f32, p90: (p50 * (self.error * Z90).exp()) as f32 }
+    }
+}
+
+/// The hinge as a line: what a step costs whose tokens are over the hinge, less what the decodes below it save.
+fn steps(hardware: &Hardware, api_ms: f64) -> StepTime {
+    StepTime {
+        base_ms: hardware.a_ms,
+        per_decode_ms: hardware.c_us / 1e3,
+        per_kv_ms: hardware.d_ns / 1e6,
+        per_prefill_ms: hardware.b_us / 1e3,
+        api_ms,
+    }
+}
+
+impl Predict for Oracle {
+    fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
+        for (row, prediction) in rows.iter().zip(out) {
+            let row = Features(*row);
+            *prediction = Prediction {
+                ttft_ms: self.quantiles(f64::from(row.get(Feature::PriorTtftMs))),
+                tpot_ms: self.quantiles(f64::from(row.get(Feature::PriorTpotMs))),
+                ttft_source: Source::Prior,
+                tpot_source: Source::Prior,
+                ..Prediction::default()
+            };
+        }
+        Ok(())
+    }
+
+    fn step_time(&self, pod_class: u16) -> StepTime {
+        self.steps.get(usize::from(pod_class)).copied().unwrap_or_default()
+    }
+
+    fn observe_stride(&mut self, _stride: &Stride) {}
+
+    fn observe_sample(&mut self, _sample: &Sample) {}
+
+    fn status(&self) -> Status {
+        Status::default()
+    }
+}

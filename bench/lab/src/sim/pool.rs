@@ -1,0 +1,74 @@
+//! The pods of a study, and what they can hold.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use weir_core::PodClass;
+use weir_engine::{EngineConfig, fluid_capacity_rps, hardware};
+
+use super::SimPod;
+use crate::workload::Means;
+
+/// Pods of one or more classes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// Their classes, as a dispatcher is told of them.
+    pub classes: Vec<PodClass>,
+    /// The pods, in the order of their ids.
+    pub pods: Vec<SimPod>,
+    /// Time between two scrapes of a pod.
+    pub scrape_every: Duration,
+}
+
+impl Pool {
+    /// Age of a scrape that dispatchers in the field have at most.
+    pub const SCRAPE_EVERY: Duration = Duration::from_millis(50);
+
+    /// `count` pods of a GPU, model and tensor parallelism by its name, with vLLM's defaults but for the tokens of a step.
+    ///
+    /// # Errors
+    /// When the name is not known.
+    pub fn of(gpu: &str, count: usize, chunk_tokens: Option<u32>) -> Result<Self> {
+        let hardware = hardware(gpu).with_context(|| format!("--gpu {gpu:?} is not known"))?;
+        let mut engine = EngineConfig::for_hardware(hardware);
+        engine.max_num_batched_tokens = chunk_tokens.unwrap_or(engine.max_num_batched_tokens);
+        let mut pool =
+            Self { classes: Vec::new(), pods: Vec::new(), scrape_every: Self::SCRAPE_EVERY };
+        pool.add(&engine, count);
+        Ok(pool)
+    }
+
+    /// Adds a class and its pods.
+    pub fn add(&mut self, engine: &EngineConfig, count: usize) {
+        let class = u16::try_from(self.classes.len()).unwrap_or(u16::MAX);
+        self.classes.push(PodClass {
+            name: Arc::from(engine.hardware.name),
+            chunk_tokens: engine.max_num_batched_tokens,
+            max_sequences: engine.max_num_seqs,
+            kv_blocks: engine.num_blocks,
+            block_tokens: engine.block_size,
+            ..PodClass::default()
+        });
+        let pod = SimPod { engine: engine.clone(), class };
+        self.pods.extend(std::iter::repeat_n(pod, count));
+    }
+
+    /// The pods with noise of their own.
+    pub fn seeded(&self, seed: u64) -> Vec<SimPod> {
+        let numbered = (1..).zip(&self.pods);
+        let own = |(number, pod): (u64, &SimPod)| {
+            let seed = seed.wrapping_mul(1000).wrapping_add(number);
+            SimPod { engine: EngineConfig { seed, ..pod.engine.clone() }, class: pod.class }
+        };
+        numbered.map(own).collect()
+    }
+
+    /// Requests per second of such traffic that the pods hold at a pace of `tpot_ms`, by formula: load 1.
+    pub fn capacity_rps(&self, means: &Means, tpot_ms: f64) -> f64 {
+        let of = |pod: &SimPod| {
+            let (input, output) = (means.input_tokens, means.output_tokens);
+            fluid_capacity_rps(&pod.engine, input, output, means.hit, tpot_ms)
+        };
+        self.pods.iter().map(of).sum()
+    }
+}

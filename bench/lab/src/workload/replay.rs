@@ -1,0 +1,212 @@
+//! A recorded trace as a source: its rows in their order, compressed to the rate that is asked for, from another place on
+//! for every seed.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::{Context, Result, ensure};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use weir_core::{PromptSize, Request, RequestId, Time};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::{Means, Objectives, Source};
+use crate::{
+    sim::SimRequest,
+    trace::{self, Arrival},
+};
+
+/// Tokens of a KV block.
+const BLOCK_TOKENS: u32 = 16;
+
+/// A trace.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    name: String,
+    rows: Vec<Arrival>,
+    /// Seconds from the first row to the end of the last one's gap.
+    span_s: f64,
+    means: Means,
+}
+
+impl Replay {
+    /// Reads a trace; the name is that of the file up to its first dot.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(path: &Path) -> Result<Self> {
+        let rows = trace::read(path, 1)?;
+        let file = path.file_name().and_then(|name| name.to_str()).unwrap_or("trace");
+        let name = file.split('.').next().unwrap_or(file).to_owned();
+        Self::new(name, rows)
+    }
+
+    /// A trace from its rows, which are in the order of time.
+    ///
+    /// # Errors
+    /// When there are fewer than two rows, or all at one moment.
+    pub fn new(name: String, rows: Vec<Arrival>) -> Result<Self> {
+        let last_s = rows.last().context("a trace without rows")?.at_s;
+        ensure!(last_s > 0.0, "{name}: a rate needs rows at different times");
+        let span_s = last_s * rows.len() as f64 / (rows.len() - 1).max(1) as f64;
+        let means = means(&rows);
+        Ok(Self { name, rows, span_s, means })
+    }
+}
+
+impl Source for Replay {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn means(&self) -> Means {
+        self.means
+    }
+
+    fn requests(
+        &self,
+        rate_rps: f64,
+        count: usize,
+        objectives: &Objectives,
+        seed: u64,
+    ) -> Result<Vec<SimRequest>> {
+        ensure!(rate_rps.is_finite() && rate_rps > 0.0, "a rate must be above zero");
+        let rows = self.rows.len();
+        let speed = rate_rps * self.span_s / rows as f64;
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let from = rng.random_range(0..rows);
+        let start_s = self.rows.get(from).map_or(0.0, |row| row.at_s);
+        let turns = self.rows.iter().cycle().skip(from).take(count).enumerate();
+        let one = |(place, row): (usize, &Arrival)| {
+            let round = ((from + place) / rows) as f64;
+            let at_s = (row.at_s + round * self.span_s - start_s) / speed;
+            let class = row
+                .class
+                .as_ref()
+                .and_then(|name| objectives.classes.iter().position(|class| class.name == *name));
+            let class = class.unwrap_or_else(|| objectives.by_share(rng.random()));
+            request(place, at_s, row, class, objectives)
+        };
+        Ok(turns.map(one).collect())
+    }
+}
+
+fn request(
+    place: usize,
+    at_s: f64,
+    row: &Arrival,
+    class: usize,
+    objectives: &Objectives,
+) -> SimRequest {
+    let objective = objectives.classes.get(class);
+    SimRequest {
+        request: Request {
+            id: RequestId(place as u64),
+            arrived: Time::from_micros((at_s * 1e6) as u64),
+            prompt: PromptSize::Tokens(row.input_tokens),
+            max_output_tokens: None,
+            sequences: 1,
+            slo: objective.map(|class| class.slo(row.input_tokens)).unwrap_or_default(),
+            band: objective.map(super::Objective::band).unwrap_or_default(),
+            tenant: None,
+            body_bytes: row.input_tokens.saturating_mul(4),
+            blocks: blocks(row),
+            streamed: true,
+            ttl: None,
+            immediate: false,
+            by_header: false,
+        },
+        class,
+        input_tokens: row.input_tokens,
+        output_tokens: row.output_tokens,
+        blocks_with_answer: None,
+        after: None,
+    }
+}
+
+/// One hash per full block of what the row shares, each chained to the one before it. What it has to itself has none.
+fn blocks(row: &Arrival) -> Arc<[u64]> {
+    let mut parent = 0;
+    let mut hashes = Vec::new();
+    let most = (row.input_tokens / BLOCK_TOKENS) as usize;
+    for segment in &row.prefix {
+        for block in 0..segment.tokens / BLOCK_TOKENS {
+            if hashes.len() == most {
+                return hashes.into();
+            }
+            let mut words = [0; 12];
+            let (id, number) = words.split_at_mut(8);
+            id.copy_from_slice(&segment.id.to_le_bytes());
+            number.copy_from_slice(&block.to_le_bytes());
+            parent = xxh3_64_with_seed(&words, parent);
+            hashes.push(parent);
+        }
+    }
+    hashes.into()
+}
+
+/// Means of the rows; the hit is that of a cache without bounds, seen in the order of the rows.
+fn means(rows: &[Arrival]) -> Means {
+    let count = rows.len().max(1) as f64;
+    let mut seen = std::collections::HashSet::new();
+    let (mut input, mut output, mut hit) = (0.0, 0.0, 0.0);
+    for row in rows {
+        let blocks = blocks(row);
+        let known = blocks.iter().take_while(|block| seen.contains(*block)).count();
+        seen.extend(blocks.iter().copied());
+        input += f64::from(row.input_tokens);
+        output += f64::from(row.output_tokens);
+        hit += (known as f64 * f64::from(BLOCK_TOKENS)).min(f64::from(row.input_tokens));
+    }
+    Means { input_tokens: input / count, output_tokens: output / count, hit: hit / input.max(1.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prompt::Segment;
+
+    fn rows() -> Vec<Arrival> {
+        let row = |number: u32| Arrival {
+            at_s: f64::from(number),
+            input_tokens: 600,
+            output_tokens: 10 + number,
+            class: None,
+            prefix: vec![Segment { id: 7, tokens: 512 }],
+        };
+        (0..100).map(row).collect()
+    }
+
+    #[test]
+    fn the_rate_is_the_one_asked_for_and_rows_come_round_again() {
+        let replay = Replay::new("rows".to_owned(), rows()).unwrap();
+        let requests = replay.requests(4.0, 1000, &Objectives::default(), 3).unwrap();
+        let last_s = requests[999].request.arrived.as_micros() as f64 / 1e6;
+        assert!((last_s - 999.0 / 4.0).abs() < 0.5, "{last_s}");
+        assert!(requests.windows(2).all(|p| p[0].request.arrived <= p[1].request.arrived));
+        assert_eq!(requests[5].output_tokens, requests[105].output_tokens);
+    }
+
+    #[test]
+    fn another_seed_starts_elsewhere_and_the_same_one_does_not() {
+        let replay = Replay::new("rows".to_owned(), rows()).unwrap();
+        let first =
+            |seed| replay.requests(1.0, 1, &Objectives::default(), seed).unwrap()[0].output_tokens;
+        assert_eq!(first(1), first(1));
+        assert!((2..9).any(|seed| first(seed) != first(1)));
+    }
+
+    #[test]
+    fn what_rows_share_is_a_hit_from_the_second_on() {
+        let replay = Replay::new("rows".to_owned(), rows()).unwrap();
+        assert!((replay.means().hit - 0.99 * 512.0 / 600.0).abs() < 1e-9, "{:?}", replay.means());
+        let requests = replay.requests(1.0, 2, &Objectives::default(), 1).unwrap();
+        assert_eq!(requests[0].request.blocks.len(), 32);
+        assert_eq!(requests[0].request.blocks, requests[1].request.blocks);
+    }
+
+    #[test]
+    fn rows_at_one_moment_have_no_rate() {
+        let mut rows = rows();
+        rows.iter_mut().for_each(|row| row.at_s = 0.0);
+        assert!(Replay::new("rows".to_owned(), rows).is_err());
+    }
+}
