@@ -11,6 +11,7 @@
 //! - [`demo`]: `weir-bench demo`, the two of them around a real `weir`, with a verdict
 //! - [`sim`]: the scheduler in front of modelled engines in virtual time, without a network
 //! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
+//! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
 pub mod children;
@@ -22,5 +23,6 @@ pub mod load;
 pub mod pod;
 pub mod prompt;
 pub mod sim;
+pub mod study;
 pub mod trace;
 pub mod workload;

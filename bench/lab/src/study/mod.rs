@@ -1,0 +1,191 @@
+//! Studies in virtual time: who serves how much of a workload inside its objectives, at which load.
+//!
+//! A [`Setting`] is what all contenders share: the pool, the traffic, the objectives, and what is known of the engines. The
+//! same seed means the same arrivals, lengths, classes and noise for every contender, so that two of them are compared request
+//! by request. [`once`] is one simulation, [`at_load`] the figures of one load over the seeds, [`max_load`] the highest load
+//! that still keeps the promise. Load 1 is [`Pool::capacity_rps`] at the tightest pace that a class is promised.
+//!
+//! Nothing here depends on the machine or on the number of threads: a study says the same every time.
+//!
+//! # Layout
+//! - `row`: a line of results; `figures`: a run as figures; `spread`: means, percentiles and intervals; `seek`: the highest load
+//! - `parallel`: jobs on threads; `args`, `pool_file`: the command line of `weir-bench sim`; `table`: results for people
+
+mod figures;
+mod parallel;
+mod row;
+mod seek;
+mod spread;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use anyhow::{Result, ensure};
+use weir_predict::Chain;
+use weir_schema::Predict;
+
+use crate::{
+    contender::Contender,
+    sim::{Oracle, Pool, Run, SimRequest, drive},
+    workload::{Objectives, Source},
+};
+use figures::Figures;
+
+pub use parallel::in_parallel;
+pub use row::Row;
+pub use seek::max_load;
+
+/// What all contenders of a study share.
+#[derive(Clone)]
+pub struct Setting {
+    /// The pods.
+    pub pool: Pool,
+    /// What the pods are called in results.
+    pub gpu: String,
+    /// The traffic.
+    pub source: Arc<dyn Source>,
+    /// What its requests are promised.
+    pub objectives: Objectives,
+    /// What the objectives are called in results.
+    pub mix: String,
+    /// Requests of one seed, those of the warm-up included.
+    pub requests: usize,
+    /// What dispatchers know of the engines.
+    pub knowledge: Knowledge,
+}
+
+/// What dispatchers know of the engines: the predictor that each of them gets.
+#[derive(Clone)]
+pub enum Knowledge {
+    /// The engines' own coefficients, each prediction off by lognormal noise.
+    Oracle {
+        /// Standard deviation of the log of the noise.
+        error: f64,
+    },
+    /// The evaluators that serve, which fit the step times to what they see.
+    Fitted,
+    /// Another predictor for a pool and a seed.
+    Custom(Arc<dyn Fn(&Pool, u64) -> Box<dyn Predict> + Send + Sync>),
+}
+
+impl Default for Knowledge {
+    /// 5 % of error: what a trained model is expected to reach.
+    fn default() -> Self {
+        Self::Oracle { error: 0.05 }
+    }
+}
+
+impl fmt::Debug for Knowledge {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Oracle { error } => write!(to, "Oracle({error})"),
+            Self::Fitted => to.write_str("Fitted"),
+            Self::Custom(_) => to.write_str("Custom"),
+        }
+    }
+}
+
+impl Knowledge {
+    /// A predictor of it.
+    pub fn predictor(&self, pool: &Pool, seed: u64) -> Box<dyn Predict> {
+        match self {
+            Self::Oracle { error } => Box::new(Oracle::new(pool, *error, seed)),
+            Self::Fitted => Box::new(Chain::new()),
+            Self::Custom(make) => make(pool, seed),
+        }
+    }
+}
+
+impl Setting {
+    /// Requests per second at load 1.
+    pub fn capacity_rps(&self) -> f64 {
+        self.pool.capacity_rps(&self.source.means(), self.objectives.tightest_tpot_ms())
+    }
+}
+
+/// Requests that this process has simulated: speed is told in them.
+static SIMULATED: AtomicU64 = AtomicU64::new(0);
+
+/// Requests that this process has simulated so far, in all studies.
+pub fn simulated() -> u64 {
+    SIMULATED.load(Ordering::Relaxed)
+}
+
+/// One simulation: the requests of a seed at a load, and what became of them.
+///
+/// # Errors
+/// When the load is not above zero, or the source makes no requests of it.
+pub fn once(
+    setting: &Setting,
+    contender: &Contender,
+    load: f64,
+    seed: u64,
+) -> Result<(Vec<SimRequest>, Run)> {
+    ensure!(load.is_finite() && load > 0.0, "a load must be above zero, not {load}");
+    let rate_rps = load * setting.capacity_rps();
+    let (pool, objectives) = (&setting.pool, &setting.objectives);
+    let requests = setting.source.requests(rate_rps, setting.requests, objectives, seed)?;
+    let dispatcher = contender.build(pool, setting.knowledge.predictor(pool, seed), seed);
+    let run = drive(&pool.seeded(seed), pool.scrape_every, dispatcher, &requests);
+    SIMULATED.fetch_add(requests.len() as u64, Ordering::Relaxed);
+    Ok((requests, run))
+}
+
+/// The figures of one load over the seeds: all classes together first, then each that has requests.
+///
+/// # Errors
+/// As for [`once`], and when there is no seed.
+pub fn at_load(
+    setting: &Setting,
+    contender: &Contender,
+    load: f64,
+    seeds: &[u64],
+) -> Result<Vec<Row>> {
+    ensure!(!seeds.is_empty(), "a study needs a seed");
+    let figures: Result<Vec<Figures>> =
+        seeds.iter().map(|seed| figures_of(setting, contender, load, *seed)).collect();
+    Ok(rows(setting, contender, &figures?, Asked { load: Some(load), ..Asked::default() }))
+}
+
+fn figures_of(setting: &Setting, contender: &Contender, load: f64, seed: u64) -> Result<Figures> {
+    let (requests, run) = once(setting, contender, load, seed)?;
+    Ok(Figures::of(&requests, &run, &setting.objectives))
+}
+
+/// Which question a row answers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    load: Option<f64>,
+    max_load: Option<f64>,
+    at: Option<f64>,
+}
+
+fn rows(setting: &Setting, contender: &Contender, seeds: &[Figures], asked: Asked) -> Vec<Row> {
+    let blank = Row {
+        workload: setting.source.name().to_owned(),
+        mix: setting.mix.clone(),
+        gpu: setting.gpu.clone(),
+        pods: setting.pool.pods.len(),
+        chunk_tokens: setting.pool.classes.first().map_or(0, |class| class.chunk_tokens),
+        policy: contender.name().to_owned(),
+        load: asked.load,
+        max_load: asked.max_load,
+        at: asked.at,
+        seeds: seeds.len(),
+        ..Row::default()
+    };
+    let classes = setting.objectives.classes.iter().map(|class| class.name.as_str());
+    let named = std::iter::once("all").chain(classes).enumerate();
+    let row = |(part, class): (usize, &str)| {
+        let row = figures::row(&blank, seeds, part)?;
+        Some(Row { class: class.to_owned(), ..row })
+    };
+    named.filter_map(row).collect()
+}
