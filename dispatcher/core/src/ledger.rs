@@ -17,6 +17,8 @@ pub struct Pending {
     pub since: Time,
     /// Prompt tokens that the pod has to compute.
     pub uncached_tokens: f64,
+    /// Pairs of each of them and a token before it.
+    pub uncached_pairs: f64,
     /// For a response that is not streamed: when its first token is assumed.
     pub assumed_first_token: Option<Time>,
     /// What it becomes.
@@ -63,6 +65,7 @@ pub struct Ledger {
     pending: Vec<Pending>,
     residents: Vec<Resident>,
     pending_tokens: f64,
+    pending_pairs: f64,
     pending_sequences: u32,
     kv_tokens: f64,
     decodes: u32,
@@ -72,21 +75,24 @@ impl Ledger {
     /// Debits a request that is about to be sent.
     pub fn debit(&mut self, pending: Pending) {
         self.pending_tokens += pending.uncached_tokens;
+        self.pending_pairs += pending.uncached_pairs;
         self.pending_sequences += pending.resident.sequences;
         self.pending.push(pending);
     }
 
-    /// Moves a request from pending to resident. Returns its uncached tokens and the resident.
-    pub fn first_token(&mut self, id: RequestId, now: Time) -> Option<(f64, &mut Resident)> {
+    /// Moves a request from pending to resident. Returns its uncached tokens and their pairs, and the
+    /// resident.
+    pub fn first_token(&mut self, id: RequestId, now: Time) -> Option<([f64; 2], &mut Resident)> {
         let at = self.pending.iter().position(|pending| pending.id == id)?;
         let pending = self.take_pending(at);
+        let prefill = [pending.uncached_tokens, pending.uncached_pairs];
         let mut resident = pending.resident;
         resident.first_token = now;
         resident.generated = 1;
         self.kv_tokens += resident.kv_tokens();
         self.decodes += resident.sequences;
         self.residents.push(resident);
-        self.residents.last_mut().map(|resident| (pending.uncached_tokens, resident))
+        self.residents.last_mut().map(|resident| (prefill, resident))
     }
 
     /// Notes how far a resident has come. Returns it, and how many tokens are new.
@@ -118,6 +124,7 @@ impl Ledger {
     fn take_pending(&mut self, at: usize) -> Pending {
         let pending = self.pending.remove(at);
         self.pending_tokens -= pending.uncached_tokens;
+        self.pending_pairs -= pending.uncached_pairs;
         self.pending_sequences = self.pending_sequences.saturating_sub(pending.resident.sequences);
         self.settle();
         pending
@@ -126,7 +133,7 @@ impl Ledger {
     /// Sums of floats drift by their last bits; an empty account is exactly zero.
     fn settle(&mut self) {
         if self.pending.is_empty() {
-            self.pending_tokens = 0.0;
+            (self.pending_tokens, self.pending_pairs) = (0.0, 0.0);
         }
         if self.residents.is_empty() {
             self.kv_tokens = 0.0;
@@ -158,6 +165,11 @@ impl Ledger {
         self.pending_tokens
     }
 
+    /// Pairs of the pending prompts' uncached tokens and a token before each.
+    pub const fn pending_pairs(&self) -> f64 {
+        self.pending_pairs
+    }
+
     /// Context tokens of the residents.
     pub const fn kv_tokens(&self) -> f64 {
         self.kv_tokens
@@ -180,6 +192,8 @@ impl Ledger {
         let kv: f64 = self.residents.iter().map(Resident::kv_tokens).sum();
         let decodes: u32 = self.residents.iter().map(|resident| resident.sequences).sum();
         assert!((pending - self.pending_tokens).abs() < 1e-3);
+        let pairs: f64 = self.pending.iter().map(|pending| pending.uncached_pairs).sum();
+        assert!((pairs - self.pending_pairs).abs() <= 1e-9 * (1.0 + pairs));
         assert!((kv - self.kv_tokens).abs() < 1e-3);
         assert_eq!(decodes, self.decodes);
     }

@@ -73,8 +73,8 @@ fn without_an_available_pod_a_request_waits_in_its_lane_and_goes_when_one_is() {
     let mut world = preset(Policy::LlumnixSlo, 1);
     let first = world.arrive(|request| request.slo = slo(1000, 1000));
     let parked = world.arrive(|request| {
-        request.prompt = PromptSize::Tokens(12_000);
-        request.slo = slo(900, 1000);
+        request.prompt = PromptSize::Tokens(10_000);
+        request.slo = slo(850, 1000);
     });
     assert_eq!(world.pod_of(first), Some(PodId(0)));
     assert_eq!(world.scheduler.reason(parked), Some(Reason::LatencyOverThreshold));

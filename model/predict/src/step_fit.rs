@@ -1,10 +1,10 @@
 //! The step-time formula of a pod class, fitted online from strides.
 //!
-//! A stride's busy time is linear in sums that the ledger knows, so the four coefficients are found by
+//! A stride's busy time is linear in sums that the ledger knows, so the five coefficients are found by
 //! recursive least squares (`rls`) with four additions that service needs:
 //!
 //! - Everything is relative. The unknowns are multiples of [`StepTime::default`], and a stride's
-//!   residual is a share of its predicted time: so the four are of like magnitude, a 1 % error weighs
+//!   residual is a share of its predicted time: so the five are of like magnitude, a 1 % error weighs
 //!   the same on a small GPU and a large one, and the fit starts from the default with an uncertainty
 //!   of 100 % per coefficient.
 //! - A residual beyond three times the usual one is clipped (Huber): a stalled client or a paused pod
@@ -76,12 +76,13 @@ impl StepFit {
     /// The formula as fitted so far.
     pub fn step_time(&self) -> StepTime {
         let default = StepTime::default();
-        let [base, per_decode, per_kv, per_prefill] = *self.multiples.solution();
+        let [base, per_decode, per_kv, per_prefill, per_pair] = *self.multiples.solution();
         StepTime {
             base_ms: default.base_ms * base,
             per_decode_ms: default.per_decode_ms * per_decode,
             per_kv_ms: default.per_kv_ms * per_kv,
             per_prefill_ms: default.per_prefill_ms * per_prefill,
+            per_pair_ms: default.per_pair_ms * per_pair,
             api_ms: default.api_ms,
         }
     }
@@ -123,15 +124,17 @@ fn work(stride: &Stride) -> Vector {
         default.per_decode_ms * stride.decode_steps,
         default.per_kv_ms * stride.kv_token_steps,
         default.per_prefill_ms * stride.prefill_tokens,
+        default.per_pair_ms * stride.prefill_pairs,
     ]
 }
 
 fn is_sound(stride: &Stride) -> bool {
-    let sums = [stride.decode_steps, stride.kv_token_steps, stride.prefill_tokens];
+    let prefill = [stride.prefill_tokens, stride.prefill_pairs];
+    let sums = [stride.decode_steps, stride.kv_token_steps].into_iter().chain(prefill);
     stride.steps.is_finite()
         && stride.steps >= 1.0
         && stride.busy_ms.is_finite()
         && stride.busy_ms > 0.0
         && stride.busy_ms / stride.steps <= LONGEST_STEP_MS
-        && sums.iter().all(|sum| sum.is_finite() && *sum >= 0.0)
+        && sums.into_iter().all(|sum| sum.is_finite() && sum >= 0.0)
 }

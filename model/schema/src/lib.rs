@@ -33,4 +33,4 @@ pub use quality::{
     ClassQuality, Drift, Grade, Grades, PatternQuality, Rollback, TargetQuality, VersionQuality,
 };
 pub use sample::{Sample, SampleOutcome};
-pub use step::{StepTime, Stride};
+pub use step::{StepTime, Stride, prefill_pairs};

@@ -16,6 +16,9 @@ pub struct StepTime {
     pub per_kv_ms: f64,
     /// Cost of one prompt token, in milliseconds.
     pub per_prefill_ms: f64,
+    /// Cost of one prompt token that attends to one token before it, in milliseconds: small, but a long
+    /// prompt has many such pairs.
+    pub per_pair_ms: f64,
     /// What a request pays outside the steps: network and the pod's API server, in milliseconds.
     pub api_ms: f64,
 }
@@ -28,6 +31,7 @@ impl Default for StepTime {
             per_decode_ms: 0.026,
             per_kv_ms: 4.4e-5,
             per_prefill_ms: 0.055,
+            per_pair_ms: 1.5e-6,
             api_ms: 5.0,
         }
     }
@@ -42,6 +46,16 @@ impl StepTime {
             + self.per_kv_ms * kv_tokens
             + self.per_prefill_ms * prefill_tokens
     }
+
+    /// Time that prompts add to the steps that compute them, in milliseconds.
+    pub fn prefill_ms(&self, prefill_tokens: f64, prefill_pairs: f64) -> f64 {
+        self.per_prefill_ms * prefill_tokens + self.per_pair_ms * prefill_pairs
+    }
+}
+
+/// Pairs of a prompt token and a token before it, for so many tokens to compute behind so many cached ones.
+pub fn prefill_pairs(uncached_tokens: f64, cached_tokens: f64) -> f64 {
+    uncached_tokens * (cached_tokens + uncached_tokens / 2.0)
 }
 
 /// A stretch of a pod's work between two looks at it; sums over its steps.
@@ -62,4 +76,6 @@ pub struct Stride {
     pub kv_token_steps: f64,
     /// Uncached prompt tokens computed.
     pub prefill_tokens: f64,
+    /// Pairs of them and a token before each.
+    pub prefill_pairs: f64,
 }

@@ -48,6 +48,7 @@ fn steps(hardware: &Hardware, api_ms: f64) -> StepTime {
         per_decode_ms: hardware.c_us / 1e3,
         per_kv_ms: hardware.d_ns / 1e6,
         per_prefill_ms: hardware.b_us / 1e3,
+        per_pair_ms: hardware.e_ns / 1e6,
         api_ms,
     }
 }

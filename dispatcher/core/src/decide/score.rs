@@ -67,8 +67,8 @@ impl Floor<'_> {
         let best = usable.map(|pod| {
             let steps = self.predictor.step_time(pod.spec.class);
             let share = affinity::cached_share(waiting, pod.spec.id);
-            let tokens = outlook::uncached(f64::from(waiting.input_tokens), share);
-            outlook::best_ttft_ms(&steps, pod.class.chunk_tokens, tokens)
+            let tokens = f64::from(waiting.input_tokens);
+            outlook::best_ttft_ms(&steps, pod.class.chunk_tokens, tokens, share)
         });
         best.reduce(f64::min)
     }

@@ -3,7 +3,7 @@
 //! Cheap arithmetic on the ledger: it prunes pods before any model is asked, and its TTFT and TPOT
 //! are the priors that the learned ratios multiply.
 
-use weir_schema::StepTime;
+use weir_schema::{StepTime, prefill_pairs};
 
 use crate::{
     PodId,
@@ -73,9 +73,14 @@ impl Outlook {
         let uncached_tokens = uncached(demand.input_tokens, cached_share);
         let backlog_tokens = ledger.pending_tokens();
         let work = backlog_tokens + uncached_tokens;
+        let cached_tokens = (demand.input_tokens - uncached_tokens).max(0.0);
+        let pairs = ledger.pending_pairs() + prefill_pairs(uncached_tokens, cached_tokens);
+        // The dearest chunk of the newcomer is its last one.
+        let last = chunk.min(uncached_tokens);
+        let last_pairs = prefill_pairs(last, (demand.input_tokens - last).max(0.0));
         let step_ms = steps.step_ms(decodes, kv, 0.0);
         let step_with_ms = steps.step_ms(decodes + demand.sequences, kv + demand.input_tokens, 0.0);
-        let stall_ms = steps.per_prefill_ms * work;
+        let stall_ms = steps.prefill_ms(work, pairs);
         let prefill_ms = (work / chunk).ceil() * step_ms + stall_ms;
         let share = (prefill_rate * steps.per_prefill_ms / 1000.0).min(MOST_PREFILL_SHARE);
         Self {
@@ -86,7 +91,7 @@ impl Outlook {
             pending: ledger.pending().len(),
             step_ms,
             step_with_ms,
-            full_step_ms: steps.step_ms(decodes, kv, chunk),
+            full_step_ms: steps.step_ms(decodes, kv, chunk) + steps.prefill_ms(0.0, last_pairs),
             stall_ms,
             ttft_ms: STEPS_BEFORE_PREFILL * step_ms + prefill_ms + steps.api_ms,
             tpot_ms: step_with_ms / (1.0 - share),
@@ -99,8 +104,15 @@ pub fn uncached(input_tokens: f64, cached_share: f64) -> f64 {
     (input_tokens * (1.0 - cached_share)).max(1.0)
 }
 
-/// TTFT of a prompt on an idle pod, in milliseconds: nothing can be faster.
-pub fn best_ttft_ms(steps: &StepTime, chunk_tokens: u32, uncached_tokens: f64) -> f64 {
-    let chunks = (uncached_tokens / f64::from(chunk_tokens.max(1))).ceil();
-    steps.base_ms * chunks + steps.per_prefill_ms * uncached_tokens + steps.api_ms
+/// TTFT of a prompt on an idle pod that has a share of it cached, in milliseconds: nothing can be faster.
+pub fn best_ttft_ms(
+    steps: &StepTime,
+    chunk_tokens: u32,
+    input_tokens: f64,
+    cached_share: f64,
+) -> f64 {
+    let tokens = uncached(input_tokens, cached_share);
+    let chunks = (tokens / f64::from(chunk_tokens.max(1))).ceil();
+    let pairs = prefill_pairs(tokens, (input_tokens - tokens).max(0.0));
+    steps.base_ms * chunks + steps.prefill_ms(tokens, pairs) + steps.api_ms
 }

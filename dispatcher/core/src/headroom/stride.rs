@@ -22,6 +22,7 @@ struct Open {
     began: Pulse,
     tokens: f64,
     prefill_tokens: f64,
+    prefill_pairs: f64,
     kv_at_start: f64,
 }
 
@@ -40,10 +41,11 @@ impl StrideMeter {
         }
     }
 
-    /// A prompt with so many uncached tokens produced its first token.
-    pub fn prefilled(&mut self, tokens: f64) {
+    /// A prompt with so many uncached tokens, and pairs of them, produced its first token.
+    pub fn prefilled(&mut self, [tokens, pairs]: [f64; 2]) {
         if let Some(open) = &mut self.open {
             open.prefill_tokens += tokens;
+            open.prefill_pairs += pairs;
         }
     }
 
@@ -66,7 +68,13 @@ impl StrideMeter {
         now: Time,
     ) -> Option<Stride> {
         let kv = ledger.kv_tokens();
-        let fresh = Open { began: pulse, tokens: 0.0, prefill_tokens: 0.0, kv_at_start: kv };
+        let fresh = Open {
+            began: pulse,
+            tokens: 0.0,
+            prefill_tokens: 0.0,
+            prefill_pairs: 0.0,
+            kv_at_start: kv,
+        };
         let Some(open) = self.open else {
             self.open = Some(fresh);
             return None;
@@ -90,6 +98,7 @@ impl StrideMeter {
             decode_steps: open.tokens,
             kv_token_steps: f64::midpoint(open.kv_at_start, kv) * steps as f64,
             prefill_tokens: open.prefill_tokens,
+            prefill_pairs: open.prefill_pairs,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Dispatched requests until their end: tokens, ends, retries, samples.
 
 use smallvec::SmallVec;
-use weir_schema::{Prediction, Row, Sample, SampleOutcome, schema_hash};
+use weir_schema::{Prediction, Row, Sample, SampleOutcome, prefill_pairs, schema_hash};
 
 use crate::{
     Action, Dispatch, End, EndKind, PodId, PromptSize, RefusalReason, Request, RequestId,
@@ -89,10 +89,13 @@ impl Flight {
     /// Its entry in the pod's ledger.
     pub(super) fn pending(&self, now: Time, choice: &Choice, lateness: Lateness) -> Pending {
         let due = || lateness.first_token(now, &choice.prediction);
+        let uncached_tokens = choice.uncached_tokens;
+        let cached_tokens = (f64::from(self.input_tokens) - uncached_tokens).max(0.0);
         Pending {
             id: self.request.id,
             since: now,
-            uncached_tokens: choice.uncached_tokens,
+            uncached_tokens,
+            uncached_pairs: prefill_pairs(uncached_tokens, cached_tokens),
             assumed_first_token: (!self.request.streamed).then(due),
             resident: Resident {
                 id: self.request.id,
@@ -198,9 +201,9 @@ impl Scheduler {
 
     pub(super) fn become_resident(&mut self, now: Time, pod: PodId, id: RequestId) {
         let Some(pod) = self.pods.get_mut(&pod) else { return };
-        let Some((uncached_tokens, resident)) = pod.ledger.first_token(id, now) else { return };
+        let Some((prefill, resident)) = pod.ledger.first_token(id, now) else { return };
         estimate(resident, &self.length, self.config.pull.remaining_quantile);
-        pod.stride.prefilled(uncached_tokens);
+        pod.stride.prefilled(prefill);
     }
 
     /// A stream has come to `tokens` in total.

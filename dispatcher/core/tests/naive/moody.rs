@@ -74,6 +74,7 @@ impl Predict for Moody {
             per_decode_ms: term(sound.per_decode_ms, 2),
             per_kv_ms: term(sound.per_kv_ms, 3),
             per_prefill_ms: term(sound.per_prefill_ms, 4),
+            per_pair_ms: term(sound.per_pair_ms, 6),
             api_ms: term(sound.api_ms, 5),
         }
     }

@@ -14,7 +14,7 @@ use weir_core::{
     Action, Band, End, EndKind, Event, PodId, PodSpec, Progress, PromptSize, Pulse, Request,
     RequestId, Scheduler, SchedulerConfig, Slo, TICK, Time,
 };
-use weir_schema::StepTime;
+use weir_schema::{StepTime, prefill_pairs};
 
 use super::moody::{Mood, Moody, dice};
 
@@ -52,7 +52,8 @@ impl Load {
         let (steps, t) = (StepTime::default(), self.tpot_slo_ms);
         let (input, output) = (f64::from(self.input_tokens), f64::from(self.output_tokens));
         let context = steps.per_kv_ms * output * (input + output / 2.0);
-        let each_ms = steps.per_prefill_ms * input + steps.per_decode_ms * output + context;
+        let prefill_ms = steps.prefill_ms(input, prefill_pairs(input, 0.0));
+        let each_ms = prefill_ms + steps.per_decode_ms * output + context;
         CARRIED * (t - steps.base_ms) / t / each_ms * 1000.0
     }
 

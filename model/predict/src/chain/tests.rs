@@ -289,6 +289,7 @@ fn each_pod_class_has_a_step_time_of_its_own() {
                 decode_steps: 100.0,
                 kv_token_steps: 1e5,
                 prefill_tokens: 0.0,
+                prefill_pairs: 0.0,
             });
         }
     }

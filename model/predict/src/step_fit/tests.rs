@@ -1,3 +1,5 @@
+use weir_schema::prefill_pairs;
+
 use super::*;
 
 /// A deterministic stream of numbers in 0..1 (Knuth's MMIX generator).
@@ -27,13 +29,26 @@ struct Engine {
     below_ms: f64,
     above_ms: f64,
     kv_ms: f64,
+    pair_ms: f64,
 }
 
 /// Qwen3-32B on two H100 and Llama-3.1-70B on four A100, as measured.
-const H100: Engine =
-    Engine { base_ms: 13.8, m0: 368.0, below_ms: 0.0256, above_ms: 0.0525, kv_ms: 43.4e-6 };
-const A100: Engine =
-    Engine { base_ms: 27.81, m0: 128.0, below_ms: 0.0794, above_ms: 0.1572, kv_ms: 60.3e-6 };
+const H100: Engine = Engine {
+    base_ms: 13.8,
+    m0: 368.0,
+    below_ms: 0.0256,
+    above_ms: 0.0525,
+    kv_ms: 43.4e-6,
+    pair_ms: 1.51e-6,
+};
+const A100: Engine = Engine {
+    base_ms: 27.81,
+    m0: 128.0,
+    below_ms: 0.0794,
+    above_ms: 0.1572,
+    kv_ms: 60.3e-6,
+    pair_ms: 3.26e-6,
+};
 
 impl Engine {
     fn step_ms(&self, decodes: f64, kv_tokens: f64, prefill_tokens: f64) -> f64 {
@@ -53,12 +68,14 @@ impl Engine {
         for _ in 0..noise.between(5.0, 40.0) as u32 {
             let prompt = noise.share() < 0.5 * busy_with_prompts;
             let prefill = if prompt { noise.between(100.0, 4000.0).round() } else { 0.0 };
-            let time = self.step_ms(decodes, decodes * context, prefill);
+            let pairs = prefill_pairs(prefill, 0.0);
+            let time = self.step_ms(decodes, decodes * context, prefill) + self.pair_ms * pairs;
             stride.steps += 1.0;
             stride.busy_ms += time * (1.0 + 0.03 * noise.normal());
             stride.decode_steps += decodes;
             stride.kv_token_steps += decodes * context;
             stride.prefill_tokens += prefill;
+            stride.prefill_pairs += pairs;
         }
         stride
     }
@@ -71,8 +88,10 @@ impl Engine {
         let (mut sum, mut worst, mut count) = (0.0, 0.0_f64, 0.0);
         for (decodes, kv) in batches {
             for prefill in prompts {
-                let truth = self.step_ms(decodes, kv, prefill);
-                let error = (fit.step_time().step_ms(decodes, kv, prefill) / truth - 1.0).abs();
+                let (pairs, steps) = (prefill_pairs(prefill, 0.0), fit.step_time());
+                let truth = self.step_ms(decodes, kv, prefill) + self.pair_ms * pairs;
+                let fitted = steps.step_ms(decodes, kv, prefill) + steps.prefill_ms(0.0, pairs);
+                let error = (fitted / truth - 1.0).abs();
                 (sum, worst, count) = (sum + error, worst.max(error), count + 1.0);
             }
         }
@@ -88,6 +107,29 @@ fn two_hundred_strides_give_the_step_time_within_five_percent() {
         let (mean, worst) = engine.errors(&fit);
         // The hinge itself leaves a linear formula up to a tenth off for a prompt near it.
         assert!(mean < 0.05 && worst < 0.1, "seed {seed}: {mean:.3} {worst:.3} {fit:?}");
+    }
+}
+
+#[test]
+fn a_long_prompt_costs_more_than_its_tokens() {
+    for (seed, engine) in [(11, &H100), (12, &A100)] {
+        let (mut fit, mut noise) = (StepFit::default(), Noise(seed));
+        for _ in 0..400 {
+            let mut stride = engine.stride(&mut noise, 0);
+            if noise.share() < 0.2 {
+                let prompt = noise.between(10_000.0, 40_000.0);
+                let pairs = prefill_pairs(prompt, 0.0);
+                stride.busy_ms += engine.above_ms * prompt + engine.pair_ms * pairs;
+                stride.prefill_tokens += prompt;
+                stride.prefill_pairs += pairs;
+            }
+            fit.observe(&stride);
+        }
+        // Three times as long as any it has seen: attention is half of what that takes.
+        let (tokens, pairs) = (120_000.0, prefill_pairs(120_000.0, 0.0));
+        let truth = engine.above_ms * tokens + engine.pair_ms * pairs;
+        let error = fit.step_time().prefill_ms(tokens, pairs) / truth - 1.0;
+        assert!(error.abs() < 0.1, "seed {seed}: {error:.3} {fit:?}");
     }
 }
 
@@ -136,7 +178,7 @@ fn tides_of_load_do_not_unlearn_what_the_last_tide_taught() {
                 let (decodes, kv) = (stride.decode_steps, stride.kv_token_steps);
                 let step_ms = H100.step_ms(decodes / stride.steps, kv / stride.steps, 0.0);
                 stride.busy_ms = stride.steps * step_ms * (1.0 + 0.01 * noise.normal());
-                stride.prefill_tokens = 0.0;
+                (stride.prefill_tokens, stride.prefill_pairs) = (0.0, 0.0);
             }
             fit.observe(&stride);
         }
@@ -158,6 +200,7 @@ fn what_is_not_seen_for_long_is_not_forgotten() {
             decode_steps: 20.0 * decodes,
             kv_token_steps: 1_200_000.0,
             prefill_tokens: 0.0,
+            prefill_pairs: 0.0,
         });
     };
     // Always the same batch: nothing tells the coefficients apart. Then one that differs a little,
@@ -182,10 +225,12 @@ fn coefficients_never_turn_negative() {
             decode_steps: 10.0 * decodes,
             kv_token_steps: 10_000.0 * decodes,
             prefill_tokens: 100.0 * decodes,
+            prefill_pairs: 5000.0 * decodes,
         });
         let time = fit.step_time();
-        let all = [time.base_ms, time.per_decode_ms, time.per_kv_ms, time.per_prefill_ms];
-        assert!(all.iter().all(|value| value.is_finite() && *value >= 0.0), "{time:?}");
+        let decode = [time.base_ms, time.per_decode_ms, time.per_kv_ms];
+        let all = decode.into_iter().chain([time.per_prefill_ms, time.per_pair_ms]);
+        assert!(all.into_iter().all(|value| value.is_finite() && value >= 0.0), "{time:?}");
     }
     assert!(fit.step_time().step_ms(25.0, 25_000.0, 250.0) > 5.0);
 }
@@ -199,6 +244,7 @@ fn strides_that_make_no_sense_are_ignored() {
         decode_steps: 100.0,
         kv_token_steps: 1e5,
         prefill_tokens: 0.0,
+        prefill_pairs: 0.0,
     };
     let mut fit = StepFit::default();
     for stride in [
@@ -208,6 +254,7 @@ fn strides_that_make_no_sense_are_ignored() {
         Stride { busy_ms: 250_000.0, ..sound },
         Stride { decode_steps: -1.0, ..sound },
         Stride { prefill_tokens: f64::INFINITY, ..sound },
+        Stride { prefill_pairs: f64::NAN, ..sound },
     ] {
         fit.observe(&stride);
         assert_eq!(fit.step_time(), StepTime::default(), "{stride:?}");
