@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use dice::Dice;
 pub use rules::{
     Admission, Affinity, Detector, Filter, Hopeless, Mode, Order, Picker, Placement, Rules, Scorer,
-    Strategy, Target, TtftSource, UsageLimit,
+    Strategy, TtftSource, UsageLimit,
 };
 
 /// The name of a preset.

@@ -15,13 +15,12 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 use weir_schema::manifest::{MANIFEST_FILE, MODEL_FILE};
-use weir_schema::{GoldenRow, Manifest, Row, schema_hash};
+use weir_schema::{GoldenRow, Manifest, Row, Target, schema_hash};
 
 pub use self::error::BundleError;
 use crate::onnx::OnnxEvaluator;
 use crate::prior::measurable;
 use crate::runtime::Runtime;
-use crate::target::Target;
 
 /// Largest manifest that is read, in bytes. Golden rows take most of it, 200 bytes each.
 const MANIFEST_CAP: u64 = 4 << 20;

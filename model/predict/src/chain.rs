@@ -31,7 +31,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use weir_schema::{Predict, PredictError, Prediction, Rollback, Row, Sample, Source, Status};
+use weir_schema::{
+    Predict, PredictError, Prediction, Rollback, Row, Sample, Source, Status, Target,
+};
 use weir_schema::{StepTime, Stride};
 
 use self::answer::{Model, fill};
@@ -40,12 +42,12 @@ use self::grades::Gradebook;
 use self::probation::{Probation, Verdict};
 use self::profiled::Profiled;
 use self::serving::Serving;
+use crate::both::Both;
 use crate::bundle::Bundle;
 use crate::prior::{self, measurable};
 use crate::profile::ClassProfile;
 use crate::slot::{Offer, Slot};
 use crate::step_fit::StepFit;
-use crate::target::{Both, Target};
 
 /// Failed calls in a row after which a bundle is withdrawn.
 const FAILURES_IN_A_ROW: u32 = 3;

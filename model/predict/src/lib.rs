@@ -14,10 +14,11 @@
 //! - [`chain`]: the evaluators in their order of trust, behind [`weir_schema::Predict`]
 //! - [`step_fit`]: the step-time formula of a pod class, fitted online
 //!
-//! Inside: `target` (TTFT and TPOT side by side), `live` (recent means), `prior` (the step-time
+//! Inside: `both` (TTFT and TPOT side by side), `live` (recent means), `prior` (the step-time
 //! model as read from the row), `conformal` (from medians to 90th percentiles) and `drift` (whether
 //! the relation of stated to measured has changed).
 
+mod both;
 pub mod bundle;
 pub mod chain;
 mod conformal;
@@ -33,7 +34,6 @@ pub mod profile;
 pub mod runtime;
 pub mod slot;
 pub mod step_fit;
-mod target;
 
 pub use bundle::{Bundle, BundleError};
 pub use chain::Chain;

@@ -6,7 +6,7 @@
 
 use weir_schema::{Feature, Features, Row};
 
-use crate::target::Both;
+use crate::both::Both;
 
 /// Median TTFT and TPOT of the step-time model in milliseconds; `None` where the row has none.
 pub(crate) fn medians(row: &Row) -> Both<Option<f32>> {

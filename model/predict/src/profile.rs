@@ -15,10 +15,10 @@
 use std::sync::Arc;
 
 use weir_schema::profile::{Batch, Cell, Prefill, Profile, Reading};
-use weir_schema::{Feature, Features, Row};
+use weir_schema::{Feature, Features, Row, Target};
 
+use crate::both::Both;
 use crate::prior::measurable;
-use crate::target::{Both, Target};
 
 /// The profile of one pod class.
 #[derive(Clone, Debug, PartialEq)]

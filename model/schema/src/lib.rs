@@ -9,6 +9,7 @@
 //! - [`predict`]: [`Prediction`] with quantiles, and the trait every evaluator implements
 //! - [`profile`]: profile files of AIBrix and Llumnix, read as they are
 //! - [`quality`]: how good the stated numbers are
+//! - [`target`]: the two latencies that are predicted
 //! - [`step`]: the step-time formula and the strides it is fitted from
 //! - [`sample`]: one served request as a line of the spool
 //! - [`spool`]: the names of the spool's segment files
@@ -22,6 +23,7 @@ pub mod quality;
 pub mod sample;
 pub mod spool;
 pub mod step;
+pub mod target;
 
 pub use features::{
     FEATURE_COUNT, Feature, FeatureSpec, Features, Row, feature_specs, schema_hash,
@@ -34,3 +36,4 @@ pub use quality::{
 };
 pub use sample::{Sample, SampleOutcome};
 pub use step::{StepTime, Stride, prefill_pairs};
+pub use target::Target;

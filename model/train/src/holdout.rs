@@ -1,8 +1,8 @@
 //! Errors on the newest slice, and whether a candidate may replace the bundle being served.
 
-use weir_schema::{Holdout, TargetError};
+use weir_schema::{Holdout, Target, TargetError};
 
-use crate::target::{Example, Target};
+use crate::example::{Example, prior_ms};
 
 /// Fewer rows than this decide nothing: their mean error is mostly chance.
 const MIN_ROWS: usize = 20;
@@ -17,8 +17,8 @@ pub(crate) fn errors(slice: &[Example], answers: &[[f32; 2]]) -> Holdout {
     let of = |target: Target, column: usize| {
         let rows = slice.iter().zip(answers).filter_map(|(example, answer)| {
             Some(Judged {
-                measured: f64::from(target.measured_ms(example)?),
-                prior: f64::from(target.prior_ms(&example.row)?),
+                measured: f64::from(example.measured_ms(target)?),
+                prior: f64::from(prior_ms(&example.row, target)?),
                 predicted: f64::from(*answer.get(column)?),
             })
         });

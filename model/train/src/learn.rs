@@ -3,11 +3,11 @@
 //! Deterministic: one thread, a fixed seed, no sampling. The same examples in the same order give
 //! the same trees.
 
-use weir_schema::{FEATURE_COUNT, Row};
+use weir_schema::{FEATURE_COUNT, Row, Target};
 
 use crate::{
     TrainConfig, TrainError,
-    target::{Example, Target},
+    example::Example,
     tree::{Tree, trees},
     xgboost::{Booster, Xgboost},
 };
@@ -83,7 +83,7 @@ fn learn(
     target: Target,
     examples: &[Example],
 ) -> Result<Learned, TrainError> {
-    let labelled = examples.iter().filter_map(|found| Some((found.row, target.label(found)?)));
+    let labelled = examples.iter().filter_map(|found| Some((found.row, found.label(target)?)));
     let (rows, labels): (Vec<Row>, Vec<f32>) = labelled.unzip();
     let matrix = xgboost.matrix(rows.as_flattened(), FEATURE_COUNT)?;
     matrix.label(&labels)?;

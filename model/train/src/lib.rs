@@ -21,7 +21,7 @@
 //! - [`config`]: what a trainer is told
 //! - [`trainer`]: one round, from the spool to the bundle
 //! - [`spool`]: what is new in the spool, and what was skipped of it
-//! - [`target`]: the labels of TTFT and TPOT
+//! - [`example`]: what of a sample teaches TTFT and TPOT
 //! - [`window`]: buckets, age and the newest slice
 //! - [`learn`]: training, and what the trained model answers
 //! - [`library`], [`xgboost`]: finding libxgboost, and the only unsafe code
@@ -35,6 +35,7 @@
 mod bundles;
 mod config;
 mod error;
+mod example;
 mod holdout;
 mod learn;
 mod library;
@@ -44,7 +45,6 @@ mod parity;
 mod spool;
 #[cfg(test)]
 mod synthetic;
-mod target;
 mod trainer;
 mod tree;
 mod window;

@@ -4,13 +4,13 @@
 //! loads the bundle can repeat the proof with the runtime that will serve it.
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use weir_schema::{Features, GoldenRow, Row};
+use weir_schema::{Features, GoldenRow, Row, Target};
 
 use crate::{
     TrainError,
+    example::{Example, prior_ms},
     learn::Candidate,
     onnx::Graph,
-    target::{Example, Target},
 };
 
 /// Largest relative difference; the same as the manifest promises of its golden rows.
@@ -95,7 +95,7 @@ fn with_holes(row: &Row, random: &mut SmallRng) -> Row {
 fn with_priors(row: Row) -> Row {
     let mut features = Features(row);
     for target in Target::ALL {
-        features.set(target.prior(), target.prior_ms(&row).unwrap_or(1.0));
+        features.set(target.prior(), prior_ms(&row, target).unwrap_or(1.0));
     }
     features.0
 }

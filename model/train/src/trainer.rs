@@ -6,18 +6,18 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_schema::{Holdout, Manifest, Row, feature_specs, schema_hash};
+use weir_schema::{Holdout, Manifest, Row, Target, feature_specs, schema_hash};
 
 use crate::{
     Skipped, TrainConfig, TrainError, TrainMetrics,
     bundles::{Bundles, Serving, sha256},
+    example::Example,
     holdout,
     learn::Candidate,
     library,
     onnx::{Graph, write},
     parity,
     spool::SpoolReader,
-    target::{Example, Target},
     window::{Split, Window},
     xgboost::Xgboost,
 };
@@ -213,7 +213,7 @@ impl Trainer {
     fn learnable(&self, split: &Split) -> (usize, Vec<Target>) {
         let need = self.config.min_samples;
         let count = |target: Target, examples: &[Example]| {
-            examples.iter().filter(|example| target.measured_ms(example).is_some()).count()
+            examples.iter().filter(|example| example.measured_ms(target).is_some()).count()
         };
         let mut most = 0;
         let enough = |target: &Target| {

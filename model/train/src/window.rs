@@ -13,7 +13,7 @@ use std::{
 
 use weir_schema::{Feature, Features};
 
-use crate::{config::WindowConfig, target::Example};
+use crate::{config::WindowConfig, example::Example};
 
 /// The state that a sample was decided in, coarsely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -283,5 +283,44 @@ mod tests {
         assert_eq!(distinct(Feature::RunningRequests, &[100.0, 120.0, 127.0]), 2);
         assert_eq!(distinct(Feature::PodClass, &[0.0, 1.0]), 2);
         assert_eq!(distinct(Feature::StepGapMs, &[0.0, 1.0, 200.0]), 1);
+    }
+
+    /// llm-d's bucket keys (vectors, bucket_key_queue_cache_prefix) and Weir's tell the same states apart,
+    /// but for two differences on purpose: KV usage is in steps of 10 %, as llm-d documents it and not of
+    /// 5 % as in its code, and a full prefix match stands alone.
+    #[test]
+    fn states_are_told_apart_as_llm_ds_bucket_keys_do() {
+        let Ok(folder) = std::env::var("WEIR_VECTORS") else {
+            println!("skipped: WEIR_VECTORS does not name the folder of llmd_vectors.json");
+            return;
+        };
+        let file = std::path::Path::new(&folder).join("llmd_vectors.json");
+        let vectors: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let both = |case: &serde_json::Value| {
+            let number = |name: &str| case["input"][name].as_f64().unwrap() as f32;
+            let mut features = Features(sample().row);
+            features.set(Feature::KvUsage, number("kv_cache_percentage"));
+            features.set(Feature::PrefixMatch, number("prefix_cache_score"));
+            features.set(Feature::QueueDepth, number("num_request_waiting"));
+            let ours = Bucket::of(&placed(features.0, NOW_UNIX_MS));
+            let theirs = [0, 1, 2].map(|at| {
+                u8::try_from(case["bucket_key_queue_cache_prefix"][at].as_u64().unwrap()).unwrap()
+            });
+            (ours, theirs)
+        };
+        let cases: Vec<_> =
+            vectors["feature_vectors"].as_array().unwrap().iter().map(both).collect();
+        assert!(cases.len() > 1);
+        for (ours, [queue, kv, prefix]) in &cases {
+            assert_eq!((ours.kv, ours.prefix.min(3)), (kv / 2, *prefix), "{ours:?}");
+            for (other, [other_queue, ..]) in &cases {
+                assert_eq!(
+                    ours.queue.cmp(&other.queue),
+                    queue.cmp(other_queue),
+                    "{ours:?} {other:?}"
+                );
+            }
+        }
     }
 }

@@ -3,11 +3,13 @@
 //! The formulas of llm-d's latency scorer and its composite are kept to the digit, so that a team
 //! that moves finds the same picks; their errors are not (see docs/policies.md).
 
+use weir_schema::Target;
+
 use crate::{
     RequestId,
     decide::{Floor, affinity, margins::Margins, pick::Fit, saturation},
     fleet::PodState,
-    policy::{Placement, Scorer, Strategy, Target},
+    policy::{Placement, Scorer, Strategy},
     queue::Waiting,
 };
 

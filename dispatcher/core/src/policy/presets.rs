@@ -1,6 +1,8 @@
 //! The parts of each preset. Numbers are those of the code that a preset stands for, not of its
 //! documents, where the two differ; docs/policies.md says which.
 
+use weir_schema::Target;
+
 use crate::decide::failover::Domain;
 
 use super::{
@@ -122,7 +124,7 @@ fn llumnix_slo() -> Rules {
         ],
         dispatch: Mode::PullBackfill,
         hopeless: Hopeless::Refuse,
-        ..push(Scorer::LowestLatency { target: super::Target::Ttft }, Picker::Best)
+        ..push(Scorer::LowestLatency { target: Target::Ttft }, Picker::Best)
     }
 }
 

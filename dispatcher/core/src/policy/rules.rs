@@ -1,6 +1,7 @@
 //! The parts of a policy. Every number is a key of the configuration under its own name.
 
 use serde::{Deserialize, Serialize};
+use weir_schema::Target;
 
 use super::default;
 
@@ -264,17 +265,6 @@ pub enum Strategy {
     Least,
     /// Spread.
     Most,
-}
-
-/// A predicted latency.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Target {
-    /// Time to the first token.
-    #[default]
-    Ttft,
-    /// Time per output token.
-    Tpot,
 }
 
 /// Whether the emptiest or the fullest pod with room is best.

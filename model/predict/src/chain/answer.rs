@@ -1,10 +1,10 @@
 //! From the evaluators' medians to predictions.
 
-use weir_schema::{PredictError, Prediction, Quantiles, Row, Source};
+use weir_schema::{PredictError, Prediction, Quantiles, Row, Source, Target};
 
 use super::calibration::Factors;
 use super::profiled::Profiled;
-use crate::target::{Both, Target};
+use crate::both::Both;
 
 /// What the bundle answered for a batch; every median has been checked.
 pub(super) struct Model<'a> {

@@ -4,15 +4,15 @@
 //! or not it served: so the 90th percentile is right at once when the other evaluator takes over. A
 //! new version of a bundle starts with the factors of the one before.
 
-use weir_schema::{Grade, Sample, Source, TargetQuality};
+use weir_schema::{Grade, Sample, Source, Target, TargetQuality};
 
 use super::grades::Gradebook;
 use super::serving::Serving;
+use crate::both::Both;
 use crate::conformal::Conformal;
 use crate::drift::DriftTest;
 use crate::live::LiveMean;
 use crate::prior::measurable;
-use crate::target::{Both, Target};
 
 /// TTFT's factor before outcomes: queues make it the more skewed of the two.
 const TTFT_FACTOR: f32 = 1.5;

@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 
 use weir_schema::{
-    ClassQuality, Feature, Features, Grade, Grades, PatternQuality, Prediction, Sample,
+    ClassQuality, Feature, Features, Grade, Grades, PatternQuality, Prediction, Sample, Target,
     VersionQuality,
 };
 
+use crate::both::Both;
 use crate::live::{COVERAGE_WINDOW, LiveMean, relative_error};
 use crate::prior::measurable;
-use crate::target::{Both, Target};
 
 /// Versions kept.
 const VERSIONS: usize = 8;
@@ -238,6 +238,35 @@ mod tests {
             patterns.iter().map(|one| (one.input_tokens, one.output_tokens)).collect();
         assert_eq!(edges, [(Some(64), Some(16)), (Some(128), None), (None, None)]);
         assert_eq!(others, Grades::default());
+    }
+
+    /// llm-d's numbers (vectors, quantile_metrics): coverage_pct, and violation_pct as the rest of it.
+    #[test]
+    fn coverage_is_that_of_llm_ds_quantile_metrics() {
+        let Ok(folder) = std::env::var("WEIR_VECTORS") else {
+            println!("skipped: WEIR_VECTORS does not name the folder of llmd_vectors.json");
+            return;
+        };
+        let file = std::path::Path::new(&folder).join("llmd_vectors.json");
+        let vectors: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        let metrics = &vectors["quantile_metrics"];
+        let numbers = |name: &str| {
+            let numbers = metrics[name].as_array().unwrap().iter();
+            numbers.map(|number| number.as_f64().unwrap() as f32).collect::<Vec<f32>>()
+        };
+        let mut marks = Marks::default();
+        for (measured, stated) in numbers("y_true").into_iter().zip(numbers("y_pred")) {
+            let stated = Prediction {
+                ttft_ms: Quantiles { p50: stated, p90: stated },
+                ..Prediction::default()
+            };
+            marks.add(&stated, &Both { ttft: Some(measured), tpot: None });
+        }
+        let coverage = f64::from(marks.grades().ttft.unwrap().coverage) * 100.0;
+        let close = |got: f64, name: &str| (got - metrics[name].as_f64().unwrap()).abs() < 1e-3;
+        assert!(close(coverage, "coverage_pct"), "{coverage}");
+        assert!(close(100.0 - coverage, "violation_pct"), "{coverage}");
     }
 
     #[test]

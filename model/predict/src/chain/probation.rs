@@ -10,12 +10,12 @@
 //! of the same traffic differ by far less. Whether the prior is better than both does not matter: the
 //! better bundle is still the better one to go on with. After 400 outcomes the newcomer has passed.
 
-use weir_schema::Sample;
+use weir_schema::{Sample, Target};
 
 use super::serving::Serving;
+use crate::both::Both;
 use crate::live::{LiveMean, relative_error};
 use crate::prior::measurable;
-use crate::target::{Both, Target};
 
 /// Outcomes of a target before it can be found worse.
 const LEAST_OUTCOMES: u64 = 100;

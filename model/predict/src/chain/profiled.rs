@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use weir_schema::{Feature, Features, ProfileStatus, Row, Source};
+use weir_schema::{Feature, Features, ProfileStatus, Row, Source, Target};
 
 use super::serving::keeps;
+use crate::both::Both;
 use crate::live::{LiveMean, relative_error};
 use crate::prior;
 use crate::profile::{ClassProfile, Median};
-use crate::target::{Both, Target};
 
 /// What would serve without a bundle: a median per target, and whose it is.
 pub(super) type NextBest = Both<Option<(f32, Source)>>;

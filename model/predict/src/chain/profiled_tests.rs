@@ -62,7 +62,7 @@ fn the_profile_takes_a_target_from_a_bundle_with_a_higher_live_error() {
     // TTFT: the profile is exact. TPOT: the bundle is.
     let last = serve_row(&mut chain, row(1), (150.0, 20.0), 31);
     assert_eq!(said(&last), (150.0, Source::Profile, 20.0, Source::Onnx));
-    assert_eq!(reason(&chain), "ttft_ms: live error 0.000 of the profile, 0.333 of v7");
+    assert_eq!(reason(&chain), "ttft: live error 0.000 of the profile, 0.333 of v7");
     let last = serve_row(&mut chain, row(1), (100.0, 20.0), 500);
     assert_eq!(last.ttft_source, Source::Onnx);
 }

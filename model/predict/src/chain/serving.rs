@@ -4,11 +4,11 @@
 //! What would serve in its place is the next evaluator in the order of trust: the profile of the row's
 //! pod class if there is one and it does better than the prior, else the prior (`profiled`).
 
-use weir_schema::{PredictError, Row, Source};
+use weir_schema::{PredictError, Row, Source, Target};
 
+use crate::both::Both;
 use crate::bundle::Bundle;
 use crate::live::{LiveMean, relative_error};
-use crate::target::{Both, Target};
 
 /// Outcomes of an evaluator before the next one may take a target from it.
 const TRUSTED_OUTCOMES: u64 = 30;

@@ -88,8 +88,7 @@ fn a_row_without_a_prior_fails_its_batch_and_a_short_output_is_refused() {
     let mut chain = Chain::new();
     let rows = [row(100.0, 20.0, 1.0), row(100.0, f32::NAN, 1.0)];
     let error = chain.predict(&rows, &mut [Prediction::default(); 2]).unwrap_err();
-    let expected =
-        PredictError::NotANumber { row: 1, target: "tpot_ms", value: f32::NAN.to_string() };
+    let expected = PredictError::NotANumber { row: 1, target: "tpot", value: f32::NAN.to_string() };
     assert_eq!(error, expected);
     let error = chain.predict(&rows, &mut [Prediction::default(); 1]).unwrap_err();
     assert_eq!(error, PredictError::Room { rows: 2, room: 1 });
@@ -167,7 +166,7 @@ fn the_evaluator_with_the_lower_live_error_serves_each_target() {
     let last = serve(&mut chain, 150.0, 20.0, 1);
     assert_eq!((last.ttft_source, last.tpot_source), (Source::Onnx, Source::Prior));
     assert_eq!((last.tpot_ms.p50, last.model_tpot_ms), (20.0, Some(30.0)), "the bundle is kept");
-    assert!(reason(&chain).starts_with("tpot_ms: live error 0.000 of the prior, 0.500 of v7"));
+    assert!(reason(&chain).starts_with("tpot: live error 0.000 of the prior, 0.500 of v7"));
     assert_eq!(chain.status().tpot_source, Source::Prior);
     let status = chain.status();
     assert_eq!((status.tpot.next_mape, status.ttft.model_mape), (Some(0.0), Some(0.0)));
@@ -198,7 +197,7 @@ fn a_version_that_does_worse_than_its_predecessor_is_rolled_back_and_not_taken_a
     offer(7, 1.55);
     assert_eq!(serve(&mut chain, 140.0, 20.0, 100).model_version, 7);
     assert_eq!(serve(&mut chain, 140.0, 20.0, 1).model_version, 6);
-    assert_eq!(reason(&chain), "rolled back from v7: ttft_ms error 0.107 against 0.071 of v6");
+    assert_eq!(reason(&chain), "rolled back from v7: ttft error 0.107 against 0.071 of v6");
     assert_eq!(chain.status().ttft_source, Source::Onnx);
     assert_eq!(slot.retire(), 1);
 

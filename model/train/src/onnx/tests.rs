@@ -1,14 +1,14 @@
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use weir_schema::{FEATURE_COUNT, Feature, Row, Sample};
+use weir_schema::{FEATURE_COUNT, Feature, Row, Sample, Target};
 
 use super::{Graph, read::GraphError, write};
 use crate::{
     TrainConfig,
+    example::Example,
     learn::Candidate,
     parity,
     synthetic::{self, World},
-    target::{Example, Target},
     tree::{Node, Tree},
 };
 

@@ -9,15 +9,12 @@
 //! them. The field numbers are those of `onnx.proto`.
 
 use weir_schema::{
-    FEATURE_COUNT,
+    FEATURE_COUNT, Target,
     manifest::{INPUT_NAME, OUTPUT_NAME},
 };
 
 use super::wire::Message;
-use crate::{
-    target::Target,
-    tree::{Node, Tree},
-};
+use crate::tree::{Node, Tree};
 
 const IR_VERSION: i64 = 8;
 const ONNX_OPSET: i64 = 15;

@@ -137,7 +137,7 @@ fn a_bundle_that_does_worse_in_service_is_rolled_back_and_the_status_says_so() {
     let status = chain.status();
     assert_eq!((status.model_version, status.rollbacks), (6, 1));
     let Some(Rollback { from: 7, to: 6, reason }) = status.last_rollback else { panic!() };
-    assert!(reason.starts_with("ttft_ms error"), "{reason}");
+    assert!(reason.starts_with("ttft error"), "{reason}");
     let mape = |version| {
         let found = status.versions.iter().find(|one| one.version == version);
         found.unwrap().grades.tpot.unwrap().mape

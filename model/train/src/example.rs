@@ -1,9 +1,9 @@
-//! The two things that are learned, and what of a sample teaches them.
+//! What of a sample teaches the two targets.
 //!
 //! The label of a target is `ln(measured / prior)`: the step-time prior carries the scale, and the
 //! trees learn by which factor the pod's state makes it wrong.
 
-use weir_schema::{Feature, Features, Row, Sample, SampleOutcome};
+use weir_schema::{Features, Row, Sample, SampleOutcome, Target};
 
 /// Responses with fewer tokens teach no TPOT. The mean of so few gaps is mostly the noise of the
 /// network and of one engine step, while the prior it is divided by describes a steady state.
@@ -41,67 +41,39 @@ impl Example {
             ttft_ms: measured(ttft, sample.ttft_ms),
             tpot_ms: measured(tpot, sample.tpot_ms),
         };
-        Target::ALL.iter().any(|target| target.measured_ms(&example).is_some()).then_some(example)
-    }
-}
-
-/// A latency that is learned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// Time to the first token.
-    Ttft,
-    /// Time per output token.
-    Tpot,
-}
-
-impl Target {
-    /// Both, in the order of the graph's output.
-    pub(crate) const ALL: [Self; 2] = [Self::Ttft, Self::Tpot];
-
-    /// The name used in the graph, in errors and in logs.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Ttft => "ttft",
-            Self::Tpot => "tpot",
-        }
+        Target::ALL.iter().any(|target| example.measured_ms(*target).is_some()).then_some(example)
     }
 
-    /// The feature that the learned factor multiplies.
-    pub(crate) const fn prior(self) -> Feature {
-        match self {
-            Self::Ttft => Feature::PriorTtftMs,
-            Self::Tpot => Feature::PriorTpotMs,
-        }
-    }
-
-    /// The row's prior in milliseconds, if there is one to multiply.
-    pub(crate) fn prior_ms(self, row: &Row) -> Option<f32> {
-        Some(Features(*row).get(self.prior())).filter(|ms| *ms >= MIN_MS)
-    }
-
-    /// What was measured, in milliseconds, if it can be learned from.
-    pub(crate) fn measured_ms(self, example: &Example) -> Option<f32> {
-        let measured_ms = match self {
-            Self::Ttft => example.ttft_ms,
-            Self::Tpot => example.tpot_ms,
+    /// What was measured of a target, in milliseconds, if it can be learned from.
+    pub(crate) fn measured_ms(&self, target: Target) -> Option<f32> {
+        let measured_ms = match target {
+            Target::Ttft => self.ttft_ms,
+            Target::Tpot => self.tpot_ms,
         };
-        (measured_ms >= MIN_MS && self.prior_ms(&example.row).is_some()).then_some(measured_ms)
+        (measured_ms >= MIN_MS && prior_ms(&self.row, target).is_some()).then_some(measured_ms)
     }
 
     /// What the trees are fitted to.
-    pub(crate) fn label(self, example: &Example) -> Option<f32> {
-        Some((self.measured_ms(example)? / self.prior_ms(&example.row)?).ln())
+    pub(crate) fn label(&self, target: Target) -> Option<f32> {
+        Some((self.measured_ms(target)? / prior_ms(&self.row, target)?).ln())
     }
+}
+
+/// The row's prior in milliseconds, if there is one to multiply.
+pub(crate) fn prior_ms(row: &Row, target: Target) -> Option<f32> {
+    Some(Features(*row).get(target.prior())).filter(|ms| *ms >= MIN_MS)
 }
 
 #[cfg(test)]
 mod tests {
+    use weir_schema::Feature;
+
     use super::*;
     use crate::synthetic::sample;
 
     fn teaches(sample: &Sample) -> [bool; 2] {
         let example = Example::of(sample);
-        Target::ALL.map(|target| example.is_some_and(|found| target.label(&found).is_some()))
+        Target::ALL.map(|target| example.is_some_and(|found| found.label(target).is_some()))
     }
 
     #[test]

@@ -1,22 +1,6 @@
-//! TTFT and TPOT side by side, so that nothing about one of them is written twice.
+//! TTFT and TPOT side by side.
 
-/// One of the two predicted latencies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    Ttft,
-    Tpot,
-}
-
-impl Target {
-    pub(crate) const ALL: [Self; 2] = [Self::Ttft, Self::Tpot];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Ttft => "ttft_ms",
-            Self::Tpot => "tpot_ms",
-        }
-    }
-}
+use weir_schema::Target;
 
 /// A value for each target.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
