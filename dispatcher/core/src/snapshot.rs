@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use weir_schema::Status;
 
-use crate::{Band, Phase, Policy, RefusalReason, RequestId, explain::Reason};
+use crate::{Band, Phase, Policy, RefusalReason, RequestId, Rules, explain::Reason};
 
 /// Requests shown of each pod: what a person can read, and a hundred pods are still a short answer.
 pub const REQUESTS_SHOWN: usize = 32;
@@ -16,8 +16,12 @@ pub const REQUESTS_SHOWN: usize = 32;
 pub struct Snapshot {
     /// Model the pool serves.
     pub model: String,
-    /// Rule in force.
+    /// The preset that decides, or that the rules started from.
     pub policy: Policy,
+    /// What decides, with every part written out.
+    pub rules: Rules,
+    /// What decides on requests that ask for the second policy by header; `None` when there is none.
+    pub rules_by_header: Option<Rules>,
     /// Lanes with something in them, top band first.
     pub lanes: Vec<LaneView>,
     /// Every known pod.

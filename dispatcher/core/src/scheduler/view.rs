@@ -21,6 +21,8 @@ impl Scheduler {
         Snapshot {
             model: self.config.model.to_string(),
             policy: self.config.policy,
+            rules: self.rules.clone(),
+            rules_by_header: self.config.rules_by_header.clone(),
             lanes: self.lane_views(now),
             pods: self.pods.values().map(|pod| self.pod_view(now, pod)).collect(),
             waiting: self.board.len(),

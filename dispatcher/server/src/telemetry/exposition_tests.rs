@@ -79,6 +79,8 @@ fn snapshot() -> Snapshot {
     Snapshot {
         model: "m".into(),
         policy: Policy::Weir,
+        rules: Policy::Weir.rules(),
+        rules_by_header: None,
         lanes: vec![
             lane(1, 2, Reason::KvFull),
             lane(1, 3, Reason::KvFull),
@@ -173,8 +175,8 @@ fn what_was_counted_and_what_is_learned_is_in_the_text() {
 
 #[test]
 fn a_reason_with_numbers_is_one_series_however_they_change() {
-    let reason = "tpot_ms: live error 0.046 of the prior, 0.057 of v2";
-    assert_eq!(without_numbers(reason), "tpot_ms: live error N of the prior, N of vN");
+    let reason = "tpot: live error 0.046 of the prior, 0.057 of v2";
+    assert_eq!(without_numbers(reason), "tpot: live error N of the prior, N of vN");
     assert_eq!(without_numbers("no bundle yet."), "no bundle yet.");
     assert_eq!(without_numbers("12"), "N");
     let name = "bundle refused: sha256_mismatch";
