@@ -95,20 +95,14 @@ impl Config {
         let apart = listen.zip(admin).is_none_or(|(one, other)| one != other || one.port() == 0);
         problems.require(apart, "admin.listen", "is the address of listen too");
         problems.require((1..=256).contains(&raw.threads), "threads", "must be in 1..=256");
-        let api = raw.api().check();
-        let upstream = UpstreamConfig::try_from(raw.upstream.clone());
+        let api = problems.take(raw.api().check());
+        let upstream = problems.take(UpstreamConfig::try_from(raw.upstream.clone()));
         let pools = pools(raw, &mut problems);
         let scrape = raw.scrape.check(&mut problems);
         let learn = LearnConfig::check(&raw.model, &raw.spool, &raw.trainer, &mut problems);
         let log = raw.log.check(&mut problems);
         let shutdown = raw.shutdown.check(&mut problems);
-        if let Err(wrong) = &api {
-            problems.add(&wrong.key, &wrong.why);
-        }
-        if let Err(wrong) = &upstream {
-            problems.add("upstream", wrong);
-        }
-        let (Some(listen), Some(admin), Ok(api), Ok(upstream)) = (listen, admin, api, upstream)
+        let (Some(listen), Some(admin), Some(api), Some(upstream)) = (listen, admin, api, upstream)
         else {
             return Err(problems);
         };

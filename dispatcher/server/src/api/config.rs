@@ -2,7 +2,7 @@
 //! used.
 //!
 //! The file's top level holds the fields of [`RawApi`] beside those of other modules, so whoever
-//! composes the file builds a [`RawApi`] and calls [`RawApi::check`] once. Every refusal names the
+//! composes the file builds a [`RawApi`] and calls [`RawApi::check`] once. Every problem names its
 //! key by its path in the file.
 
 use std::{
@@ -21,22 +21,7 @@ use super::{
     limit::Rate,
     objective::{Objective, Objectives},
 };
-
-/// A value in the configuration that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {why}")]
-pub struct BadValue {
-    /// Path of the key, for example `objectives.batch.ttft_ms`.
-    pub key: String,
-    /// What is wrong with it.
-    pub why: String,
-}
-
-impl BadValue {
-    fn new(key: impl Into<String>, why: impl Into<String>) -> Self {
-        Self { key: key.into(), why: why.into() }
-    }
-}
+use crate::config::Problems;
 
 /// What the file says about the data API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -195,120 +180,128 @@ pub struct Limits {
     pub idle_timeout: Duration,
 }
 
+/// Objectives by their names.
+type ByName = HashMap<Arc<str>, Arc<Objective>>;
+
 impl RawApi {
     /// Validates and converts.
     ///
     /// # Errors
-    /// Names the first key whose value cannot be used.
-    pub fn check(&self) -> Result<ApiConfig, BadValue> {
-        let objectives = self.objectives()?;
-        let keys = self.keys(&objectives)?;
-        Ok(ApiConfig { objectives, keys, limits: self.limits.check()? })
+    /// Every value that cannot be used.
+    pub fn check(&self) -> Result<ApiConfig, Problems> {
+        let mut problems = Problems::default();
+        let by_name = self.objectives(&mut problems);
+        let default = find(&by_name, "default_objective", &self.default_objective, &mut problems);
+        let tiers = self.tiers(&by_name, &mut problems);
+        let keys = self.keys(&by_name, &mut problems);
+        let limits = self.limits.check(&mut problems);
+        let Some(default) = default else { return Err(problems) };
+        let objectives = Objectives::new(by_name, tiers, default);
+        problems.none_or(ApiConfig { objectives, keys, limits })
     }
 
-    fn objectives(&self) -> Result<Objectives, BadValue> {
-        let mut by_name = HashMap::new();
-        for (name, raw) in &self.objectives {
-            let objective = Arc::new(raw.check(name)?);
-            by_name.insert(objective.name.clone(), objective);
-        }
-        let find = |key: String, name: &String| {
-            by_name.get(name.as_str()).cloned().ok_or_else(|| not_configured(key, name))
-        };
-        let default = find("default_objective".to_owned(), &self.default_objective)?;
-        let tiers = self
-            .service_tiers
-            .iter()
-            .map(|(tier, name)| Ok((tier.clone(), find(format!("service_tiers.{tier}"), name)?)));
-        let tiers = tiers.collect::<Result<HashMap<_, _>, BadValue>>()?;
-        Ok(Objectives::new(by_name, tiers, default))
+    /// One that cannot be used is among them all the same: naming it is no further problem.
+    fn objectives(&self, problems: &mut Problems) -> ByName {
+        let checked = self.objectives.iter().map(|(name, raw)| raw.check(name, problems));
+        checked.map(|objective| (objective.name.clone(), Arc::new(objective))).collect()
     }
 
-    fn keys(&self, objectives: &Objectives) -> Result<KeyRing, BadValue> {
+    fn tiers(&self, by_name: &ByName, problems: &mut Problems) -> HashMap<String, Arc<Objective>> {
+        let tiers = self.service_tiers.iter().filter_map(|(tier, name)| {
+            let key = format!("service_tiers.{tier}");
+            Some((tier.clone(), find(by_name, &key, name, problems)?))
+        });
+        tiers.collect()
+    }
+
+    fn keys(&self, by_name: &ByName, problems: &mut Problems) -> KeyRing {
         let mut keys: Vec<Key> = Vec::new();
         for (index, raw) in self.keys.iter().enumerate() {
             let path = format!("keys[{index}]");
-            let key = raw.check(&path, objectives)?;
-            if keys.iter().any(|other| other.digest == key.digest) {
-                return Err(BadValue::new(format!("{path}.sha256"), "listed twice"));
-            }
+            let Some(key) = raw.check(&path, by_name, problems) else { continue };
+            let new = keys.iter().all(|other| other.digest != key.digest);
+            problems.require(new, &format!("{path}.sha256"), "listed twice");
             keys.push(key);
         }
-        Ok(KeyRing::new(keys))
+        KeyRing::new(keys)
     }
 }
 
 impl RawObjective {
-    fn check(&self, name: &str) -> Result<Objective, BadValue> {
+    fn check(&self, name: &str, problems: &mut Problems) -> Objective {
         let path = format!("objectives.{name}");
         // The name becomes a header's value and a metric's label.
-        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(BadValue::new(path, "the name must be visible ASCII without spaces"));
-        }
-        let slo = Slo {
-            ttft: milliseconds(&path, "ttft_ms", self.ttft_ms)?,
-            tpot: milliseconds(&path, "tpot_ms", self.tpot_ms)?,
+        let sane = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+        problems.require(sane, &path, "the name must be visible ASCII without spaces");
+        let mut milliseconds = |name: &str, value: Option<f64>| {
+            let time = value.and_then(super::objective::slo_from_ms);
+            let sane = time.is_some() || value.is_none();
+            problems.require(sane, &format!("{path}.{name}"), "must be a positive number");
+            time
         };
-        Ok(Objective { name: Arc::from(name), band: Band(self.band), slo })
+        let (ttft, tpot) =
+            (milliseconds("ttft_ms", self.ttft_ms), milliseconds("tpot_ms", self.tpot_ms));
+        Objective { name: Arc::from(name), band: Band(self.band), slo: Slo { ttft, tpot } }
     }
 }
 
 impl RawKey {
-    fn check(&self, path: &str, objectives: &Objectives) -> Result<Key, BadValue> {
-        let digest = digest(&self.sha256).ok_or_else(|| {
-            BadValue::new(format!("{path}.sha256"), "must be 64 hexadecimal digits")
-        })?;
-        if self.tenant.is_empty() {
-            return Err(BadValue::new(format!("{path}.tenant"), "must not be empty"));
-        }
-        let objective = self.objective.as_ref().map(|name| {
-            let unknown = || not_configured(format!("{path}.objective"), name);
-            objectives.named(name).cloned().ok_or_else(unknown)
-        });
-        Ok(Key {
-            digest,
+    /// `None` when nothing could be told by it.
+    fn check(&self, path: &str, by_name: &ByName, problems: &mut Problems) -> Option<Key> {
+        let digest = digest(&self.sha256);
+        let sha256 = format!("{path}.sha256");
+        problems.require(digest.is_some(), &sha256, "must be 64 hexadecimal digits");
+        let tenant = format!("{path}.tenant");
+        problems.require(!self.tenant.is_empty(), &tenant, "must not be empty");
+        let named = self.objective.as_ref();
+        let objective =
+            named.and_then(|name| find(by_name, &format!("{path}.objective"), name, problems));
+        Some(Key {
+            rate: rate(path, self.requests_per_minute, self.burst, problems),
+            digest: digest?,
             tenant: Arc::from(self.tenant.as_str()),
-            objective: objective.transpose()?,
+            objective,
             max_band: self.max_band.map(Band),
             trust_headers: self.trust_headers,
             allow_priority: self.allow_priority,
-            rate: rate(path, self.requests_per_minute, self.burst)?,
         })
     }
 }
 
 impl RawLimits {
-    fn check(&self) -> Result<Limits, BadValue> {
+    fn check(&self, problems: &mut Problems) -> Limits {
         // 8 KiB is the smallest buffer that the HTTP server works with.
-        let size = |name, value: u32, least: u32| {
-            if value < least {
-                return Err(BadValue::new(
-                    format!("limits.{name}"),
-                    format!("must be at least {least}"),
-                ));
-            }
-            Ok(usize::try_from(value).unwrap_or(usize::MAX))
-        };
-        let time = |name, value_ms: u64| {
-            if !(1..=MOST_MS).contains(&value_ms) {
-                return Err(BadValue::new(
-                    format!("limits.{name}"),
-                    format!("must be 1 to {MOST_MS}"),
-                ));
-            }
-            Ok(Duration::from_millis(value_ms))
-        };
-        Ok(Limits {
-            max_body_bytes: size("max_body_bytes", self.max_body_bytes, 1)?,
-            max_header_bytes: size("max_header_bytes", self.max_header_bytes, 8192)?,
-            max_connections: size("max_connections", self.max_connections, 1)?,
-            rate: rate("limits", self.requests_per_minute, self.burst)?,
-            max_tenants: size("max_tenants", self.max_tenants, 1)?,
-            header_timeout: time("header_timeout_ms", self.header_timeout_ms)?,
-            body_timeout: time("body_timeout_ms", self.body_timeout_ms)?,
-            write_timeout: time("write_timeout_ms", self.write_timeout_ms)?,
-            idle_timeout: time("idle_timeout_ms", self.idle_timeout_ms)?,
-        })
+        for (name, value, least) in [
+            ("max_body_bytes", self.max_body_bytes, 1),
+            ("max_header_bytes", self.max_header_bytes, 8192),
+            ("max_connections", self.max_connections, 1),
+            ("max_tenants", self.max_tenants, 1),
+        ] {
+            let why = format!("must be at least {least}");
+            problems.require(value >= least, &format!("limits.{name}"), &why);
+        }
+        for (name, value_ms) in [
+            ("header_timeout_ms", self.header_timeout_ms),
+            ("body_timeout_ms", self.body_timeout_ms),
+            ("write_timeout_ms", self.write_timeout_ms),
+            ("idle_timeout_ms", self.idle_timeout_ms),
+        ] {
+            let sane = (1..=MOST_MS).contains(&value_ms);
+            let why = format!("must be 1 to {MOST_MS}");
+            problems.require(sane, &format!("limits.{name}"), &why);
+        }
+        let size = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
+        Limits {
+            max_body_bytes: size(self.max_body_bytes),
+            max_header_bytes: size(self.max_header_bytes),
+            max_connections: size(self.max_connections),
+            rate: rate("limits", self.requests_per_minute, self.burst, problems),
+            max_tenants: size(self.max_tenants),
+            header_timeout: Duration::from_millis(self.header_timeout_ms),
+            body_timeout: Duration::from_millis(self.body_timeout_ms),
+            write_timeout: Duration::from_millis(self.write_timeout_ms),
+            idle_timeout: Duration::from_millis(self.idle_timeout_ms),
+        }
     }
 }
 
@@ -318,39 +311,36 @@ const MOST_MS: u64 = 86_400_000;
 /// At one request per minute, the nanoseconds in which such a burst comes back still fit 64 bits.
 const MOST_BURST: u32 = 1_000_000;
 
-fn not_configured(key: String, name: &str) -> BadValue {
-    BadValue::new(key, format!("{name:?} is not among the objectives"))
+fn find(
+    by_name: &ByName,
+    key: &str,
+    name: &str,
+    problems: &mut Problems,
+) -> Option<Arc<Objective>> {
+    let found = by_name.get(name).cloned();
+    if found.is_none() {
+        problems.add(key, format!("{name:?} is not among the objectives"));
+    }
+    found
 }
 
-fn milliseconds(path: &str, name: &str, value: Option<f64>) -> Result<Option<Duration>, BadValue> {
-    let Some(value_ms) = value else { return Ok(None) };
-    let wrong = || BadValue::new(format!("{path}.{name}"), "must be a positive number");
-    super::objective::slo_from_ms(value_ms).map(Some).ok_or_else(wrong)
-}
-
-fn rate(path: &str, per_minute: Option<u32>, burst: Option<u32>) -> Result<Option<Rate>, BadValue> {
-    let positive = |name, value: Option<u32>| {
-        let wrong = || BadValue::new(format!("{path}.{name}"), "must be at least 1");
-        value.map(|value| NonZeroU32::new(value).ok_or_else(wrong)).transpose()
-    };
-    let burst = positive("burst", burst)?;
-    if burst.is_some_and(|burst| burst.get() > MOST_BURST) {
-        return Err(BadValue::new(
-            format!("{path}.burst"),
-            format!("must be at most {MOST_BURST}"),
-        ));
+fn rate(
+    path: &str,
+    per_minute: Option<u32>,
+    burst: Option<u32>,
+    problems: &mut Problems,
+) -> Option<Rate> {
+    let key = |name| format!("{path}.{name}");
+    for (name, value) in [("burst", burst), ("requests_per_minute", per_minute)] {
+        problems.require(value != Some(0), &key(name), "must be at least 1");
     }
-    match positive("requests_per_minute", per_minute)? {
-        Some(per_minute) => {
-            let all = per_minute.min(NonZeroU32::new(MOST_BURST).unwrap_or(per_minute));
-            Ok(Some(Rate { per_minute, burst: burst.unwrap_or(all) }))
-        }
-        None if burst.is_some() => {
-            let why = "has no effect without requests_per_minute";
-            Err(BadValue::new(format!("{path}.burst"), why))
-        }
-        None => Ok(None),
-    }
+    let few = burst.is_none_or(|burst| burst <= MOST_BURST);
+    problems.require(few, &key("burst"), &format!("must be at most {MOST_BURST}"));
+    let has_effect = burst.is_none() || per_minute.is_some();
+    problems.require(has_effect, &key("burst"), "has no effect without requests_per_minute");
+    let per_minute = NonZeroU32::new(per_minute?)?;
+    let all = per_minute.min(NonZeroU32::new(MOST_BURST).unwrap_or(per_minute));
+    Some(Rate { per_minute, burst: burst.and_then(NonZeroU32::new).unwrap_or(all) })
 }
 
 fn digest(hex: &str) -> Option<[u8; 32]> {

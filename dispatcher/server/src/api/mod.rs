@@ -32,6 +32,6 @@ pub mod plane;
 pub mod routes;
 pub mod wait;
 
-pub use config::{ApiConfig, BadValue, RawApi};
+pub use config::{ApiConfig, RawApi};
 pub use plane::{Plane, PlaneConfig};
 pub use routes::{Api, Pool, start};

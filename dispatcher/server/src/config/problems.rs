@@ -19,6 +19,11 @@ impl Problems {
         }
     }
 
+    /// What a part came to; its problems are noted here.
+    pub fn take<T>(&mut self, part: Result<T, Self>) -> Option<T> {
+        part.map_err(|mut problems| self.0.append(&mut problems.0)).ok()
+    }
+
     /// The problems, in the order in which they were found.
     pub fn lines(&self) -> &[String] {
         &self.0

@@ -125,7 +125,8 @@ fn every_problem_is_reported_at_once() {
     let text = problems(
         "listen: nowhere\nthreads: 0\npull: { kv_limit: 2, stale_after_ms: 1 }\n\
          queue: { max_wait_s: -1 }\nspool: { segment_bytes: 1 }\ntrainer: { eta: 0 }\n\
-         log: { level: 'weir=loud' }\ndefault_objective: none\nupstream: { max_attempts: 0 }\n\
+         log: { level: 'weir=loud' }\ndefault_objective: none\nservice_tiers: { flex: none }\n\
+         upstream: { max_attempts: 0, stall_timeout_s: 0 }\n\
          pools: [ { model: m, pods: [ { url: 'ftp://x', class: gpu } ] }, { model: m,\n\
          policy: { slo_buffer: 0 }, default_objective: gold,\n\
          default_capacity: 0 } ]\n",
@@ -140,7 +141,9 @@ fn every_problem_is_reported_at_once() {
         "trainer: ",
         "log.level: ",
         "default_objective: ",
-        "upstream",
+        "service_tiers.flex: \"none\" is not among",
+        "upstream.max_attempts: must",
+        "upstream.stall_timeout_s: must",
         "pools[0].pods[0].url: \"ftp://x\"",
         "pools[0].pods[0].class: \"gpu\"",
         "pools[1]: the model name \"m\" is taken",

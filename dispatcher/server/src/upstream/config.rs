@@ -5,6 +5,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::config::Problems;
+
 /// The `upstream` section of the configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -51,14 +53,6 @@ impl Default for RawUpstream {
     }
 }
 
-/// Why an `upstream` section cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UpstreamConfigError {
-    /// A value must be at least one.
-    #[error("upstream.{0} must be at least 1")]
-    Zero(&'static str),
-}
-
 /// Timeouts and limits, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamConfig {
@@ -90,20 +84,21 @@ impl UpstreamConfig {
 }
 
 impl TryFrom<RawUpstream> for UpstreamConfig {
-    type Error = UpstreamConfigError;
+    type Error = Problems;
 
-    fn try_from(raw: RawUpstream) -> Result<Self, UpstreamConfigError> {
-        let at_least_one = [
+    /// Every value that cannot be used is a problem.
+    fn try_from(raw: RawUpstream) -> Result<Self, Problems> {
+        let mut problems = Problems::default();
+        for (name, value) in [
             ("connect_timeout_ms", raw.connect_timeout_ms),
             ("first_token_timeout_s", raw.first_token_timeout_s),
             ("stall_timeout_s", raw.stall_timeout_s),
             ("unstreamed_timeout_s", raw.unstreamed_timeout_s),
             ("max_attempts", raw.max_attempts.into()),
-        ];
-        if let Some((name, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {
-            return Err(UpstreamConfigError::Zero(name));
+        ] {
+            problems.require(value > 0, &format!("upstream.{name}"), "must be at least 1");
         }
-        Ok(Self {
+        problems.none_or(Self {
             connect_timeout: Duration::from_millis(raw.connect_timeout_ms),
             first_token_timeout: Duration::from_secs(raw.first_token_timeout_s),
             stall_timeout: Duration::from_secs(raw.stall_timeout_s),
@@ -122,10 +117,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_of_zero_is_named() {
-        let raw = RawUpstream { stall_timeout_s: 0, ..RawUpstream::default() };
-        let error = UpstreamConfig::try_from(raw).unwrap_err();
-        assert_eq!(error.to_string(), "upstream.stall_timeout_s must be at least 1");
+    fn every_value_of_zero_is_named() {
+        let raw = RawUpstream { stall_timeout_s: 0, max_attempts: 0, ..RawUpstream::default() };
+        let problems = UpstreamConfig::try_from(raw).unwrap_err();
+        let want = [
+            "upstream.stall_timeout_s: must be at least 1",
+            "upstream.max_attempts: must be at least 1",
+        ];
+        assert_eq!(problems.lines(), want);
     }
 
     #[test]
