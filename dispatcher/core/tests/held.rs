@@ -10,7 +10,7 @@ use posed::{changed, preset, scraped};
 use weir_core::{
     Band, EndKind, Event, Phase, PodId, Policy, PromptSize, Reason, RefusalReason, SchedulerConfig,
     decide::failover::{Domain, Place},
-    policy::{Filter, UsageLimit},
+    policy::{Detector, Filter, UsageLimit},
 };
 use world::{World, slo};
 
@@ -41,6 +41,46 @@ fn flow_control_does_not_leak_between_two_scrapes() {
         world.arrive(|_| {});
     }
     assert_eq!(world.dispatched.len(), 12, "five queued behind the one that is computed, per pod");
+}
+
+/// llm-d, concurrency-detector: requests in flight over maxConcurrency, the mean over pods. R#1474 reads
+/// 0.0 for ever there, R#2060 sticks at 1.0 with two pods or more.
+#[test]
+fn the_concurrency_detector_counts_what_is_in_flight_and_nothing_else() {
+    let mut world = changed(Policy::FlowControl, 2, |rules| {
+        if let Some(Filter::Saturation { detector, max_concurrency, .. }) =
+            rules.filters.first_mut()
+        {
+            (*detector, *max_concurrency) = (Detector::Concurrency, 3);
+        }
+    });
+    scraped(&mut world, 0, 50, 0.99);
+    scraped(&mut world, 1, 50, 0.99);
+    let ids: Vec<_> = (0..8).map(|_| world.arrive(|_| {})).collect();
+    assert_eq!(world.dispatched.len(), 6, "three on each of two pods, whatever a scrape says");
+    assert_eq!(world.scheduler.reason(ids[6]), Some(Reason::PoolSaturated { saturation: 1.0 }));
+    let shares = world.scheduler.snapshot(world.now).pods;
+    assert_eq!(shares.iter().map(|pod| pod.pending).collect::<Vec<_>>(), [3, 3]);
+    world.send(Event::FirstToken(ids[0]));
+    assert_eq!(world.dispatched.len(), 6, "a first token ends nothing");
+    world.end(ids[0], EndKind::Complete);
+    assert_eq!((world.dispatched.len(), world.pod_of(ids[7])), (7, None));
+    assert!(world.pod_of(ids[6]).is_some());
+}
+
+/// llm-d, R#2173: "unweighted average hides a hot pod".
+#[test]
+fn a_full_pod_gets_nothing_though_the_mean_of_the_pool_has_room() {
+    let blocks: Arc<[u64]> = (1..=60).collect();
+    let mut world = preset(Policy::FlowControl, 2);
+    let first = world.arrive(|request| request.blocks = blocks.clone());
+    let warm = world.pod_of(first).unwrap();
+    world.send(Event::FirstToken(first));
+    world.end(first, EndKind::Complete);
+    scraped(&mut world, warm.0, 6, 0.0);
+    scraped(&mut world, 1 - warm.0, 0, 0.0);
+    let next = world.arrive(|request| request.blocks = blocks.clone());
+    assert_eq!(world.pod_of(next), Some(PodId(1 - warm.0)), "the mean is 0.6, its own is 1.2");
 }
 
 /// llm-d: "Between bands: strict priority, stop at first gated band"; priority-holdback.

@@ -34,17 +34,23 @@ pub fn kv_usage(pod: &PodState, now: Time, stale_after_ms: u64) -> f64 {
     (pod.kv_tokens(now, stale_after_ms) / pod.kv_capacity_tokens().max(1.0)).min(1.0)
 }
 
-/// Mean over ready pods of how full each is; 1 when there is none.
-pub fn saturation(pods: &Pods, full: Full, now: Time, stale_after_ms: u64) -> f64 {
-    let of = |pod: &PodState| match full.detector {
+/// How full a pod is: from 1 on it is.
+pub fn fullness(pod: &PodState, full: Full, now: Time, stale_after_ms: u64) -> f64 {
+    match full.detector {
         Detector::Concurrency => pod.ledger.len() as f64 / full.max_concurrency,
         Detector::Utilization => {
             let queue = queue_depth(pod, now, stale_after_ms) / full.queue_depth;
             queue.max(kv_usage(pod, now, stale_after_ms) / full.kv_usage)
         }
-    };
+    }
+}
+
+/// Mean over ready pods of how full each is; 1 when there is none.
+pub fn saturation(pods: &Pods, full: Full, now: Time, stale_after_ms: u64) -> f64 {
     let ready = pods.values().filter(|pod| pod.phase == Phase::Ready);
-    let (sum, count) = ready.fold((0.0, 0u32), |(sum, count), pod| (sum + of(pod), count + 1));
+    let (sum, count) = ready.fold((0.0, 0u32), |(sum, count), pod| {
+        (sum + fullness(pod, full, now, stale_after_ms), count + 1)
+    });
     if count == 0 { 1.0 } else { sum / f64::from(count) }
 }
 

@@ -109,7 +109,8 @@ impl Floor<'_> {
         }
     }
 
-    /// Takes every pod from a band that is above its ceiling.
+    /// Takes every pod from a band that is above its ceiling, and from all bands those that are full
+    /// by themselves: the mean of the pool would hide them.
     fn hold_back(
         &mut self,
         id: RequestId,
@@ -125,6 +126,10 @@ impl Floor<'_> {
         if over && !self.dice.happens(saturation::let_through(limit, saturation)) {
             fits.clear();
         }
+        fits.retain(|fit| {
+            let pod = self.pods.get(&fit.outlook.pod);
+            pod.is_some_and(|pod| saturation::fullness(pod, full, self.now, stale) < 1.0)
+        });
         Reason::PoolSaturated { saturation }
     }
 
