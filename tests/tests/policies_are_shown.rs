@@ -67,6 +67,20 @@ fn check_prints_every_part_of_the_policies_of_every_example() {
     assert_eq!(shown, names, "every preset has an example");
 }
 
+#[test]
+fn check_prints_every_part_of_the_policy_by_header() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("weir.yaml");
+    let pool =
+        json!({"model": MODEL, "policy_by_header": "slo-aware", "pods": [{"url": "http://h:1"}]});
+    std::fs::write(&file, json!({"classes": [{"name": "a"}], "pools": [pool]}).to_string())
+        .unwrap();
+    let printed: Value = serde_yaml_ng::from_str(&check(&file)).unwrap();
+    let policy = &printed["pools"][0]["policy_by_header"];
+    assert_eq!(keys(policy), keys(&schema()), "{policy}");
+    assert_eq!((&policy["preset"], &policy["require_slo"]), (&json!("slo-aware"), &json!(true)));
+}
+
 #[tokio::test]
 async fn the_snapshot_shows_every_part_of_both_policies_of_a_pool() {
     let echo = Echo::start().await;

@@ -6,8 +6,9 @@ mod world;
 use std::time::Duration;
 
 use weir_core::{
-    EndKind, PodId, Policy, Profiles, PromptSize, Reason, Request, Rules, SchedulerConfig,
-    policy::{Mode, Order, Placement, Scorer},
+    EndKind, Event, PodClass, PodId, PodSpec, Policy, Profiles, PromptSize, Reason, Request, Rules,
+    SchedulerConfig, Scrape,
+    policy::{Filter, Mode, Order, Placement, Scorer},
 };
 use weir_schema::profile::{Percentile, Profile};
 use world::{World, slo};
@@ -104,6 +105,73 @@ fn a_strict_head_waits_for_room_and_backfill_passes_it() {
     assert!(passed(Mode::PullBackfill));
 }
 
+/// Small prompts that take a fifth of a pod, and big ones that take half of it.
+fn small_and_big(dispatch: Mode) -> World {
+    let mut rules = Policy::PatternPull.rules();
+    (rules.dispatch, rules.order) = (dispatch, Order::Fifo);
+    let profiles = profiles("[[10.0, 2.0], [10.0, 2.0]]", "[[0.5, 1.0], [0.5, 1.0]]");
+    World::new(SchedulerConfig { rules: Some(rules), profiles, ..SchedulerConfig::default() }, 2)
+}
+
+/// AIBrix, measured: backfill lets small loads take the room that a big one waits for; "backfill only
+/// behind a reservation".
+#[test]
+fn a_reservation_keeps_one_pod_for_the_head_and_lets_small_ones_use_the_others() {
+    let passed = |dispatch| {
+        let mut world = small_and_big(dispatch);
+        let busy: Vec<_> = (0..8).map(|_| world.arrive(short)).collect();
+        let head = world.arrive(|request| {
+            long(request);
+            request.max_output_tokens = Some(16);
+        });
+        assert_eq!(world.pod_of(head), None, "0.8 + 0.5 > 1 on both pods");
+        let behind: Vec<_> = (0..2).map(|_| world.arrive(short)).collect();
+        let passed: Vec<_> = behind.iter().filter_map(|id| world.pod_of(*id)).collect();
+        if dispatch == Mode::PullReservation {
+            let kept = PodId(1 - passed[0].0);
+            let there = busy.iter().filter(|id| world.pod_of(**id) == Some(kept));
+            let there: Vec<_> = there.copied().collect();
+            world.end(there[0], EndKind::Complete);
+            assert_eq!(world.pod_of(behind[1]), None, "the room that is freed is the head's");
+            world.end(there[1], EndKind::Complete);
+            assert_eq!(world.pod_of(head), Some(kept));
+        }
+        passed.len()
+    };
+    assert_eq!(passed(Mode::PullStrict), 0, "nothing passes");
+    assert_eq!(passed(Mode::PullReservation), 1, "one, on the pod that is not claimed");
+    assert_eq!(passed(Mode::PullBackfill), 2, "whatever fits");
+}
+
+/// AIBrix, PR #2760: one failed profile rank collapsed the whole Peek to FIFO.
+#[test]
+fn a_class_that_cannot_serve_a_pattern_does_not_turn_the_order_into_fifo() {
+    let mut profiles = patterns();
+    let poor = self::profiles("[[4.0, 2.0], [3.0, 0.0]]", "[[0.5, 2.0], [1.0, 5.0]]");
+    profiles.insert(1, poor.get(0).unwrap().clone().into());
+    let config = SchedulerConfig {
+        policy: Policy::PatternPull,
+        classes: vec![PodClass::default(), PodClass::default()],
+        profiles,
+        ..SchedulerConfig::default()
+    };
+    let mut world = World::new(config, 1);
+    let poor = PodSpec { id: PodId(1), name: "poor".into(), class: 1 };
+    world.send(Event::PodUp(poor));
+    let busy: Vec<_> = (0..4).map(|_| world.arrive(short)).collect();
+    let first = world.arrive(|request| {
+        short(request);
+        request.slo = slo(1000, 1000);
+    });
+    let with_less_slack = world.arrive(|request| {
+        long(request);
+        request.slo = slo(1100, 1000);
+    });
+    world.end(busy[0], EndKind::Complete);
+    assert_eq!(world.pod_of(with_less_slack), Some(PodId(0)), "first neither here nor by deadline");
+    assert_eq!(world.pod_of(first), None);
+}
+
 /// Seed 002: "pull a request from the queue with the greatest SLO violation possibilities".
 #[test]
 fn the_pattern_nearest_to_a_violation_goes_first_and_a_simple_queue_goes_by_arrival() {
@@ -172,4 +240,22 @@ fn a_class_without_a_profile_carries_the_configured_number_of_requests() {
         world.arrive(|_| {});
     }
     assert_eq!(world.dispatched.len(), 3);
+}
+
+/// AIBrix ignores "prefix-cache hits, KV usage and live engine load"; Weir's gates go together with a
+/// profiled capacity.
+#[test]
+fn a_policy_may_have_both_weirs_gates_and_a_profiled_capacity() {
+    let held_by = |kv_usage: f32, requests: usize| {
+        let mut world = pattern_world(1, |rules| {
+            rules.filters = vec![Filter::Headroom, Filter::Capacity { most: 1.0 }];
+        });
+        let scrape = Scrape { kv_usage, ..Scrape::default() };
+        (0..3).for_each(|_| world.send(Event::Scraped(PodId(0), scrape)));
+        let ids: Vec<_> = (0..requests).map(|_| world.arrive(short)).collect();
+        world.scheduler.reason(*ids.last().unwrap())
+    };
+    assert_eq!(held_by(0.1, 2), None, "two fit by both");
+    assert_eq!(held_by(0.1, 3), Some(Reason::OverCapacity), "the profile has room for two");
+    assert_eq!(held_by(0.99, 2), Some(Reason::KvFull), "and the memory for none");
 }

@@ -11,7 +11,7 @@ use posed::{changed, scraped};
 use weir_core::{
     Band, EndKind, Event, Phase, PodId, Policy, PromptSize, RefusalReason, Request, Rules,
     SchedulerConfig,
-    policy::{Admission, Affinity, Filter, Picker, Scorer},
+    policy::{Admission, Affinity, Filter, Picker, Scorer, TtftSource},
 };
 use world::{World, slo};
 
@@ -124,6 +124,74 @@ fn the_affinity_gate_is_left_open_as_often_as_the_policy_says() {
         });
         assert_eq!(stayed, probability == 0.0);
     }
+}
+
+/// Whether a prompt goes to the pod that has it while so many tokens are pending there, and one request
+/// fewer is in flight on the other. The gate bears a penalty of one second.
+fn goes_to_its_warm_pod(ttft_source: TtftSource, backlog_tokens: u32, started: bool) -> bool {
+    let mut world = changed(Policy::LeastRequest, 2, |rules| {
+        rules.affinity = Affinity::PrefixCache {
+            threshold: 0.8,
+            exploration_probability: 0.0,
+            max_ttft_penalty_ms: 1000.0,
+            ttft_source,
+            peak_prefill_throughput: 15_928.0,
+        };
+    });
+    let blocks: Arc<[u64]> = (1..=60).collect();
+    world.send(Event::PodPhase(PodId(1), Phase::Cordoned));
+    let first = world.arrive(|request| request.blocks = blocks.clone());
+    world.send(Event::FirstToken(first));
+    world.end(first, EndKind::Complete);
+    let busy = world.arrive(|request| request.prompt = PromptSize::Tokens(backlog_tokens));
+    if started {
+        world.send(Event::FirstToken(busy));
+    }
+    world.send(Event::PodPhase(PodId(1), Phase::Ready));
+    let id = world.arrive(|request| request.blocks = blocks.clone());
+    world.pod_of(id) == Some(PodId(0))
+}
+
+/// llm-d, ttftSource prefillThroughput: "TTFT heuristic = inflight_tokens/15928*1000".
+#[test]
+fn by_prefill_throughput_the_load_gate_counts_the_tokens_in_flight() {
+    let by_throughput = TtftSource::PrefillThroughput;
+    assert!(goes_to_its_warm_pod(by_throughput, 15_928, false), "1000 ms, at the penalty");
+    assert!(!goes_to_its_warm_pod(by_throughput, 15_944, false), "1001 ms");
+    assert!(goes_to_its_warm_pod(by_throughput, 15_944, true), "computed: no longer in flight");
+    assert!(
+        goes_to_its_warm_pod(TtftSource::Prediction, 15_944, false),
+        "14 ms and 55 us per token"
+    );
+}
+
+/// Llumnix: "lowest predicted_ttft / predicted_tpot; top-k random if k>1" (--dispatch-top-k).
+#[test]
+fn of_the_best_few_any_is_taken_all_alike_and_none_of_the_others() {
+    let taken = |k| {
+        let mut world = changed(Policy::LeastRequest, 4, |rules| {
+            rules.picker = Picker::TopRandom { k };
+        });
+        occupy(&mut world, 2, 3, None);
+        occupy(&mut world, 3, 3, None);
+        let mut taken = [0; 4];
+        for _ in 0..900 {
+            let id = world.arrive(|_| {});
+            taken[world.pod_of(id).unwrap().0 as usize] += 1;
+            world.send(Event::FirstToken(id));
+            world.end(id, EndKind::Complete);
+        }
+        taken
+    };
+    let [first, second, rest @ ..] = taken(1);
+    assert_eq!((first, second, rest), (450, 450, [0, 0]), "the one that was given fewer");
+    let [first, second, rest @ ..] = taken(2);
+    assert!((380..=520).contains(&first) && first + second == 900, "{first} {second}");
+    assert_eq!(rest, [0, 0]);
+    let [first, second, rest @ ..] = taken(3);
+    assert!((240..=360).contains(&first) && (240..=360).contains(&second), "{first} {second}");
+    assert!(rest.iter().all(|count| *count > 0), "of two equals behind them either is third");
+    assert!(taken(9).iter().all(|count| (160..=290).contains(count)), "more than there are is all");
 }
 
 /// Seed 000: "rejects sheddable requests (priority < 0) when no endpoint can meet the SLO"; llm-d:

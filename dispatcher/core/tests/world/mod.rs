@@ -64,14 +64,20 @@ impl World {
     pub fn new(config: SchedulerConfig, pods: u32) -> Self {
         let strides = Arc::<AtomicUsize>::default();
         let priors = Priors(StepTime::default(), strides.clone());
-        let scheduler = Scheduler::new(config, Box::new(priors));
+        let world = Self::with(config, pods, Box::new(priors));
+        Self { strides, ..world }
+    }
+
+    /// With a predictor of the test's own.
+    pub fn with(config: SchedulerConfig, pods: u32, predictor: Box<dyn Predict>) -> Self {
+        let scheduler = Scheduler::new(config, predictor);
         let mut world = Self {
             scheduler,
             now: Time::ZERO,
             dispatched: Vec::new(),
             refused: Vec::new(),
             samples: Vec::new(),
-            strides,
+            strides: Arc::default(),
             next: 0,
         };
         for id in 0..pods {
