@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{demo::DemoArgs, load::LoadArgs, pod::PodArgs};
+use crate::{demo::DemoArgs, load::LoadArgs, pod::PodArgs, study::SimArgs};
 
 /// The lab: simulated pods, load and a demo of Weir, without a GPU
 #[derive(Debug, Parser)]
@@ -20,6 +20,7 @@ enum Command {
     Pod(PodArgs),
     Load(LoadArgs),
     Demo(DemoArgs),
+    Sim(SimArgs),
 }
 
 impl Cli {
@@ -32,6 +33,7 @@ impl Cli {
             Command::Pod(pod) => pod.run(),
             Command::Load(load) => load.run(),
             Command::Demo(demo) => demo.run(),
+            Command::Sim(sim) => sim.run(),
         }
     }
 }

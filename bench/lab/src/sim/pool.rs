@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use weir_core::PodClass;
-use weir_engine::{EngineConfig, fluid_capacity_rps, hardware};
+use weir_engine::{EngineConfig, all_hardware, fluid_capacity_rps, hardware};
 
 use super::SimPod;
 use crate::workload::Means;
@@ -29,7 +29,10 @@ impl Pool {
     /// # Errors
     /// When the name is not known.
     pub fn of(gpu: &str, count: usize, chunk_tokens: Option<u32>) -> Result<Self> {
-        let hardware = hardware(gpu).with_context(|| format!("--gpu {gpu:?} is not known"))?;
+        let hardware = hardware(gpu).with_context(|| {
+            let known: Vec<_> = all_hardware().iter().map(|hardware| hardware.name).collect();
+            format!("gpu {gpu:?} is not known; known are {}", known.join(", "))
+        })?;
         let mut engine = EngineConfig::for_hardware(hardware);
         engine.max_num_batched_tokens = chunk_tokens.unwrap_or(engine.max_num_batched_tokens);
         let mut pool =

@@ -11,11 +11,14 @@
 //! - `row`: a line of results; `figures`: a run as figures; `spread`: means, percentiles and intervals; `seek`: the highest load
 //! - `parallel`: jobs on threads; `args`, `pool_file`: the command line of `weir-bench sim`; `table`: results for people
 
+mod args;
 mod figures;
 mod parallel;
+mod pool_file;
 mod row;
 mod seek;
 mod spread;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +41,7 @@ use crate::{
 };
 use figures::Figures;
 
+pub use args::SimArgs;
 pub use parallel::in_parallel;
 pub use row::Row;
 pub use seek::max_load;
@@ -61,6 +65,9 @@ pub struct Setting {
     pub knowledge: Knowledge,
 }
 
+/// Makes a predictor for a pool and a seed.
+pub type MakePredictor = dyn Fn(&Pool, u64) -> Box<dyn Predict> + Send + Sync;
+
 /// What dispatchers know of the engines: the predictor that each of them gets.
 #[derive(Clone)]
 pub enum Knowledge {
@@ -72,7 +79,7 @@ pub enum Knowledge {
     /// The evaluators that serve, which fit the step times to what they see.
     Fitted,
     /// Another predictor for a pool and a seed.
-    Custom(Arc<dyn Fn(&Pool, u64) -> Box<dyn Predict> + Send + Sync>),
+    Custom(Arc<MakePredictor>),
 }
 
 impl Default for Knowledge {

@@ -1,0 +1,292 @@
+//! The command line of `weir-bench sim`: a question about policies, asked in one line.
+//!
+//! Everything that can be wrong with the arguments is found before anything is simulated.
+
+use std::{
+    fs::File,
+    io::{BufWriter, IsTerminal, Write},
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    str::FromStr,
+    sync::Arc,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{ArgGroup, Args};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use weir_core::Policy;
+
+use super::{Knowledge, Row, Setting, at_load, in_parallel, max_load, pool_file, simulated, table};
+use crate::{
+    contender::Contender,
+    sim::Pool,
+    workload::{Objectives, Replay, Source},
+};
+
+/// Compare policies in virtual time: the same requests, pods and seeds for each of them
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("question").required(true).args(["load", "at"])))]
+pub struct SimArgs {
+    /// Trace to replay: Mooncake, Azure, ServeGen, AIBrix, or arrival_s,input_tokens,output_tokens[,class][,prefix_id]
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// Policies to compare
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "weir,pattern-pull,flow-control,predicted-latency,load-prefix-322,least-request"
+    )]
+    policy: Vec<String>,
+    /// How many pods
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pods: usize,
+    /// What each pod is: GPU, model and tensor parallelism
+    #[arg(long, default_value = "h100-qwen3-32b-tp2", value_name = "NAME")]
+    gpu: String,
+    /// Tokens of an engine's step, in place of vLLM's default
+    #[arg(long, value_name = "N")]
+    chunk: Option<u32>,
+    /// File that describes the pods instead, of one kind or several
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pods", "gpu", "chunk"])]
+    pool: Option<PathBuf>,
+    /// What requests are promised: a file with classes, or one (TTFT 2 s, TPOT 50 ms), two (70 % at 1 s and 40 ms, 30 % batch
+    /// at 30 s and 100 ms), none
+    #[arg(long, default_value = "one", value_name = "FILE|one|two|none")]
+    slo: String,
+    /// Loads to compare at; 1 is what the pods hold by formula
+    #[arg(long, value_name = "LIST")]
+    load: Option<Loads>,
+    /// Seek each policy's highest load at which this share of the requests of the highest band meets both objectives
+    #[arg(long, value_name = "SHARE")]
+    at: Option<f64>,
+    /// How many seeds: stretches of the workload, each with noise of its own
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    seeds: u64,
+    /// Requests of each seed, of which the first 5 % are the warm-up
+    #[arg(long, default_value_t = 5000, value_name = "N")]
+    requests: usize,
+    /// What dispatchers know of the engines: oracle (5 % of error), oracle:ERROR, fitted
+    #[arg(long, default_value = "oracle", value_name = "HOW")]
+    prediction: String,
+    /// Simulations at once; all cores by default
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// File for the rows as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Loads in one argument.
+#[derive(Clone, Debug, PartialEq)]
+struct Loads(Vec<f64>);
+
+impl FromStr for Loads {
+    type Err = String;
+
+    fn from_str(list: &str) -> Result<Self, String> {
+        let one = |word: &str| {
+            let load = word.trim().parse::<f64>().ok();
+            let load = load.filter(|load| load.is_finite() && *load > 0.0);
+            load.ok_or_else(|| format!("{word:?} is not a number above zero"))
+        };
+        list.split(',').map(one).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// What the file holds.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    command: &'a str,
+    seconds: f64,
+    requests_per_s: f64,
+    rows: &'a [Row],
+}
+
+/// A load to show, or an attainment to keep.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Question {
+    Load(f64),
+    At(f64),
+}
+
+impl SimArgs {
+    /// Runs the study and prints its table.
+    ///
+    /// # Errors
+    /// When the arguments make no study, or the file cannot be written.
+    pub fn run(self) -> Result<ExitCode> {
+        let (setting, contenders) = (self.setting()?, self.contenders()?);
+        let json = self.json.as_deref().map(|path| (path, create(path)));
+        let json = json.map(|(path, file)| Ok::<_, anyhow::Error>((path, file?))).transpose()?;
+        let (started, before) = (Instant::now(), simulated());
+        let rows = self.rows(&setting, &contenders)?;
+        let (seconds, requests) = (started.elapsed().as_secs_f64(), simulated() - before);
+        let requests_per_s = requests as f64 / seconds.max(1e-9);
+        println!("{}", table::head(&setting));
+        println!("{}", table::of(&rows));
+        println!(
+            "{requests} requests in {seconds:.1} s on {} threads, {requests_per_s:.0} per second",
+            self.threads()
+        );
+        if let Some((path, mut file)) = json {
+            let command: Vec<String> = std::env::args().skip(1).collect();
+            let command = &format!("weir-bench {}", command.join(" "));
+            let report = Report { command, seconds, requests_per_s, rows: &rows };
+            serde_json::to_writer_pretty(&mut file, &report)?;
+            file.flush().with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Everything that the contenders share.
+    fn setting(&self) -> Result<Setting> {
+        ensure!(self.seeds > 0, "--seeds must be above zero");
+        ensure!(self.requests > 0, "--requests must be above zero");
+        if let Some(at) = self.at {
+            ensure!(at > 0.0 && at <= 1.0, "--at is a share above 0 and at most 1, not {at}");
+        }
+        let (pool, gpu) = match &self.pool {
+            Some(path) => (pool_file::read(path)?, name_of(path)),
+            None => (Pool::of(&self.gpu, self.pods, self.chunk)?, self.gpu.clone()),
+        };
+        ensure!(!pool.pods.is_empty(), "--pods must be above zero");
+        let (mix, objectives) = objectives(&self.slo)?;
+        let (source, requests) = (self.source()?, self.requests);
+        let knowledge = knowledge(&self.prediction)?;
+        Ok(Setting { pool, gpu, source, objectives, mix, requests, knowledge })
+    }
+
+    fn source(&self) -> Result<Arc<dyn Source>> {
+        Ok(Arc::new(Replay::read(&self.trace)?))
+    }
+
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        let one = |name: &String| {
+            let known = Policy::ALL.map(Policy::name).join(", ");
+            Contender::named(name.trim()).with_context(|| format!("known policies: {known}"))
+        };
+        self.policy.iter().map(one).collect()
+    }
+
+    fn questions(&self) -> Vec<Question> {
+        let loads = self.load.iter().flat_map(|loads| &loads.0);
+        loads.copied().map(Question::Load).chain(self.at.map(Question::At)).collect()
+    }
+
+    /// All rows: for each question, each policy.
+    fn rows(&self, setting: &Setting, contenders: &[Contender]) -> Result<Vec<Row>> {
+        let seeds: Vec<u64> = (1..=self.seeds).collect();
+        let questions = self.questions();
+        let bar = progress(questions.len() * contenders.len());
+        let asked =
+            questions.iter().flat_map(|asked| contenders.iter().map(move |who| (*asked, who)));
+        let job = |(question, who)| {
+            let (seeds, bar) = (&seeds, &bar);
+            let job = move || {
+                let rows = match question {
+                    Question::Load(load) => at_load(setting, who, load, seeds),
+                    Question::At(at) => max_load(setting, who, at, seeds),
+                };
+                bar.inc(1);
+                rows
+            };
+            Box::new(job) as Box<dyn FnOnce() -> Result<Vec<Row>> + Send>
+        };
+        let rows = in_parallel(asked.map(job).collect(), self.threads());
+        bar.finish_and_clear();
+        Ok(rows.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().ok();
+        self.threads.or_else(cores).map_or(1, NonZeroUsize::get)
+    }
+}
+
+/// The built-in objectives of a name, or those of a file and its name.
+fn objectives(name: &str) -> Result<(String, Objectives)> {
+    let built_in = match name {
+        "one" => Objectives::default(),
+        "two" => Objectives::two_classes(),
+        "none" => Objectives::none(),
+        file => {
+            let path = Path::new(file);
+            let text = std::fs::read_to_string(path).with_context(|| {
+                format!("--slo {file:?} is neither one, two, none nor a file that can be read")
+            })?;
+            // JSON is YAML.
+            let read: Objectives =
+                serde_yaml_ng::from_str(&text).with_context(|| format!("--slo {file}"))?;
+            check(&read).with_context(|| format!("--slo {file}"))?;
+            return Ok((name_of(path), read));
+        }
+    };
+    Ok((name.to_owned(), built_in))
+}
+
+fn check(objectives: &Objectives) -> Result<()> {
+    ensure!(!objectives.classes.is_empty(), "there is no class");
+    for class in &objectives.classes {
+        let name = &class.name;
+        let above = |ms: Option<f64>| ms.is_none_or(|ms| ms.is_finite() && ms > 0.0);
+        ensure!(
+            above(class.ttft_ms) && above(class.tpot_ms),
+            "class {name}: an objective is above zero"
+        );
+        let extra = class.ttft_ms_per_input_token;
+        ensure!(
+            extra.is_finite() && extra >= 0.0,
+            "class {name}: ttft_ms_per_input_token is not below zero"
+        );
+        ensure!(
+            class.share.is_finite() && class.share >= 0.0,
+            "class {name}: share is not below zero"
+        );
+    }
+    let total: f64 = objectives.classes.iter().map(|class| class.share).sum();
+    ensure!(total > 0.0, "no class has a share");
+    Ok(())
+}
+
+fn knowledge(how: &str) -> Result<Knowledge> {
+    let error = match how {
+        "fitted" => return Ok(Knowledge::Fitted),
+        "oracle" => return Ok(Knowledge::default()),
+        other => match other.strip_prefix("oracle:") {
+            Some(error) => error,
+            None => bail!("--prediction {other:?}: known are oracle, oracle:ERROR and fitted"),
+        },
+    };
+    let number = error.parse().ok().filter(|error: &f64| error.is_finite() && *error >= 0.0);
+    let error =
+        number.with_context(|| format!("--prediction oracle:{error}: no number from 0 on"))?;
+    Ok(Knowledge::Oracle { error })
+}
+
+/// A file's name up to its first dot.
+fn name_of(path: &Path) -> String {
+    let file = path.file_name().and_then(|name| name.to_str()).unwrap_or("file");
+    file.split('.').next().unwrap_or(file).to_owned()
+}
+
+/// Before anything is simulated: a path that cannot be written is not found out at the end.
+fn create(path: &Path) -> Result<BufWriter<File>> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(BufWriter::new(file))
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn progress(jobs: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} in {elapsed}");
+    let bar = ProgressBar::new(jobs as u64);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.tick();
+    bar
+}

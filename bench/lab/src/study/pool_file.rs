@@ -1,0 +1,155 @@
+//! Pods from a file: of one kind or several.
+//!
+//! ```yaml
+//! scrape_every_ms: 50
+//! pods:
+//!   - { gpu: h100-qwen3-32b-tp2, count: 2 }
+//!   - { gpu: h100-qwen3-32b-tp2, count: 2, chunk_tokens: 512, slowdown: 2 }
+//! ```
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use weir_engine::{EngineConfig, Hardware};
+
+use crate::sim::Pool;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPool {
+    /// Age of a scrape, at most.
+    #[serde(default)]
+    scrape_every_ms: Option<u64>,
+    pods: Vec<RawPods>,
+}
+
+/// Pods of one kind. What is left out is as vLLM has it on that hardware.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPods {
+    gpu: String,
+    #[serde(default = "one")]
+    count: usize,
+    #[serde(default)]
+    chunk_tokens: Option<u32>,
+    #[serde(default)]
+    max_sequences: Option<u32>,
+    #[serde(default)]
+    kv_blocks: Option<u32>,
+    #[serde(default)]
+    prefix_caching: Option<bool>,
+    #[serde(default)]
+    prefill_factor: Option<f64>,
+    /// Standard deviation of the log of a step's noise.
+    #[serde(default)]
+    noise: Option<f64>,
+    #[serde(default)]
+    api_ms: Option<f64>,
+    /// What every step takes, as a multiple.
+    #[serde(default)]
+    slowdown: Option<f64>,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// Reads a pool.
+///
+/// # Errors
+/// When it cannot be read, or a number in it makes no sense.
+pub(super) fn read(path: &Path) -> Result<Pool> {
+    let at = || format!("--pool {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(at)?;
+    // JSON is YAML.
+    let raw: RawPool = serde_yaml_ng::from_str(&text).with_context(at)?;
+    pool(&raw).with_context(at)
+}
+
+fn pool(raw: &RawPool) -> Result<Pool> {
+    let scrape_every = raw.scrape_every_ms.map_or(Pool::SCRAPE_EVERY, Duration::from_millis);
+    ensure!(!scrape_every.is_zero(), "scrape_every_ms must be above zero");
+    let mut pool = Pool { classes: Vec::new(), pods: Vec::new(), scrape_every };
+    for (number, pods) in (1..).zip(&raw.pods) {
+        let engine = pods.engine().with_context(|| format!("pods of entry {number}"))?;
+        pool.add(&engine, pods.count);
+    }
+    ensure!(!pool.pods.is_empty(), "there is no pod");
+    Ok(pool)
+}
+
+impl RawPods {
+    fn engine(&self) -> Result<EngineConfig> {
+        let above = |name: &str, value: Option<f64>, least: f64| {
+            let fine = value.is_none_or(|value| value.is_finite() && value >= least);
+            ensure!(fine, "{name} must be at least {least}");
+            Ok(())
+        };
+        above("prefill_factor", self.prefill_factor, 0.01)?;
+        above("noise", self.noise, 0.0)?;
+        above("api_ms", self.api_ms, 0.0)?;
+        above("slowdown", self.slowdown, 0.01)?;
+        for (name, value) in [
+            ("chunk_tokens", self.chunk_tokens),
+            ("max_sequences", self.max_sequences),
+            ("kv_blocks", self.kv_blocks),
+        ] {
+            ensure!(value != Some(0), "{name} must be above zero");
+        }
+        let like = Pool::of(&self.gpu, 1, self.chunk_tokens)?;
+        let like = like.pods.first().context("no pod")?.engine.clone();
+        Ok(EngineConfig {
+            hardware: slower(like.hardware, self.slowdown.unwrap_or(1.0)),
+            max_num_seqs: self.max_sequences.unwrap_or(like.max_num_seqs),
+            num_blocks: self.kv_blocks.unwrap_or(like.num_blocks),
+            prefix_caching: self.prefix_caching.unwrap_or(like.prefix_caching),
+            prefill_factor: self.prefill_factor.unwrap_or(like.prefill_factor),
+            noise_sigma: self.noise.unwrap_or(like.noise_sigma),
+            api_cost_ms: self.api_ms.unwrap_or(like.api_cost_ms),
+            ..like
+        })
+    }
+}
+
+fn slower(hardware: Hardware, by: f64) -> Hardware {
+    Hardware {
+        a_ms: hardware.a_ms * by,
+        b_us: hardware.b_us * by,
+        c_us: hardware.c_us * by,
+        d_ns: hardware.d_ns * by,
+        e_ns: hardware.e_ns * by,
+        ..hardware
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Pool> {
+        pool(&serde_yaml_ng::from_str(text)?)
+    }
+
+    #[test]
+    fn pods_of_two_kinds_are_two_classes() {
+        let text = "{scrape_every_ms: 20, pods: [{gpu: h100-qwen3-32b-tp2, count: 2}, \
+                    {gpu: h100-qwen3-32b-tp2, chunk_tokens: 512, kv_blocks: 900, slowdown: 2}]}";
+        let pool = parse(text).unwrap();
+        assert_eq!((pool.pods.len(), pool.classes.len()), (3, 2));
+        assert_eq!((pool.classes[1].chunk_tokens, pool.classes[1].kv_blocks), (512, 900));
+        let steps = |pod: usize| pool.pods[pod].engine.hardware.a_ms;
+        assert_eq!(steps(2), 2.0 * steps(0));
+        assert_eq!((pool.scrape_every.as_millis(), pool.pods[2].class), (20, 1));
+    }
+
+    #[test]
+    fn a_number_that_makes_no_sense_is_named() {
+        let error = |text: &str| format!("{:#}", parse(text).unwrap_err());
+        assert!(error("{pods: [{gpu: h100-qwen3-32b-tp2, slowdown: -1}]}").contains("slowdown"));
+        assert!(error("{pods: [{gpu: h100-qwen3-32b-tp2, kv_blocks: 0}]}").contains("kv_blocks"));
+        assert!(error("{pods: [{gpu: quantum, count: 1}]}").contains("quantum"));
+        assert!(error("{pods: [{gpu: h100-qwen3-32b-tp2, colour: red}]}").contains("colour"));
+        assert!(error("{pods: []}").contains("no pod"));
+    }
+}
