@@ -2,9 +2,15 @@
 
 use weir_core::{Action, Event, Scheduler, Snapshot, Time};
 
+use super::SimRequest;
+
 /// Takes the events of a dispatcher and says what is to be done. The simulation sends every dispatcher the same events at
 /// the same moments; it sees of a pod what was scraped, and of a request what was relayed.
 pub trait Dispatcher {
+    /// Everything that will come, told before the first event. A real dispatcher knows nothing of it and ignores it; those
+    /// that are to show what knowing more is worth say so.
+    fn foresee(&mut self, _requests: &[SimRequest]) {}
+
     /// Something happened.
     fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>);
 

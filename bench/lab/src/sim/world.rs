@@ -16,9 +16,10 @@ use super::{
 pub fn drive(
     pods: &[SimPod],
     scrape_every: Duration,
-    dispatcher: Box<dyn Dispatcher>,
+    mut dispatcher: Box<dyn Dispatcher>,
     requests: &[SimRequest],
 ) -> Run {
+    dispatcher.foresee(requests);
     let mut world = World::new(pods, scrape_every, dispatcher, requests);
     while world.over < requests.len() {
         let Some((at, due)) = world.next() else { break };

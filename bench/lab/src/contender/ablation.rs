@@ -1,0 +1,222 @@
+//! Weir with something left out or put in another's place: `weir:NAME`, or several as `weir:NAME+NAME`.
+//!
+//! What each is worth is what the figures fall by without it. Two of them know more than anybody can: `length-known` is told
+//! the length of every answer when the request arrives, as its client's bound, and keeps no history; `perfect` knows in addition
+//! what every step costs, without error.
+
+use anyhow::{Context, Result, bail};
+use weir_core::{
+    LengthConfig, Rules, Scheduler, SchedulerConfig,
+    policy::{Affinity, Hopeless, Mode, Order},
+};
+use weir_schema::Predict;
+
+use super::{Contender, informed::Informed};
+use crate::sim::{Oracle, Pool, SimRequest};
+
+/// What is changed: parameters, rules, and what is known.
+#[derive(Clone, Debug, Default)]
+struct Change {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Part {
+    Order(Order),
+    Mode(Mode),
+    /// Never hold.
+    Push,
+    NoDemotion,
+    NoAffinity,
+    Margin(f64),
+    /// Prompts that a pod may have pending when another is sent; `None`: any number, of any size.
+    Buffer(Option<u32>),
+    Quantile(f32),
+    LengthKnown,
+    Perfect,
+}
+
+/// The contender `weir:` followed by `said`.
+///
+/// # Errors
+/// When a part of it is not known.
+pub(super) fn named(name: &str, said: &str) -> Result<Contender> {
+    let parts = said.split('+').map(part).collect::<Result<_>>()?;
+    let change = Change { parts };
+    Ok(Contender::new(name, move |pool: &Pool, predictor, seed| {
+        let mut config = super::configured(pool, seed, &|config| change.apply(config));
+        let perfect = change.parts.contains(&Part::Perfect);
+        let predictor: Box<dyn Predict> =
+            if perfect { Box::new(Oracle::new(pool, 0.0, seed)) } else { predictor };
+        if !perfect && !change.parts.contains(&Part::LengthKnown) {
+            return Box::new(Scheduler::new(config, predictor));
+        }
+        know_lengths(&mut config);
+        Informed::by(move |requests| {
+            let lengths: Vec<u32> = requests.iter().map(output_tokens).collect();
+            let tell = move |request: &mut weir_core::Request| {
+                request.max_output_tokens = lengths.get(request.id.0 as usize).copied();
+            };
+            (Scheduler::new(config, predictor), Box::new(tell))
+        })
+    }))
+}
+
+fn part(said: &str) -> Result<Part> {
+    let number = |of: &str| of.parse::<f64>().with_context(|| format!("{said:?} needs a number"));
+    let part = match said {
+        "order-fifo" => Part::Order(Order::Fifo),
+        "order-slack" => Part::Order(Order::Slack),
+        "order-violation" => Part::Order(Order::Violation),
+        "strict" => Part::Mode(Mode::PullStrict),
+        "reservation" => Part::Mode(Mode::PullReservation),
+        "backfill" => Part::Mode(Mode::PullBackfill),
+        "push" => Part::Push,
+        "no-demotion" => Part::NoDemotion,
+        "no-affinity" => Part::NoAffinity,
+        "buffer-unbounded" => Part::Buffer(None),
+        "length-known" => Part::LengthKnown,
+        "perfect" => Part::Perfect,
+        _ => match said.split_once('-') {
+            Some(("margin", margin)) => Part::Margin(number(margin)?),
+            Some(("quantile", quantile)) => Part::Quantile(number(quantile)? as f32),
+            Some(("buffer", pending)) => {
+                let pending = pending.parse().with_context(|| format!("{said:?} needs a count"))?;
+                Part::Buffer(Some(pending))
+            }
+            _ => bail!("there is no variant {said:?} of weir"),
+        },
+    };
+    Ok(part)
+}
+
+impl Change {
+    fn apply(&self, config: &mut SchedulerConfig) {
+        let mut rules = config.rules();
+        self.parts.iter().for_each(|part| part.apply(config, &mut rules));
+        config.rules = Some(rules);
+    }
+}
+
+impl Part {
+    fn apply(self, config: &mut SchedulerConfig, rules: &mut Rules) {
+        match self {
+            Self::Order(order) => rules.order = order,
+            Self::Mode(mode) => rules.dispatch = mode,
+            Self::Push => {
+                rules.dispatch = Mode::Push;
+                rules.filters = Vec::new();
+                rules.affinity = Affinity::None;
+                rules.hopeless = Hopeless::Serve;
+            }
+            Self::NoDemotion => rules.hopeless = Hopeless::Serve,
+            Self::NoAffinity => rules.affinity = Affinity::None,
+            Self::Margin(margin) => config.pull.tpot_margin = margin,
+            Self::Buffer(pending) => buffer(config, pending),
+            Self::Quantile(quantile) => config.pull.remaining_quantile = quantile,
+            Self::LengthKnown | Self::Perfect => {}
+        }
+    }
+}
+
+/// The buffer inside the engine, for big chunks and small ones alike. Its tokens stay as they are up to one prompt, beyond
+/// that they are those of a small chunk's top band.
+fn buffer(config: &mut SchedulerConfig, pending: Option<u32>) {
+    let pull = &mut config.pull;
+    let count = pending.unwrap_or(u32::MAX);
+    (pull.big_pending, pull.small_pending, pull.no_slo_pending) = (count, count, count);
+    if count > 1 {
+        let tokens = if pending.is_none() { u32::MAX } else { pull.top_band_tokens };
+        (pull.top_band_tokens, pull.pending_tokens, pull.no_slo_tokens) = (tokens, tokens, tokens);
+    }
+}
+
+/// Lengths are what the client's bound says: no history ever has enough to say another.
+fn know_lengths(config: &mut SchedulerConfig) {
+    config.length = LengthConfig {
+        half_life: u32::MAX,
+        enough: f32::INFINITY,
+        quantile: 1.0,
+        cold_tokens: u32::MAX,
+    };
+    config.pull.remaining_quantile = 1.0;
+}
+
+/// Tokens that a request will have been answered with.
+fn output_tokens(request: &SimRequest) -> u32 {
+    request.output_tokens.min(request.request.max_output_tokens.unwrap_or(u32::MAX)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::{HeadRule, Policy, length::LengthHistory, policy::check};
+
+    use super::*;
+
+    fn changed(said: &str) -> SchedulerConfig {
+        let parts = said.split('+').map(|said| part(said).unwrap()).collect();
+        let mut config = SchedulerConfig::default();
+        Change { parts }.apply(&mut config);
+        config
+    }
+
+    #[test]
+    fn each_variant_changes_what_it_is_called_after_and_nothing_else() {
+        let plain = SchedulerConfig { rules: Some(Policy::Weir.rules()), ..Default::default() };
+        let mut expected = plain.clone();
+        expected.pull.tpot_margin = 1.0;
+        assert_eq!(changed("margin-1.0"), expected);
+        let mut expected = plain.clone();
+        expected.pull.remaining_quantile = 0.25;
+        assert_eq!(changed("quantile-0.25"), expected);
+        let mut expected = plain.clone();
+        expected.rules.as_mut().unwrap().order = Order::Fifo;
+        assert_eq!(changed("order-fifo"), expected);
+        assert_eq!(changed("length-known"), plain);
+        assert_eq!(plain.pull.head_rule, HeadRule::Auto);
+    }
+
+    #[test]
+    fn variants_can_be_put_together_and_unknown_ones_are_named() {
+        let both = changed("strict+buffer-0");
+        assert_eq!(both.rules().dispatch, Mode::PullStrict);
+        assert_eq!((both.pull.big_pending, both.pull.pending_tokens), (0, 2048));
+        assert_eq!(changed("buffer-8").pull.pending_tokens, 8192);
+        assert_eq!(changed("buffer-unbounded").pull.big_pending, u32::MAX);
+        for said in ["nonsense", "margin-much", "buffer--1", ""] {
+            let error = part(said).unwrap_err().to_string();
+            assert!(error.contains(&format!("{said:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_rules_of_every_variant_make_sense() {
+        for said in [
+            "order-fifo",
+            "order-slack",
+            "order-violation",
+            "strict",
+            "reservation",
+            "backfill",
+            "push",
+            "no-demotion",
+            "no-affinity",
+        ] {
+            assert_eq!(check::problems(&changed(said).rules()), [], "{said}");
+        }
+    }
+
+    #[test]
+    fn a_known_length_is_what_is_expected_and_what_remains_is_the_rest_of_it() {
+        let mut config = SchedulerConfig::default();
+        know_lengths(&mut config);
+        let mut history = LengthHistory::new(config.length, &config.buckets.input);
+        for length in 1..2000 {
+            history.observe(None, 500, length);
+        }
+        assert_eq!(history.predict(None, 500, Some(777)), 777);
+        let quantile = config.pull.remaining_quantile;
+        assert_eq!(history.remaining(None, 500, Some(777), 700, quantile), 77);
+        assert_eq!(history.remaining(None, 500, Some(100_000), 1, quantile), 99_999);
+    }
+}

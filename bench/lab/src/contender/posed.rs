@@ -1,0 +1,132 @@
+//! A rival in a posed situation: tests say what happens to it and read what it does.
+
+use std::{sync::Arc, time::Duration};
+
+use weir_core::{
+    Action, Band, End, EndKind, Event, PodId, PodSpec, PromptSize, Request, RequestId, Scrape, Slo,
+    Time,
+};
+
+use super::desk::{Decide, Desk, Rival};
+use crate::sim::{Dispatcher, Pool};
+
+/// A request of so many prompt tokens, with the objectives of the default class.
+pub(super) fn request(id: u64, arrived: Time, input_tokens: u32) -> Request {
+    Request {
+        id: RequestId(id),
+        arrived,
+        prompt: PromptSize::Tokens(input_tokens),
+        max_output_tokens: None,
+        sequences: 1,
+        slo: Slo { ttft: Some(Duration::from_secs(2)), tpot: Some(Duration::from_millis(50)) },
+        band: Band(0),
+        tenant: None,
+        body_bytes: 0,
+        blocks: Arc::from([]),
+        streamed: true,
+        ttl: None,
+        immediate: false,
+        by_header: false,
+    }
+}
+
+/// The names of the blocks of a prompt that begins as all of its `kind` do.
+pub(super) fn blocks(kind: u64, count: u64) -> Arc<[u64]> {
+    (0..count).map(|block| kind * 1_000_000 + block + 1).collect()
+}
+
+/// A rival, some pods and a clock.
+pub(super) struct Posed<D> {
+    rival: Rival<D>,
+    now: Time,
+    refused: usize,
+}
+
+impl<D: Decide> Posed<D> {
+    pub(super) fn new(pods: u32, decide: D) -> Self {
+        let pool = Pool::of("h100-qwen3-32b-tp2", 0, None).unwrap();
+        let mut posed = Self { rival: Rival::new(&pool, decide), now: Time::ZERO, refused: 0 };
+        for id in 0..pods {
+            let name = Arc::from(format!("pod-{id}"));
+            posed.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: 0 }));
+        }
+        posed
+    }
+
+    /// What is dispatched because of an event: request and pod.
+    fn tell(&mut self, event: Event) -> Vec<(u64, u32)> {
+        let mut actions = Vec::new();
+        self.rival.handle(self.now, event, &mut actions);
+        self.refused += actions.iter().filter(|one| matches!(one, Action::Refuse(_))).count();
+        let dispatches = actions.iter().filter_map(|action| match action {
+            Action::Dispatch(dispatch) => Some((dispatch.id.0, dispatch.pod.0)),
+            _ => None,
+        });
+        dispatches.collect()
+    }
+
+    /// A request arrives; where it goes at once.
+    pub(super) fn comes(&mut self, request: Request) -> Option<u32> {
+        let id = request.id.0;
+        let sent = self.tell(Event::Arrive(Box::new(request)));
+        sent.iter().find(|(sent, _)| *sent == id).map(|(_, pod)| *pod)
+    }
+
+    pub(super) fn arrives(&mut self, id: u64, input_tokens: u32) -> Option<u32> {
+        self.comes(request(id, self.now, input_tokens))
+    }
+
+    pub(super) fn arrives_in_band(&mut self, id: u64, band: i8) -> Option<u32> {
+        self.comes(Request { band: Band(band), ..request(id, self.now, 100) })
+    }
+
+    /// A request arrives whose first blocks are those of a kind.
+    pub(super) fn arrives_with(
+        &mut self,
+        id: u64,
+        input_tokens: u32,
+        (kind, count): (u64, u64),
+    ) -> Option<u32> {
+        let blocks = blocks(kind, count);
+        self.comes(Request { blocks, ..request(id, self.now, input_tokens) })
+    }
+
+    pub(super) fn first_token(&mut self, id: u64) -> Vec<(u64, u32)> {
+        self.tell(Event::FirstToken(RequestId(id)))
+    }
+
+    pub(super) fn ends(&mut self, id: u64) -> Vec<(u64, u32)> {
+        self.tell(Event::End(End {
+            id: RequestId(id),
+            kind: EndKind::Complete,
+            output_tokens: Some(1),
+            prompt_tokens: None,
+            last_token_at: Some(self.now),
+        }))
+    }
+
+    /// A pod is scraped: requests waiting inside it, share of its memory in use.
+    pub(super) fn scrape(&mut self, pod: u32, waiting: u32, kv_usage: f32) {
+        let scrape = Scrape { waiting, kv_usage, ..Scrape::default() };
+        self.tell(Event::Scraped(PodId(pod), scrape));
+    }
+
+    /// Time passes, and a tick with it.
+    pub(super) fn passes(&mut self, time: Duration) -> Vec<(u64, u32)> {
+        self.now = self.now.plus(time);
+        self.tell(Event::Tick)
+    }
+
+    /// The rival's books and its decision.
+    pub(super) fn parts(&self) -> (&Desk, &D) {
+        self.rival.parts()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.rival.waiting()
+    }
+
+    pub(super) fn refused(&self) -> usize {
+        self.refused
+    }
+}
