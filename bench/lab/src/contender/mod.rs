@@ -78,6 +78,23 @@ impl Contender {
         Ok(Self::scheduler(name, move |config| config.policy = policy))
     }
 
+    /// Those that a word means: `all`, `rivals`, `caps`, `variants` of Weir, or one name.
+    ///
+    /// # Errors
+    /// When it means nobody.
+    pub fn several(word: &str) -> Result<Vec<Self>> {
+        let names = match word {
+            "all" => Self::all(),
+            "rivals" => Self::rivals(),
+            "caps" => Self::caps(),
+            "variants" => {
+                Self::all().into_iter().filter(|name| name.starts_with("weir:")).collect()
+            }
+            name => vec![name],
+        };
+        names.into_iter().map(Self::named).collect()
+    }
+
     /// Everybody that has a name of their own, in the order of tables.
     pub fn all() -> Vec<&'static str> {
         Self::roster().iter().map(|entry| entry.name).collect()

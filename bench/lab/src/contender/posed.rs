@@ -4,11 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use weir_core::{
     Action, Band, End, EndKind, Event, PodId, PodSpec, PromptSize, Request, RequestId, Scrape, Slo,
-    Time,
+    Snapshot, Time,
 };
 
-use super::desk::{Decide, Desk, Rival};
-use crate::sim::{Dispatcher, Pool};
+use super::{
+    Contender,
+    desk::{Decide, Desk, Rival},
+};
+use crate::sim::{Dispatcher, Oracle, Pool};
 
 /// A request of so many prompt tokens, with the objectives of the default class.
 pub(super) fn request(id: u64, arrived: Time, input_tokens: u32) -> Request {
@@ -35,17 +38,58 @@ pub(super) fn blocks(kind: u64, count: u64) -> Arc<[u64]> {
     (0..count).map(|block| kind * 1_000_000 + block + 1).collect()
 }
 
-/// A rival, some pods and a clock.
-pub(super) struct Posed<D> {
-    rival: Rival<D>,
+/// The pool of posed situations.
+pub(super) fn pool(pods: usize) -> Pool {
+    Pool::of("h100-qwen3-32b-tp2", pods, None).unwrap()
+}
+
+/// A contender's dispatcher, which is told nothing of what will come.
+pub(super) struct Untold(pub(super) Box<dyn Dispatcher>);
+
+impl Dispatcher for Untold {
+    fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {
+        self.0.handle(now, event, actions);
+    }
+
+    fn waiting(&self) -> usize {
+        self.0.waiting()
+    }
+
+    fn snapshot(&self, now: Time) -> Option<Snapshot> {
+        self.0.snapshot(now)
+    }
+}
+
+/// A dispatcher, some pods and a clock.
+pub(super) struct Posed<T> {
+    rival: T,
     now: Time,
     refused: usize,
 }
 
-impl<D: Decide> Posed<D> {
+impl<D: Decide> Posed<Rival<D>> {
     pub(super) fn new(pods: u32, decide: D) -> Self {
-        let pool = Pool::of("h100-qwen3-32b-tp2", 0, None).unwrap();
-        let mut posed = Self { rival: Rival::new(&pool, decide), now: Time::ZERO, refused: 0 };
+        Self::of(pods, Rival::new(&pool(0), decide))
+    }
+
+    /// The rival's books and its decision.
+    pub(super) fn parts(&self) -> (&Desk, &D) {
+        self.rival.parts()
+    }
+}
+
+impl Posed<Untold> {
+    /// A contender with predictions that are exact.
+    pub(super) fn named(name: &str, pods: u32) -> Self {
+        let pool = pool(pods as usize);
+        let predictor = Box::new(Oracle::new(&pool, 0.0, 1));
+        Self::of(pods, Untold(Contender::named(name).unwrap().build(&pool, predictor, 1)))
+    }
+}
+
+impl<T: Dispatcher> Posed<T> {
+    fn of(pods: u32, rival: T) -> Self {
+        let mut posed = Self { rival, now: Time::ZERO, refused: 0 };
         for id in 0..pods {
             let name = Arc::from(format!("pod-{id}"));
             posed.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: 0 }));
@@ -115,11 +159,6 @@ impl<D: Decide> Posed<D> {
     pub(super) fn passes(&mut self, time: Duration) -> Vec<(u64, u32)> {
         self.now = self.now.plus(time);
         self.tell(Event::Tick)
-    }
-
-    /// The rival's books and its decision.
-    pub(super) fn parts(&self) -> (&Desk, &D) {
-        self.rival.parts()
     }
 
     pub(super) fn waiting(&self) -> usize {

@@ -24,7 +24,7 @@ pub(super) const CAPS: [&str; 9] =
     ["cap-16", "cap-24", "cap-32", "cap-48", "cap-64", "cap-96", "cap-128", "cap-192", "cap-256"];
 
 /// Everybody, in the order in which tables show them.
-pub(super) const ENTRIES: [Entry; 56] = [
+pub(super) const ENTRIES: [Entry; 53] = [
     own("weir", "hold until a pod has headroom; the default of weir serve"),
     rival("round-robin", "push at once, each pod in turn"),
     rival("random", "push at once to any pod"),
@@ -90,10 +90,4 @@ pub(super) const ENTRIES: [Entry; 56] = [
     own("weir:quantile-0.25", "weir, the lower quartile of what remains"),
     own("weir:length-known", "weir told the length of every answer"),
     own("weir:perfect", "weir told every length and what every step costs"),
-    own("weir:strict+length-known", "variants can be put together"),
-    own("weir:strict+buffer-0", "weir with the least in front of a head"),
-    own(
-        "weir:length-known+margin-0.9",
-        "weir told every length, with a margin for what it is not told",
-    ),
 ];

@@ -90,7 +90,10 @@ fn profiled(name: &str, one_band: bool, change: fn(&mut SchedulerConfig)) -> Con
 mod tests {
     use weir_core::policy::{Filter, Order, Placement, check};
 
-    use super::*;
+    use super::{
+        super::posed::{self, Posed},
+        *,
+    };
 
     #[test]
     fn the_rules_of_every_rival_make_sense() {
@@ -111,6 +114,30 @@ mod tests {
         assert_eq!(rules.scorer, Scorer::PatternLoad { placement: Placement::LeastLoad });
         assert_eq!(rules.hopeless, Hopeless::Serve);
         assert!(unbounded().max_wait > Duration::from_secs(1 << 31));
+    }
+
+    /// Issue 642: "Capacity(P) = Pending requests(P)"; "the profile indicates that adding more requests will break the stable
+    /// status".
+    #[test]
+    fn a_pod_pulls_as_many_requests_of_a_pattern_as_its_capacity() {
+        let profiles = profiled::of(&posed::pool(1), 50.0);
+        let config = SchedulerConfig { profiles, ..SchedulerConfig::default() };
+        // Before anything was seen an answer is expected to have 256 tokens.
+        let capacity = (1.0 / config.load(0, 1024, 256).unwrap()) as usize;
+        let mut posed = Posed::named("aibrix-pull", 1);
+        let sent = (0..400).filter(|id| posed.arrives(*id, 1024).is_some()).count();
+        assert_eq!(sent, capacity, "of 400");
+    }
+
+    #[test]
+    fn what_fits_passes_what_does_not_in_aibrix_and_not_under_the_preset() {
+        for (name, passes) in [("aibrix-pull", true), ("pattern-pull", false)] {
+            let mut posed = Posed::named(name, 1);
+            assert_eq!(posed.arrives(0, 20_000), Some(0));
+            let full = (1..400).find(|id| posed.arrives(*id, 20_000).is_none());
+            assert!(full.is_some(), "{name}");
+            assert_eq!(posed.arrives(1000, 100).is_some(), passes, "{name}");
+        }
     }
 
     /// Seed 003: "it routes to the server with the least positive headroom"; llm-d latency-scorer: headroomSelectionStrategy

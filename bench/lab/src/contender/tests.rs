@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use super::*;
+use super::{posed::Untold, *};
 use crate::{
     prompt::Segment,
     sim::{Oracle, Outcome, Run, SimRequest, drive},
@@ -45,6 +45,15 @@ fn everybody_on_the_roster_can_be_named_once_and_has_a_line() {
     }
     assert!(Contender::caps().iter().all(|cap| names.contains(cap)));
     assert_eq!(Contender::rivals().len(), names.iter().filter(|n| !n.starts_with("weir")).count());
+}
+
+#[test]
+fn a_word_may_mean_several() {
+    let count = |word| Contender::several(word).unwrap().len();
+    assert_eq!(count("all"), Contender::roster().len());
+    assert_eq!(count("all"), count("rivals") + count("variants") + count("weir"));
+    assert!(count("caps") >= 9);
+    assert!(Contender::several("nobody").is_err());
 }
 
 #[test]
@@ -104,27 +113,5 @@ fn a_scheduler_that_is_told_nothing_before_serves_all_the_same() {
         let untold = Box::new(Untold(dispatcher));
         let run = drive(&pool.seeded(1), pool.scrape_every, untold, &requests);
         assert_eq!(run.served().count(), 20, "{name}");
-    }
-}
-
-/// Keeps what will come from a dispatcher.
-struct Untold(Box<dyn Dispatcher>);
-
-impl Dispatcher for Untold {
-    fn handle(
-        &mut self,
-        now: weir_core::Time,
-        event: weir_core::Event,
-        actions: &mut Vec<weir_core::Action>,
-    ) {
-        self.0.handle(now, event, actions);
-    }
-
-    fn waiting(&self) -> usize {
-        self.0.waiting()
-    }
-
-    fn snapshot(&self, now: weir_core::Time) -> Option<weir_core::Snapshot> {
-        self.0.snapshot(now)
     }
 }
