@@ -3,7 +3,10 @@
 //! [`read`] recognises a file by its first line and returns its rows with the first one at second 0; [`Window`] cuts and
 //! compresses them. No trace holds text: a row is an arrival, two lengths, and where the source has it a class and the
 //! identity of its prefix. A row that cannot be read is an error that names its line: a replay that silently lost rows
-//! would measure a load that nobody asked for.
+//! would measure a load that nobody asked for. The one exception is BurstGPT, which holds requests that failed at the provider
+//! (no response tokens, often no request tokens): what they would have cost is not known, so they are left out, as the source's
+//! own files "without fails" do, and their number is logged. Its timestamps are whole seconds and are spread over their second.
+//! A file of lengths only gets Poisson arrivals, one per second on average.
 //!
 //! | file | recognised by | prefix identity |
 //! |---|---|---|
@@ -11,11 +14,14 @@
 //! | Azure | `TIMESTAMP,ContextTokens,GeneratedTokens` | none |
 //! | ServeGen | `timestamp_s,..,input_tokens,output_tokens` | none |
 //! | AIBrix | `timestamp_ms,prompt_length,output_length` | none |
+//! | BurstGPT | `Timestamp,Model,Request tokens,Response tokens,..` | none |
+//! | Vidur | `num_prefill_tokens,num_decode_tokens`, with or without `arrived_at` | none |
 //! | plain | `arrival_s,input_tokens,output_tokens[,class][,prefix_id][,prefix_tokens]` | `prefix_id` |
 
 mod mooncake;
 mod stamp;
 mod table;
+mod tick;
 
 #[cfg(test)]
 mod tests;
@@ -87,7 +93,8 @@ struct BadRow {
     reason: String,
 }
 
-/// Reads a trace. `seed` places the arrivals inside the ticks of a source that rounds its timestamps.
+/// Reads a trace. `seed` places the arrivals inside the ticks of a source that rounds its timestamps, and everywhere in a file
+/// without any.
 ///
 /// # Errors
 /// When the file cannot be read, is of no known kind, has no rows or has a malformed one.
@@ -99,11 +106,13 @@ pub fn read(path: &Path, seed: u64) -> Result<Vec<Arrival>, TraceError> {
         mooncake::read(file, seed)
     } else {
         let first = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let header = String::from_utf8_lossy(first).trim().chars().take(120).collect::<String>();
+        let header = String::from_utf8_lossy(first);
+        let header: String =
+            header.trim_start_matches('\u{feff}').trim().chars().take(120).collect();
         let Some(columns) = table::Columns::of(&header) else {
             return Err(TraceError::Unknown { path: path.to_owned(), header });
         };
-        table::read(file, &columns)
+        table::read(file, &columns, seed)
     };
     let rows = parsed.map_err(|BadRow { line, reason }| TraceError::Row {
         path: path.to_owned(),

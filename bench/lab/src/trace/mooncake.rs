@@ -7,10 +7,9 @@
 
 use std::io::BufRead;
 
-use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde::Deserialize;
 
-use super::{Arrival, BadRow};
+use super::{Arrival, BadRow, tick};
 use crate::prompt::Segment;
 
 /// Tokens that one `hash_id` stands for.
@@ -38,7 +37,9 @@ pub(super) fn read(file: impl BufRead, seed: u64) -> Result<Vec<Arrival>, BadRow
         }
         rows.push(arrival(row));
     }
-    spread(&mut rows, seed);
+    if let Some(tick_s) = tick::smallest_gap_s(&mut rows) {
+        tick::spread(&mut rows, tick_s, seed);
+    }
     Ok(rows)
 }
 
@@ -49,24 +50,5 @@ fn arrival(row: Row) -> Arrival {
         output_tokens: row.output_length.max(1),
         class: None,
         prefix: row.hash_ids.iter().map(|&id| Segment { id, tokens: BLOCK_TOKENS }).collect(),
-    }
-}
-
-/// Spreads the rows of each tick over it, keeping their order.
-fn spread(rows: &mut [Arrival], seed: u64) {
-    rows.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
-    let gaps = rows.windows(2).filter_map(|pair| match pair {
-        [a, b] if b.at_s > a.at_s => Some(b.at_s - a.at_s),
-        _ => None,
-    });
-    let tick_s = gaps.fold(f64::INFINITY, f64::min);
-    if !tick_s.is_finite() {
-        return;
-    }
-    let mut rng = SmallRng::seed_from_u64(seed);
-    for tick in rows.chunk_by_mut(|a, b| a.at_s == b.at_s) {
-        let mut offsets: Vec<f64> = tick.iter().map(|_| rng.random_range(0.0..tick_s)).collect();
-        offsets.sort_by(f64::total_cmp);
-        tick.iter_mut().zip(offsets).for_each(|(row, offset)| row.at_s += offset);
     }
 }

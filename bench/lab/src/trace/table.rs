@@ -3,8 +3,10 @@
 use std::io::Read;
 
 use csv::StringRecord;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use rand_distr::Exp1;
 
-use super::{Arrival, BadRow, stamp};
+use super::{Arrival, BadRow, stamp, tick};
 use crate::prompt::Segment;
 
 /// How a file writes the time of an arrival.
@@ -13,13 +15,44 @@ enum Clock {
     Seconds,
     Millis,
     DateTime,
+    /// Not at all.
+    Absent,
 }
+
+/// A kind of file that is known by its columns.
+#[derive(Debug)]
+struct Kind {
+    clock: Clock,
+    time: &'static str,
+    input: &'static str,
+    output: &'static str,
+    /// A row without prompt or answer tokens is a request that failed where it was recorded, not a mistake.
+    has_failures: bool,
+}
+
+const fn kind(clock: Clock, time: &'static str, input: &'static str, output: &'static str) -> Kind {
+    Kind { clock, time, input, output, has_failures: false }
+}
+
+/// The first one whose columns are all there is the one.
+static KNOWN: [Kind; 7] = [
+    kind(Clock::DateTime, "TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+    kind(Clock::Seconds, "timestamp_s", "input_tokens", "output_tokens"),
+    kind(Clock::Millis, "timestamp_ms", "prompt_length", "output_length"),
+    Kind {
+        has_failures: true,
+        ..kind(Clock::Seconds, "Timestamp", "Request tokens", "Response tokens")
+    },
+    kind(Clock::Seconds, "arrival_s", "input_tokens", "output_tokens"),
+    kind(Clock::Seconds, "arrived_at", "num_prefill_tokens", "num_decode_tokens"),
+    kind(Clock::Absent, "", "num_prefill_tokens", "num_decode_tokens"),
+];
 
 /// Where the columns of a known file are.
 #[derive(Debug)]
 pub(super) struct Columns {
-    clock: Clock,
-    time: usize,
+    kind: &'static Kind,
+    time: Option<usize>,
     input: usize,
     output: usize,
     class: Option<usize>,
@@ -27,26 +60,20 @@ pub(super) struct Columns {
     prefix_tokens: Option<usize>,
 }
 
-/// Time, input and output columns by which a file is known.
-const KNOWN: [(&str, Clock, &str, &str); 4] = [
-    ("TIMESTAMP", Clock::DateTime, "ContextTokens", "GeneratedTokens"),
-    ("timestamp_s", Clock::Seconds, "input_tokens", "output_tokens"),
-    ("timestamp_ms", Clock::Millis, "prompt_length", "output_length"),
-    ("arrival_s", Clock::Seconds, "input_tokens", "output_tokens"),
-];
-
 impl Columns {
     /// The columns of a file with this first line, if it is a known one.
     pub(super) fn of(header: &str) -> Option<Self> {
         let names: Vec<&str> =
             header.split(',').map(|name| name.trim().trim_matches('"')).collect();
         let at = |name: &str| names.iter().position(|known| *known == name);
-        KNOWN.iter().find_map(|&(time, clock, input, output)| {
+        KNOWN.iter().find_map(|kind| {
+            let time = at(kind.time);
+            (time.is_some() || kind.clock == Clock::Absent).then_some(())?;
             Some(Self {
-                clock,
-                time: at(time)?,
-                input: at(input)?,
-                output: at(output)?,
+                kind,
+                time,
+                input: at(kind.input)?,
+                output: at(kind.output)?,
                 class: at("class"),
                 prefix: at("prefix_id"),
                 prefix_tokens: at("prefix_tokens"),
@@ -54,27 +81,32 @@ impl Columns {
         })
     }
 
-    fn arrival(&self, record: &StringRecord) -> Result<Arrival, String> {
+    /// The arrival of a row, or nothing for a request that failed where it was recorded.
+    fn arrival(&self, record: &StringRecord) -> Result<Option<Arrival>, String> {
         let input_tokens = tokens(record, self.input)?;
+        let output_tokens = tokens(record, self.output)?;
+        if self.kind.has_failures && (input_tokens == 0 || output_tokens == 0) {
+            return Ok(None);
+        }
         if input_tokens == 0 {
             return Err("a prompt without tokens".to_owned());
         }
         let class = self.class.and_then(|at| record.get(at)).map(str::trim);
-        Ok(Arrival {
-            at_s: self.seconds(record)?,
+        Ok(Some(Arrival {
+            at_s: self.time.map_or(Ok(0.0), |at| self.seconds(field(record, at)?))?,
             input_tokens,
-            output_tokens: tokens(record, self.output)?.max(1),
+            output_tokens: output_tokens.max(1),
             class: class.filter(|name| !name.is_empty()).map(str::to_owned),
             prefix: self.prefix(record, input_tokens)?,
-        })
+        }))
     }
 
-    fn seconds(&self, record: &StringRecord) -> Result<f64, String> {
-        let text = field(record, self.time)?;
-        let seconds = match self.clock {
+    fn seconds(&self, text: &str) -> Result<f64, String> {
+        let seconds = match self.kind.clock {
             Clock::DateTime => stamp::seconds(text),
             Clock::Seconds => text.parse().ok(),
             Clock::Millis => text.parse().ok().map(|ms: f64| ms / 1e3),
+            Clock::Absent => Some(0.0),
         };
         let seconds = seconds.filter(|value| value.is_finite() && *value >= 0.0);
         seconds.ok_or_else(|| format!("{text:?} is no time of arrival"))
@@ -90,18 +122,50 @@ impl Columns {
         let length = self.prefix_tokens.map(|at| tokens(record, at)).transpose()?;
         Ok(vec![Segment { id, tokens: length.unwrap_or(input_tokens / 2).min(input_tokens) }])
     }
+
+    /// Times that the file does not have, or has only to the second.
+    fn complete(&self, rows: &mut [Arrival], seed: u64) {
+        match self.kind.clock {
+            Clock::Absent => poisson(rows, seed),
+            Clock::Seconds if self.kind.has_failures => {
+                let whole = rows.iter().all(|row| row.at_s.fract() == 0.0);
+                if whole {
+                    tick::spread(rows, 1.0, seed);
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
-pub(super) fn read(file: impl Read, columns: &Columns) -> Result<Vec<Arrival>, BadRow> {
-    let mut rows = Vec::new();
+/// One row per second on average; who replays at a rate scales that.
+fn poisson(rows: &mut [Arrival], seed: u64) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut at_s = 0.0;
+    for row in rows {
+        row.at_s = at_s;
+        at_s += rng.sample::<f64, _>(Exp1);
+    }
+}
+
+pub(super) fn read(file: impl Read, columns: &Columns, seed: u64) -> Result<Vec<Arrival>, BadRow> {
+    let (mut rows, mut failed) = (Vec::new(), 0);
     for record in csv::Reader::from_reader(file).into_records() {
         let record = record.map_err(|error| BadRow {
             line: error.position().map_or(0, csv::Position::line),
             reason: error.to_string(),
         })?;
         let line = record.position().map_or(0, csv::Position::line);
-        rows.push(columns.arrival(&record).map_err(|reason| BadRow { line, reason })?);
+        match columns.arrival(&record).map_err(|reason| BadRow { line, reason })? {
+            Some(arrival) => rows.push(arrival),
+            None => failed += 1,
+        }
     }
+    if failed > 0 {
+        let kept = rows.len();
+        tracing::warn!(failed, kept, "left out the requests that failed where they were recorded");
+    }
+    columns.complete(&mut rows, seed);
     Ok(rows)
 }
 
@@ -109,7 +173,9 @@ fn field(record: &StringRecord, at: usize) -> Result<&str, String> {
     record.get(at).map(str::trim).ok_or_else(|| format!("column {} is missing", at + 1))
 }
 
+/// A whole number, also one that a data frame wrote as `12.0`.
 fn tokens(record: &StringRecord, at: usize) -> Result<u32, String> {
     let text = field(record, at)?;
-    text.parse().map_err(|_| format!("{text:?} is no number of tokens"))
+    let whole = text.strip_suffix(".0").unwrap_or(text);
+    whole.parse().map_err(|_| format!("{text:?} is no number of tokens"))
 }

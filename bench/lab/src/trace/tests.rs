@@ -51,6 +51,47 @@ fn servegen_and_aibrix_rows_are_recognised_by_their_header() {
 }
 
 #[test]
+fn burstgpt_rows_that_failed_are_left_out_and_the_others_spread_over_their_second() {
+    let head = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n";
+    let body = "7,ChatGPT,472,18,490,Conversation log\n7,GPT-4,50,0,50,API log\n7,GPT-4,60,6,66,API log\n\
+                9,ChatGPT,0,0,0,Conversation log\n45,ChatGPT,1087,230,1317,Conversation log\n";
+    let rows = read_text(&format!("{head}{body}")).unwrap();
+    let sizes: Vec<_> = rows.iter().map(|row| (row.input_tokens, row.output_tokens)).collect();
+    assert_eq!(sizes, [(472, 18), (60, 6), (1087, 230)]);
+    assert!(rows[1].at_s > 0.0 && rows[1].at_s < 1.0, "{rows:?}");
+    assert!((rows[2].at_s - 38.0).abs() < 1.0, "{rows:?}");
+    let newer = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n\
+                 0.25,3,1.5,ChatGPT,10,5,15,Conversation log\n0.5,,1.5,GPT-4,20,5,25,API log\n";
+    assert_eq!(read_text(newer).unwrap()[1].at_s, 0.25, "exact times stay as they are");
+}
+
+#[test]
+fn a_file_of_lengths_gets_poisson_arrivals_in_its_order() {
+    let rows: String = (1..=4000).map(|row| format!("{row}.0,{}\n", row % 7)).collect();
+    let text = format!("num_prefill_tokens,num_decode_tokens\n{rows}");
+    let read = read_text(&text).unwrap();
+    assert!((1..).zip(&read).all(|(row, arrival)| arrival.input_tokens == row));
+    assert_eq!(read[6].output_tokens, 1, "an answer has at least one token");
+    let gaps: Vec<f64> = read.windows(2).map(|pair| pair[1].at_s - pair[0].at_s).collect();
+    let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+    let short = gaps.iter().filter(|gap| **gap < mean).count() as f64 / gaps.len() as f64;
+    assert!((mean - 1.0).abs() < 0.05, "{mean}");
+    assert!((short - 0.632).abs() < 0.03, "{short} of the gaps below the mean");
+    assert_eq!(read_text(&text).unwrap(), read);
+    let timed = read_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,5,5\n2.5,5,5\n");
+    assert_eq!(timed.unwrap()[1].at_s, 2.5);
+}
+
+#[test]
+fn a_file_from_another_system_may_have_a_mark_and_other_line_ends() {
+    let rows = read_text(
+        "\u{feff}TIMESTAMP,ContextTokens,GeneratedTokens\r\n2024-05-10 00:00:00.009930+00:00,2162,5\r\n2024-05-10 00:00:00.509930+00:00,2399,6\r\n",
+    );
+    let rows = rows.unwrap();
+    assert!((rows[1].at_s - 0.5).abs() < 1e-6 && rows[1].output_tokens == 6);
+}
+
+#[test]
 fn a_plain_file_may_name_classes_and_prefixes() {
     let rows = read_text(
         "arrival_s,input_tokens,output_tokens,class,prefix_id\n1,100,10,batch,7\n0,200,20,,\n",
@@ -82,7 +123,9 @@ fn a_malformed_row_is_an_error_that_names_its_line() {
 
 #[test]
 fn an_unknown_or_empty_file_is_an_error() {
-    assert!(message("num_prefill_tokens,num_decode_tokens\n1,2\n").contains("no known trace"));
+    assert!(message("prefill,decode\n1,2\n").contains("no known trace"));
+    let failed = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,0,0,0,API log\n";
+    assert!(message(failed).contains("no rows"));
     assert!(message("arrival_s,input_tokens,output_tokens\n").contains("no rows"));
 }
 
@@ -108,6 +151,7 @@ fn the_public_traces_are_read_whole() {
         ("servegen_m-large.dev.csv", 17_747),
         ("servegen_deepseek-r1.dev.csv", 18_271),
         ("aibrix_sharegpt_8min.dev.csv", 1013),
+        ("arxiv_summarization_lengths.dev.csv", 14_129),
     ] {
         let read = read(&folder.join(file), 1).unwrap();
         assert!(read.len().abs_diff(rows) <= 1, "{file}: {}", read.len());

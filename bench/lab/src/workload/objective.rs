@@ -51,6 +51,7 @@ impl Objective {
 
 /// All classes of a load. There is at least one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Objectives {
     /// The classes; a request names one by its place.
     pub classes: Vec<Objective>,
@@ -74,6 +75,17 @@ impl Objectives {
         }
     }
 
+    /// The demo's classes in the demo's shares.
+    pub fn three_classes() -> Self {
+        Self {
+            classes: vec![
+                objective("interactive", 0.5, 1, Some((2000.0, 50.0))),
+                objective("standard", 0.2, 0, Some((4000.0, 100.0))),
+                objective("batch", 0.3, -1, Some((30_000.0, 100.0))),
+            ],
+        }
+    }
+
     /// Nobody is promised anything.
     pub fn none() -> Self {
         Self { classes: vec![objective("all", 1.0, 0, None)] }
@@ -83,6 +95,11 @@ impl Objectives {
     pub fn tightest_tpot_ms(&self) -> f64 {
         let tightest = self.classes.iter().filter_map(|class| class.tpot_ms).reduce(f64::min);
         tightest.unwrap_or(50.0)
+    }
+
+    /// The class of a name.
+    pub fn place_of(&self, name: &str) -> Option<usize> {
+        self.classes.iter().position(|class| class.name == name)
     }
 
     /// The class in whose part of 0 to 1 a draw lies.

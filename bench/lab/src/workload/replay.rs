@@ -1,21 +1,18 @@
 //! A recorded trace as a source: its rows in their order, compressed to the rate that is asked for, from another place on
 //! for every seed.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use rand::{Rng, SeedableRng, rngs::SmallRng};
-use weir_core::{PromptSize, Request, RequestId, Time};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use rand::Rng;
 
-use super::{Means, Objectives, Source};
+use super::{
+    Means, Objectives, Source, arrivals, chain::Chain, draft::Draft, draw::stream, means::Count,
+};
 use crate::{
     sim::SimRequest,
     trace::{self, Arrival},
 };
-
-/// Tokens of a KV block.
-const BLOCK_TOKENS: u32 = 16;
 
 /// A trace.
 #[derive(Clone, Debug)]
@@ -47,8 +44,9 @@ impl Replay {
         let last_s = rows.last().context("a trace without rows")?.at_s;
         ensure!(last_s > 0.0, "{name}: a rate needs rows at different times");
         let span_s = last_s * rows.len() as f64 / (rows.len() - 1).max(1) as f64;
-        let means = means(&rows);
-        Ok(Self { name, rows, span_s, means })
+        let mut count = Count::default();
+        rows.iter().for_each(|row| count.draft(&draft(row, row.at_s)));
+        Ok(Self { name, rows, span_s, means: count.means() })
     }
 }
 
@@ -68,95 +66,38 @@ impl Source for Replay {
         objectives: &Objectives,
         seed: u64,
     ) -> Result<Vec<SimRequest>> {
-        ensure!(rate_rps.is_finite() && rate_rps > 0.0, "a rate must be above zero");
+        arrivals::above_zero(rate_rps, count)?;
         let rows = self.rows.len();
         let speed = rate_rps * self.span_s / rows as f64;
-        let mut rng = SmallRng::seed_from_u64(seed);
-        let from = rng.random_range(0..rows);
+        let mut classes = stream(seed, "classes");
+        let from = stream(seed, "start").random_range(0..rows);
         let start_s = self.rows.get(from).map_or(0.0, |row| row.at_s);
         let turns = self.rows.iter().cycle().skip(from).take(count).enumerate();
         let one = |(place, row): (usize, &Arrival)| {
             let round = ((from + place) / rows) as f64;
             let at_s = (row.at_s + round * self.span_s - start_s) / speed;
-            let class = row
-                .class
-                .as_ref()
-                .and_then(|name| objectives.classes.iter().position(|class| class.name == *name));
-            let class = class.unwrap_or_else(|| objectives.by_share(rng.random()));
-            request(place, at_s, row, class, objectives)
+            draft(row, at_s).request(place, objectives, &mut classes)
         };
         Ok(turns.map(one).collect())
     }
 }
 
-fn request(
-    place: usize,
-    at_s: f64,
-    row: &Arrival,
-    class: usize,
-    objectives: &Objectives,
-) -> SimRequest {
-    let objective = objectives.classes.get(class);
-    SimRequest {
-        request: Request {
-            id: RequestId(place as u64),
-            arrived: Time::from_micros((at_s * 1e6) as u64),
-            prompt: PromptSize::Tokens(row.input_tokens),
-            max_output_tokens: None,
-            sequences: 1,
-            slo: objective.map(|class| class.slo(row.input_tokens)).unwrap_or_default(),
-            band: objective.map(super::Objective::band).unwrap_or_default(),
-            tenant: None,
-            body_bytes: row.input_tokens.saturating_mul(4),
-            blocks: blocks(row),
-            streamed: true,
-            ttl: None,
-            immediate: false,
-            by_header: false,
-        },
-        class,
+/// A row as a request, with the hashes of what it shares. What it has to itself has none.
+fn draft(row: &Arrival, at_s: f64) -> Draft<'_> {
+    let mut text = Chain::default();
+    let mut left = row.input_tokens;
+    for segment in &row.prefix {
+        text.append(segment.id, segment.tokens.min(left));
+        left -= segment.tokens.min(left);
+    }
+    Draft {
+        at_s,
         input_tokens: row.input_tokens,
         output_tokens: row.output_tokens,
-        blocks_with_answer: None,
-        after: None,
+        class: row.class.as_deref(),
+        blocks: text.blocks(),
+        ..Draft::default()
     }
-}
-
-/// One hash per full block of what the row shares, each chained to the one before it. What it has to itself has none.
-fn blocks(row: &Arrival) -> Arc<[u64]> {
-    let mut parent = 0;
-    let mut hashes = Vec::new();
-    let most = (row.input_tokens / BLOCK_TOKENS) as usize;
-    for segment in &row.prefix {
-        for block in 0..segment.tokens / BLOCK_TOKENS {
-            if hashes.len() == most {
-                return hashes.into();
-            }
-            let mut words = [0; 12];
-            let (id, number) = words.split_at_mut(8);
-            id.copy_from_slice(&segment.id.to_le_bytes());
-            number.copy_from_slice(&block.to_le_bytes());
-            parent = xxh3_64_with_seed(&words, parent);
-            hashes.push(parent);
-        }
-    }
-    hashes.into()
-}
-
-/// Means of the rows; the hit is that of a cache without bounds, seen in the order of the rows.
-fn means(rows: &[Arrival]) -> Means {
-    let count = rows.len().max(1) as f64;
-    let mut seen = std::collections::HashSet::new();
-    let (mut input, mut output, mut hit) = (0.0, 0.0, 0.0);
-    for row in rows {
-        let blocks = blocks(row);
-        let known = blocks.iter().take_while(|block| seen.contains(*block)).count();
-        seen.extend(blocks.iter().copied());
-        input += f64::from(row.input_tokens);
-        output += f64::from(row.output_tokens);
-        hit += (known as f64 * f64::from(BLOCK_TOKENS)).min(f64::from(row.input_tokens));
-    }
-    Means { input_tokens: input / count, output_tokens: output / count, hit: hit / input.max(1.0) }
 }
 
 #[cfg(test)]
