@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use weir_core::{
     Band, Bounds, Policy, Rules, Scheduler, SchedulerConfig,
-    policy::{Hopeless, Mode, Picker, Scorer, Strategy, Target},
+    policy::{Hopeless, Mode, Picker, Scorer, Strategy},
 };
+use weir_schema::Target;
 
 use super::{Contender, informed::Informed, profiled};
 use crate::sim::Pool;
