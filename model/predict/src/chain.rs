@@ -14,7 +14,7 @@
 //!   the live errors stay. A newcomer's predecessor is kept until the newcomer has shown to be no
 //!   worse on the same outcomes, else it is brought back (`probation`).
 //! - **Quantiles.** The 90th percentile is the median times a factor learned from recent outcomes
-//!   (`calibration`).
+//!   of the same pod class (`calibration`).
 //! - **Grades.** What was stated is compared with what was measured, by version, pod class and pattern
 //!   (`grades`), and a test says when that relation changes.
 //!
@@ -248,7 +248,8 @@ impl Chain {
             let Some(measured_ms) = *measured.get(target) else { continue };
             let (profile_ms, prior_ms) = (*profile.get(target), *prior.get(target));
             let model_ms = serving.as_ref().and(*model.get(target)).and_then(measurable);
-            self.calibration.learn(target, Said { model_ms, profile_ms, prior_ms }, measured_ms);
+            let said = Said { model_ms, profile_ms, prior_ms };
+            self.calibration.learn(target, sample, said, measured_ms);
             if let (Some(serving), Some(model_ms), Some((next_ms, _))) =
                 (serving.as_mut(), model_ms, *next.get(target))
             {
@@ -284,19 +285,18 @@ impl Predict for Chain {
             return Err(PredictError::Room { rows: rows.len(), room: out.len() });
         }
         self.take_offer();
-        let factors = self.calibration.factors();
         if let Some(serving) = &mut self.serving {
             let (version, preferred) = (serving.bundle.version(), serving.preferred);
             match serving.evaluate(rows) {
                 Ok(medians) => {
                     self.failure = None;
                     let model = Model { medians, version, preferred };
-                    return fill(rows, Some(&model), &mut self.profiled, &factors, out);
+                    return fill(rows, Some(&model), &mut self.profiled, &self.calibration, out);
                 }
                 Err(error) => self.note_failure(&error),
             }
         }
-        fill(rows, None, &mut self.profiled, &factors, out)
+        fill(rows, None, &mut self.profiled, &self.calibration, out)
     }
 
     fn step_time(&self, pod_class: u16) -> StepTime {

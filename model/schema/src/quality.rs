@@ -40,7 +40,8 @@ pub struct Drift {
 /// Quality of one latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetQuality {
-    /// Factor from the median to the 90th percentile, of the evaluator that serves now.
+    /// Factor from the median to the 90th percentile, of the evaluator that serves now; the largest of
+    /// the pod classes.
     pub p90_factor: f32,
     /// What was stated; `None` before any outcome.
     pub stated: Option<Grade>,

@@ -2,7 +2,7 @@
 
 use weir_schema::{PredictError, Prediction, Quantiles, Row, Source, Target};
 
-use super::calibration::Factors;
+use super::calibration::Calibration;
 use super::profiled::Profiled;
 use crate::both::Both;
 
@@ -23,7 +23,7 @@ pub(super) fn fill(
     rows: &[Row],
     model: Option<&Model<'_>>,
     profiled: &mut Profiled,
-    factors: &Both<Factors>,
+    calibration: &Calibration,
     out: &mut [Prediction],
 ) -> Result<(), PredictError> {
     let mut medians = model.map(|model| model.medians.iter());
@@ -31,6 +31,7 @@ pub(super) fn fill(
         let median = medians.as_mut().and_then(Iterator::next);
         let model_ms =
             Both { ttft: median.map(|[ttft, _]| *ttft), tpot: median.map(|[_, tpot]| *tpot) };
+        let factors = calibration.factors(row);
         let next = profiled.decide(row);
         let choose = |target: Target| {
             let preferred = model.is_some_and(|model| *model.preferred.get(target));

@@ -2,9 +2,14 @@
 //!
 //! Each evaluator has factors of its own, learned from every outcome that it had a median for whether
 //! or not it served: so the 90th percentile is right at once when the other evaluator takes over. A
-//! new version of a bundle starts with the factors of the one before.
+//! new version of a bundle starts with the factors of the one before. Each pod class has its own too:
+//! with one factor for two GPU types the pool's 90 % is too much on one and too little on the other.
 
-use weir_schema::{Grade, Sample, Source, Target, TargetQuality};
+use std::collections::BTreeMap;
+
+use weir_schema::{
+    Feature, Features, Grade, Prediction, Quantiles, Row, Sample, Source, Target, TargetQuality,
+};
 
 use super::grades::Gradebook;
 use super::serving::Serving;
@@ -18,6 +23,12 @@ use crate::prior::measurable;
 const TTFT_FACTOR: f32 = 1.5;
 /// TPOT's factor before outcomes: a mean over many steps varies less.
 const TPOT_FACTOR: f32 = 1.2;
+/// How far an outcome moves the rank of TTFT's factor. At 0.01 it is back within some tens of outcomes
+/// after a change, and wanders by two percentage points without one.
+const TTFT_FOLLOW: f64 = 0.01;
+/// The same for TPOT, which is known a whole response after it was stated: some hundred outcomes at a
+/// busy pool. What corrects faster than it hears of the correction swings.
+const TPOT_FOLLOW: f64 = 0.004;
 
 /// The current factors of one target.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +37,12 @@ pub(super) struct Factors {
     pub(super) profile: f32,
     pub(super) prior: f32,
 }
+
+/// Those of a pod class without outcomes.
+const FIRST_FACTORS: Both<Factors> = Both {
+    ttft: Factors { model: TTFT_FACTOR, profile: TTFT_FACTOR, prior: TTFT_FACTOR },
+    tpot: Factors { model: TPOT_FACTOR, profile: TPOT_FACTOR, prior: TPOT_FACTOR },
+};
 
 impl Factors {
     pub(super) const fn of(&self, source: Source) -> f32 {
@@ -45,32 +62,39 @@ pub(super) struct Said {
     pub(super) prior_ms: Option<f32>,
 }
 
+/// What was stated at the decision: the quantiles, and whose they were.
+fn stated(predicted: &Prediction) -> Both<(Quantiles, Source)> {
+    Both {
+        ttft: (predicted.ttft_ms, predicted.ttft_source),
+        tpot: (predicted.tpot_ms, predicted.tpot_source),
+    }
+}
+
+/// The pod class that a row is about, by index.
+fn class_of(row: &Row) -> u16 {
+    Features(*row).get(Feature::PodClass) as u16
+}
+
+/// The factors of one pod class.
 #[derive(Debug)]
-pub(super) struct Calibration {
-    /// What was stated, whichever evaluator stated it.
-    pub(super) grades: Gradebook,
-    drift: Both<DriftTest>,
+struct ClassFactors {
     model: Both<Conformal>,
     profile: Both<Conformal>,
     prior: Both<Conformal>,
 }
 
-impl Default for Calibration {
+impl Default for ClassFactors {
     fn default() -> Self {
-        let fresh =
-            || Both { ttft: Conformal::new(TTFT_FACTOR), tpot: Conformal::new(TPOT_FACTOR) };
-        Self {
-            grades: Gradebook::default(),
-            drift: Both::default(),
-            model: fresh(),
-            profile: fresh(),
-            prior: fresh(),
-        }
+        let fresh = || Both {
+            ttft: Conformal::new(TTFT_FACTOR, TTFT_FOLLOW),
+            tpot: Conformal::new(TPOT_FACTOR, TPOT_FOLLOW),
+        };
+        Self { model: fresh(), profile: fresh(), prior: fresh() }
     }
 }
 
-impl Calibration {
-    pub(super) fn factors(&self) -> Both<Factors> {
+impl ClassFactors {
+    fn now(&self) -> Both<Factors> {
         let of = |target| Factors {
             model: self.model.get(target).factor(),
             profile: self.profile.get(target).factor(),
@@ -78,19 +102,31 @@ impl Calibration {
         };
         Both { ttft: of(Target::Ttft), tpot: of(Target::Tpot) }
     }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Calibration {
+    /// What was stated, whichever evaluator stated it.
+    pub(super) grades: Gradebook,
+    drift: Both<DriftTest>,
+    /// By the class's index; those of the configuration, which are few.
+    classes: BTreeMap<u16, ClassFactors>,
+}
+
+impl Calibration {
+    /// The factors for a row.
+    pub(super) fn factors(&self, row: &Row) -> Both<Factors> {
+        self.classes.get(&class_of(row)).map_or(FIRST_FACTORS, ClassFactors::now)
+    }
 
     /// Compares what was stated at the decision with what was measured.
     pub(super) fn grade(&mut self, sample: &Sample, measured: &Both<Option<f32>>) {
         self.grades.add(sample, measured);
-        let stated = &sample.predicted;
-        let by = Both {
-            ttft: (stated.ttft_ms.p50, stated.ttft_source),
-            tpot: (stated.tpot_ms.p50, stated.tpot_source),
-        };
+        let stated = stated(&sample.predicted);
         for target in Target::ALL {
-            let (median_ms, source) = *by.get(target);
-            let version = if source == Source::Prior { 0 } else { stated.model_version };
-            let median = measurable(median_ms);
+            let (quantiles, source) = *stated.get(target);
+            let version = if source == Source::Prior { 0 } else { sample.predicted.model_version };
+            let median = measurable(quantiles.p50);
             let (Some(median_ms), Some(measured_ms)) = (median, *measured.get(target)) else {
                 continue;
             };
@@ -104,15 +140,19 @@ impl Calibration {
     }
 
     /// Learns the factors of every evaluator that had a median.
-    pub(super) fn learn(&mut self, target: Target, said: Said, measured_ms: f32) {
+    pub(super) fn learn(&mut self, target: Target, sample: &Sample, said: Said, measured_ms: f32) {
+        let (quantiles, source) = *stated(&sample.predicted).get(target);
+        let stated = measurable(quantiles.p90 / quantiles.p50);
+        let class = self.classes.entry(class_of(&sample.row)).or_default();
         let each = [
-            (&mut self.model, said.model_ms),
-            (&mut self.profile, said.profile_ms),
-            (&mut self.prior, said.prior_ms),
+            (&mut class.model, said.model_ms, Source::Onnx),
+            (&mut class.profile, said.profile_ms, Source::Profile),
+            (&mut class.prior, said.prior_ms, Source::Prior),
         ];
-        for (factor, median_ms) in each {
+        for (factor, median_ms, evaluator) in each {
             if let Some(median_ms) = median_ms {
-                factor.get_mut(target).observe(median_ms, measured_ms);
+                let stated = stated.filter(|_| source == evaluator);
+                factor.get_mut(target).observe(median_ms, measured_ms, stated);
             }
         }
     }
@@ -125,10 +165,13 @@ impl Calibration {
         stated: Option<Grade>,
         serving: Option<&Serving>,
     ) -> TargetQuality {
-        let factors = self.factors();
-        let factors = factors.get(target);
+        let largest = |one: Option<f32>, class: &ClassFactors| {
+            let factor = class.now().get(target).of(source);
+            Some(one.map_or(factor, |one| one.max(factor)))
+        };
+        let largest = self.classes.values().fold(None, largest);
         TargetQuality {
-            p90_factor: factors.of(source),
+            p90_factor: largest.unwrap_or(FIRST_FACTORS.get(target).of(source)),
             stated,
             model_mape: serving.and_then(|serving| recent(serving.model.get(target))),
             next_mape: serving.and_then(|serving| recent(serving.next.get(target))),
