@@ -19,9 +19,9 @@ native: ## download and verify the native libraries into .native/ (needs python3
 build: need-cargo ## build the release binaries into target/release/
 	$(CARGO) build --release --locked --bins
 
-demo: need-cargo native ## run the demo; KEEP=1 leaves it running, POLICY=<name> chooses the policy
+demo: need-cargo native ## run the demo; KEEP=1 leaves it running, POLICY=<name> chooses the policy, POOL=mixed two GPU types
 	$(CARGO) build --release --locked --package weir --package weir-bench --bins
-	$(BINARIES)/weir-bench demo $(if $(KEEP),--keep) $(if $(POLICY),--policy $(POLICY))
+	$(BINARIES)/weir-bench demo $(if $(KEEP),--keep) $(if $(POLICY),--policy $(POLICY)) $(if $(POOL),--pool $(POOL))
 
 test: need-cargo need-absolute-data-folders native ## run every test; reads the folders WEIR_TRACES, WEIR_VECTORS, WEIR_CALIBRATION if set
 	$(CARGO) test --workspace --locked

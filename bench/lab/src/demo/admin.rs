@@ -5,6 +5,7 @@ use std::{collections::HashSet, net::SocketAddr};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use weir_core::Counters;
+use weir_schema::{ClassQuality, TargetQuality};
 
 use crate::http_get::get;
 
@@ -35,9 +36,13 @@ pub(super) struct LedgerView {
     kv_tokens: u64,
 }
 
+/// The part of `weir_schema::Status` that the demo reads.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Predictor {
     pub(super) model_version: u64,
+    pub(super) ttft: TargetQuality,
+    pub(super) tpot: TargetQuality,
+    pub(super) classes: Vec<ClassQuality>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -6,23 +6,28 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
 pub(super) use weir_core::Policy;
-use weir_engine::{EngineConfig, hardware};
 
-use super::play::play;
+use super::{
+    play::play,
+    pool::{PoolKind, model},
+};
 use crate::children::interrupted;
 
-/// Show Weir with three simulated pods: learning, overload, and a verdict
+/// Show Weir with a few simulated pods: learning, overload, and a verdict
 #[derive(Clone, Debug, Args)]
 pub struct DemoArgs {
     /// Preset by which Weir gives requests to pods
     #[arg(long, value_name = "NAME", value_parser = policy_names(), default_value = "weir")]
     pub(super) policy: Policy,
+    /// Pods that serve
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) pool: PoolKind,
     /// Stay up after the table, to be tried by hand
     #[arg(long)]
     pub(super) keep: bool,
@@ -35,7 +40,7 @@ pub struct DemoArgs {
     /// Load of the second stretch
     #[arg(long, default_value_t = 1.2)]
     pub(super) high: f64,
-    /// GPU, model and tensor parallelism of the pods
+    /// GPU, model and tensor parallelism of the pods of a uniform pool
     #[arg(long, default_value = "h100-qwen3-32b-tp2")]
     pub(super) gpu: String,
     /// Decides arrivals, lengths and noise
@@ -60,10 +65,6 @@ fn policy_names() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse::<Policy>())
 }
 
-/// The model that the demo's pods serve.
-pub(super) const MODEL: &str = "qwen3-32b";
-/// How many pods there are.
-pub(super) const PODS: u16 = 3;
 const INTERRUPTED: u8 = 130;
 
 impl DemoArgs {
@@ -91,29 +92,22 @@ impl DemoArgs {
             }
         };
         if self.keep {
-            self.invite();
+            self.invite(model(&self.groups()?));
             interrupted().await?;
         }
         drop(stage);
         Ok(ExitCode::from(u8::from(!passed)))
     }
 
-    fn invite(&self) {
+    fn invite(&self, model: &str) {
         let (api, admin) = (self.api(), self.admin());
         println!("Still up; Ctrl-C ends it. Try it:");
         println!(
             "  curl -N http://{api}/v1/chat/completions -H 'content-type: application/json' -H \
-             'x-llm-d-inference-objective: interactive' -d '{{\"model\":\"{MODEL}\",\"stream\":true,\
+             'x-llm-d-inference-objective: interactive' -d '{{\"model\":\"{model}\",\"stream\":true,\
              \"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'"
         );
         println!("  curl http://{admin}/snapshot");
-    }
-
-    /// The pods' engine.
-    pub(super) fn engine(&self) -> Result<EngineConfig> {
-        let hardware = hardware(&self.gpu);
-        let hardware = hardware.with_context(|| format!("--gpu {:?} is not known", self.gpu))?;
-        Ok(EngineConfig::for_hardware(hardware))
     }
 
     /// Where Weir listens.
@@ -125,13 +119,9 @@ impl DemoArgs {
     pub(super) fn admin(&self) -> SocketAddr {
         local(self.admin_port)
     }
-
-    /// Where the pods listen.
-    pub(super) fn pods(&self) -> Vec<SocketAddr> {
-        (0..PODS).map(|number| local(self.pod_port.saturating_add(number))).collect()
-    }
 }
 
-fn local(port: u16) -> SocketAddr {
+/// A port of this machine.
+pub(super) fn local(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }

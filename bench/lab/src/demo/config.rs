@@ -2,23 +2,27 @@
 
 use std::{fmt::Write, path::Path};
 
-use weir_engine::EngineConfig;
-
-use super::args::{DemoArgs, MODEL, Policy};
+use super::{
+    args::{DemoArgs, Policy},
+    pool::{Group, model},
+};
 
 /// Seconds between two rounds of training: often enough that versions change while one watches.
 const TRAIN_EVERY_S: u32 = 20;
 
 /// The text of `weir.yaml`; `dir` is absolute.
-pub(super) fn yaml(args: &DemoArgs, engine: &EngineConfig, dir: &Path) -> String {
-    let class = engine.hardware.name;
+pub(super) fn yaml(args: &DemoArgs, groups: &[Group], dir: &Path) -> String {
     let policy = args.policy.name();
-    let mut pods = String::new();
-    for (number, address) in args.pods().iter().enumerate() {
-        let _ = writeln!(
-            pods,
-            "      - {{ name: pod-{number}, url: \"http://{address}\", class: {class} }}"
-        );
+    let (mut classes, mut pods) = (String::new(), String::new());
+    for group in groups {
+        classes.push_str(&class(group));
+        for address in &group.pods {
+            let (number, class) = (pods.lines().count(), group.class());
+            let _ = writeln!(
+                pods,
+                "      - {{ name: pod-{number}, url: \"http://{address}\", class: {class} }}"
+            );
+        }
     }
     let (bundles, spool) = (dir.join("bundles"), dir.join("spool"));
     format!(
@@ -26,13 +30,8 @@ pub(super) fn yaml(args: &DemoArgs, engine: &EngineConfig, dir: &Path) -> String
 listen: {api}
 admin: {{ listen: {admin} }}
 classes:
-  - name: {class}
-    chunk_tokens: {chunk}
-    max_sequences: {sequences}
-    kv_blocks: {blocks}
-    block_tokens: {block}
-pools:
-  - model: {MODEL}
+{classes}pools:
+  - model: {model}
     policy: {policy}
     pods:
 {pods}model: {{ bundles: {bundles:?} }}
@@ -41,10 +40,24 @@ trainer: {{ run: {train}, interval_s: {TRAIN_EVERY_S} }}
 ",
         api = args.api(),
         admin = args.admin(),
+        model = model(groups),
+        train = args.policy == Policy::Weir || args.policy.rules().ask_predictions(),
+    )
+}
+
+fn class(group: &Group) -> String {
+    let engine = &group.engine;
+    format!(
+        "  - name: {class}
+    chunk_tokens: {chunk}
+    max_sequences: {sequences}
+    kv_blocks: {blocks}
+    block_tokens: {block}
+",
+        class = group.class(),
         chunk = engine.max_num_batched_tokens,
         sequences = engine.max_num_seqs,
         blocks = engine.num_blocks,
         block = engine.block_size,
-        train = args.policy == Policy::Weir || args.policy.rules().ask_predictions(),
     )
 }

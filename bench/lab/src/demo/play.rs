@@ -2,14 +2,14 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use tokio::time::Instant;
-use weir_engine::{EngineConfig, fluid_capacity_rps};
 
 use super::{
     admin::{self, PoolView},
-    args::{DemoArgs, MODEL, PODS},
+    args::DemoArgs,
     narrate::Narrator,
+    pool::{Group, addresses, model},
     stage::Stage,
     summary::{Evidence, Plan, Summary},
 };
@@ -25,15 +25,15 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs the demo to its verdict: what is still up, and whether every check holds.
 pub(super) async fn play(args: &DemoArgs) -> Result<(Stage, bool)> {
-    let engine = args.engine()?;
+    let groups = args.groups()?;
     let classes = parse_classes(&CLASSES.map(str::to_owned), &[])?;
-    let plan = plan(args, &engine, &classes)?;
+    let plan = plan(args, &groups, &classes)?;
     println!(
-        "Starting {PODS} simulated pods ({}) and Weir in front of them, policy {}.",
-        args.gpu,
+        "Starting simulated pods ({}) and Weir in front of them, policy {}.",
+        groups.iter().map(said).collect::<Vec<_>>().join(", "),
         args.policy.name()
     );
-    let mut stage = Stage::set(args, &engine).await?;
+    let mut stage = Stage::set(args, &groups).await?;
     println!("Ready. Configuration, logs and results are in {}.", stage.dir.display());
     println!(
         "The pods can hold about {:.1} requests per second of this mix at {:.0} ms per token.",
@@ -43,9 +43,9 @@ pub(super) async fn play(args: &DemoArgs) -> Result<(Stage, bool)> {
         "Sending {:.1} per second for {:.0} s, then {:.1} per second for {:.0} s.",
         plan.low_rps, plan.stretch_s, plan.high_rps, plan.stretch_s
     );
-    let sent = send(args, &plan, &classes, &mut stage).await?;
+    let sent = send(args, model(&groups), &plan, &classes, &mut stage).await?;
     stage.check()?;
-    let evidence = evidence(args, sent).await?;
+    let evidence = evidence(args, &groups, sent).await?;
     let summary = Summary::new(args.policy, plan, &classes, &evidence);
     let path = stage.dir.join("summary.json");
     std::fs::write(&path, serde_json::to_vec_pretty(&summary)?)
@@ -55,14 +55,16 @@ pub(super) async fn play(args: &DemoArgs) -> Result<(Stage, bool)> {
     Ok((stage, summary.passed))
 }
 
-fn plan(args: &DemoArgs, engine: &EngineConfig, classes: &[Class]) -> Result<Plan> {
+fn said(group: &Group) -> String {
+    format!("{} of {}", group.pods.len(), group.class())
+}
+
+fn plan(args: &DemoArgs, groups: &[Group], classes: &[Class]) -> Result<Plan> {
     let tightest = classes.iter().map(|class| class.tpot_ms).fold(f64::INFINITY, f64::min);
     let mix = DemoMix { stretches: vec![MEASURED], classes: classes.to_vec(), seed: args.seed };
     let means = MixMeans::of(&mix.requests()?);
-    let (input, output) = (means.input_tokens, means.output_tokens);
-    let one = fluid_capacity_rps(engine, input, output, means.shared, tightest);
-    ensure!(one > 0.0, "these pods cannot hold {tightest} ms per token at any load");
-    let capacity_rps = one * f64::from(PODS);
+    let each = groups.iter().map(|group| group.capacity_rps(&means, tightest));
+    let capacity_rps = each.sum::<Result<f64>>()?;
     Ok(Plan {
         capacity_rps,
         tpot_ms: tightest,
@@ -74,6 +76,7 @@ fn plan(args: &DemoArgs, engine: &EngineConfig, classes: &[Class]) -> Result<Pla
 
 async fn send(
     args: &DemoArgs,
+    model: &str,
     plan: &Plan,
     classes: &[Class],
     stage: &mut Stage,
@@ -85,7 +88,7 @@ async fn send(
     };
     let load = LoadPlan {
         target: args.api(),
-        model: MODEL.to_owned(),
+        model: model.to_owned(),
         classes: classes.to_vec(),
         requests: mix.requests()?,
         timeout: REQUEST_TIMEOUT,
@@ -105,6 +108,7 @@ async fn send(
 /// Asks Weir and the pods, once Weir has nothing left or had long enough.
 async fn evidence(
     args: &DemoArgs,
+    groups: &[Group],
     (report, loaded): (LoadReport, Option<PoolView>),
 ) -> Result<Evidence> {
     let start = Instant::now();
@@ -114,7 +118,7 @@ async fn evidence(
         pool = PoolView::read(args.admin()).await?;
     }
     let samples = admin::samples(args.admin()).await?;
-    let double_starts = admin::double_starts(&args.pods()).await?;
+    let double_starts = admin::double_starts(&addresses(groups)).await?;
     let loaded = loaded.unwrap_or_else(|| pool.clone());
     Ok(Evidence { report, loaded, pool, samples, double_starts })
 }

@@ -10,11 +10,11 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::time::Instant;
-use weir_engine::EngineConfig;
 
 use super::{
-    args::{DemoArgs, MODEL, PODS},
+    args::DemoArgs,
     config,
+    pool::{Group, addresses},
 };
 use crate::{children::Child, http_get};
 
@@ -28,22 +28,27 @@ pub(super) struct Stage {
     pub(super) dir: PathBuf,
     /// Weir ends first, so that it does not report its pods as lost.
     weir: Child,
-    pods: Child,
+    /// One process for each class.
+    pods: Vec<Child>,
 }
 
 impl Stage {
     /// Brings everything up and waits until Weir is ready.
-    pub(super) async fn set(args: &DemoArgs, engine: &EngineConfig) -> Result<Self> {
-        for address in args.pods().into_iter().chain([args.api(), args.admin()]) {
+    pub(super) async fn set(args: &DemoArgs, groups: &[Group]) -> Result<Self> {
+        for address in addresses(groups).into_iter().chain([args.api(), args.admin()]) {
             free(address)?;
         }
         let dir = folder(&args.dir)?;
         let file = dir.join("weir.yaml");
-        fs::write(&file, config::yaml(args, engine, &dir))?;
-        let pods = Child::start("weir-bench pod", &mut pod_command(args)?, &dir.join("pods.log"))?;
+        fs::write(&file, config::yaml(args, groups, &dir))?;
+        let mut pods = Vec::new();
+        for group in groups {
+            let log = dir.join(format!("pods-{}.log", group.class()));
+            pods.push(Child::start("weir-bench pod", &mut pod_command(args, group)?, &log)?);
+        }
         let weir = Child::start("weir serve", &mut weir_command(&file)?, &dir.join("weir.log"))?;
         let mut stage = Self { dir, weir, pods };
-        for pod in args.pods() {
+        for pod in addresses(groups) {
             stage.answers(pod, "/health").await?;
         }
         stage.answers(args.admin(), "/readyz").await?;
@@ -53,7 +58,9 @@ impl Stage {
     /// # Errors
     /// When a child has ended.
     pub(super) fn check(&mut self) -> Result<()> {
-        self.pods.check()?;
+        for pods in &mut self.pods {
+            pods.check()?;
+        }
         self.weir.check()
     }
 
@@ -97,12 +104,13 @@ fn folder(dir: &Path) -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn pod_command(args: &DemoArgs) -> Result<Command> {
+fn pod_command(args: &DemoArgs, group: &Group) -> Result<Command> {
+    let first = group.pods.first().context("a class without pods")?.port();
     let mut command = Command::new(std::env::current_exe()?);
     command
-        .args(["pod", "--end-with-stdin", "--model", MODEL, "--gpu", &args.gpu])
-        .args(["--count".to_owned(), PODS.to_string()])
-        .args(["--port".to_owned(), args.pod_port.to_string()])
+        .args(["pod", "--end-with-stdin", "--model", group.model(), "--gpu", group.class()])
+        .args(["--count".to_owned(), group.pods.len().to_string()])
+        .args(["--port".to_owned(), first.to_string()])
         .args(["--seed".to_owned(), args.seed.to_string()]);
     Ok(command)
 }

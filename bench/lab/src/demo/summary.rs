@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use weir_schema::{ClassQuality, Grade};
 
 use super::{
     admin::{PoolView, Version},
@@ -64,6 +65,13 @@ pub(super) struct Summary {
     pub(super) mape_ttft: Option<f64>,
     /// Error of its median TPOT, as a fraction.
     pub(super) mape_tpot: Option<f64>,
+    /// What Weir stated of TTFT lately, whichever version stated it, against what was measured: the error of the median, and
+    /// the coverage of the 90th percentile. Read while requests were sent.
+    pub(super) stated_ttft: Option<Grade>,
+    /// The same for TPOT.
+    pub(super) stated_tpot: Option<Grade>,
+    /// Both by pod class.
+    pub(super) pod_classes: Vec<ClassQuality>,
     /// Samples that Weir wrote.
     pub(super) samples: u64,
     /// Requests that the load or Weir cannot account for.
@@ -97,6 +105,7 @@ impl Summary {
     /// Sums up, and judges.
     pub(super) fn new(policy: Policy, plan: Plan, classes: &[Class], evidence: &Evidence) -> Self {
         let Evidence { report, loaded, pool, samples, double_starts } = evidence;
+        let predictor = &loaded.snapshot.predictor;
         let versions = loaded.model.versions.clone();
         let quoted = versions.iter().rfind(|version| version.rows_ttft >= ENOUGH_ROWS).cloned();
         let mut summary = Self {
@@ -110,6 +119,9 @@ impl Summary {
             mape_version: quoted.as_ref().map(|version| version.version),
             mape_ttft: quoted.as_ref().and_then(|version| version.mape_ttft),
             mape_tpot: quoted.as_ref().and_then(|version| version.mape_tpot),
+            stated_ttft: predictor.ttft.stated,
+            stated_tpot: predictor.tpot.stated,
+            pod_classes: predictor.classes.clone(),
             samples: *samples,
             requests_without_outcome: report.without_outcome as u64 + pool.unaccounted(),
             double_starts: *double_starts,

@@ -1,6 +1,7 @@
 //! The summary for people: one table and the verdict under it.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use weir_schema::{Grade, Grades};
 
 use super::{
     checks::percent,
@@ -20,7 +21,8 @@ impl Summary {
         for (label, value) in self.class_rows() {
             table.add_row(std::iter::once(label).chain(self.classes.iter().map(value)));
         }
-        for row in self.version_rows().into_iter().chain(self.run_rows()) {
+        for row in self.version_rows().into_iter().chain(self.stated_rows()).chain(self.run_rows())
+        {
             table.add_row(row.map(Cell::new));
         }
         table
@@ -57,6 +59,21 @@ impl Summary {
         self.versions.iter().map(row).collect()
     }
 
+    /// What was stated against what was measured, over all and for each of several pod classes.
+    fn stated_rows(&self) -> Vec<[String; 4]> {
+        let several = self.pod_classes.iter().filter(|_| self.pod_classes.len() > 1);
+        let classes = several.map(|class| {
+            let Grades { ttft, tpot } = class.grades;
+            (format!("on {}", class.pod_class), ttft, tpot)
+        });
+        let all = ("stated, lately".to_owned(), self.stated_ttft, self.stated_tpot);
+        let row = |(label, ttft, tpot): (String, Option<Grade>, Option<Grade>)| {
+            let outcomes = ttft.map_or(0, |grade| grade.outcomes);
+            [label, stated("TTFT", ttft), stated("TPOT", tpot), format!("outcomes {outcomes}")]
+        };
+        std::iter::once(all).chain(classes).map(row).collect()
+    }
+
     fn run_rows(&self) -> [[String; 4]; 2] {
         let swaps = self.versions_served.len().saturating_sub(1);
         [
@@ -82,6 +99,12 @@ impl Summary {
         });
         lines.collect()
     }
+}
+
+/// The error of a median, and the share at or below the 90th percentile.
+fn stated(target: &str, grade: Option<Grade>) -> String {
+    let of = |part: fn(&Grade) -> f32| percent(grade.as_ref().map(|grade| f64::from(part(grade))));
+    format!("{target} off {}, p90 covers {}", of(|grade| grade.mape), of(|grade| grade.coverage))
 }
 
 fn pair(one: Option<f64>, other: Option<f64>, decimals: usize) -> String {

@@ -5,7 +5,7 @@ use clap::Parser;
 use super::{admin, checks::Check, summary::*, *};
 use crate::{
     cli::Cli,
-    load::{ClassReport, LoadReport, Outcome, Record, parse_classes},
+    load::{ClassReport, LoadReport, MixMeans, Outcome, Record, parse_classes},
 };
 
 #[derive(Parser)]
@@ -22,7 +22,12 @@ const SNAPSHOT: &str = r#"{"pools":[{"snapshot":{"model":"m","waiting":0,"waitin
     "pods":[{"name":"p","residents":0,"pending":0,"pending_tokens":0,"kv_tokens":0}],
     "counters":{"arrived":9,"dispatched":7,"requeued":0,"completed":6,"failed":0,"client_gone":1,"cancelled":0,
       "demoted":0,"refused":[["hopeless",1],["predicted_wait",1]],"ignored":0},
-    "predictor":{"model_version":3,"drain":null}},
+    "predictor":{"model_version":3,
+      "ttft":{"p90_factor":1.3,"stated":{"outcomes":900,"mape":0.09,"coverage":0.895},"drift":{"slower":0,"faster":0,"evidence":0.1}},
+      "tpot":{"p90_factor":1.1,"stated":{"outcomes":880,"mape":0.04,"coverage":0.91},"drift":{"slower":0,"faster":0,"evidence":0.1}},
+      "classes":[{"pod_class":"a100","grades":{"ttft":{"outcomes":300,"mape":0.08,"coverage":0.9},"tpot":null}},
+        {"pod_class":"h100","grades":{"ttft":{"outcomes":600,"mape":0.21,"coverage":0.88},
+          "tpot":{"outcomes":580,"mape":0.05,"coverage":0.91}}}]}},
     "model":{"loaded":3,"versions":[
       {"version":2,"served":500,"mape_ttft":0.12,"rows_ttft":480,"mape_tpot":0.05},
       {"version":3,"served":400,"mape_ttft":0.08,"rows_ttft":390,"mape_tpot":0.03},
@@ -30,6 +35,13 @@ const SNAPSHOT: &str = r#"{"pools":[{"snapshot":{"model":"m","waiting":0,"waitin
 
 fn pool() -> admin::PoolView {
     admin::PoolView::parse(SNAPSHOT).unwrap()
+}
+
+/// The same with pods of one class only.
+fn one_class() -> admin::PoolView {
+    let mut pool = pool();
+    pool.snapshot.predictor.classes.truncate(1);
+    pool
 }
 
 fn record(index: usize, class: usize, at_s: f64, outcome: Outcome) -> Record {
@@ -80,8 +92,13 @@ fn summary(policy: args::Policy, pool: admin::PoolView) -> Summary {
     )
 }
 
-fn failing(summary: &Summary) -> Vec<&'static str> {
-    summary.checks.iter().filter(|check| !check.passed).map(|check: &Check| check.what).collect()
+fn failing(summary: &Summary) -> Vec<&str> {
+    summary
+        .checks
+        .iter()
+        .filter(|check| !check.passed)
+        .map(|check: &Check| check.what.as_str())
+        .collect()
 }
 
 #[test]
@@ -111,7 +128,8 @@ fn the_error_is_that_of_the_newest_version_with_enough_measurements() {
 
 #[test]
 fn weir_must_keep_its_promises_and_others_only_the_invariants() {
-    assert_eq!(failing(&summary(args::Policy::Weir, pool())), ["interactive attained, overload"]);
+    let weir = summary(args::Policy::Weir, one_class());
+    assert_eq!(failing(&weir), ["interactive attained, overload"]);
     let other = summary(args::Policy::RoundRobin, pool());
     assert!(other.passed && other.checks.len() == 3);
 }
@@ -147,10 +165,37 @@ fn the_table_says_what_holds_and_what_fails() {
 }
 
 #[test]
+fn in_a_pool_of_two_gpu_types_each_has_its_errors_and_must_be_predicted_well() {
+    let summary = summary(args::Policy::Weir, pool());
+    assert_eq!(
+        failing(&summary),
+        ["interactive attained, overload", "TPOT error on a100", "TTFT error on h100"]
+    );
+    let text = summary.for_people();
+    for part in [
+        "FAILS  TTFT error on h100: 21.00 % (required: at most 15.00 %)",
+        "holds  TTFT error on a100: 8.00 %",
+        "TTFT off 21.00 %, p90 covers 88.00 %",
+    ] {
+        assert!(text.contains(part), "{part} is not in:\n{text}");
+    }
+}
+
+#[test]
+fn the_coverage_of_the_stated_percentile_is_in_the_table_and_in_the_summary() {
+    let summary = summary(args::Policy::Weir, one_class());
+    let text = summary.for_people();
+    assert!(text.contains("TPOT off 4.00 %, p90 covers 91.00 %"), "{text}");
+    assert!(!text.contains("on a100"), "one class is the pool: {text}");
+    let json = serde_json::to_value(&summary).unwrap();
+    assert_eq!(json["stated_ttft"]["outcomes"], 900);
+    assert_eq!(json["pod_classes"][0]["pod_class"], "a100");
+}
+
+#[test]
 fn the_configuration_names_every_pod_and_the_policy() {
     let args = args(&["--policy", "least-request", "--pod-port", "20001"]);
-    let engine = args.engine().unwrap();
-    let text = config::yaml(&args, &engine, Path::new("/somewhere"));
+    let text = config::yaml(&args, &args.groups().unwrap(), Path::new("/somewhere"));
     for part in [
         "policy: least-request",
         "127.0.0.1:20003",
@@ -160,6 +205,26 @@ fn the_configuration_names_every_pod_and_the_policy() {
     ] {
         assert!(text.contains(part), "{part} is not in:\n{text}");
     }
+}
+
+#[test]
+fn a_mixed_pool_has_two_classes_with_their_own_limits_and_one_model() {
+    let args = args(&["--pool", "mixed", "--pod-port", "20001"]);
+    let groups = args.groups().unwrap();
+    let text = config::yaml(&args, &groups, Path::new("/somewhere"));
+    for part in [
+        "name: h100-llama-3.1-70b-tp4\n    chunk_tokens: 8192",
+        "name: a100-llama-3.1-70b-tp4\n    chunk_tokens: 2048\n    max_sequences: 256",
+        "model: llama-3.1-70b\n",
+        "name: pod-1, url: \"http://127.0.0.1:20002\", class: h100-llama-3.1-70b-tp4",
+        "name: pod-3, url: \"http://127.0.0.1:20004\", class: a100-llama-3.1-70b-tp4",
+    ] {
+        assert!(text.contains(part), "{part} is not in:\n{text}");
+    }
+    let means = MixMeans { input_tokens: 1000.0, output_tokens: 200.0, shared: 0.0 };
+    let each: Vec<f64> =
+        groups.iter().map(|group| group.capacity_rps(&means, 50.0).unwrap()).collect();
+    assert!(each[0] > 2.0 * each[1] && each[1] > 1.0, "{each:?}");
 }
 
 #[test]
