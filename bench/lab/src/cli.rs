@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{demo::DemoArgs, load::LoadArgs, pod::PodArgs, study::SimArgs};
+use crate::{demo::DemoArgs, limits::LimitsArgs, load::LoadArgs, pod::PodArgs, study::SimArgs};
 
 /// The lab: simulated pods, load and a demo of Weir, without a GPU
 #[derive(Debug, Parser)]
@@ -21,6 +21,7 @@ enum Command {
     Load(LoadArgs),
     Demo(DemoArgs),
     Sim(SimArgs),
+    Limits(LimitsArgs),
 }
 
 impl Cli {
@@ -34,6 +35,7 @@ impl Cli {
             Command::Load(load) => load.run(),
             Command::Demo(demo) => demo.run(),
             Command::Sim(sim) => sim.run(),
+            Command::Limits(limits) => limits.run(),
         }
     }
 }

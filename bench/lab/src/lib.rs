@@ -12,6 +12,7 @@
 //! - [`sim`]: the scheduler in front of modelled engines in virtual time, without a network
 //! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
 //! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
+//! - [`limits`]: what no scheduler could beat, and one that sees the future
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
 pub mod children;
@@ -19,6 +20,7 @@ pub mod cli;
 pub mod contender;
 pub mod demo;
 pub mod http_get;
+pub mod limits;
 pub mod load;
 pub mod pod;
 pub mod prompt;

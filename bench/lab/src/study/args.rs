@@ -143,7 +143,7 @@ impl SimArgs {
     }
 
     /// Everything that the contenders share.
-    fn setting(&self) -> Result<Setting> {
+    pub(crate) fn setting(&self) -> Result<Setting> {
         ensure!(self.seeds > 0, "--seeds must be above zero");
         ensure!(self.requests > 0, "--requests must be above zero");
         if let Some(at) = self.at {
@@ -164,7 +164,7 @@ impl SimArgs {
         Ok(Arc::new(Replay::read(&self.trace)?))
     }
 
-    fn contenders(&self) -> Result<Vec<Contender>> {
+    pub(crate) fn contenders(&self) -> Result<Vec<Contender>> {
         let one = |name: &String| {
             let known = Policy::ALL.map(Policy::name).join(", ");
             Contender::named(name.trim()).with_context(|| format!("known policies: {known}"))
@@ -201,9 +201,31 @@ impl SimArgs {
         Ok(rows.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         let cores = || std::thread::available_parallelism().ok();
         self.threads.or_else(cores).map_or(1, NonZeroUsize::get)
+    }
+}
+
+/// What other commands take of these arguments.
+impl SimArgs {
+    /// The loads, where they are given and not sought.
+    pub(crate) fn loads(&self) -> Option<&[f64]> {
+        self.load.as_ref().map(|loads| loads.0.as_slice())
+    }
+
+    pub(crate) fn seeds(&self) -> Vec<u64> {
+        (1..=self.seeds).collect()
+    }
+
+    pub(crate) fn head(&self, setting: &Setting) -> String {
+        table::head(setting)
+    }
+
+    /// The file for the rows, which can be written.
+    pub(crate) fn create_json(&self) -> Result<Option<(&Path, BufWriter<File>)>> {
+        let created = self.json.as_deref().map(|path| Ok((path, create(path)?)));
+        created.transpose()
     }
 }
 

@@ -1,0 +1,269 @@
+//! The policy that sees the future: it tries a request on each pod and keeps the best.
+//!
+//! It holds a copy of every engine, noise included, and keeps it in step with the real one. When a request arrives, with its
+//! true length, each copy is forked with the request on it and run until it is idle; the request goes where most requests
+//! then are in time, counting those that are there already, and of equals where the times to their ends grow least. It pushes: what it gives
+//! out it does not take back. A request that would only take another one's place, or is late everywhere, is put aside
+//! until a pod has nothing else to do.
+//!
+//! A fork costs as much as simulating the pod until it is idle. [`Sight`] says for which share of the requests pods are tried;
+//! the others go to the pod with the least work left.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use weir_core::{
+    Action, Dispatch, Event, PodId, Refusal, RefusalReason, RequestId, Snapshot, Time,
+};
+use weir_engine::{Engine, EngineConfig, Job, Output, SeqId};
+use weir_schema::{Prediction, Quantiles};
+
+use super::work;
+use crate::sim::{Dispatcher, Pool, Run, SimRequest, drive};
+
+/// How much of the future is looked at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sight {
+    /// Share of the requests for which every pod is tried, 0 to 1.
+    pub share: f64,
+}
+
+impl Default for Sight {
+    fn default() -> Self {
+        Self { share: 1.0 }
+    }
+}
+
+/// Serves `requests` with the policy that sees the future. The seed is that of the run it is compared with: arrivals and
+/// noise are the same.
+pub fn clairvoyant(pool: &Pool, requests: &[SimRequest], sight: Sight, seed: u64) -> Run {
+    let pods = pool.seeded(seed);
+    let quiet = |engine: &EngineConfig| EngineConfig { every_token: false, ..engine.clone() };
+    let dispatcher = Clairvoyant {
+        requests: requests.into(),
+        pods: pods.iter().map(|pod| Mirror::new(quiet(&pod.engine))).collect(),
+        aside: VecDeque::new(),
+        sight,
+        dice: SmallRng::seed_from_u64(seed),
+    };
+    drive(&pods, pool.scrape_every, Box::new(dispatcher), requests)
+}
+
+struct Clairvoyant {
+    requests: Arc<[SimRequest]>,
+    pods: Vec<Mirror>,
+    /// Requests put aside and when they came, the oldest first.
+    aside: VecDeque<(Time, usize)>,
+    sight: Sight,
+    dice: SmallRng,
+}
+
+/// A pod's engine, and what is known to become of the requests on it.
+struct Mirror {
+    engine: Engine,
+    residents: Vec<Resident>,
+    outputs: Vec<Output>,
+}
+
+/// A request on a pod.
+#[derive(Clone, Copy, Debug)]
+struct Resident {
+    sequence: SeqId,
+    fate: Fate,
+}
+
+/// When a request comes, gets its first token, and ends, in milliseconds; and what it was promised.
+#[derive(Clone, Copy, Debug)]
+struct Fate {
+    arrived_ms: f64,
+    first_ms: f64,
+    last_ms: f64,
+    gaps: f64,
+    ttft_ms: f64,
+    tpot_ms: f64,
+}
+
+impl Fate {
+    fn in_time(&self) -> bool {
+        let pace_ms = self.last_ms - self.first_ms;
+        self.first_ms - self.arrived_ms <= self.ttft_ms && pace_ms <= self.tpot_ms * self.gaps
+    }
+}
+
+/// What giving a request to a pod would do.
+#[derive(Clone, Debug)]
+struct Trial {
+    pod: usize,
+    /// Requests in time that are gained.
+    gain: i64,
+    /// Milliseconds that all the ends move away, the request's own whole time included.
+    delay_ms: f64,
+    fates: Vec<Resident>,
+}
+
+impl Mirror {
+    fn new(engine: EngineConfig) -> Self {
+        Self { engine: Engine::new(engine), residents: Vec::new(), outputs: Vec::new() }
+    }
+
+    /// Lets the engine come to `now_ms`, and forgets who has left it.
+    fn advance(&mut self, now_ms: f64) {
+        self.engine.advance(now_ms, &mut self.outputs);
+        for output in self.outputs.drain(..) {
+            if let Output::Finished { id, .. } = output {
+                self.residents.retain(|resident| resident.sequence != id);
+            }
+        }
+    }
+
+    /// What would become of everybody with one more request.
+    fn try_with(&self, pod: usize, now_ms: f64, asked: &SimRequest, came_ms: f64) -> Option<Trial> {
+        let mut engine = self.engine.clone();
+        let sequence = engine.submit(now_ms, job(asked)).ok()?;
+        let ms = |slo: Option<Duration>| slo.map_or(f64::INFINITY, |slo| slo.as_secs_f64() * 1e3);
+        let newcomer = Fate {
+            arrived_ms: came_ms,
+            first_ms: 0.0,
+            last_ms: 0.0,
+            gaps: f64::from(work::output_tokens(asked)) - 1.0,
+            ttft_ms: ms(asked.request.slo.ttft),
+            tpot_ms: ms(asked.request.slo.tpot),
+        };
+        let mut fates = self.residents.clone();
+        fates.push(Resident { sequence, fate: newcomer });
+        let mut outputs = Vec::new();
+        engine.advance(f64::INFINITY, &mut outputs);
+        for output in outputs {
+            let one = fates.iter_mut().find(|one| one.sequence == output.id());
+            let Some(Resident { fate, .. }) = one else { continue };
+            match output {
+                Output::Token { at_ms, .. } => fate.first_ms = seen_ms(at_ms),
+                Output::Finished { at_ms, .. } => fate.last_ms = seen_ms(at_ms),
+            }
+        }
+        let in_time = |those: &[Resident]| those.iter().filter(|one| one.fate.in_time()).count();
+        let ends = |those: &[Resident]| -> f64 { those.iter().map(|one| one.fate.last_ms).sum() };
+        let gain = in_time(&fates) as i64 - in_time(&self.residents) as i64;
+        let delay_ms = ends(&fates) - ends(&self.residents) - came_ms;
+        Some(Trial { pod, gain, delay_ms, fates })
+    }
+
+    /// Time until everything on it is over.
+    fn left_ms(&self, now_ms: f64) -> f64 {
+        let last = self.residents.iter().map(|one| one.fate.last_ms).fold(now_ms, f64::max);
+        last - now_ms
+    }
+}
+
+/// Clients see things at whole microseconds.
+fn seen_ms(at_ms: f64) -> f64 {
+    (at_ms * 1e3).ceil() / 1e3
+}
+
+fn job(asked: &SimRequest) -> Job {
+    Job {
+        prompt_tokens: asked.input_tokens,
+        blocks: work::blocks(asked).to_vec(),
+        output_tokens: work::output_tokens(asked),
+        priority: 0,
+    }
+}
+
+impl Clairvoyant {
+    fn arrive(&mut self, now: Time, place: usize, actions: &mut Vec<Action>) {
+        let Some(asked) = self.requests.get(place).cloned() else { return };
+        let (now_ms, look) = (ms(now), self.dice.random::<f64>() < self.sight.share);
+        let trials: Vec<Trial> = if look {
+            let pods = self.pods.iter().enumerate();
+            pods.filter_map(|(pod, mirror)| mirror.try_with(pod, now_ms, &asked, now_ms)).collect()
+        } else {
+            self.least_left(now_ms, &asked, now_ms).into_iter().collect()
+        };
+        let best = trials.into_iter().min_by(|one, other| {
+            other.gain.cmp(&one.gain).then(one.delay_ms.total_cmp(&other.delay_ms))
+        });
+        match best {
+            Some(trial) if trial.gain > 0 || !look => self.give(now, now, place, trial, actions),
+            Some(_) => {
+                self.aside.push_back((now, place));
+                self.fill_idle(now, actions);
+            }
+            // No engine takes it.
+            None => actions.push(Action::Refuse(Refusal {
+                id: RequestId(place as u64),
+                reason: RefusalReason::Undeliverable,
+                waited: Duration::ZERO,
+                retry_after: Duration::ZERO,
+            })),
+        }
+    }
+
+    /// The pod with the least left to do that takes a request.
+    fn least_left(&self, now_ms: f64, asked: &SimRequest, came_ms: f64) -> Option<Trial> {
+        let mut pods: Vec<(usize, &Mirror)> = self.pods.iter().enumerate().collect();
+        pods.sort_by(|one, other| one.1.left_ms(now_ms).total_cmp(&other.1.left_ms(now_ms)));
+        pods.into_iter().find_map(|(pod, mirror)| mirror.try_with(pod, now_ms, asked, came_ms))
+    }
+
+    /// Gives a request that came at `came` to the pod of a trial.
+    fn give(&mut self, now: Time, came: Time, place: usize, trial: Trial, to: &mut Vec<Action>) {
+        let Some(asked) = self.requests.get(place) else { return };
+        let Some(mirror) = self.pods.get_mut(trial.pod) else { return };
+        let told = trial.fates.last().map(|one| one.fate);
+        if mirror.engine.submit(ms(now), job(asked)).is_err() {
+            return;
+        }
+        mirror.residents = trial.fates;
+        let quantiles = |ms: f64| Quantiles { p50: ms as f32, p90: ms as f32 };
+        let prediction = told.map(|fate| Prediction {
+            ttft_ms: quantiles(fate.first_ms - ms(now)),
+            tpot_ms: quantiles((fate.last_ms - fate.first_ms) / fate.gaps.max(1.0)),
+            ..Prediction::default()
+        });
+        to.push(Action::Dispatch(Dispatch {
+            id: RequestId(place as u64),
+            pod: PodId(trial.pod as u32),
+            attempt: 1,
+            waited: now.since(came),
+            prediction: prediction.unwrap_or_default(),
+        }));
+    }
+
+    /// Gives what was put aside to pods that have nothing else to do.
+    fn fill_idle(&mut self, now: Time, actions: &mut Vec<Action>) {
+        while let Some((came, place)) = self.aside.front().copied() {
+            let Some(asked) = self.requests.get(place).cloned() else { return };
+            let idle = self.pods.iter().enumerate().filter(|(_, pod)| pod.residents.is_empty());
+            let trial = idle
+                .filter_map(|(pod, mirror)| mirror.try_with(pod, ms(now), &asked, ms(came)))
+                .min_by(|one, other| one.delay_ms.total_cmp(&other.delay_ms));
+            let Some(trial) = trial else { return };
+            self.aside.pop_front();
+            self.give(now, came, place, trial, actions);
+        }
+    }
+}
+
+impl Dispatcher for Clairvoyant {
+    fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {
+        for mirror in &mut self.pods {
+            mirror.advance(ms(now));
+        }
+        match event {
+            Event::Arrive(request) => self.arrive(now, request.id.0 as usize, actions),
+            _ => self.fill_idle(now, actions),
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.aside.len()
+    }
+
+    fn snapshot(&self, _now: Time) -> Option<Snapshot> {
+        None
+    }
+}
+
+fn ms(time: Time) -> f64 {
+    time.as_micros() as f64 / 1e3
+}
