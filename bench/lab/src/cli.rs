@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{demo::DemoArgs, limits::LimitsArgs, load::LoadArgs, pod::PodArgs, study::SimArgs};
+use crate::{demo::DemoArgs, limits::LimitsArgs, load::LoadArgs, pod::PodArgs, report::ReportArgs, study::SimArgs};
 
 /// The lab: simulated pods, load and a demo of Weir, without a GPU
 #[derive(Debug, Parser)]
@@ -22,6 +22,7 @@ enum Command {
     Demo(DemoArgs),
     Sim(SimArgs),
     Limits(LimitsArgs),
+    Report(ReportArgs),
 }
 
 impl Cli {
@@ -36,6 +37,7 @@ impl Cli {
             Command::Demo(demo) => demo.run(),
             Command::Sim(sim) => sim.run(),
             Command::Limits(limits) => limits.run(),
+            Command::Report(report) => report.run(),
         }
     }
 }

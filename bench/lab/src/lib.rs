@@ -13,6 +13,7 @@
 //! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
 //! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
 //! - [`limits`]: what no scheduler could beat, and one that sees the future
+//! - [`report`]: `weir-bench report`, run files as one page for people
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
 pub mod children;
@@ -24,6 +25,7 @@ pub mod limits;
 pub mod load;
 pub mod pod;
 pub mod prompt;
+pub mod report;
 pub mod sim;
 pub mod study;
 pub mod trace;

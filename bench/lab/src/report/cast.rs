@@ -1,0 +1,105 @@
+//! Who is who in the pictures: the same policy has the same colour and marker everywhere.
+
+use super::{
+    group::groups,
+    input::Runs,
+    palette::{RIVALS, SUBJECT},
+    plot::Look,
+};
+use crate::study::Row;
+
+/// The policy that a report is about, where it is among those that ran.
+pub(super) const SUBJECT_NAME: &str = "weir";
+
+/// How many rivals are named in one picture.
+pub(super) const NAMED: usize = 5;
+
+/// All policies of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cast {
+    /// Rivals, those first that do best.
+    rivals: Vec<String>,
+}
+
+/// Whether a policy is Weir with something changed.
+pub(super) fn is_variant(policy: &str) -> bool {
+    policy
+        .strip_prefix(SUBJECT_NAME)
+        .is_some_and(|rest| rest.starts_with(['-', ':', ' ', '+', '(', '/']))
+}
+
+impl Cast {
+    /// Everybody in the rows and series.
+    pub(super) fn of(runs: &Runs) -> Self {
+        let mut ranked = ranks(runs);
+        ranked.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+        let mut rivals: Vec<String> = ranked.into_iter().map(|(name, _)| name).collect();
+        for series in &runs.series {
+            if series.policy != SUBJECT_NAME && !rivals.contains(&series.policy) {
+                rivals.push(series.policy.clone());
+            }
+        }
+        Self { rivals }
+    }
+
+    /// How a policy is drawn where it is named.
+    pub(super) fn look(&self, policy: &str) -> Look {
+        if policy == SUBJECT_NAME {
+            return Look { colour: SUBJECT, marker: 0, named: true };
+        }
+        let place = self.rivals.iter().position(|rival| rival == policy).unwrap_or(0);
+        let colour = RIVALS.iter().cycle().nth(place).copied().unwrap_or(SUBJECT);
+        Look { colour, marker: 1 + place % 5, named: true }
+    }
+
+    /// Everybody of one picture with their looks: Weir, the first rivals of `best_first` by name, the rest without.
+    pub(super) fn looks<'a>(&self, best_first: &[&'a str]) -> Vec<(&'a str, Look)> {
+        let is_subject = |policy: &&&str| **policy == SUBJECT_NAME;
+        let subject =
+            best_first.iter().filter(is_subject).map(|policy| (*policy, self.look(policy)));
+        let rivals = best_first.iter().filter(|policy| !is_subject(policy)).enumerate();
+        let rivals = rivals.map(|(place, policy)| {
+            let look = if place < NAMED { self.look(policy) } else { Look::OTHER };
+            (*policy, look)
+        });
+        subject.chain(rivals).collect()
+    }
+}
+
+/// Rivals with their mean places, over the questions that rows answer.
+fn ranks(runs: &Runs) -> Vec<(String, f64)> {
+    let mut places: Vec<(String, f64, f64)> = Vec::new();
+    for group in groups(runs, |_| true) {
+        let mut questions: Vec<Vec<&Row>> = Vec::new();
+        for row in group.of_class().filter(|row| row.policy != SUBJECT_NAME) {
+            let same = |rows: &&mut Vec<&Row>| {
+                rows.first().is_some_and(|first| (first.load, first.at) == (row.load, row.at))
+            };
+            match questions.iter_mut().find(same) {
+                Some(rows) => rows.push(row),
+                None => questions.push(vec![row]),
+            }
+        }
+        for mut rows in questions {
+            rows.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+            for (place, row) in rows.iter().enumerate() {
+                // Weir's own variants come after everybody else: they are in pictures of their own.
+                let place = place as f64 + if is_variant(&row.policy) { 1000.0 } else { 0.0 };
+                match places.iter_mut().find(|(name, ..)| *name == row.policy) {
+                    Some((_, sum, count)) => (*sum, *count) = (*sum + place, *count + 1.0),
+                    None => places.push((row.policy.clone(), place, 1.0)),
+                }
+            }
+        }
+    }
+    places.into_iter().map(|(name, sum, count)| (name, sum / count)).collect()
+}
+
+/// What makes a policy good: the load it holds, else what it attains, else a short end to end.
+pub(super) fn worth(row: &Row) -> f64 {
+    match (row.max_load, row.mix.as_str()) {
+        (Some(load), _) => load,
+        (None, "none") => -row.e2e_ms_mean.unwrap_or(f64::INFINITY),
+        (None, _) => row.attainment,
+    }
+}

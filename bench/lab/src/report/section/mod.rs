@@ -1,0 +1,79 @@
+//! The parts of a report: what was run, what it shows, with its figures computed from the rows, and the pictures.
+//!
+//! Every file here turns the runs into one [`Section`], or into none when no run has what it is about.
+//!
+//! # Layout
+//! - `targets`: the table of targets; `highest`: highest loads; `by_load`: attainment and goodput against the load
+//! - `variants`: Weir with a part taken away; `frontier`: what is paid for what
+//! - `latency`, `timeline`, `prediction`: from the series of single requests
+//! - `sources`: the run files
+
+mod by_load;
+mod frontier;
+mod highest;
+mod latency;
+mod prediction;
+mod sources;
+mod targets;
+mod timeline;
+mod variants;
+
+use anyhow::Result;
+
+use super::{cast::Cast, html::Table, input::Runs, plot::Picture};
+
+/// A part of a report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Section {
+    /// For links.
+    pub(super) id: &'static str,
+    /// Its heading.
+    pub(super) title: &'static str,
+    /// What it shows over all settings, as prose.
+    pub(super) lead: String,
+    /// How it is read, as prose.
+    pub(super) how: &'static str,
+    /// One per setting.
+    pub(super) parts: Vec<Part>,
+}
+
+/// What a section says of one setting.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Part {
+    /// The setting.
+    pub(super) heading: String,
+    /// What was run, as prose.
+    pub(super) run: String,
+    /// What the pictures show, as prose.
+    pub(super) lead: String,
+    /// The pictures.
+    pub(super) pictures: Vec<Picture>,
+    /// The numbers.
+    pub(super) table: Table,
+    /// Whether the table is shown at once.
+    pub(super) open: bool,
+}
+
+/// All sections that the runs have something for.
+///
+/// # Errors
+/// When a picture cannot be drawn.
+pub(super) fn all(runs: &Runs, cast: &Cast) -> Result<Vec<Section>> {
+    let sections = [
+        targets::section(runs),
+        highest::section(runs, cast)?,
+        by_load::section(runs, cast)?,
+        frontier::section(runs, cast)?,
+        variants::section(runs, cast)?,
+        latency::section(runs, cast)?,
+        timeline::section(runs, cast)?,
+        prediction::section(runs, cast)?,
+        sources::section(runs),
+    ];
+    Ok(sections.into_iter().flatten().collect())
+}
+
+/// A share with its interval.
+fn with_interval(value: String, interval: Option<String>) -> String {
+    interval.map_or(value.clone(), |half| format!("{value} ± {half}"))
+}

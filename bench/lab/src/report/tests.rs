@@ -1,0 +1,240 @@
+//! A report of a few rows: it can be parsed, every headline number is in it, and nothing is silently lost.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::*;
+use crate::{study::Row, workload::Objectives};
+
+fn row(policy: &str, class: &str, load: f64, attainment: f64) -> Row {
+    Row {
+        workload: "made_up".to_owned(),
+        mix: "one".to_owned(),
+        gpu: "h100".to_owned(),
+        pods: 4,
+        chunk_tokens: 8192,
+        policy: policy.to_owned(),
+        load: Some(load),
+        seeds: 5,
+        class: class.to_owned(),
+        requests: 1000,
+        attainment,
+        attainment_ci: Some(0.0123),
+        goodput_rps: attainment * 10.0,
+        ttft_ms_mean: Some(400.0 - 100.0 * attainment),
+        e2e_ms_mean: Some(9000.0 - 1000.0 * attainment),
+        attainment_large5: Some(attainment / 2.0),
+        worst_wait_ms: Some(45_600.0),
+        ..Row::default()
+    }
+}
+
+fn highest(policy: &str, load: f64) -> Row {
+    Row {
+        load: None,
+        max_load: Some(load),
+        at: Some(0.99),
+        ..row(policy, "interactive", 1.0, 0.991)
+    }
+}
+
+fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for class in ["all", "interactive"] {
+        for (policy, at_one, at_more) in [
+            ("weir", 0.954, 0.871),
+            ("push-it", 0.613, 0.212),
+            ("weir-strict", 0.904, 0.7),
+            ("<odd> & co", 0.5, 0.1),
+        ] {
+            rows.push(row(policy, class, 1.0, at_one));
+            rows.push(row(policy, class, 1.3, at_more));
+        }
+    }
+    rows.extend([highest("weir", 0.83), highest("push-it", 0.62), highest("weir-strict", 0.7)]);
+    rows
+}
+
+fn series(policy: &str, slow: f32) -> Series {
+    let call = |number: u16| Call {
+        ttft_ms: slow * f32::from(number),
+        wait_ms: 1.0,
+        tpot_ms: Some(30.0 + slow),
+        e2e_ms: 5000.0 + f32::from(number),
+        predicted_ttft_ms: (slow * f32::from(number) - 1.0) * 1.1,
+        predicted_ttft_p90_ms: slow * f32::from(number) * 1.2,
+        predicted_tpot_ms: 30.0,
+        predicted_tpot_p90_ms: 31.0,
+        ..Call::default()
+    };
+    let moment = |number: u8| Moment {
+        at_s: f32::from(number),
+        waiting: slow * f32::from(number),
+        running: 3.0,
+        ttft_headroom: Some(0.5 - f32::from(number) / 100.0),
+        tpot_headroom: None,
+    };
+    Series {
+        workload: "made_up".to_owned(),
+        mix: "one".to_owned(),
+        policy: policy.to_owned(),
+        load: 1.0,
+        seed: 1,
+        classes: Objectives::default().classes,
+        requests: 105,
+        calls: (2..102).map(call).collect(),
+        moments: (0..99).map(moment).collect(),
+        ..Series::default()
+    }
+}
+
+fn summary() -> Summary {
+    let target = Target {
+        id: "conv-one".to_owned(),
+        what: "load, conv".to_owned(),
+        target: 1.35,
+        measured: Some(0.83),
+        rival: Some(0.62),
+        best_rival: Some("push-it".to_owned()),
+        interval: Some(0.041),
+        seeds: 5,
+        requests: 3500,
+        ..Target::default()
+    };
+    let not_run = Target { note: Some("set WEIR_TRACES".to_owned()), ..Target::default() };
+    Summary {
+        command: "weir-bench lab".to_owned(),
+        seconds: 125.0,
+        targets: vec![target.judged(), not_run.judged()],
+        ..Summary::default()
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    put(
+        folder.path(),
+        "rows.json",
+        &json!({"command": "weir-bench sim --seeds 5", "seconds": 3.2, "rows": rows()}),
+    );
+    let series = [series("weir", 2.0), series("push-it", 9.0)];
+    put(
+        folder.path(),
+        "series/run.json",
+        &json!({"command": "weir-bench sim --series f", "series": series}),
+    );
+    put(folder.path(), "summary.json", &serde_json::to_value(summary()).unwrap());
+    put(folder.path(), "other.json", &json!({"something": 1}));
+    folder
+}
+
+fn put(folder: &Path, name: &str, value: &serde_json::Value) {
+    let path = folder.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, value.to_string()).unwrap();
+}
+
+fn page_of(folder: &Path) -> (String, Written) {
+    let out = folder.join("out/page.html");
+    let written = write(folder, &out, Some(&folder.join("out/plots")), "Made up").unwrap();
+    (fs::read_to_string(out).unwrap(), written)
+}
+
+fn parse(text: &str) -> roxmltree::Document<'_> {
+    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
+    roxmltree::Document::parse_with_options(text, options).unwrap()
+}
+
+#[test]
+fn every_headline_number_is_in_the_page() {
+    let folder = folder();
+    let (html, _) = page_of(folder.path());
+    let document = parse(&html);
+    let text: String = document
+        .descendants()
+        .filter(|node| node.is_text())
+        .filter_map(|node| node.text())
+        .collect();
+    for number in [
+        "Of 2 targets 0 were reached and 1 missed; 1 were not run",
+        "weir holds load 0.83, the best rival, push-it, 0.62: 1.34x",
+        "At load 1, 95.4 % ± 1.2 % of interactive attained with weir, 61.3 % ± 1.2 %",
+        "goodput 9.54 against 6.13 requests per second of push-it, 1.56x",
+        "weir attains 47.7 % of the largest 5 % and 95.4 % of all",
+        "45.6 s",
+        "The highest load at 99 % falls most with weir-strict: -15.7 %.",
+        "TTFT p50 and p99: weir 102 ms and 200 ms; push-it 459 ms and 900 ms",
+        "at most 196 requests waited at once",
+        "predicted TTFT from dispatch with a mean error of 10.0 %",
+        "weir-bench sim --seeds 5",
+    ] {
+        assert!(text.contains(number), "{number:?} is not in: {text}");
+    }
+}
+
+#[test]
+fn the_page_loads_nothing_and_has_every_picture_inside() {
+    let folder = folder();
+    let (html, written) = page_of(folder.path());
+    let document = parse(&html);
+    let figures = document.descendants().filter(|node| node.tag_name().name() == "svg").count();
+    assert_eq!(figures, written.pictures);
+    assert!(written.pictures >= 12, "{written:?}");
+    for node in document.descendants() {
+        assert!(!["script", "link", "img", "iframe"].contains(&node.tag_name().name()));
+        assert!(node.attributes().all(|one| !one.value().contains("://")), "{node:?}");
+    }
+    assert!(!html.contains("url(") && !html.contains("@import"));
+}
+
+#[test]
+fn every_picture_is_a_file_of_its_own() {
+    let folder = folder();
+    let (_, written) = page_of(folder.path());
+    let files: Vec<_> = fs::read_dir(folder.path().join("out/plots")).unwrap().collect();
+    assert_eq!(files.len(), written.pictures, "two pictures of one name");
+    for file in files {
+        parse(&fs::read_to_string(file.unwrap().path()).unwrap());
+    }
+}
+
+#[test]
+fn links_lead_somewhere_and_names_cannot_write_markup() {
+    let folder = folder();
+    let (html, _) = page_of(folder.path());
+    let document = parse(&html);
+    let ids: Vec<_> = document.descendants().filter_map(|node| node.attribute("id")).collect();
+    let links = document.descendants().filter_map(|node| node.attribute("href"));
+    assert!(links.clone().count() >= 8);
+    assert!(links.map(|link| link.trim_start_matches('#')).all(|link| ids.contains(&link)));
+    assert!(html.contains("&lt;odd&gt; &amp; co") && !html.contains("<odd>"));
+}
+
+#[test]
+fn an_empty_folder_is_a_clear_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = write(folder.path(), &folder.path().join("page.html"), None, "x").unwrap_err();
+    assert!(error.to_string().starts_with("no run file in "), "{error}");
+    assert!(error.to_string().contains("weir-bench sim"), "{error}");
+    let nowhere = folder.path().join("nowhere");
+    let error = write(&nowhere, &folder.path().join("page.html"), None, "x").unwrap_err();
+    assert!(error.to_string().starts_with("cannot read the folder"), "{error}");
+}
+
+#[test]
+fn a_run_file_that_cannot_be_read_is_named() {
+    let folder = folder();
+    put(folder.path(), "broken.json", &json!({"rows": [{"policy": 5}]}));
+    let error = write(folder.path(), &folder.path().join("page.html"), None, "x").unwrap_err();
+    assert!(format!("{error:#}").contains("broken.json"), "{error:#}");
+}
+
+#[test]
+fn rows_alone_make_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    put(folder.path(), "a.json", &json!({"rows": rows()}));
+    let (html, written) = page_of(folder.path());
+    parse(&html);
+    assert!(written.sections >= 4, "{written:?}");
+}
