@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{demo::DemoArgs, limits::LimitsArgs, load::LoadArgs, pod::PodArgs, report::ReportArgs, study::SimArgs};
+use crate::{
+    demo::DemoArgs, limits::LimitsArgs, load::LoadArgs, pod::PodArgs, report::ReportArgs,
+    study::SimArgs,
+};
 
 /// The lab: simulated pods, load and a demo of Weir, without a GPU
 #[derive(Debug, Parser)]
