@@ -10,6 +10,7 @@
 //! - [`load`]: `weir-bench load`, an open-loop client that gives every request exactly one outcome
 //! - [`demo`]: `weir-bench demo`, the two of them around a real `weir`, with a verdict
 //! - [`sim`]: the scheduler in front of modelled engines in virtual time, without a network
+//! - [`learned`]: the trainer and its bundles in that simulation
 //! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
 //! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
 //! - [`limits`]: what no scheduler could beat, and one that sees the future
@@ -22,6 +23,7 @@ pub mod contender;
 pub mod demo;
 pub mod http_get;
 pub mod limits;
+pub mod learned;
 pub mod load;
 pub mod pod;
 pub mod prompt;

@@ -135,8 +135,11 @@ impl Trainer {
         self.run_at(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// A round at a given wall-clock time.
-    pub(crate) fn run_at(&mut self, now_unix_ms: u64) -> Result<Round, TrainError> {
+    /// [`Self::run_once`] at a given time, for whoever has a clock of its own: ages are counted, and the bundle is dated, by it.
+    ///
+    /// # Errors
+    /// Those of [`Self::run_once`].
+    pub fn run_at(&mut self, now_unix_ms: u64) -> Result<Round, TrainError> {
         let started = Instant::now();
         let skipped = self.read_spool(now_unix_ms);
         self.metrics.skipped.add(&skipped);

@@ -22,6 +22,7 @@ use weir_core::Policy;
 use super::{Knowledge, Row, Setting, at_load, in_parallel, max_load, pool_file, simulated, table};
 use crate::{
     contender::Contender,
+    learned::{Training, recorded},
     sim::Pool,
     workload::{Objectives, Replay, Source},
 };
@@ -69,7 +70,8 @@ pub struct SimArgs {
     /// Requests of each seed, of which the first 5 % are the warm-up
     #[arg(long, default_value_t = 5000, value_name = "N")]
     requests: usize,
-    /// What dispatchers know of the engines: oracle (5 % of error), oracle:ERROR, fitted
+    /// What dispatchers know of the engines: oracle (5 % of error), oracle:ERROR, fitted (step times fitted to what is seen),
+    /// trained (that, and the trainer in the loop), bundle:DIR (that, and a recorded bundle)
     #[arg(long, default_value = "oracle", value_name = "HOW")]
     prediction: String,
     /// Simulations at once; all cores by default
@@ -278,9 +280,18 @@ fn knowledge(how: &str) -> Result<Knowledge> {
     let error = match how {
         "fitted" => return Ok(Knowledge::Fitted),
         "oracle" => return Ok(Knowledge::default()),
+        "trained" => return Ok(Knowledge::Trained(Training::default())),
+        other if other.starts_with("bundle:") => {
+            let dir = other.trim_start_matches("bundle:");
+            // Before anything is simulated, like every other argument.
+            recorded(Path::new(dir)).with_context(|| format!("--prediction {other}"))?;
+            return Ok(Knowledge::Recorded(dir.into()));
+        }
         other => match other.strip_prefix("oracle:") {
             Some(error) => error,
-            None => bail!("--prediction {other:?}: known are oracle, oracle:ERROR and fitted"),
+            None => bail!(
+                "--prediction {other:?}: known are oracle, oracle:ERROR, fitted, trained and bundle:DIR"
+            ),
         },
     };
     let number = error.parse().ok().filter(|error: &f64| error.is_finite() && *error >= 0.0);

@@ -24,6 +24,7 @@ mod tests;
 
 use std::{
     fmt,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -36,7 +37,8 @@ use weir_schema::Predict;
 
 use crate::{
     contender::Contender,
-    sim::{Oracle, Pool, Run, SimRequest, drive},
+    learned::{Training, dispatcher, recorded},
+    sim::{Dispatcher, Oracle, Pool, Run, SimRequest, drive},
     workload::{Objectives, Source},
 };
 use figures::Figures;
@@ -78,6 +80,10 @@ pub enum Knowledge {
     },
     /// The evaluators that serve, which fit the step times to what they see.
     Fitted,
+    /// The same, with the trainer that serves in the loop.
+    Trained(Training),
+    /// The same, with a bundle as it is: its folder.
+    Recorded(PathBuf),
     /// Another predictor for a pool and a seed.
     Custom(Arc<MakePredictor>),
 }
@@ -94,19 +100,32 @@ impl fmt::Debug for Knowledge {
         match self {
             Self::Oracle { error } => write!(to, "Oracle({error})"),
             Self::Fitted => to.write_str("Fitted"),
+            Self::Trained(training) => write!(to, "Trained({:?})", training.interval),
+            Self::Recorded(dir) => write!(to, "Recorded({})", dir.display()),
             Self::Custom(_) => to.write_str("Custom"),
         }
     }
 }
 
 impl Knowledge {
-    /// A predictor of it.
-    pub fn predictor(&self, pool: &Pool, seed: u64) -> Box<dyn Predict> {
-        match self {
+    /// A contender's dispatcher that knows so much.
+    ///
+    /// # Errors
+    /// When a model is asked for and its native library, or its bundle, is missing.
+    pub fn dispatcher(
+        &self,
+        contender: &Contender,
+        pool: &Pool,
+        seed: u64,
+    ) -> Result<Box<dyn Dispatcher>> {
+        let predictor: Box<dyn Predict> = match self {
             Self::Oracle { error } => Box::new(Oracle::new(pool, *error, seed)),
             Self::Fitted => Box::new(Chain::new()),
+            Self::Trained(training) => return dispatcher(contender, pool, training, seed),
+            Self::Recorded(dir) => Box::new(recorded(dir)?),
             Self::Custom(make) => make(pool, seed),
-        }
+        };
+        Ok(contender.build(pool, predictor, seed))
     }
 }
 
@@ -128,7 +147,7 @@ pub fn simulated() -> u64 {
 /// One simulation: the requests of a seed at a load, and what became of them.
 ///
 /// # Errors
-/// When the load is not above zero, or the source makes no requests of it.
+/// When the load is not above zero, the source makes no requests of it, or there is no model where one is asked for.
 pub fn once(
     setting: &Setting,
     contender: &Contender,
@@ -139,7 +158,7 @@ pub fn once(
     let rate_rps = load * setting.capacity_rps();
     let (pool, objectives) = (&setting.pool, &setting.objectives);
     let requests = setting.source.requests(rate_rps, setting.requests, objectives, seed)?;
-    let dispatcher = contender.build(pool, setting.knowledge.predictor(pool, seed), seed);
+    let dispatcher = setting.knowledge.dispatcher(contender, pool, seed)?;
     let run = drive(&pool.seeded(seed), pool.scrape_every, dispatcher, &requests);
     SIMULATED.fetch_add(requests.len() as u64, Ordering::Relaxed);
     Ok((requests, run))
