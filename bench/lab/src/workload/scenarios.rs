@@ -12,6 +12,8 @@ const CONTEXT_TOKENS: u32 = 131_072;
 /// Seconds between two stages. The original starts a stage when the last answer of the one before it is over; the list of
 /// arrivals is made before that is known.
 const PAUSE_S: f64 = 60.0;
+/// Seconds of a stage of the production ladder.
+const PRODUCTION_STAGE_S: f64 = 200.0;
 /// Turns of an open conversation.
 const OPEN_TURNS: u32 = 3;
 
@@ -119,13 +121,13 @@ const fn facts(
 /// A variant of a scenario as a source.
 pub(super) fn conversation(scenario: &Scenario, variant: &Variant, seed: u64) -> Conversation {
     let name = format!("{}{}", scenario.letter, variant.suffix);
-    let stages = variant.ladder.then(|| ladder(scenario.ladder_rps.iter().copied()));
+    let stages = variant.ladder.then(|| ladder(STAGE_S, scenario.ladder_rps.iter().copied()));
     Conversation::new(name, scenario.facts, variant.reading, stages, seed)
 }
 
-/// Stages of these rates, with a pause after each but the last.
-fn ladder(rates_rps: impl Iterator<Item = f64>) -> Vec<(f64, f64)> {
-    let mut stages: Vec<_> = rates_rps.flat_map(|rps| [(rps, STAGE_S), (0.0, PAUSE_S)]).collect();
+/// Stages of these rates and so many seconds, with a pause after each but the last.
+fn ladder(stage_s: f64, rates_rps: impl Iterator<Item = f64>) -> Vec<(f64, f64)> {
+    let mut stages: Vec<_> = rates_rps.flat_map(|rps| [(rps, stage_s), (0.0, PAUSE_S)]).collect();
     stages.pop();
     stages
 }
@@ -138,25 +140,33 @@ pub(super) const PRODUCTION_QUESTION: Length =
 pub(super) const PRODUCTION_ANSWER: Length =
     Length::Normal { mean: 300.0, std: 2213.0, least: 1, most: 8192 };
 
+/// So many users that waiting for one's own answer does not hold the rate down (with half of them it does), and stages so long
+/// that each of them comes 30 times, for a hit near the published one.
 const PRODUCTION: Facts = Facts {
     groups: 8,
-    users_per_group: 10,
+    users_per_group: 20,
     system_tokens: 1000,
     question: PRODUCTION_QUESTION,
     answer: PRODUCTION_ANSWER,
     context_tokens: CONTEXT_TOKENS,
-    usual: (3.0, 2400),
+    usual: (3.0, 4800),
 };
 
 /// The production ladder with all its rates times a factor.
 pub(super) fn production_ladder(name: &str, factor: f64, seed: u64) -> Conversation {
     let rates = [1.0, 5.0, 1.0, 5.0, 1.0, 5.0, 1.0, 5.0].map(|rps| rps * factor);
-    Conversation::new(name, PRODUCTION, Reading::Kept, Some(ladder(rates.into_iter())), seed)
+    Conversation::new(
+        name,
+        PRODUCTION,
+        Reading::Kept,
+        Some(ladder(PRODUCTION_STAGE_S, rates.into_iter())),
+        seed,
+    )
 }
 
 /// Its requests at one of its rates only, for as long as all stages of that rate take.
 pub(super) fn production_stage(name: &str, rate_rps: f64, seed: u64) -> Conversation {
-    let stages = vec![(rate_rps, 4.0 * STAGE_S)];
+    let stages = vec![(rate_rps, 4.0 * PRODUCTION_STAGE_S)];
     Conversation::new(name, PRODUCTION, Reading::Kept, Some(stages), seed)
 }
 

@@ -111,6 +111,18 @@ fn an_unknown_name_lists_the_known_ones() {
 }
 
 #[test]
+fn a_trace_is_named_by_its_file_and_takes_a_shape() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a+b.csv");
+    let rows: String = (0..50).map(|row| format!("{row},{},5\n", 100 + row)).collect();
+    std::fs::write(&file, format!("arrival_s,input_tokens,output_tokens\n{rows}")).unwrap();
+    let name = format!("trace:{}", file.display());
+    assert_eq!(source(&name).name(), "a+b");
+    assert_eq!(source(&format!("{name}+flash:2")).name(), "a+b+flash:2");
+    assert_eq!(requests(&format!("{name}+diurnal"), 2.0, 100).len(), 100);
+}
+
+#[test]
 fn the_clipped_normals_of_the_production_profile_have_their_published_moments() {
     // Mean, median and share at the minimum of Normal(729, 13550) on 1..131072 and Normal(300, 2213) on 1..8192.
     for (length, mean, median, at_least) in
@@ -192,7 +204,8 @@ fn open_conversations_have_three_turns_that_wait_for_nobody() {
 
 #[test]
 fn a_conversation_that_would_grow_too_long_starts_again() {
-    let longest = requests("ladder", 1.0, 2400).iter().map(|one| one.input_tokens).max().unwrap();
+    let longest =
+        requests("ladder", 1.0, usize::MAX).iter().map(|one| one.input_tokens).max().unwrap();
     assert!((100_000..=131_072).contains(&longest), "{longest}");
 }
 
@@ -202,9 +215,9 @@ fn a_ladder_has_its_own_rates_whatever_is_asked_for() {
     let stages = ladder.stages().unwrap();
     let rates: Vec<f64> = stages.iter().map(|stage| stage.0).filter(|rate| *rate > 0.0).collect();
     assert_eq!(rates, [1.0, 5.0, 1.0, 5.0, 1.0, 5.0, 1.0, 5.0]);
-    assert_eq!(staged_requests(stages), 2400);
+    assert_eq!(staged_requests(stages), 4800);
     let made = ladder.requests(1000.0, usize::MAX, &Objectives::none(), 1).unwrap();
-    assert_eq!(made.len(), 2400);
+    assert_eq!(made.len(), 4800);
     let mut start_s = 0.0;
     for (rate_rps, for_s) in stages {
         let inside =
@@ -212,8 +225,8 @@ fn a_ladder_has_its_own_rates_whatever_is_asked_for() {
         assert_eq!(inside.count(), (rate_rps * for_s) as usize);
         start_s += for_s;
     }
-    assert_eq!(source("ladder:0.5").stages().unwrap()[2], (2.5, 100.0));
-    assert_eq!(source("ladder-5").stages(), Some(&[(5.0, 400.0)][..]));
+    assert_eq!(source("ladder:0.5").stages().unwrap()[2], (2.5, 200.0));
+    assert_eq!(source("ladder-5").stages(), Some(&[(5.0, 800.0)][..]));
     assert!(source("production").stages().is_none());
 }
 
