@@ -65,8 +65,7 @@ impl Pod {
 
     /// When it will next do something.
     pub(super) fn next(&self) -> Option<Time> {
-        // Rounded up: at that microsecond it has happened.
-        self.engine.next_event_ms().map(|at_ms| Time::from_micros((at_ms * 1000.0).ceil() as u64))
+        self.engine.next_event_ms().map(not_before)
     }
 
     /// What it did until `now`, in order.
@@ -118,4 +117,29 @@ impl Pod {
 
 fn ms(time: Time) -> f64 {
     time.as_micros() as f64 / 1000.0
+}
+
+/// The first microsecond at which it has happened, as [`ms`] has it: the product alone may round down to one at which it has
+/// not, and nothing would ever happen again.
+fn not_before(at_ms: f64) -> Time {
+    let micros = (at_ms * 1000.0).ceil() as u64;
+    let time = Time::from_micros(micros);
+    if ms(time) < at_ms { Time::from_micros(micros + 1) } else { time }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_the_microsecond_an_engine_asks_for_its_event_has_happened() {
+        let mut rounded_down = 0;
+        for micros in (0..3_000_000_u64).map(|step| step * 1009) {
+            let at_ms = ms(Time::from_micros(micros)).next_up();
+            rounded_down += u64::from((at_ms * 1000.0).ceil() as u64 == micros);
+            let time = not_before(at_ms);
+            assert!(ms(time) >= at_ms && time.as_micros() <= micros + 1, "{at_ms}");
+        }
+        assert!(rounded_down > 1000, "{rounded_down} would have gone unseen");
+    }
 }
