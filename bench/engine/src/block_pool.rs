@@ -1,7 +1,8 @@
 //! The paged KV cache: blocks, the hashes under which full ones are found, and the queue of free ones.
 //!
 //! Owned by the scheduler. A block is in use (referenced by sequences) or in the free queue; a free block keeps its hash,
-//! and can be hit, until it is handed out again. Order of eviction is vLLM's: the queue's head first, where the least
+//! and can be hit, until it is handed out again. Most blocks are shared with nobody: they are [`BlockPool::fill`]ed and get a
+//! hash only when their sequence is preempted and may come back for them. Order of eviction is vLLM's: the queue's head first, where the least
 //! recently freed sequence's deepest blocks are. Every operation is O(1); nothing is allocated after construction but the
 //! hash map's growth. An empty pool answers `None`; the scheduler decides who is preempted.
 
@@ -15,6 +16,8 @@ const NULL: BlockId = 0;
 #[derive(Debug, Clone, Default)]
 struct Block {
     refs: u32,
+    /// Its tokens are all there: it can be of use to its own sequence, or under its hash to others.
+    full: bool,
     hash: Option<u64>,
     /// Neighbours in the free queue, when `refs` is 0.
     prev: BlockId,
@@ -88,11 +91,17 @@ impl BlockPool {
         Some(id)
     }
 
+    /// Notes that a block is full without making it findable: it is evicted in its turn like one that is.
+    pub fn fill(&mut self, id: BlockId) {
+        self.at_mut(id).full = true;
+    }
+
     /// Makes a full block findable.
     pub fn publish(&mut self, id: BlockId, hash: u64) {
         if self.at(id).hash.is_some() {
             return;
         }
+        self.fill(id);
         self.at_mut(id).hash = Some(hash);
         let oldest = *self.by_hash.entry(hash).or_insert(id);
         if oldest == id {
@@ -107,19 +116,20 @@ impl BlockPool {
         }
     }
 
-    /// Drops one reference. The last one frees the block: to the tail if it can be hit, to the head if it cannot. A
+    /// Drops one reference. The last one frees the block: to the tail if it is full, to the head if it is not. A
     /// sequence releases its blocks deepest first.
     pub fn release(&mut self, id: BlockId) {
         let block = self.at_mut(id);
         block.refs = block.refs.saturating_sub(1);
-        match (block.refs, block.hash) {
-            (0, Some(_)) => self.append(id),
-            (0, None) => self.prepend(id),
+        match (block.refs, block.full) {
+            (0, true) => self.append(id),
+            (0, false) => self.prepend(id),
             _ => {}
         }
     }
 
     fn forget(&mut self, id: BlockId) {
+        self.at_mut(id).full = false;
         let Some(hash) = self.at_mut(id).hash.take() else { return };
         let (older, newer) = (self.at(id).older_twin, self.at(id).newer_twin);
         if newer != NULL {

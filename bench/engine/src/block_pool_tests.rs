@@ -87,3 +87,19 @@ fn of_two_blocks_with_one_hash_the_survivor_is_found() {
         }
     }
 }
+
+#[test]
+fn a_full_block_that_nobody_can_find_is_evicted_in_its_turn() {
+    let mut pool = BlockPool::new(4);
+    let own = pool.take().unwrap();
+    pool.fill(own);
+    let cached = sequence(&mut pool, 1, 100);
+    let partial = pool.take().unwrap();
+    pool.release(own);
+    release_all(&mut pool, &cached);
+    pool.release(partial);
+    let order = [partial, own, cached[0]].map(Some);
+    assert_eq!([pool.take(), pool.take(), pool.take()], order);
+    pool.release(own);
+    assert_eq!(pool.take(), Some(own), "it is no longer full");
+}

@@ -137,6 +137,17 @@ impl Engine {
         }
     }
 
+    /// Tokens that a job has so far; `None` once it is over.
+    pub fn generated(&self, id: SeqId) -> Option<u32> {
+        let index = self.scheduler.seqs.index(id)?;
+        Some(self.scheduler.seqs.at(index).generated)
+    }
+
+    /// Tokens that all jobs have had so far: [`EngineMetrics::generation_tokens`] alone.
+    pub fn generation_tokens(&self) -> u64 {
+        self.counters.generation_tokens
+    }
+
     /// What it was started with.
     pub fn config(&self) -> &EngineConfig {
         &self.cfg

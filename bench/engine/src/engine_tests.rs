@@ -262,6 +262,20 @@ fn with_every_token_off_only_the_first_and_the_end_are_told() {
 }
 
 #[test]
+fn how_far_a_job_has_come_can_be_read_at_any_time() {
+    let mut engine = engine(|cfg| cfg.every_token = false);
+    let first = engine.submit(0.0, job(10, 30)).unwrap();
+    let second = engine.submit(0.0, job(10, 5)).unwrap();
+    assert_eq!((engine.generated(first), engine.generation_tokens()), (Some(0), 0));
+    run(&mut engine, 45.0);
+    assert_eq!((engine.generated(first), engine.generated(second)), (Some(4), Some(4)));
+    run(&mut engine, 65.0);
+    assert_eq!((engine.generated(first), engine.generated(second)), (Some(6), None));
+    assert_eq!(engine.generation_tokens(), 11);
+    assert_eq!(engine.generation_tokens(), engine.metrics().generation_tokens);
+}
+
+#[test]
 fn one_seed_gives_one_history_and_a_clone_the_same_future() {
     let play = |engine: &mut Engine| {
         for i in 0..20 {

@@ -185,6 +185,7 @@ impl Scheduler {
     fn preempt(&mut self, index: SeqIndex) -> usize {
         let position = self.running.iter().rposition(|i| *i == index).unwrap_or_default();
         self.running.remove(position);
+        self.leave_blocks(index);
         self.release_blocks(index);
         self.seqs.void_work_in_flight(index);
         self.tally.preemptions += 1;
@@ -195,6 +196,15 @@ impl Scheduler {
         let key = self.waiting.push(index, seq.priority, seq.order, seq.prompt);
         seq.phase = Phase::Waiting(key);
         position
+    }
+
+    /// Makes the full blocks of a sequence that will come back for them findable.
+    fn leave_blocks(&mut self, index: SeqIndex) {
+        let seq = self.seqs.at(index);
+        let own = (0..seq.published).zip(&seq.blocks).skip(seq.hashes.len());
+        for (number, block) in own {
+            self.pool.publish(*block, seq.block_hash(number));
+        }
     }
 
     fn release_blocks(&mut self, index: SeqIndex) {
@@ -285,7 +295,8 @@ impl Scheduler {
     }
 
     /// Allocates for `tokens` more and publishes the blocks whose tokens are known and that become full: they can be hit
-    /// from now on, before the step has run.
+    /// from now on, before the step has run. A block that is shared with nobody could only be hit by its own sequence, and
+    /// waits for that: see [`Self::leave_blocks`].
     fn grow(&mut self, index: SeqIndex, tokens: u32) {
         let size = self.cfg.block_size;
         let seq = self.seqs.at_mut(index);
@@ -300,7 +311,10 @@ impl Scheduler {
         let hashable = until.min(seq.known());
         while (seq.published + 1) * size <= hashable {
             let Some(block) = seq.blocks.get(seq.published as usize).copied() else { break };
-            self.pool.publish(block, seq.block_hash(seq.published));
+            match seq.hashes.get(seq.published as usize) {
+                Some(hash) => self.pool.publish(block, *hash),
+                None => self.pool.fill(block),
+            }
             seq.published += 1;
         }
     }

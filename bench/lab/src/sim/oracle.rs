@@ -18,6 +18,8 @@ const Z90: f64 = 1.2816;
 pub struct Oracle {
     steps: Vec<StepTime>,
     error: f64,
+    /// From the median to the 90th percentile.
+    spread: f64,
     noise: SmallRng,
 }
 
@@ -31,13 +33,14 @@ impl Oracle {
             })
         };
         let steps = (0..pool.classes.len()).map(of_class).collect();
-        Self { steps, error, noise: SmallRng::seed_from_u64(seed) }
+        let spread = (error * Z90).exp();
+        Self { steps, error, spread, noise: SmallRng::seed_from_u64(seed) }
     }
 
     fn quantiles(&mut self, median_ms: f64) -> Quantiles {
         let normal: f64 = self.noise.sample(StandardNormal);
         let p50 = median_ms * (self.error * normal).exp();
-        Quantiles { p50: p50 as f32, p90: (p50 * (self.error * Z90).exp()) as f32 }
+        Quantiles { p50: p50 as f32, p90: (p50 * self.spread) as f32 }
     }
 }
 

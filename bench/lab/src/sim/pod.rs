@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use weir_core::{Pulse, Scrape, Time};
-use weir_engine::{Engine, EngineMetrics, Job, Output, Rejected, SeqId};
+use weir_core::{Pulse, RequestId, Scrape, Time};
+use weir_engine::{Engine, EngineConfig, EngineMetrics, Job, Output, Rejected, SeqId};
 
 use super::{SimPod, SimRequest};
 
@@ -13,18 +13,39 @@ const SAME_STEP_US: u64 = 2000;
 /// A pod in virtual time.
 pub(super) struct Pod {
     engine: Engine,
-    /// Places of requests in the list.
-    requests: HashMap<SeqId, usize>,
+    seats: HashMap<SeqId, Seat>,
+    streams: Vec<Stream>,
     pulse: Pulse,
+    /// Tokens of its engine when it last looked, and when it last told of its streams.
+    seen: u64,
+    swept: u64,
     outputs: Vec<Output>,
+}
+
+/// A request on the pod.
+#[derive(Clone, Copy)]
+struct Seat {
+    /// Its place in the list of requests.
+    place: usize,
+    /// Its place among the streams, if its tokens are seen.
+    stream: Option<usize>,
+}
+
+/// A response whose tokens are seen.
+#[derive(Clone, Copy)]
+struct Stream {
+    sequence: SeqId,
+    place: usize,
+    /// Tokens that the dispatcher was told of.
+    told: u32,
 }
 
 /// Something a pod did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Deed {
-    /// A request's token number `index` left the engine.
-    Token { place: usize, index: u32 },
-    /// A request's last token has left it.
+    /// A request's first token left the engine.
+    Started { place: usize },
+    /// Its last token has left it.
     Finished { place: usize, finish: Finish },
 }
 
@@ -37,10 +58,18 @@ pub(super) struct Finish {
 }
 
 impl Pod {
-    pub(super) fn new(pod: &SimPod) -> Self {
-        let (requests, pulse) = (HashMap::new(), Pulse::default());
-        let engine = Engine::new(pod.engine.clone());
-        Self { engine, requests, pulse, outputs: Vec::new() }
+    /// An idle pod. Where every response is streamed any token shows a step, and none has to be looked at by itself.
+    pub(super) fn new(pod: &SimPod, all_streamed: bool) -> Self {
+        let engine = EngineConfig { every_token: !all_streamed, ..pod.engine.clone() };
+        Self {
+            engine: Engine::new(engine),
+            seats: HashMap::new(),
+            streams: Vec::new(),
+            pulse: Pulse::default(),
+            seen: 0,
+            swept: 0,
+            outputs: Vec::new(),
+        }
     }
 
     /// Hands a request over.
@@ -59,7 +88,11 @@ impl Pod {
             priority: 0,
         };
         let sequence = self.engine.submit(ms(now), job)?;
-        self.requests.insert(sequence, place);
+        let stream = asked.request.streamed.then_some(self.streams.len());
+        if asked.request.streamed {
+            self.streams.push(Stream { sequence, place, told: 0 });
+        }
+        self.seats.insert(sequence, Seat { place, stream });
         Ok(())
     }
 
@@ -70,26 +103,68 @@ impl Pod {
 
     /// What it did until `now`, in order.
     pub(super) fn advance(&mut self, now: Time, deeds: &mut Vec<Deed>) {
-        self.engine.advance(ms(now), &mut self.outputs);
-        for output in self.outputs.drain(..) {
-            deeds.extend(match output {
-                Output::Token { id, index, .. } => {
-                    self.requests.get(&id).map(|place| Deed::Token { place: *place, index })
+        let mut outputs = std::mem::take(&mut self.outputs);
+        self.engine.advance(ms(now), &mut outputs);
+        for output in outputs.drain(..) {
+            let id = output.id();
+            let Some(Seat { place, stream }) = self.seats.get(&id).copied() else { continue };
+            match output {
+                Output::Token { index, .. } => {
+                    if index == 1 {
+                        deeds.push(Deed::Started { place });
+                    }
+                    if stream.is_some() {
+                        self.chunk(now);
+                    }
                 }
-                Output::Finished { id, output_tokens, cached_tokens, preemptions, .. } => {
+                Output::Finished { output_tokens, cached_tokens, preemptions, .. } => {
                     let finish = Finish { output_tokens, cached_tokens, preemptions };
-                    self.requests.remove(&id).map(|place| Deed::Finished { place, finish })
+                    deeds.push(Deed::Finished { place, finish });
+                    self.seats.remove(&id);
+                    stream.into_iter().for_each(|stream| self.forget(stream));
                 }
-            });
+            }
+        }
+        self.outputs = outputs;
+        let tokens = self.engine.generation_tokens();
+        let unseen = !self.engine.config().every_token && tokens > self.seen;
+        self.seen = tokens;
+        if unseen {
+            self.chunk(now);
+        }
+    }
+
+    /// A stream is over; the last one takes its place.
+    fn forget(&mut self, stream: usize) {
+        self.streams.swap_remove(stream);
+        let moved = self.streams.get(stream).map(|moved| moved.sequence);
+        if let Some(seat) = moved.and_then(|sequence| self.seats.get_mut(&sequence)) {
+            seat.stream = Some(stream);
         }
     }
 
     /// A chunk of one of its streams arrived.
-    pub(super) fn chunk(&mut self, now: Time) {
+    fn chunk(&mut self, now: Time) {
         let before = self.pulse.last_step_at;
         let same = now.as_micros() - before.as_micros() <= SAME_STEP_US && before > Time::ZERO;
         self.pulse.steps += u64::from(!same);
         self.pulse.last_step_at = now;
+    }
+
+    /// Appends how far its streams have come since the last time.
+    pub(super) fn sweep(&mut self, told: &mut Vec<(RequestId, u32)>) {
+        let tokens = self.engine.generation_tokens();
+        if tokens == self.swept {
+            return;
+        }
+        self.swept = tokens;
+        for stream in &mut self.streams {
+            let tokens = self.engine.generated(stream.sequence).unwrap_or(stream.told);
+            if tokens > stream.told {
+                stream.told = tokens;
+                told.push((RequestId(stream.place as u64), tokens));
+            }
+        }
     }
 
     /// What its engine has counted.

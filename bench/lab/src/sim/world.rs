@@ -52,8 +52,6 @@ struct World<'a> {
     /// Those that arrive when another is over, by that one.
     turns: Vec<Vec<usize>>,
     flights: Vec<Option<Flight>>,
-    /// Those of them whose tokens the dispatcher sees.
-    streams: Vec<usize>,
     arrived: Vec<Time>,
     outcomes: Vec<Option<Outcome>>,
     over: usize,
@@ -62,6 +60,9 @@ struct World<'a> {
     scraped_at: Time,
     ticked_at: Time,
     swept_at: Time,
+    /// Kept for their memory.
+    deeds: Vec<Deed>,
+    actions: Vec<Action>,
 }
 
 /// A request on a pod.
@@ -69,10 +70,6 @@ struct Flight {
     dispatch: Dispatch,
     sent: Time,
     first_token: Option<Time>,
-    last_token: Time,
-    tokens: u32,
-    /// Tokens that the dispatcher was told of.
-    swept: u32,
 }
 
 impl<'a> World<'a> {
@@ -91,7 +88,6 @@ impl<'a> World<'a> {
             coming: BinaryHeap::new(),
             turns: vec![Vec::new(); count],
             flights: (0..count).map(|_| None).collect(),
-            streams: Vec::new(),
             arrived: requests.iter().map(|one| one.request.arrived).collect(),
             outcomes: vec![None; count],
             over: 0,
@@ -100,6 +96,8 @@ impl<'a> World<'a> {
             scraped_at: Time::ZERO,
             ticked_at: Time::ZERO,
             swept_at: Time::ZERO,
+            deeds: Vec::new(),
+            actions: Vec::new(),
         };
         for (place, one) in requests.iter().enumerate() {
             match one.after.and_then(|before| world.turns.get_mut(before)) {
@@ -107,8 +105,9 @@ impl<'a> World<'a> {
                 None => world.coming.push(Reverse((one.request.arrived, place))),
             }
         }
+        let all_streamed = requests.iter().all(|one| one.request.streamed);
         for (id, pod) in (0..).zip(pods) {
-            world.pods.push(Pod::new(pod));
+            world.pods.push(Pod::new(pod, all_streamed));
             let name = std::sync::Arc::from(format!("pod-{id}"));
             world.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: pod.class }));
         }
@@ -164,30 +163,23 @@ impl<'a> World<'a> {
     }
 
     fn engine(&mut self, pod: usize) {
-        let mut deeds = Vec::new();
+        let mut deeds = std::mem::take(&mut self.deeds);
         if let Some(pod) = self.pods.get_mut(pod) {
             pod.advance(self.now, &mut deeds);
         }
-        for deed in deeds {
+        for deed in deeds.drain(..) {
             match deed {
-                Deed::Token { place, index } => self.token(pod, place, index),
+                Deed::Started { place } => self.started(place),
                 Deed::Finished { place, finish } => self.finished(place, finish),
             }
         }
+        self.deeds = deeds;
     }
 
-    fn token(&mut self, pod: usize, place: usize, index: u32) {
+    fn started(&mut self, place: usize) {
         let Some(flight) = self.flights.get_mut(place).and_then(Option::as_mut) else { return };
-        (flight.tokens, flight.last_token) = (index, self.now);
-        let first = flight.first_token.is_none();
-        flight.first_token = flight.first_token.or(Some(self.now));
-        if !self.streamed(place) {
-            return;
-        }
-        if let Some(pod) = self.pods.get_mut(pod) {
-            pod.chunk(self.now);
-        }
-        if first {
+        flight.first_token = Some(self.now);
+        if self.streamed(place) {
             self.tell(Event::FirstToken(RequestId(place as u64)));
         }
     }
@@ -195,9 +187,8 @@ impl<'a> World<'a> {
     fn finished(&mut self, place: usize, finish: Finish) {
         let (streamed, now) = (self.streamed(place), self.now);
         let Some(flight) = self.flights.get_mut(place).and_then(Option::take) else { return };
-        self.streams.retain(|stream| *stream != place);
         let arrived = self.arrived.get(place).copied().unwrap_or_default();
-        self.is_over(place, Outcome::Served(flight.served(streamed, arrived, finish)));
+        self.is_over(place, Outcome::Served(flight.served(streamed, arrived, now, finish)));
         let prompt_tokens = self.requests.get(place).map(|one| one.input_tokens);
         self.tell(Event::End(End {
             id: RequestId(place as u64),
@@ -228,13 +219,7 @@ impl<'a> World<'a> {
         }
         self.swept_at = self.now;
         let mut progress = Progress::default();
-        for place in &self.streams {
-            let flight = self.flights.get_mut(*place).and_then(Option::as_mut);
-            if let Some(flight) = flight.filter(|flight| flight.tokens > flight.swept) {
-                flight.swept = flight.tokens;
-                progress.tokens.push((RequestId(*place as u64), flight.tokens));
-            }
-        }
+        self.pods.iter_mut().for_each(|pod| pod.sweep(&mut progress.tokens));
         let pulses = (0..).zip(&self.pods);
         progress.pulses = pulses.map(|(id, pod)| (PodId(id), pod.pulse())).collect();
         self.tell(Event::Progress(progress));
@@ -243,10 +228,10 @@ impl<'a> World<'a> {
     fn tell(&mut self, event: Event) {
         let mut next = Some(event);
         let mut rejected = Vec::new();
+        let mut actions = std::mem::take(&mut self.actions);
         while let Some(event) = next {
-            let mut actions = Vec::new();
             self.dispatcher.handle(self.now, event, &mut actions);
-            for action in actions {
+            for action in actions.drain(..) {
                 match action {
                     Action::Dispatch(dispatch) => rejected.extend(self.dispatch(dispatch)),
                     Action::Refuse(refusal) => {
@@ -260,6 +245,7 @@ impl<'a> World<'a> {
             }
             next = rejected.pop();
         }
+        self.actions = actions;
     }
 
     /// Sends a request to its pod. Returns its end when the engine does not take it.
@@ -273,13 +259,9 @@ impl<'a> World<'a> {
             let (output_tokens, prompt_tokens, last_token_at) = (None, None, None);
             return Some(Event::End(End { id, kind, output_tokens, prompt_tokens, last_token_at }));
         }
-        let (sent, last_token) = (self.now, self.now);
-        let flight = Flight { dispatch, sent, first_token: None, last_token, tokens: 0, swept: 0 };
+        let flight = Flight { dispatch, sent: self.now, first_token: None };
         if let Some(free) = self.flights.get_mut(place) {
             *free = Some(flight);
-        }
-        if asked.request.streamed {
-            self.streams.push(place);
         }
         None
     }
@@ -290,9 +272,9 @@ impl<'a> World<'a> {
 }
 
 impl Flight {
-    fn served(&self, streamed: bool, arrived: Time, finish: Finish) -> Served {
-        let first = self.first_token.unwrap_or(self.last_token);
-        let gaps = self.tokens.saturating_sub(1);
+    fn served(&self, streamed: bool, arrived: Time, ended: Time, finish: Finish) -> Served {
+        let first = self.first_token.unwrap_or(ended);
+        let gaps = finish.output_tokens.saturating_sub(1);
         Served {
             pod: self.dispatch.pod,
             streamed,
@@ -300,8 +282,8 @@ impl Flight {
             arrived,
             wait_ms: self.dispatch.waited.as_secs_f64() * 1000.0,
             ttft_ms: first.ms_since(self.sent),
-            tpot_ms: (gaps > 0).then(|| self.last_token.ms_since(first) / f64::from(gaps)),
-            e2e_ms: self.last_token.ms_since(arrived),
+            tpot_ms: (gaps > 0).then(|| ended.ms_since(first) / f64::from(gaps)),
+            e2e_ms: ended.ms_since(arrived),
             output_tokens: finish.output_tokens,
             cached_tokens: finish.cached_tokens,
             preemptions: finish.preemptions,
