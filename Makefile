@@ -8,7 +8,7 @@ BINARIES := $(or $(CARGO_TARGET_DIR),target)/release
 DATA_FOLDERS := WEIR_TRACES WEIR_VECTORS WEIR_CALIBRATION
 
 .DEFAULT_GOAL := help
-.PHONY: help native build demo test lint bench clean-native need-cargo need-absolute-data-folders
+.PHONY: help native build demo lab test lint bench clean-native need-cargo need-absolute-data-folders
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,10 @@ build: need-cargo ## build the release binaries into target/release/
 demo: need-cargo native ## run the demo; KEEP=1 leaves it running, POLICY=<name> chooses the policy, POOL=mixed two GPU types
 	$(CARGO) build --release --locked --package weir --package weir-bench --bins
 	$(BINARIES)/weir-bench demo $(if $(KEEP),--keep) $(if $(POLICY),--policy $(POLICY)) $(if $(POOL),--pool $(POOL))
+
+lab: need-cargo native ## run the lab (under 40 minutes): target/lab/summary.json and report.html; replays the traces in WEIR_TRACES if set
+	$(CARGO) build --release --locked --package weir-bench --bins
+	$(BINARIES)/weir-bench lab $(LAB)
 
 test: need-cargo need-absolute-data-folders native ## run every test; reads the folders WEIR_TRACES, WEIR_VECTORS, WEIR_CALIBRATION if set
 	$(CARGO) test --workspace --locked

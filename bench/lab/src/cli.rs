@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    demo::DemoArgs, limits::LimitsArgs, load::LoadArgs, pod::PodArgs, report::ReportArgs,
-    study::SimArgs,
+    demo::DemoArgs, lab::LabArgs, limits::LimitsArgs, load::LoadArgs, pod::PodArgs,
+    report::ReportArgs, study::SimArgs,
 };
 
 /// The lab: simulated pods, load and a demo of Weir, without a GPU
@@ -26,6 +26,7 @@ enum Command {
     Sim(SimArgs),
     Limits(LimitsArgs),
     Report(ReportArgs),
+    Lab(LabArgs),
 }
 
 impl Cli {
@@ -41,6 +42,7 @@ impl Cli {
             Command::Sim(sim) => sim.run(),
             Command::Limits(limits) => limits.run(),
             Command::Report(report) => report.run(),
+            Command::Lab(lab) => lab.run(),
         }
     }
 }

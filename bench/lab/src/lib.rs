@@ -14,7 +14,7 @@
 //! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
 //! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
 //! - [`limits`]: what no scheduler could beat, and one that sees the future
-//! - [`report`]: `weir-bench report`, run files as one page for people
+//! - [`report`]: `weir-bench report`, run files as one page for people; [`lab`]: `weir-bench lab`, the whole table of targets
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
 pub mod children;
@@ -22,6 +22,7 @@ pub mod cli;
 pub mod contender;
 pub mod demo;
 pub mod http_get;
+pub mod lab;
 pub mod learned;
 pub mod limits;
 pub mod load;

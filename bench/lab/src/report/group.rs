@@ -139,6 +139,8 @@ pub(super) fn heading(workload: &str, mix: &str, pods: usize, chunk_tokens: u32)
     let mix = match mix {
         "one" => "one class",
         "two" => "two classes",
+        "one-long" => "one class with more time for long prompts",
+        "two-long" => "two classes with more time for long prompts",
         "none" => "no objectives",
         other => other,
     };
@@ -155,12 +157,16 @@ pub(super) fn pool_words(pods: usize, gpu: &str, chunk_tokens: u32) -> String {
 /// Objectives by their name.
 pub(super) fn mix_words(mix: &str) -> String {
     let objectives = match mix {
-        "one" => Objectives::default(),
-        "two" => Objectives::two_classes(),
         "none" => return "no objectives".to_owned(),
+        "one" | "two" | "three" | "one-long" | "two-long" | "bi-pattern" | "multi-pattern" => {
+            Objectives::named_or_read(mix)
+        }
         other => return format!("objectives of `{other}`"),
     };
-    objectives_words(&objectives.classes)
+    objectives.map_or_else(
+        |_| format!("objectives of `{mix}`"),
+        |(_, all)| objectives_words(&all.classes),
+    )
 }
 
 /// Objectives in full.
@@ -170,7 +176,13 @@ pub(super) fn objectives_words(classes: &[Objective]) -> String {
         let promise = match (class.ttft_ms, class.tpot_ms) {
             (None, None) => "no promise".to_owned(),
             (ttft, tpot) => {
-                let ttft = ttft.map(|ttft| format!("first token within {}", words::ms(ttft)));
+                let more = class.ttft_ms_per_input_token;
+                let more = if more > 0.0 {
+                    format!(" + {more} ms per prompt token")
+                } else {
+                    String::new()
+                };
+                let ttft = ttft.map(|ttft| format!("first token within {}{more}", words::ms(ttft)));
                 let tpot = tpot.map(|tpot| format!("{} per token", words::ms(tpot)));
                 ttft.into_iter().chain(tpot).collect::<Vec<_>>().join(" and ")
             }

@@ -1,7 +1,7 @@
 //! What a report is about: run files, found in a folder.
 //!
 //! A run file is a JSON object with `rows` (`weir-bench sim --json`), `series` (`weir-bench sim --series`) or `targets`
-//! (`weir-bench lab`). Other JSON files are left out, and that is said. A run file that cannot be read is an error: a report
+//! (`weir-bench lab`); rows may also be those of `weir-bench limits`. Other JSON files are left out, and that is said. A run file that cannot be read is an error: a report
 //! that silently lost a run would lie by omission.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{Series, Summary};
@@ -26,12 +26,49 @@ pub(super) struct Runs {
     pub(super) files: Vec<RunFile>,
     /// All rows, each with the place of its file.
     pub(super) rows: Vec<(Row, usize)>,
+    /// All lines about limits.
+    pub(super) limits: Vec<LimitLine>,
     /// All per-request series.
     pub(super) series: Vec<Series>,
     /// The table of targets, if the lab wrote one.
     pub(super) summary: Option<Summary>,
     /// JSON files that are not run files.
     pub(super) left_out: Vec<String>,
+}
+
+/// A line of `weir-bench limits`: a policy against what no scheduler could beat.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub(super) struct LimitLine {
+    /// Name of the traffic.
+    pub(super) workload: String,
+    /// Name of the objectives.
+    pub(super) mix: String,
+    /// Name of the pods' hardware.
+    pub(super) gpu: String,
+    /// How many pods.
+    pub(super) pods: usize,
+    /// Tokens of a step.
+    pub(super) chunk_tokens: u32,
+    /// The load.
+    pub(super) load: f64,
+    /// Name of the policy.
+    pub(super) policy: String,
+    /// How many seeds.
+    pub(super) seeds: usize,
+    /// Requests that are counted.
+    pub(super) requests: usize,
+    /// Share of them that was in time.
+    pub(super) attainment: f64,
+    /// Share that no policy can exceed.
+    pub(super) attainment_limit: f64,
+    /// Mean TTFT, and what it is at least.
+    pub(super) ttft_ms_mean: Option<f64>,
+    /// See above.
+    pub(super) ttft_ms_limit: Option<f64>,
+    /// Mean time to the end, and what it is at least.
+    pub(super) e2e_ms_mean: Option<f64>,
+    /// See above.
+    pub(super) e2e_ms_limit: Option<f64>,
 }
 
 /// A run file.
@@ -62,7 +99,7 @@ impl Runs {
             runs.add(&name, path).with_context(|| path.display().to_string())?;
         }
         ensure!(
-            !runs.rows.is_empty() || !runs.series.is_empty() || runs.summary.is_some(),
+            !runs.files.is_empty() || runs.summary.is_some(),
             "no run file in {}: `weir-bench sim .. --json FILE` writes one",
             folder.display()
         );
@@ -79,23 +116,52 @@ impl Runs {
             self.summary = Some(serde_json::from_value(Value::Object(file))?);
             return Ok(());
         }
-        let rows: Option<Vec<Row>> = take(&mut file, "rows")?;
-        let series: Option<Vec<Series>> = take(&mut file, "series")?;
-        if rows.is_none() && series.is_none() {
-            self.left_out.push(name.to_owned());
-            return Ok(());
+        let kind = Kind::of(&file);
+        let (mut rows, mut limits): (Vec<Row>, Vec<LimitLine>) = Default::default();
+        match kind {
+            Kind::Rows => rows = take(&mut file, "rows")?.unwrap_or_default(),
+            Kind::Limits => limits = take(&mut file, "rows")?.unwrap_or_default(),
+            Kind::Series => {}
+            Kind::Other => {
+                self.left_out.push(name.to_owned());
+                return Ok(());
+            }
         }
-        let rows = rows.unwrap_or_default();
+        let series: Option<Vec<Series>> = take(&mut file, "series")?;
         self.files.push(RunFile {
             name: name.to_owned(),
             command: take(&mut file, "command")?,
             seconds: take(&mut file, "seconds")?,
-            rows: rows.len(),
+            rows: rows.len() + limits.len(),
         });
+        self.limits.extend(limits);
         let place = self.files.len() - 1;
         self.rows.extend(rows.into_iter().map(|row| (row, place)));
         self.series.extend(series.unwrap_or_default());
         Ok(())
+    }
+}
+
+/// What a file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Rows,
+    Limits,
+    Series,
+    Other,
+}
+
+impl Kind {
+    fn of(file: &Map<String, Value>) -> Self {
+        let rows = file.get("rows").and_then(Value::as_array);
+        let first = rows.and_then(|rows| rows.first());
+        let has = |key: &str| first.is_some_and(|row| row.get(key).is_some());
+        match rows {
+            Some(_) if has("attainment_limit") => Self::Limits,
+            Some(_) if has("policy") => Self::Rows,
+            _ if file.get("series").is_some_and(Value::is_array) => Self::Series,
+            _ => Self::Other,
+        }
     }
 }
 

@@ -125,6 +125,9 @@ fn folder() -> tempfile::TempDir {
         &json!({"command": "weir-bench sim --series f", "series": series}),
     );
     put(folder.path(), "summary.json", &serde_json::to_value(summary()).unwrap());
+    let limit = json!({"workload": "made_up", "mix": "one", "gpu": "h100", "pods": 4, "chunk_tokens": 8192, "load": 1.0,
+        "policy": "weir", "seeds": 2, "requests": 500, "attainment": 0.9, "attainment_limit": 0.96, "of_limit": 0.9375});
+    put(folder.path(), "limits.json", &json!({"rows": [limit]}));
     put(folder.path(), "other.json", &json!({"something": 1}));
     folder
 }
@@ -167,6 +170,8 @@ fn every_headline_number_is_in_the_page() {
         "TTFT p50 and p99: weir 102 ms and 200 ms; push-it 459 ms and 900 ms",
         "at most 196 requests waited at once",
         "predicted TTFT from dispatch with a mean error of 10.0 %",
+        "weir serves 90.0 % in time where at most 96.0 % could be",
+        "weir reaches 93.8 % to 93.8 % of the limit",
         "weir-bench sim --seeds 5",
     ] {
         assert!(text.contains(number), "{number:?} is not in: {text}");

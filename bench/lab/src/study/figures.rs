@@ -23,7 +23,7 @@ const PREDICTED_TOKENS: u32 = 8;
 
 /// The figures of one seed.
 #[derive(Clone, Debug)]
-pub(super) struct Figures {
+pub(crate) struct Figures {
     /// All classes together, then each by its place.
     parts: Vec<Part>,
     /// Attainment of the classes of the highest band; `None` when none of their requests came.

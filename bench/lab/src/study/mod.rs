@@ -41,12 +41,14 @@ use crate::{
     sim::{Dispatcher, Oracle, Pool, Run, SimRequest, drive},
     workload::{Objectives, Source},
 };
-use figures::Figures;
+pub(crate) use figures::Figures;
 
 pub use args::SimArgs;
 pub use parallel::in_parallel;
 pub use row::Row;
 pub use seek::max_load;
+pub(crate) use seek::seek;
+pub(crate) use spread::half_width;
 
 /// What all contenders of a study share.
 #[derive(Clone)]
@@ -180,20 +182,30 @@ pub fn at_load(
     Ok(rows(setting, contender, &figures?, Asked { load: Some(load), ..Asked::default() }))
 }
 
-fn figures_of(setting: &Setting, contender: &Contender, load: f64, seed: u64) -> Result<Figures> {
+pub(crate) fn figures_of(
+    setting: &Setting,
+    contender: &Contender,
+    load: f64,
+    seed: u64,
+) -> Result<Figures> {
     let (requests, run) = once(setting, contender, load, seed)?;
     Ok(Figures::of(&requests, &run, &setting.objectives))
 }
 
 /// Which question a row answers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Asked {
-    load: Option<f64>,
-    max_load: Option<f64>,
-    at: Option<f64>,
+pub(crate) struct Asked {
+    pub(crate) load: Option<f64>,
+    pub(crate) max_load: Option<f64>,
+    pub(crate) at: Option<f64>,
 }
 
-fn rows(setting: &Setting, contender: &Contender, seeds: &[Figures], asked: Asked) -> Vec<Row> {
+pub(crate) fn rows(
+    setting: &Setting,
+    contender: &Contender,
+    seeds: &[Figures],
+    asked: Asked,
+) -> Vec<Row> {
     let blank = Row {
         workload: setting.source.name().to_owned(),
         mix: setting.mix.clone(),

@@ -79,7 +79,7 @@ fn attained(
 }
 
 /// The highest load that passes; loads are tried so that the last one that passed is it.
-fn seek(mut passes: impl FnMut(f64) -> Result<bool>) -> Result<f64> {
+pub(crate) fn seek(mut passes: impl FnMut(f64) -> Result<bool>) -> Result<f64> {
     let (mut low, mut high) = climb(&mut passes)?;
     while high - low > RESOLUTION * 1.5 {
         let middle = on_grid((low + high) / 2.0);

@@ -13,7 +13,7 @@ pub(super) fn mean(values: &[f64]) -> Option<f64> {
 }
 
 /// Half width of the 95 % interval of the mean; `None` below two values.
-pub(super) fn half_width(values: &[f64]) -> Option<f64> {
+pub(crate) fn half_width(values: &[f64]) -> Option<f64> {
     let (count, mean) = (values.len(), mean(values)?);
     let freedom = count.checked_sub(1).filter(|freedom| *freedom > 0)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

@@ -4,7 +4,7 @@
 //!
 //! # Layout
 //! - `targets`: the table of targets; `highest`: highest loads; `by_load`: attainment and goodput against the load
-//! - `variants`: Weir with a part taken away; `frontier`: what is paid for what
+//! - `limits`: how far from what no scheduler could beat; `variants`: Weir with a part taken away; `frontier`: what is paid for what
 //! - `latency`, `timeline`, `prediction`: from the series of single requests
 //! - `sources`: the run files
 
@@ -12,6 +12,7 @@ mod by_load;
 mod frontier;
 mod highest;
 mod latency;
+mod limits;
 mod prediction;
 mod sources;
 mod targets;
@@ -64,6 +65,7 @@ pub(super) fn all(runs: &Runs, cast: &Cast) -> Result<Vec<Section>> {
         highest::section(runs, cast)?,
         by_load::section(runs, cast)?,
         frontier::section(runs, cast)?,
+        limits::section(runs, cast)?,
         variants::section(runs, cast)?,
         latency::section(runs, cast)?,
         timeline::section(runs, cast)?,

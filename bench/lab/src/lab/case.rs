@@ -1,0 +1,260 @@
+//! The settings of the lab: which traffic under which objectives in front of which pods.
+
+use std::{fs, path::Path, sync::Arc};
+
+use anyhow::{Context, Result};
+
+use super::contest::WEIR;
+
+use crate::{
+    contender::Contender,
+    learned::Training,
+    sim::Pool,
+    study::{Knowledge, Setting},
+    workload::{Objectives, Replay, Source, scenario},
+};
+
+/// What every pod of the lab is.
+pub(super) const GPU: &str = "h100-qwen3-32b-tp2";
+
+/// Seed of a scenario's own sample.
+const SAMPLE: u64 = 1;
+
+/// A setting.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Case {
+    /// A name that stays.
+    pub(super) id: &'static str,
+    /// What people call it.
+    pub(super) title: &'static str,
+    /// Where its requests come from.
+    pub(super) traffic: Traffic,
+    /// Name of the objectives.
+    pub(super) mix: &'static str,
+    /// How many pods.
+    pub(super) pods: usize,
+    /// Tokens of a step, where it is not vLLM's default.
+    pub(super) chunk_tokens: Option<u32>,
+    /// How much of the usual number of requests it gets: a run whose requests are long needs fewer to be as long.
+    pub(super) size: f64,
+    /// How many requests it has, where it has rates of its own.
+    pub(super) fixed: Option<usize>,
+    /// Whether predictions come from the trainer in the loop, and not from the engines' own coefficients with 5 % of error.
+    pub(super) trained: bool,
+}
+
+/// Where requests come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traffic {
+    /// The trace whose file has this name up to its first dot.
+    Trace(&'static str),
+    /// A scenario by name.
+    Scenario(&'static str),
+}
+
+/// The production ladder at rates for pods that are smaller than the published ones, and all its requests.
+const LADDER: &str = "ladder:0.4";
+const LADDER_REQUESTS: usize = 960;
+
+const CONV: Traffic = Traffic::Trace("azure2023_conv");
+const CODE: Traffic = Traffic::Trace("azure2023_code");
+const SERVEGEN: Traffic = Traffic::Trace("servegen_m-large");
+const MOONCAKE: Traffic = Traffic::Trace("mooncake_conversation");
+
+const fn case(
+    id: &'static str,
+    title: &'static str,
+    traffic: Traffic,
+    mix: &'static str,
+    pods: usize,
+) -> Case {
+    Case {
+        id,
+        title,
+        traffic,
+        mix,
+        pods,
+        chunk_tokens: None,
+        size: 1.0,
+        fixed: None,
+        trained: false,
+    }
+}
+
+const fn chunk_512(
+    id: &'static str,
+    title: &'static str,
+    traffic: Traffic,
+    mix: &'static str,
+) -> Case {
+    Case { chunk_tokens: Some(512), ..case(id, title, traffic, mix, 4) }
+}
+
+/// All of them.
+pub(super) static CASES: [Case; 18] = [
+    case("conv-one", "Azure conv, one class", CONV, "one", 4),
+    case("conv-two", "Azure conv, two classes", CONV, "two", 4),
+    case("servegen-one", "ServeGen m-large, one class", SERVEGEN, "one", 4),
+    case("code-one", "Azure code, one class", CODE, "one", 4),
+    Case {
+        size: 0.8,
+        ..case("mooncake-8", "Mooncake conversation, 8 pods", MOONCAKE, "one-long", 8)
+    },
+    chunk_512("conv-one-512", "Azure conv, one class, chunk 512", CONV, "one"),
+    chunk_512("conv-two-512", "Azure conv, two classes, chunk 512", CONV, "two"),
+    chunk_512("servegen-one-512", "ServeGen m-large, one class, chunk 512", SERVEGEN, "one"),
+    case("a-one", "scenario A, one class", Traffic::Scenario("A:open"), "one", 4),
+    case("a-two", "scenario A, two classes", Traffic::Scenario("A:open"), "two", 4),
+    Case {
+        size: 0.6,
+        ..case("c-one", "scenario C, one class", Traffic::Scenario("C:open"), "one", 4)
+    },
+    Case {
+        size: 0.6,
+        ..case("c-two", "scenario C, two classes", Traffic::Scenario("C:open"), "two", 4)
+    },
+    case("conv-none", "Azure conv, no objectives", CONV, "none", 4),
+    case("servegen-none", "ServeGen m-large, no objectives", SERVEGEN, "none", 4),
+    case("code-none", "Azure code, no objectives", CODE, "none", 4),
+    Case {
+        size: 0.8,
+        ..case("mooncake-none", "Mooncake conversation, no objectives, 8 pods", MOONCAKE, "none", 8)
+    },
+    Case {
+        fixed: Some(LADDER_REQUESTS),
+        ..case(
+            "ladder",
+            "production ladder, no objectives, 10 pods",
+            Traffic::Scenario(LADDER),
+            "none",
+            10,
+        )
+    },
+    Case {
+        size: 2.0,
+        trained: true,
+        ..case("trained", "Azure conv, one class, the trained model in the loop", CONV, "one", 4)
+    },
+];
+
+impl Case {
+    /// The case of a name.
+    pub(super) fn named(id: &str) -> Option<&'static Self> {
+        CASES.iter().find(|case| case.id == id)
+    }
+
+    /// Everything that the contenders share, with `requests` as the usual number per seed; `None` where the trace is not in
+    /// the folder of traces, or there is no such folder.
+    ///
+    /// # Errors
+    /// When the trace is there and cannot be read.
+    pub(super) fn setting(
+        &self,
+        traces: Option<&Path>,
+        requests: usize,
+    ) -> Result<Option<Setting>> {
+        let source: Arc<dyn Source> = match self.traffic {
+            Traffic::Scenario(name) => scenario(name, SAMPLE)?,
+            Traffic::Trace(stem) => {
+                let Some(file) = traces.and_then(|folder| find(folder, stem)) else {
+                    return Ok(None);
+                };
+                let path = traces.map(|folder| folder.join(&file)).unwrap_or_default();
+                Arc::new(Replay::read(&path).with_context(|| path.display().to_string())?)
+            }
+        };
+        let (mix, objectives) = Objectives::named_or_read(self.mix)?;
+        Ok(Some(Setting {
+            pool: Pool::of(GPU, self.pods, self.chunk_tokens)?,
+            gpu: GPU.to_owned(),
+            source,
+            objectives,
+            mix,
+            requests: self.requests(requests),
+            knowledge: if self.trained {
+                Knowledge::Trained(Training::default())
+            } else {
+                Knowledge::default()
+            },
+        }))
+    }
+
+    /// Requests per seed, where the usual number is `usual`.
+    pub(super) fn requests(&self, usual: usize) -> usize {
+        let scaled = (usual as f64 * self.size).round() as usize;
+        // All of its own, unless it is to be a very short run.
+        self.fixed.map_or(scaled, |own| own.min(usual.saturating_mul(4)))
+    }
+
+    /// Why it cannot be run here though its requests are there, if so.
+    pub(super) fn obstacle(&self, setting: &Setting) -> Option<String> {
+        let weir = Contender::named(WEIR).ok()?;
+        let error = setting.knowledge.dispatcher(&weir, &setting.pool, SAMPLE).err()?;
+        Some(format!("not run: {error:#}"))
+    }
+
+    /// Why it cannot be run.
+    pub(super) fn missing(&self, traces: Option<&Path>) -> String {
+        match (self.traffic, traces) {
+            (Traffic::Trace(stem), Some(_)) => format!("not run: no file {stem}.* in WEIR_TRACES"),
+            _ => "not run: set WEIR_TRACES to a folder of traces".to_owned(),
+        }
+    }
+
+    /// The arguments of `weir-bench sim` for it.
+    pub(super) fn arguments(&self, traces: Option<&Path>) -> String {
+        let traffic = match self.traffic {
+            Traffic::Scenario(name) => format!("--scenario {name}"),
+            Traffic::Trace(stem) => {
+                let file = traces.and_then(|folder| find(folder, stem));
+                format!("--trace $WEIR_TRACES/{}", file.unwrap_or_else(|| format!("{stem}.csv")))
+            }
+        };
+        let chunk =
+            self.chunk_tokens.map(|tokens| format!(" --chunk {tokens}")).unwrap_or_default();
+        let trained = if self.trained { " --prediction trained" } else { "" };
+        format!("{traffic} --pods {} --gpu {GPU}{chunk} --slo {}{trained}", self.pods, self.mix)
+    }
+}
+
+/// The first file, by name, that is called like this up to its first dot.
+fn find(folder: &Path, stem: &str) -> Option<String> {
+    let names =
+        fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> =
+        names.filter(|name| name.split('.').next() == Some(stem)).collect();
+    names.sort();
+    names.into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_found_by_its_name_whatever_slice_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let rows = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n";
+        fs::write(folder.path().join("azure2023_conv.other.csv"), rows).unwrap();
+        let case = Case::named("conv-two").unwrap();
+        let setting = case.setting(Some(folder.path()), 100).unwrap().unwrap();
+        assert_eq!((setting.requests, setting.objectives.classes.len()), (100, 2));
+        assert!(
+            case.arguments(Some(folder.path()))
+                .starts_with("--trace $WEIR_TRACES/azure2023_conv.other.csv --pods 4")
+        );
+        assert!(case.setting(None, 100).unwrap().is_none());
+        assert!(case.missing(None).contains("set WEIR_TRACES"));
+    }
+
+    #[test]
+    fn what_is_generated_needs_no_folder_and_names_are_unique() {
+        let generated = CASES.iter().filter(|case| matches!(case.traffic, Traffic::Scenario(_)));
+        for case in generated {
+            assert!(case.setting(None, 10).unwrap().is_some(), "{}", case.id);
+        }
+        for case in &CASES {
+            assert_eq!(CASES.iter().filter(|other| other.id == case.id).count(), 1);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Who is run in which case, and with how much: first all rivals briefly, then Weir and the best of them in full.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{
+    case::Case,
+    probe::{Highest, Probe, Share},
+    wanted::{Ask, FREE_LOAD, Kind, LADDER_RIVAL, LARGE_LOAD, LIVE_LOAD, OVERLOAD, Wanted, kind},
+};
+use crate::{
+    contender::Contender,
+    study::{Row, Setting},
+};
+
+/// The policy that the table is about.
+pub(super) const WEIR: &str = "weir";
+/// Rivals per question that are run in full.
+const BEST: usize = 3;
+/// The same where push and pull are asked for each.
+const BEST_OF_KIND: usize = 2;
+/// Loads of the curves.
+const CURVE: [f64; 6] = [0.5, 0.7, 0.9, 1.0, 1.15, OVERLOAD];
+
+/// What is looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Errand {
+    /// Highest loads.
+    pub(super) levels: Vec<(Share, f64)>,
+    /// Given loads.
+    pub(super) loads: Vec<f64>,
+}
+
+/// What a policy showed in a case.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Showing {
+    /// Whose.
+    pub(super) policy: String,
+    /// Its highest loads.
+    pub(super) levels: Vec<(Share, f64, Highest)>,
+    /// Its figures at given loads.
+    pub(super) loads: Vec<AtLoad>,
+}
+
+/// Figures at a load.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct AtLoad {
+    /// The load.
+    pub(super) load: f64,
+    /// Over all seeds, all classes together first.
+    pub(super) rows: Vec<Row>,
+    /// Of each seed.
+    pub(super) each: Vec<Vec<Row>>,
+}
+
+impl Errand {
+    /// What the rows of a case need.
+    pub(super) fn of(rows: &[Wanted]) -> Self {
+        let mut errand = Self::default();
+        for row in rows {
+            match row.ask {
+                Ask::Load(at) | Ask::Trained(at) => errand.level(Share::Attained, at),
+                Ask::LoadFrom16(at) => errand.level(Share::From16, at),
+                Ask::Goodput(_) => errand.load(OVERLOAD),
+                Ask::Largest | Ask::WorstWait | Ask::Cost => errand.load(LARGE_LOAD),
+                Ask::MeanE2e | Ask::MeanTtft => errand.load(FREE_LOAD),
+                Ask::MedianE2e | Ask::MedianTtft => errand.load(1.0),
+                Ask::Error(_) | Ask::Coverage(_) => errand.load(LIVE_LOAD),
+            }
+        }
+        errand
+    }
+
+    /// The same with the loads of the curves, where anybody is promised anything and steps are the engine's own.
+    pub(super) fn in_full(&self, case: &Case) -> Self {
+        let mut errand = self.clone();
+        if case.mix != "none" && case.chunk_tokens.is_none() && !case.trained {
+            CURVE.into_iter().for_each(|load| errand.load(load));
+        }
+        errand
+    }
+
+    fn level(&mut self, share: Share, at: f64) {
+        if !self.levels.contains(&(share, at)) {
+            self.levels.push((share, at));
+        }
+    }
+
+    fn load(&mut self, load: f64) {
+        if !self.loads.contains(&load) {
+            self.loads.push(load);
+        }
+    }
+
+    /// Simulations per seed that it takes, about.
+    pub(super) fn simulations(&self) -> usize {
+        let levels = self.levels.len();
+        self.loads.len() + if levels > 0 { 11 + 4 * (levels - 1) } else { 0 }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the study cannot be run.
+    pub(super) fn run(
+        &self,
+        setting: &Setting,
+        contender: &Contender,
+        seeds: &[u64],
+    ) -> Result<Showing> {
+        let mut probe = Probe::new(setting, contender, seeds);
+        let mut showing = Showing { policy: contender.name().to_owned(), ..Showing::default() };
+        for (share, at) in &self.levels {
+            showing.levels.push((*share, *at, probe.highest(*share, *at)?));
+        }
+        for load in &self.loads {
+            let (rows, each) = probe.at(*load)?;
+            showing.loads.push(AtLoad { load: *load, rows, each });
+        }
+        Ok(showing)
+    }
+}
+
+impl Showing {
+    /// The same under another name.
+    pub(super) fn renamed(mut self, name: &str) -> Self {
+        let levels = self.levels.iter_mut().flat_map(|level| &mut level.2.rows);
+        let loads = self.loads.iter_mut();
+        let loads = loads.flat_map(|at| at.rows.iter_mut().chain(at.each.iter_mut().flatten()));
+        levels.chain(loads).for_each(|row| name.clone_into(&mut row.policy));
+        Self { policy: name.to_owned(), ..self }
+    }
+
+    /// The highest load of a level.
+    pub(super) fn highest(&self, share: Share, at: f64) -> Option<&Highest> {
+        self.levels.iter().find(|level| (level.0, level.1) == (share, at)).map(|level| &level.2)
+    }
+
+    /// Figures at a load.
+    pub(super) fn at(&self, load: f64) -> Option<&AtLoad> {
+        self.loads.iter().find(|at| at.load == load)
+    }
+
+    /// What it is worth to an ask: more is better. `None` where it was not looked at, or is no rival to it.
+    fn worth(&self, ask: Ask) -> Option<f64> {
+        let all = |load: f64| self.at(load)?.rows.first();
+        match ask {
+            Ask::Load(at) => Some(self.highest(Share::Attained, at)?.load.value),
+            Ask::LoadFrom16(at) => Some(self.highest(Share::From16, at)?.load.value),
+            Ask::Goodput(of) if kind(&self.policy) == of => Some(all(OVERLOAD)?.goodput_rps),
+            Ask::Largest => all(LARGE_LOAD)?.attainment_large5,
+            Ask::WorstWait if kind(&self.policy) == Kind::Push => {
+                all(LARGE_LOAD)?.worst_wait_ms.map(|ms| -ms)
+            }
+            Ask::MeanE2e if kind(&self.policy) == Kind::Push => {
+                all(FREE_LOAD)?.e2e_ms_mean.map(|ms| -ms)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The best rivals of a screening for the rows of a case, each once, in the order of the rows.
+pub(super) fn finalists(rows: &[Wanted], screened: &[Showing]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for row in rows {
+        if matches!(row.ask, Ask::MedianE2e | Ask::MedianTtft) {
+            names.push(LADDER_RIVAL.to_owned());
+        }
+        let most = if matches!(row.ask, Ask::Goodput(_)) { BEST_OF_KIND } else { BEST };
+        names.extend(
+            best(screened, row.ask, most).into_iter().map(|showing| showing.policy.clone()),
+        );
+    }
+    let mut once: Vec<String> = Vec::new();
+    names.retain(|name| {
+        let new = !once.contains(name);
+        if new {
+            once.push(name.clone());
+        }
+        new
+    });
+    names
+}
+
+/// The best of these for an ask, the best first.
+pub(super) fn best(showings: &[Showing], ask: Ask, most: usize) -> Vec<&Showing> {
+    let rivals = showings.iter().filter(|showing| !showing.policy.starts_with(WEIR));
+    let mut worth: Vec<(f64, &Showing)> =
+        rivals.filter_map(|showing| Some((showing.worth(ask)?, showing))).collect();
+    worth.sort_by(|a, b| b.0.total_cmp(&a.0));
+    worth.into_iter().take(most).map(|(_, showing)| showing).collect()
+}
+
+/// Everybody who is screened in a case.
+pub(super) fn rivals(rows: &[Wanted]) -> Vec<&'static str> {
+    let only_push = rows.iter().all(|row| matches!(row.ask, Ask::MeanE2e | Ask::MeanTtft));
+    let only_one = rows.iter().all(|row| matches!(row.ask, Ask::MedianE2e | Ask::MedianTtft));
+    if only_one || rows.iter().all(|row| !row.ask.is_contest()) {
+        return Vec::new();
+    }
+    let wanted = |name: &&str| !only_push || kind(name) == Kind::Push;
+    Contender::rivals().into_iter().filter(wanted).collect()
+}
+
+/// A case that can be run, with the rows of the table that are about it.
+pub(super) struct Entry {
+    /// The case.
+    pub(super) case: &'static Case,
+    /// The rows.
+    pub(super) rows: Vec<Wanted>,
+}
+
+impl Entry {
+    /// The setting with so many requests per seed as usual.
+    ///
+    /// # Errors
+    /// When it is not there any more.
+    pub(super) fn setting(&self, traces: Option<&Path>, usual: usize) -> Result<Setting> {
+        let setting = self.case.setting(traces, usual)?;
+        setting.ok_or_else(|| anyhow::anyhow!(self.case.missing(traces)))
+    }
+}

@@ -1,0 +1,247 @@
+//! `weir-bench lab`: the whole table of targets, from scratch, in the time that there is.
+//!
+//! Every case of the table is run in three rounds. All rivals are screened with two seeds and fewer requests; Weir and those
+//! of them that did best are then run in full, with at least five seeds, and judged; Weir's variants and single requests are
+//! for the pictures. How many requests a seed has is chosen once, from how fast this machine is and how much time there is, and
+//! is in every command that repeats a row. The result is `summary.json` with every row of the table, run files in `runs/`, one
+//! page and its pictures.
+//!
+//! What needs a recorded trace is not run, and said so, where `WEIR_TRACES` does not have it. What cannot be run at all is an
+//! error; a missed target is not.
+//!
+//! # Layout
+//! - `case`: the settings; `wanted`: the table; `contest`: who is run where
+//! - `probe`: one policy load by load; `reading`: a figure and its interval; `effort`: how much fits
+//! - `stage`: the rounds; `judge`: rows from what was shown; `output`: files; `progress`: what is said meanwhile
+
+mod case;
+mod contest;
+mod effort;
+mod judge;
+mod output;
+mod probe;
+mod progress;
+mod reading;
+mod stage;
+#[cfg(test)]
+mod tests;
+mod wanted;
+
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use crate::{
+    limits::Line,
+    report::{Series, Summary, Target},
+    study::simulated,
+};
+use case::{CASES, Case};
+use contest::{Entry, Showing};
+use judge::{Evidence, not_run};
+use output::Output;
+use progress::Progress;
+use stage::Stage;
+use wanted::{Wanted, table};
+
+/// Run the whole table of targets and write what came out: summary.json, a page, its pictures and every row
+#[derive(Clone, Debug, Args)]
+pub struct LabArgs {
+    /// Folder to write; what an earlier run left in it is replaced
+    #[arg(long, value_name = "DIR", default_value = "target/lab")]
+    out: PathBuf,
+    /// Folder of recorded traces; without it only what is generated is run
+    #[arg(long, value_name = "DIR", env = "WEIR_TRACES")]
+    traces: Option<PathBuf>,
+    /// Minutes that it may take, about
+    #[arg(long, value_name = "N", default_value_t = 32.0)]
+    minutes: f64,
+    /// Seeds of Weir and its best rivals
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    seeds: u64,
+    /// Requests per seed, in place of what fits into the time
+    #[arg(long, value_name = "N")]
+    requests: Option<usize>,
+    /// Only cases whose name begins like this
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Simulations at once; all cores by default
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+}
+
+/// How much is run.
+#[derive(Clone, Debug, PartialEq)]
+struct Effort {
+    seeds: Vec<u64>,
+    /// Usual requests per seed in full.
+    requests: usize,
+    /// The same of the screening.
+    screening: usize,
+    threads: usize,
+}
+
+impl LabArgs {
+    /// Runs the table.
+    ///
+    /// # Errors
+    /// When nothing can be run, a study fails, or a file cannot be written.
+    pub fn run(self) -> Result<ExitCode> {
+        ensure!(self.seeds >= 3, "--seeds must be at least 3: an interval needs them");
+        ensure!(self.minutes > 0.0, "--minutes must be above zero");
+        let (started, before) = (Instant::now(), simulated());
+        let (entries, mut targets) = self.entries()?;
+        let output = Output::prepare(&self.out)?;
+        let progress = Progress::new(started, 0);
+        let effort = self.effort(&entries, started, &progress)?;
+        let rounds = self.rounds(&entries, &effort, started)?;
+        targets.extend(rounds.targets(&effort, self.traces.as_deref()));
+        targets.sort_by_key(|target| table().iter().position(|row| row.id() == target.id));
+        output.runs(&rounds, &effort, self.traces.as_deref())?;
+        let seconds = started.elapsed().as_secs_f64();
+        let summary = Summary {
+            command: command(),
+            seconds,
+            requests_per_s: (simulated() - before) as f64 / seconds.max(1e-9),
+            notes: notes(&effort),
+            targets,
+        };
+        output.summary(&summary)?;
+        progress.say(&output.page()?);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The cases that can be run, and the rows that cannot.
+    fn entries(&self) -> Result<(Vec<Entry>, Vec<Target>)> {
+        let traces = self.traces.as_deref();
+        let is_wanted = |case: &&Case| {
+            self.only.is_empty() || self.only.iter().any(|name| case.id.starts_with(name.as_str()))
+        };
+        let (mut entries, mut left) = (Vec::new(), Vec::new());
+        for case in CASES.iter().filter(is_wanted) {
+            let rows: Vec<Wanted> = table().into_iter().filter(|row| row.case == case.id).collect();
+            let setting = case.setting(traces, 1)?;
+            match setting
+                .map_or_else(|| Some(case.missing(traces)), |setting| case.obstacle(&setting))
+            {
+                None => entries.push(Entry { case, rows }),
+                Some(why) => left.extend(rows.iter().map(|row| not_run(row, why.clone()))),
+            }
+        }
+        ensure!(!entries.is_empty(), "nothing to run: {}", nothing(&self.only, traces));
+        Ok((entries, left))
+    }
+
+    /// What fits into the time.
+    fn effort(&self, entries: &[Entry], started: Instant, progress: &Progress) -> Result<Effort> {
+        let threads = self.threads.or_else(|| std::thread::available_parallelism().ok());
+        let threads = threads.map_or(1, NonZeroUsize::get);
+        let seeds: Vec<u64> = (1..=self.seeds).collect();
+        if let Some(requests) = self.requests {
+            return Ok(Effort { seeds, requests, screening: requests.div_ceil(2), threads });
+        }
+        let pace = stage::timed(entries, self.traces.as_deref(), threads)?;
+        let left = Duration::from_secs_f64(self.minutes * 60.0).saturating_sub(started.elapsed());
+        let left = left.as_secs_f64();
+        let total = |work: &dyn Fn(&Entry, f64) -> f64| -> f64 {
+            entries.iter().zip(&pace).map(|(entry, pace)| work(entry, *pace)).sum()
+        };
+        let screening_s = effort::for_screening(left);
+        let screening = effort::fitting(total(&effort::screening_s), threads, screening_s);
+        let finals = |entry: &Entry, pace: f64| effort::finals_s(entry, seeds.len(), pace);
+        let requests = effort::fitting(total(&finals), threads, left - screening_s);
+        for (entry, pace) in entries.iter().zip(&pace) {
+            progress.say(&format!(
+                "{:<17} {:.0} requests per second and thread",
+                entry.case.id,
+                1.0 / pace.max(1e-9)
+            ));
+        }
+        progress.say(&format!(
+            "{} cases on {threads} threads: {screening} requests per seed in the screening, {requests} with {} seeds in full",
+            entries.len(), seeds.len(),
+        ));
+        Ok(Effort { seeds, requests, screening: screening.min(requests), threads })
+    }
+
+    fn rounds<'a>(
+        &self,
+        entries: &'a [Entry],
+        effort: &Effort,
+        started: Instant,
+    ) -> Result<Rounds<'a>> {
+        let traces = self.traces.as_deref();
+        let (threads, seeds) = (effort.threads, effort.seeds.as_slice());
+        let screened =
+            stage::screen(&stage::stages(entries, traces, effort.screening)?, threads, started)?;
+        let stages = stage::stages(entries, traces, effort.requests)?;
+        let finals = stage::finals(&stages, &screened, seeds, threads, started)?;
+        let variants = stage::variants(&stages, threads, started)?;
+        let series = stage::series(&stages, &finals, threads)?;
+        let limits = stage::limits(&stages, &finals, threads)?;
+        Ok(Rounds { stages, screened, finals, variants, series, limits })
+    }
+}
+
+/// What all rounds came to; lists are by case.
+struct Rounds<'a> {
+    stages: Vec<Stage<'a>>,
+    screened: Vec<Vec<Showing>>,
+    finals: Vec<Vec<Showing>>,
+    variants: Vec<Vec<Showing>>,
+    series: Vec<Series>,
+    limits: Vec<Line>,
+}
+
+impl Rounds<'_> {
+    fn targets(&self, effort: &Effort, traces: Option<&Path>) -> Vec<Target> {
+        let shown = self.stages.iter().zip(&self.finals).zip(&self.variants);
+        let judged = shown.flat_map(|((stage, showings), variants)| {
+            let evidence = Evidence {
+                case: stage.entry.case,
+                showings,
+                variants,
+                seeds: effort.seeds.len(),
+                requests: stage.setting.requests,
+                traces,
+            };
+            stage.entry.rows.iter().map(|row| evidence.judge(row)).collect::<Vec<_>>()
+        });
+        judged.collect()
+    }
+}
+
+/// Why nothing can be run.
+fn nothing(only: &[String], traces: Option<&Path>) -> String {
+    let known: Vec<&str> = CASES.iter().map(|case| case.id).collect();
+    match (only, traces) {
+        ([], _) => "no case is there".to_owned(),
+        (_, None) => {
+            format!("set WEIR_TRACES, or choose from the generated ones of {}", known.join(", "))
+        }
+        (_, Some(_)) => format!("cases are {}", known.join(", ")),
+    }
+}
+
+fn notes(effort: &Effort) -> Vec<String> {
+    vec![
+        format!(
+            "All rivals were screened with {} seeds and {} requests each; Weir and the best three per question (two of each kind for goodput) were then run with {} seeds and {} requests, and only these figures are in the table.",
+            effort::SCREEN_SEEDS.len(), effort.screening, effort.seeds.len(), effort.requests,
+        ),
+        "The same seed is the same arrivals, lengths, classes and noise for everybody. Intervals are jackknifed over the seeds, paired.".to_owned(),
+        "Predictions of all policies are off by 5 %; metrics are scraped every 50 ms.".to_owned(),
+    ]
+}
+
+/// What was typed.
+fn command() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("weir-bench {}", arguments.join(" "))
+}

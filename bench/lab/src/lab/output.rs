@@ -1,0 +1,122 @@
+//! The files of a run.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use super::{Effort, Rounds, contest::Showing, effort};
+use crate::{
+    report::{self, SeriesFile, Summary},
+    study::Row,
+};
+
+/// The folder.
+pub(super) struct Output {
+    folder: PathBuf,
+}
+
+impl Output {
+    /// Makes the folder, without what an earlier run wrote.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(super) fn prepare(folder: &Path) -> Result<Self> {
+        let cannot = || format!("cannot write {}", folder.display());
+        for old in ["runs", "plots"] {
+            let old = folder.join(old);
+            if old.exists() {
+                fs::remove_dir_all(&old).with_context(cannot)?;
+            }
+        }
+        fs::create_dir_all(folder.join("runs")).with_context(cannot)?;
+        for old in ["summary.json", "report.html"] {
+            let old = folder.join(old);
+            if old.exists() {
+                fs::remove_file(&old).with_context(cannot)?;
+            }
+        }
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// Every row, by case and round.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(super) fn runs(
+        &self,
+        rounds: &Rounds<'_>,
+        effort: &Effort,
+        traces: Option<&Path>,
+    ) -> Result<()> {
+        let of_case = rounds.stages.iter().enumerate();
+        for (place, stage) in of_case {
+            let full = (effort.seeds.len(), stage.setting.requests);
+            let screening = stage.entry.case.requests(effort.screening);
+            let written = [
+                ("full", &rounds.finals, full),
+                ("variants", &rounds.variants, (effort::VARIANT_SEEDS.len(), full.1)),
+                ("screening", &rounds.screened, (effort::SCREEN_SEEDS.len(), screening)),
+            ];
+            for (round, showings, (seeds, requests)) in written {
+                let showings = showings.get(place).map(Vec::as_slice).unwrap_or_default();
+                if showings.is_empty() {
+                    continue;
+                }
+                let arguments = stage.entry.case.arguments(traces);
+                let command =
+                    format!("weir-bench sim {arguments} --seeds {seeds} --requests {requests}");
+                let file = json!({"command": command, "rows": rows(showings)});
+                self.write(&format!("runs/{}-{round}.json", stage.entry.case.id), &file)?;
+            }
+        }
+        if !rounds.limits.is_empty() {
+            let file = json!({"command": super::command(), "rows": rounds.limits});
+            self.write("runs/limits.json", &file)?;
+        }
+        let series = SeriesFile { command: super::command(), series: rounds.series.clone() };
+        series.write(&self.folder.join("runs/series.json"))
+    }
+
+    /// The table.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn summary(&self, summary: &Summary) -> Result<()> {
+        self.write("summary.json", &serde_json::to_value(summary)?)
+    }
+
+    /// The page and its pictures. Says what was written.
+    ///
+    /// # Errors
+    /// When something cannot be drawn or written.
+    pub(super) fn page(&self) -> Result<String> {
+        let page = self.folder.join("report.html");
+        let written = report::write(
+            &self.folder,
+            &page,
+            Some(&self.folder.join("plots")),
+            "Weir in the lab",
+        )?;
+        Ok(format!("{}: {} pictures from {} rows", page.display(), written.pictures, written.rows))
+    }
+
+    fn write(&self, name: &str, value: &serde_json::Value) -> Result<()> {
+        let path = self.folder.join(name);
+        let text = serde_json::to_string_pretty(value)?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// All rows of these.
+fn rows(showings: &[Showing]) -> Vec<&Row> {
+    showings.iter().flat_map(rows_of).collect()
+}
+
+fn rows_of(showing: &Showing) -> impl Iterator<Item = &Row> {
+    let levels = showing.levels.iter().flat_map(|(_, _, highest)| &highest.rows);
+    levels.chain(showing.loads.iter().flat_map(|at| &at.rows))
+}

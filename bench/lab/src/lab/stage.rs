@@ -1,0 +1,252 @@
+//! The work itself: calibration, screening, finals, variants and single runs, on all threads.
+
+use std::{path::Path, sync::Arc, time::Instant};
+
+use anyhow::{Context, Result};
+
+use super::{
+    contest::{Entry, Errand, Showing, WEIR, best, finalists, rivals},
+    effort::{SCREEN_SEEDS, VARIANT_SEEDS},
+    progress::Progress,
+    wanted::{Ask, EXACT, LARGE_LOAD},
+};
+use crate::{
+    contender::Contender,
+    limits::{Line, Sight, compare},
+    report::Series,
+    study::{Knowledge, Setting, in_parallel, once},
+};
+
+/// Requests of the run that a case is timed with.
+const TIMED: usize = 500;
+/// Seconds per request of a run with the trainer in the loop: rounds of it are most of the work, and so short a run has none.
+const TRAINED_S: f64 = 2e-3;
+/// Load of that run, and of the variants' rows.
+const FULL: f64 = 1.0;
+/// Policies in the pictures of single requests.
+const SINGLE: usize = 4;
+
+/// A case with its setting.
+pub(super) struct Stage<'a> {
+    /// The case and its rows.
+    pub(super) entry: &'a Entry,
+    /// What contenders share.
+    pub(super) setting: Arc<Setting>,
+}
+
+impl Stage<'_> {
+    fn run(&self, errand: &Errand, name: &str, seeds: &[u64]) -> Result<Showing> {
+        if name != EXACT {
+            return errand.run(&self.setting, &Contender::named(name)?, seeds);
+        }
+        let setting =
+            Setting { knowledge: Knowledge::Oracle { error: 0.0 }, ..(*self.setting).clone() };
+        Ok(errand.run(&setting, &Contender::named(WEIR)?, seeds)?.renamed(EXACT))
+    }
+}
+
+type Job<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
+
+/// Seconds per request on one thread, for each case: of Weir and of a rival that overloads pods.
+///
+/// # Errors
+/// When a case cannot be run.
+pub(super) fn timed(entries: &[Entry], traces: Option<&Path>, threads: usize) -> Result<Vec<f64>> {
+    let job = |entry: &Entry| {
+        if entry.case.trained {
+            return Ok(TRAINED_S);
+        }
+        let setting = entry.setting(traces, TIMED)?;
+        let started = Instant::now();
+        for name in [WEIR, "round-robin"] {
+            once(&setting, &Contender::named(name)?, FULL, 1)?;
+        }
+        Ok(started.elapsed().as_secs_f64() / (2 * setting.requests) as f64)
+    };
+    let jobs = entries.iter().map(|entry| Box::new(move || job(entry)) as Job<'_, Result<f64>>);
+    in_parallel(jobs.collect(), threads).into_iter().collect()
+}
+
+/// Settings with so many requests per seed as usual.
+///
+/// # Errors
+/// When one is not there any more.
+pub(super) fn stages<'a>(
+    entries: &'a [Entry],
+    traces: Option<&Path>,
+    usual: usize,
+) -> Result<Vec<Stage<'a>>> {
+    let stage =
+        |entry: &'a Entry| Ok(Stage { entry, setting: Arc::new(entry.setting(traces, usual)?) });
+    entries.iter().map(stage).collect()
+}
+
+/// All rivals in all cases, briefly. Cases in their order.
+///
+/// # Errors
+/// When a study cannot be run.
+pub(super) fn screen(
+    stages: &[Stage<'_>],
+    threads: usize,
+    started: Instant,
+) -> Result<Vec<Vec<Showing>>> {
+    let tasks: Vec<(usize, &str)> = stages
+        .iter()
+        .enumerate()
+        .flat_map(|(place, stage)| {
+            rivals(&stage.entry.rows).into_iter().map(move |name| (place, name))
+        })
+        .collect();
+    run(stages, &tasks, &SCREEN_SEEDS, threads, (started, "screening"), |stage| {
+        Errand::of(&stage.entry.rows)
+    })
+}
+
+/// Weir and the best rivals of the screening, in full. Cases in their order, Weir first.
+///
+/// # Errors
+/// When a study cannot be run.
+pub(super) fn finals(
+    stages: &[Stage<'_>],
+    screened: &[Vec<Showing>],
+    seeds: &[u64],
+    threads: usize,
+    started: Instant,
+) -> Result<Vec<Vec<Showing>>> {
+    let named: Vec<Vec<String>> = stages
+        .iter()
+        .zip(screened)
+        .map(|(stage, screened)| {
+            let best = finalists(&stage.entry.rows, screened);
+            let exact = stage.entry.case.trained.then(|| EXACT.to_owned());
+            std::iter::once(WEIR.to_owned()).chain(exact).chain(best).collect()
+        })
+        .collect();
+    let tasks: Vec<(usize, &str)> = named
+        .iter()
+        .enumerate()
+        .flat_map(|(place, names)| names.iter().map(move |name| (place, name.as_str())))
+        .collect();
+    run(stages, &tasks, seeds, threads, (started, "in full"), |stage| {
+        Errand::of(&stage.entry.rows).in_full(stage.entry.case)
+    })
+}
+
+/// Weir's variants where rows ask for them, and in the second case of the table.
+///
+/// # Errors
+/// When a study cannot be run.
+pub(super) fn variants(
+    stages: &[Stage<'_>],
+    threads: usize,
+    started: Instant,
+) -> Result<Vec<Vec<Showing>>> {
+    let load = |stage: &Stage<'_>| {
+        let asks = stage.entry.rows.iter().any(|row| row.ask == Ask::Cost);
+        match stage.entry.case.id {
+            _ if asks => Some(LARGE_LOAD),
+            "conv-two" => Some(FULL),
+            _ => None,
+        }
+    };
+    let names: Vec<&str> =
+        Contender::all().into_iter().filter(|name| name.starts_with("weir:")).collect();
+    let tasks: Vec<(usize, &str)> = stages
+        .iter()
+        .enumerate()
+        .filter(|(_, stage)| load(stage).is_some())
+        .flat_map(|(place, _)| names.iter().map(move |name| (place, *name)))
+        .collect();
+    run(stages, &tasks, &VARIANT_SEEDS, threads, (started, "variant"), |stage| Errand {
+        loads: load(stage).into_iter().collect(),
+        ..Errand::default()
+    })
+}
+
+/// Single requests of one seed at full load, of Weir and the rivals that came first, in three cases.
+///
+/// # Errors
+/// When a study cannot be run.
+pub(super) fn series(
+    stages: &[Stage<'_>],
+    finals: &[Vec<Showing>],
+    threads: usize,
+) -> Result<Vec<Series>> {
+    let shown = stages
+        .iter()
+        .zip(finals)
+        .filter(|(stage, _)| ["conv-one", "mooncake-8", "trained"].contains(&stage.entry.case.id));
+    let tasks = shown.flat_map(|(stage, showings)| {
+        let own = showings.iter().filter(|showing| showing.policy != EXACT);
+        own.take(SINGLE).map(move |showing| (stage, showing.policy.as_str()))
+    });
+    let job = |(stage, name): (&Stage<'_>, &str)| {
+        let (requests, run) = once(&stage.setting, &Contender::named(name)?, FULL, 1)?;
+        Ok(Series::of(&requests, &run).labelled(&stage.setting, name, FULL, 1))
+    };
+    let jobs = tasks.map(|task| Box::new(move || job(task)) as Job<'_, Result<Series>>);
+    in_parallel(jobs.collect(), threads).into_iter().collect()
+}
+
+/// Weir and its best rival against what no scheduler could beat, at full load.
+///
+/// # Errors
+/// When a study cannot be run.
+pub(super) fn limits(
+    stages: &[Stage<'_>],
+    finals: &[Vec<Showing>],
+    threads: usize,
+) -> Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    for (stage, showings) in stages.iter().zip(finals) {
+        let asked = stage.entry.rows.iter().find(|row| matches!(row.ask, Ask::Goodput(_)));
+        let Some(row) = asked else { continue };
+        let rival = best(showings, row.ask, 1).into_iter().map(|showing| showing.policy.as_str());
+        let names = std::iter::once(WEIR).chain(rival);
+        let contenders = names.map(Contender::named).collect::<Result<Vec<_>>>()?;
+        let blind = Sight { share: 0.0 };
+        lines.extend(compare(&stage.setting, &contenders, &[FULL], &SCREEN_SEEDS, blind, threads)?);
+    }
+    Ok(lines)
+}
+
+/// Does the tasks, which are places of stages and names of contenders; their showings by stage.
+fn run<'a>(
+    stages: &'a [Stage<'a>],
+    tasks: &[(usize, &str)],
+    seeds: &[u64],
+    threads: usize,
+    (started, phase): (Instant, &str),
+    errand: impl Fn(&Stage<'a>) -> Errand + Sync,
+) -> Result<Vec<Vec<Showing>>> {
+    let progress = Progress::new(started, tasks.len());
+    let job = |(place, name): (usize, &str)| {
+        let stage = stages.get(place).context("a case that is there")?;
+        let showing = stage.run(&errand(stage), name, seeds);
+        let showing = showing.with_context(|| format!("{} with {name}", stage.entry.case.id))?;
+        progress.done(&format!("{phase} {:<17} {}", stage.entry.case.id, told(&showing)));
+        Ok((place, showing))
+    };
+    let job = &job;
+    let jobs = tasks.iter().map(|task| Box::new(move || job(*task)) as Job<'_, Result<_>>);
+    let mut by_stage: Vec<Vec<Showing>> = stages.iter().map(|_| Vec::new()).collect();
+    for done in in_parallel(jobs.collect(), threads) {
+        let (place, showing): (usize, Showing) = done?;
+        if let Some(showings) = by_stage.get_mut(place) {
+            showings.push(showing);
+        }
+    }
+    Ok(by_stage)
+}
+
+/// A showing in a few words.
+fn told(showing: &Showing) -> String {
+    let levels =
+        showing.levels.iter().map(|(_, at, highest)| format!("{:.2} at {at}", highest.load.value));
+    let loads = showing.loads.iter().filter_map(|at| {
+        let row = at.rows.first()?;
+        Some(format!("{:.1} % at load {}", row.attainment * 100.0, at.load))
+    });
+    let words: Vec<String> = levels.chain(loads).take(3).collect();
+    format!("{:<20} {}", showing.policy, words.join(", "))
+}

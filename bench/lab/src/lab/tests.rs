@@ -1,0 +1,58 @@
+//! The whole of it, as small as it goes.
+
+use std::fs;
+
+use super::*;
+
+fn args(out: &Path, only: &str) -> LabArgs {
+    LabArgs {
+        out: out.to_owned(),
+        traces: None,
+        minutes: 1.0,
+        seeds: 3,
+        requests: Some(10),
+        only: vec![only.to_owned()],
+        threads: NonZeroUsize::new(2),
+    }
+}
+
+#[test]
+fn a_run_writes_every_row_of_its_table_a_page_and_pictures() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("runs")).unwrap();
+    fs::write(folder.path().join("runs/old.json"), "not JSON").unwrap();
+    let case = Case::named("ladder").unwrap();
+    args(folder.path(), case.id).run().unwrap();
+    let text = fs::read_to_string(folder.path().join("summary.json")).unwrap();
+    let summary: Summary = serde_json::from_str(&text).unwrap();
+    let ids: Vec<&str> = summary.targets.iter().map(|target| target.id.as_str()).collect();
+    assert_eq!(ids, ["ladder/median-e2e", "ladder/median-ttft"]);
+    for target in &summary.targets {
+        assert_eq!(target.best_rival.as_deref(), Some("load-prefix-322"));
+        assert!(target.passed.is_some() && target.interval.is_some(), "{target:?}");
+        assert!(target.command.contains("--scenario ladder"), "{target:?}");
+    }
+    let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("median TTFT (ms) against load-prefix-322"));
+    assert!(!folder.path().join("runs/old.json").exists());
+    assert!(folder.path().join("runs/ladder-full.json").exists());
+}
+
+#[test]
+fn what_needs_a_trace_is_said_to_need_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (entries, left) =
+        LabArgs { only: Vec::new(), ..args(folder.path(), "") }.entries().unwrap();
+    assert!(entries.iter().all(|entry| matches!(entry.case.traffic, case::Traffic::Scenario(_))));
+    assert!(left.iter().all(|target| target.passed.is_none()));
+    assert!(left.iter().all(|target| target.note.as_deref().unwrap().contains("set WEIR_TRACES")));
+    let of_entries: usize = entries.iter().map(|entry| entry.rows.len()).sum();
+    assert_eq!(of_entries + left.len(), table().len());
+}
+
+#[test]
+fn a_name_that_is_no_case_is_an_error_that_lists_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = args(folder.path(), "nowhere").run().unwrap_err();
+    assert!(error.to_string().contains("c-two"), "{error}");
+}
