@@ -137,6 +137,7 @@ impl Chain {
             return self.slot.hand_back(bundle);
         }
         tracing::info!(version, "bundle serves");
+        self.calibration.renew(&bundle.manifest.holdout);
         self.failure = None;
         self.note = None;
         if let Some(replaced) = self.serving.replace(Serving::new(bundle)) {
@@ -187,6 +188,7 @@ impl Chain {
     fn roll_back(&mut self, probation: Probation, reason: &str) {
         let predecessor = probation.predecessor.returned();
         let to = predecessor.bundle.version();
+        self.calibration.renew(&predecessor.bundle.manifest.holdout);
         let Some(failed) = self.serving.replace(predecessor) else { return };
         let version = failed.bundle.version();
         tracing::warn!(version, to, reason, "bundle rolled back");

@@ -66,6 +66,13 @@ impl Conformal {
         self.factor
     }
 
+    /// Starts again at a factor, for medians that have nothing to do with those so far. What coverage is owed stays.
+    pub(crate) fn renew(&mut self, factor: f32) {
+        self.ratios.clear();
+        self.since_estimate = 0;
+        self.factor = factor.clamp(1.0, FACTOR_CAP);
+    }
+
     /// Learns from one outcome; both in milliseconds and positive. `stated` is the factor that the
     /// decision was made with; `None` when another evaluator made it, and the one now has to do.
     pub(crate) fn observe(&mut self, median_ms: f32, measured_ms: f32, stated: Option<f32>) {
@@ -124,6 +131,18 @@ mod tests {
             conformal.observe(1.0, 1.0 + f32::from(step) / 100.0, None);
         }
         assert!((conformal.factor() - 1.28).abs() < 1e-4, "{}", conformal.factor());
+    }
+
+    #[test]
+    fn a_renewed_factor_has_nothing_of_the_ratios_before() {
+        let mut conformal = Conformal::new(1.5, FOLLOW);
+        (0..200).for_each(|_| conformal.observe(100.0, 300.0, None));
+        conformal.renew(1.1);
+        assert_eq!(conformal.factor(), 1.1);
+        (0..ENOUGH).for_each(|_| conformal.observe(100.0, 105.0, Some(1.1)));
+        assert!((conformal.factor() - 1.05).abs() < 1e-4, "{}", conformal.factor());
+        conformal.renew(0.7);
+        assert_eq!(conformal.factor(), 1.0, "a percentile is not below its median");
     }
 
     #[test]

@@ -2,13 +2,15 @@
 //!
 //! Each evaluator has factors of its own, learned from every outcome that it had a median for whether
 //! or not it served: so the 90th percentile is right at once when the other evaluator takes over. A
-//! new version of a bundle starts with the factors of the one before. Each pod class has its own too:
-//! with one factor for two GPU types the pool's 90 % is too much on one and too little on the other.
+//! new version of a bundle starts with the factor that its own holdout had: what the version before it got
+//! wrong says nothing about it. Each pod class has its own too: with one factor for two GPU types the pool's
+//! 90 % is too much on one and too little on the other.
 
 use std::collections::BTreeMap;
 
 use weir_schema::{
-    Feature, Features, Grade, Prediction, Quantiles, Row, Sample, Source, Target, TargetQuality,
+    Feature, Features, Grade, Holdout, Prediction, Quantiles, Row, Sample, Source, Target,
+    TargetQuality,
 };
 
 use super::grades::Gradebook;
@@ -83,17 +85,19 @@ struct ClassFactors {
     prior: Both<Conformal>,
 }
 
-impl Default for ClassFactors {
-    fn default() -> Self {
-        let fresh = || Both {
-            ttft: Conformal::new(TTFT_FACTOR, TTFT_FOLLOW),
-            tpot: Conformal::new(TPOT_FACTOR, TPOT_FOLLOW),
-        };
-        Self { model: fresh(), profile: fresh(), prior: fresh() }
-    }
-}
-
 impl ClassFactors {
+    fn starting_at(first: Both<Factors>) -> Self {
+        let fresh = |of: fn(Factors) -> f32| Both {
+            ttft: Conformal::new(of(first.ttft), TTFT_FOLLOW),
+            tpot: Conformal::new(of(first.tpot), TPOT_FOLLOW),
+        };
+        Self {
+            model: fresh(|one| one.model),
+            profile: fresh(|one| one.profile),
+            prior: fresh(|one| one.prior),
+        }
+    }
+
     fn now(&self) -> Both<Factors> {
         let of = |target| Factors {
             model: self.model.get(target).factor(),
@@ -104,19 +108,45 @@ impl ClassFactors {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Calibration {
     /// What was stated, whichever evaluator stated it.
     pub(super) grades: Gradebook,
     drift: Both<DriftTest>,
     /// By the class's index; those of the configuration, which are few.
     classes: BTreeMap<u16, ClassFactors>,
+    /// Those of a pod class without outcomes.
+    first: Both<Factors>,
+}
+
+impl Default for Calibration {
+    fn default() -> Self {
+        let (grades, drift, classes) = (Gradebook::default(), Both::default(), BTreeMap::new());
+        Self { grades, drift, classes, first: FIRST_FACTORS }
+    }
 }
 
 impl Calibration {
+    /// Another bundle serves, whose errors are no longer those of the one before.
+    pub(super) fn renew(&mut self, holdout: &Holdout) {
+        for target in Target::ALL {
+            let error = match target {
+                Target::Ttft => &holdout.ttft,
+                Target::Tpot => &holdout.tpot,
+            };
+            let ratio = error.ratio_p90 as f32;
+            let sound = ratio.is_finite() && ratio > 0.0 && error.rows > 0;
+            let factor = if sound { ratio } else { FIRST_FACTORS.get(target).model };
+            for class in self.classes.values_mut() {
+                class.model.get_mut(target).renew(factor);
+            }
+            self.first.get_mut(target).model = factor.max(1.0);
+        }
+    }
+
     /// The factors for a row.
     pub(super) fn factors(&self, row: &Row) -> Both<Factors> {
-        self.classes.get(&class_of(row)).map_or(FIRST_FACTORS, ClassFactors::now)
+        self.classes.get(&class_of(row)).map_or(self.first, ClassFactors::now)
     }
 
     /// Compares what was stated at the decision with what was measured.
@@ -143,7 +173,9 @@ impl Calibration {
     pub(super) fn learn(&mut self, target: Target, sample: &Sample, said: Said, measured_ms: f32) {
         let (quantiles, source) = *stated(&sample.predicted).get(target);
         let stated = measurable(quantiles.p90 / quantiles.p50);
-        let class = self.classes.entry(class_of(&sample.row)).or_default();
+        let first = self.first;
+        let class = self.classes.entry(class_of(&sample.row));
+        let class = class.or_insert_with(|| ClassFactors::starting_at(first));
         let each = [
             (&mut class.model, said.model_ms, Source::Onnx),
             (&mut class.profile, said.profile_ms, Source::Profile),
@@ -171,7 +203,7 @@ impl Calibration {
         };
         let largest = self.classes.values().fold(None, largest);
         TargetQuality {
-            p90_factor: largest.unwrap_or(FIRST_FACTORS.get(target).of(source)),
+            p90_factor: largest.unwrap_or(self.first.get(target).of(source)),
             stated,
             model_mape: serving.and_then(|serving| recent(serving.model.get(target))),
             next_mape: serving.and_then(|serving| recent(serving.next.get(target))),
@@ -182,4 +214,35 @@ impl Calibration {
 
 fn recent(mean: &LiveMean) -> Option<f32> {
     mean.mean().map(|mean| mean as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_schema::TargetError;
+
+    use super::*;
+
+    fn holdout(ratio_p90: f64) -> Holdout {
+        let error = TargetError { rows: 50, ratio_p90, ..TargetError::default() };
+        Holdout { ttft: error, tpot: error }
+    }
+
+    #[test]
+    fn a_new_bundle_starts_at_the_factors_of_its_own_holdout() {
+        let (mut calibration, row) = (Calibration::default(), Features::default().0);
+        assert_eq!(calibration.factors(&row).tpot.model, TPOT_FACTOR);
+        calibration.renew(&holdout(1.07));
+        assert_eq!(calibration.factors(&row).tpot.model, 1.07);
+        assert_eq!(calibration.factors(&row).tpot.prior, TPOT_FACTOR, "the prior is no bundle");
+        let said = Said { model_ms: Some(10.0), profile_ms: None, prior_ms: None };
+        let sample = super::super::tests::sample(row, Prediction::default(), 50.0, 20.0);
+        for _ in 0..60 {
+            calibration.learn(Target::Tpot, &sample, said, 20.0);
+        }
+        assert_eq!(calibration.factors(&row).tpot.model, 2.0);
+        calibration.renew(&holdout(1.1));
+        assert_eq!(calibration.factors(&row).tpot.model, 1.1);
+        calibration.renew(&holdout(f64::NAN));
+        assert_eq!(calibration.factors(&row).tpot.model, TPOT_FACTOR);
+    }
 }
