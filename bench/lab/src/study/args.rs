@@ -3,6 +3,7 @@
 //! Everything that can be wrong with the arguments is found before anything is simulated.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{BufWriter, IsTerminal, Write},
     num::NonZeroUsize,
@@ -17,24 +18,30 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{ArgGroup, Args};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use weir_core::Policy;
 
-use super::{Knowledge, Row, Setting, at_load, in_parallel, max_load, pool_file, simulated, table};
+use super::{
+    Knowledge, Row, Setting, as_it_comes, at_load, in_parallel, max_load, pool_file, simulated,
+    table,
+};
 use crate::{
     contender::Contender,
     learned::{Training, recorded},
     sim::Pool,
-    workload::{Objectives, Replay, Source},
+    workload::{Objectives, Replay, Source, scenario, staged_requests},
 };
 
 /// Compare policies in virtual time: the same requests, pods and seeds for each of them
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("question").required(true).args(["load", "at"])))]
+#[command(group(ArgGroup::new("traffic").required(true).args(["trace", "scenario"])))]
+#[command(group(ArgGroup::new("question").args(["load", "at"])))]
 pub struct SimArgs {
     /// Trace to replay: Mooncake, Azure, ServeGen, AIBrix, or arrival_s,input_tokens,output_tokens[,class][,prefix_id]
     #[arg(long, value_name = "FILE")]
-    trace: PathBuf,
-    /// Policies to compare
+    trace: Option<PathBuf>,
+    /// Traffic that is made: A to D, sharegpt, production, ladder, demo and others (an unknown name lists them)
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
+    /// Policies to compare: names, or all, rivals, caps, variants (an unknown name lists them)
     #[arg(
         long,
         value_name = "LIST",
@@ -55,8 +62,8 @@ pub struct SimArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pods", "gpu", "chunk"])]
     pool: Option<PathBuf>,
     /// What requests are promised: a file with classes, or one (TTFT 2 s, TPOT 50 ms), two (70 % at 1 s and 40 ms, 30 % batch
-    /// at 30 s and 100 ms), none
-    #[arg(long, default_value = "one", value_name = "FILE|one|two|none")]
+    /// at 30 s and 100 ms), three, none; one-long and two-long give long prompts more time
+    #[arg(long, default_value = "one", value_name = "FILE|NAME")]
     slo: String,
     /// Loads to compare at; 1 is what the pods hold by formula
     #[arg(long, value_name = "LIST")]
@@ -67,9 +74,9 @@ pub struct SimArgs {
     /// How many seeds: stretches of the workload, each with noise of its own
     #[arg(long, default_value_t = 5, value_name = "N")]
     seeds: u64,
-    /// Requests of each seed, of which the first 5 % are the warm-up
-    #[arg(long, default_value_t = 5000, value_name = "N")]
-    requests: usize,
+    /// Requests of each seed, of which the first 5 % are the warm-up; 5000, or all of a scenario with rates of its own
+    #[arg(long, value_name = "N")]
+    requests: Option<usize>,
     /// What dispatchers know of the engines: oracle (5 % of error), oracle:ERROR, fitted (step times fitted to what is seen),
     /// trained (that, and the trainer in the loop), bundle:DIR (that, and a recorded bundle)
     #[arg(long, default_value = "oracle", value_name = "HOW")]
@@ -108,12 +115,16 @@ struct Report<'a> {
     rows: &'a [Row],
 }
 
-/// A load to show, or an attainment to keep.
+/// A load to show, an attainment to keep, or traffic as it comes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Question {
     Load(f64),
     At(f64),
+    AsItComes,
 }
+
+/// Requests of each seed.
+const REQUESTS: usize = 5000;
 
 impl SimArgs {
     /// Runs the study and prints its table.
@@ -147,7 +158,7 @@ impl SimArgs {
     /// Everything that the contenders share.
     pub(crate) fn setting(&self) -> Result<Setting> {
         ensure!(self.seeds > 0, "--seeds must be above zero");
-        ensure!(self.requests > 0, "--requests must be above zero");
+        ensure!(self.requests != Some(0), "--requests must be above zero");
         if let Some(at) = self.at {
             ensure!(at > 0.0 && at <= 1.0, "--at is a share above 0 and at most 1, not {at}");
         }
@@ -156,27 +167,46 @@ impl SimArgs {
             None => (Pool::of(&self.gpu, self.pods, self.chunk)?, self.gpu.clone()),
         };
         ensure!(!pool.pods.is_empty(), "--pods must be above zero");
-        let (mix, objectives) = objectives(&self.slo)?;
-        let (source, requests) = (self.source()?, self.requests);
+        let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
+        let source = self.source()?;
+        let stages = source.stages().map(staged_requests);
+        let requests = self.requests.or(stages).unwrap_or(REQUESTS);
         let knowledge = knowledge(&self.prediction)?;
         Ok(Setting { pool, gpu, source, objectives, mix, requests, knowledge })
     }
 
     fn source(&self) -> Result<Arc<dyn Source>> {
-        Ok(Arc::new(Replay::read(&self.trace)?))
+        let source: Arc<dyn Source> = match (&self.trace, &self.scenario) {
+            (Some(path), _) => Arc::new(Replay::read(path)?),
+            (None, name) => {
+                scenario(name.as_deref().unwrap_or_default(), 1).context("--scenario")?
+            }
+        };
+        match (source.stages().is_some(), self.load.is_some() || self.at.is_some()) {
+            (true, true) => bail!("{} has rates of its own: no --load and no --at", source.name()),
+            (false, false) => bail!("a question is missing: --load LIST or --at SHARE"),
+            _ => Ok(source),
+        }
     }
 
     pub(crate) fn contenders(&self) -> Result<Vec<Contender>> {
-        let one = |name: &String| {
-            let known = Policy::ALL.map(Policy::name).join(", ");
-            Contender::named(name.trim()).with_context(|| format!("known policies: {known}"))
+        let several = |word: &String| {
+            let known = || {
+                format!("known are all, rivals, caps, variants, {}", Contender::all().join(", "))
+            };
+            Contender::several(word.trim()).with_context(known)
         };
-        self.policy.iter().map(one).collect()
+        let asked: Vec<_> = self.policy.iter().map(several).collect::<Result<_>>()?;
+        let mut seen = HashSet::new();
+        let once = |contender: &Contender| seen.insert(contender.name().to_owned());
+        Ok(asked.into_iter().flatten().filter(once).collect())
     }
 
     fn questions(&self) -> Vec<Question> {
         let loads = self.load.iter().flat_map(|loads| &loads.0);
-        loads.copied().map(Question::Load).chain(self.at.map(Question::At)).collect()
+        let asked = loads.copied().map(Question::Load).chain(self.at.map(Question::At));
+        let asked: Vec<_> = asked.collect();
+        if asked.is_empty() { vec![Question::AsItComes] } else { asked }
     }
 
     /// All rows: for each question, each policy.
@@ -192,6 +222,7 @@ impl SimArgs {
                 let rows = match question {
                     Question::Load(load) => at_load(setting, who, load, seeds),
                     Question::At(at) => max_load(setting, who, at, seeds),
+                    Question::AsItComes => as_it_comes(setting, who, seeds),
                 };
                 bar.inc(1);
                 rows
@@ -229,51 +260,6 @@ impl SimArgs {
         let created = self.json.as_deref().map(|path| Ok((path, create(path)?)));
         created.transpose()
     }
-}
-
-/// The built-in objectives of a name, or those of a file and its name.
-fn objectives(name: &str) -> Result<(String, Objectives)> {
-    let built_in = match name {
-        "one" => Objectives::default(),
-        "two" => Objectives::two_classes(),
-        "none" => Objectives::none(),
-        file => {
-            let path = Path::new(file);
-            let text = std::fs::read_to_string(path).with_context(|| {
-                format!("--slo {file:?} is neither one, two, none nor a file that can be read")
-            })?;
-            // JSON is YAML.
-            let read: Objectives =
-                serde_yaml_ng::from_str(&text).with_context(|| format!("--slo {file}"))?;
-            check(&read).with_context(|| format!("--slo {file}"))?;
-            return Ok((name_of(path), read));
-        }
-    };
-    Ok((name.to_owned(), built_in))
-}
-
-fn check(objectives: &Objectives) -> Result<()> {
-    ensure!(!objectives.classes.is_empty(), "there is no class");
-    for class in &objectives.classes {
-        let name = &class.name;
-        let above = |ms: Option<f64>| ms.is_none_or(|ms| ms.is_finite() && ms > 0.0);
-        ensure!(
-            above(class.ttft_ms) && above(class.tpot_ms),
-            "class {name}: an objective is above zero"
-        );
-        let extra = class.ttft_ms_per_input_token;
-        ensure!(
-            extra.is_finite() && extra >= 0.0,
-            "class {name}: ttft_ms_per_input_token is not below zero"
-        );
-        ensure!(
-            class.share.is_finite() && class.share >= 0.0,
-            "class {name}: share is not below zero"
-        );
-    }
-    let total: f64 = objectives.classes.iter().map(|class| class.share).sum();
-    ensure!(total > 0.0, "no class has a share");
-    Ok(())
 }
 
 fn knowledge(how: &str) -> Result<Knowledge> {

@@ -176,10 +176,28 @@ pub fn at_load(
     load: f64,
     seeds: &[u64],
 ) -> Result<Vec<Row>> {
+    let figures = figures_at(setting, contender, load, seeds)?;
+    Ok(rows(setting, contender, &figures, Asked { load: Some(load), ..Asked::default() }))
+}
+
+/// The same of a source with rates of its own, at these.
+///
+/// # Errors
+/// As for [`at_load`].
+pub fn as_it_comes(setting: &Setting, contender: &Contender, seeds: &[u64]) -> Result<Vec<Row>> {
+    // Such a source does not heed a load.
+    let figures = figures_at(setting, contender, 1.0, seeds)?;
+    Ok(rows(setting, contender, &figures, Asked::default()))
+}
+
+fn figures_at(
+    setting: &Setting,
+    contender: &Contender,
+    load: f64,
+    seeds: &[u64],
+) -> Result<Vec<Figures>> {
     ensure!(!seeds.is_empty(), "a study needs a seed");
-    let figures: Result<Vec<Figures>> =
-        seeds.iter().map(|seed| figures_of(setting, contender, load, *seed)).collect();
-    Ok(rows(setting, contender, &figures?, Asked { load: Some(load), ..Asked::default() }))
+    seeds.iter().map(|seed| figures_of(setting, contender, load, *seed)).collect()
 }
 
 pub(crate) fn figures_of(

@@ -20,7 +20,7 @@ pub struct Row {
     pub chunk_tokens: u32,
     /// Name of the policy.
     pub policy: String,
-    /// The load; `None` where it was sought.
+    /// The load; `None` where it was sought, and for traffic with rates of its own.
     pub load: Option<f64>,
     /// The highest load that keeps `at`, 0 where none does; `None` where the load was given.
     pub max_load: Option<f64>,

@@ -195,18 +195,42 @@ mod command_line {
     }
 
     #[test]
+    fn traffic_is_made_at_a_load_or_comes_at_rates_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let json = folder.path().join("rows.json");
+        let row = |words: &str| -> super::Row {
+            sim(&format!("{words} --policy weir,weir --seeds 1 --json {}", json.display()))
+                .unwrap();
+            let text = std::fs::read_to_string(&json).unwrap();
+            let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let rows: Vec<super::Row> = serde_json::from_value(report["rows"].clone()).unwrap();
+            assert_eq!(rows.len(), 2, "named twice, asked once");
+            rows[0].clone()
+        };
+        let made = row("sim --scenario sharegpt --load 0.3 --pods 1 --requests 60");
+        assert_eq!((made.workload.as_str(), made.load), ("sharegpt", Some(0.3)));
+        let staged = row("sim --scenario ladder-1 --pods 2 --requests 40");
+        assert_eq!((staged.workload.as_str(), staged.load), ("ladder-1", None));
+        assert_eq!(staged.requests, 38);
+    }
+
+    #[test]
     fn what_is_wrong_with_the_arguments_is_said() {
         let folder = tempfile::tempdir().unwrap();
         let trace = trace(folder.path(), 10);
         for (words, said) in [
-            ("--load 1 --policy weir,wier", "known policies: weir, predicted-latency"),
+            (
+                "--load 1 --policy weir,wier",
+                "known are all, rivals, caps, variants, weir, round-robin",
+            ),
             ("--load 1,x", "\"x\" is not a number above zero"),
             ("--load 0", "not a number above zero"),
             ("--load 1 --at 0.9", "cannot be used with"),
-            ("", "required arguments were not provided"),
+            ("", "--load LIST or --at SHARE"),
+            ("--load 1 --scenario A", "cannot be used with"),
             ("--at 1.5", "at most 1"),
             ("--load 1 --gpu abacus", "known are "),
-            ("--load 1 --slo three", "neither one, two, none nor a file"),
+            ("--load 1 --slo seven", "neither a file nor built in"),
             ("--load 1 --prediction tarot", "known are oracle"),
             ("--load 1 --prediction oracle:-1", "no number from 0 on"),
             ("--load 1 --pods 0", "--pods must be above zero"),
@@ -219,5 +243,9 @@ mod command_line {
         let error = sim("sim --load 1 --trace /nowhere.csv").unwrap_err();
         assert!(error.contains("cannot read /nowhere.csv"), "{error}");
         assert!(sim("sim --load 1").unwrap_err().contains("--trace"));
+        let error = sim("sim --load 1 --scenario Z").unwrap_err();
+        assert!(error.contains("no scenario is called"), "{error}");
+        let error = sim("sim --load 1 --scenario ladder-1").unwrap_err();
+        assert!(error.contains("rates of its own"), "{error}");
     }
 }
