@@ -34,7 +34,7 @@ pub use dispatcher::Dispatcher;
 pub use mix::Mix;
 pub use oracle::Oracle;
 pub use pool::Pool;
-pub use world::drive;
+pub use world::{drive, drive_while};
 
 /// A pool to be simulated behind Weir's scheduler.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use weir_core::{PodClass, SchedulerConfig};
+use weir_core::{Action, Event, PodClass, SchedulerConfig};
 use weir_engine::{EngineConfig, hardware};
 use weir_predict::Chain;
 
@@ -93,4 +93,56 @@ fn a_prompt_that_no_engine_takes_is_rejected_and_holds_nobody_up() {
     let run = simulate(&requests);
     assert_eq!(run.outcomes[3], Outcome::Rejected);
     assert_eq!(run.served().count(), requests.len() - 1);
+}
+
+#[test]
+fn a_simulation_that_is_told_to_stop_has_no_result_and_one_that_is_not_has_the_same() {
+    let requests = requests(&[10.0], 20.0, 1.0, 9);
+    let config = pool();
+    let go = |most: usize| {
+        let mut seen = 0;
+        let scheduler = Scheduler::new(config.scheduler.clone(), Box::new(Chain::new()));
+        let run = drive_while(
+            &config.pods,
+            config.scrape_every,
+            Box::new(scheduler),
+            &requests,
+            |_, _| {
+                seen += 1;
+                seen <= most
+            },
+        );
+        (run, seen)
+    };
+    let (stopped, seen) = go(10);
+    assert!(stopped.is_none());
+    assert_eq!(seen, 11);
+    assert_eq!(go(usize::MAX).0.unwrap().outcomes, simulate(&requests).outcomes);
+}
+
+/// Takes what comes and does nothing.
+struct Hole;
+
+impl Dispatcher for Hole {
+    fn handle(&mut self, _now: Time, _event: Event, _actions: &mut Vec<Action>) {}
+
+    fn waiting(&self) -> usize {
+        0
+    }
+
+    fn snapshot(&self, _now: Time) -> Option<Snapshot> {
+        None
+    }
+}
+
+#[test]
+fn what_a_dispatcher_never_sends_has_an_outcome_all_the_same() {
+    let (config, requests) = (pool(), requests(&[5.0], 10.0, 1.0, 8));
+    let mut seen = 0;
+    let run = drive_while(&config.pods, config.scrape_every, Box::new(Hole), &requests, |_, _| {
+        seen += 1;
+        true
+    });
+    assert_eq!(run.unwrap().outcomes, vec![Outcome::Rejected; requests.len()]);
+    assert_eq!(seen, requests.len());
 }

@@ -16,21 +16,24 @@ use super::{
 pub fn drive(
     pods: &[SimPod],
     scrape_every: Duration,
-    mut dispatcher: Box<dyn Dispatcher>,
+    dispatcher: Box<dyn Dispatcher>,
     requests: &[SimRequest],
 ) -> Run {
-    dispatcher.foresee(requests);
     let mut world = World::new(pods, scrape_every, dispatcher, requests);
-    while world.over < requests.len() {
-        let Some((at, due)) = world.next() else { break };
-        world.now = world.now.max(at);
-        world.happen(due);
-    }
-    let end = world.dispatcher.snapshot(world.now);
-    // What is not over when nothing is due any more never will be.
-    let outcomes = world.outcomes.iter().map(|one| one.unwrap_or(Outcome::Rejected)).collect();
-    let engines = world.pods.iter().map(Pod::metrics).collect();
-    Run { outcomes, samples: world.samples, end, engines, ended: world.now }
+    world.run(&mut |_, _| true);
+    world.end()
+}
+
+/// The same for as long as `goes_on` says so of each request, by its place, and its outcome; `None` once it did not.
+pub fn drive_while(
+    pods: &[SimPod],
+    scrape_every: Duration,
+    dispatcher: Box<dyn Dispatcher>,
+    requests: &[SimRequest],
+    mut goes_on: impl FnMut(usize, &Outcome) -> bool,
+) -> Option<Run> {
+    let mut world = World::new(pods, scrape_every, dispatcher, requests);
+    world.run(&mut goes_on).then(|| world.end())
 }
 
 /// What is due.
@@ -54,7 +57,8 @@ struct World<'a> {
     flights: Vec<Option<Flight>>,
     arrived: Vec<Time>,
     outcomes: Vec<Option<Outcome>>,
-    over: usize,
+    /// Places of those that have one, in that order.
+    over: Vec<usize>,
     samples: Vec<Sample>,
     scrape_every: Duration,
     scraped_at: Time,
@@ -90,7 +94,7 @@ impl<'a> World<'a> {
             flights: (0..count).map(|_| None).collect(),
             arrived: requests.iter().map(|one| one.request.arrived).collect(),
             outcomes: vec![None; count],
-            over: 0,
+            over: Vec::with_capacity(count),
             samples: Vec::new(),
             scrape_every,
             scraped_at: Time::ZERO,
@@ -112,6 +116,38 @@ impl<'a> World<'a> {
             world.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: pod.class }));
         }
         world
+    }
+
+    /// Lets everything happen; false if `goes_on` said no.
+    fn run(&mut self, goes_on: &mut dyn FnMut(usize, &Outcome) -> bool) -> bool {
+        let mut told = 0;
+        while self.over.len() < self.requests.len() {
+            match self.next() {
+                Some((at, due)) => {
+                    self.now = self.now.max(at);
+                    self.happen(due);
+                }
+                // What is not over when nothing is due any more never will be.
+                None => {
+                    (0..self.requests.len()).for_each(|one| self.is_over(one, Outcome::Rejected))
+                }
+            }
+            for place in self.over.iter().skip(told) {
+                let outcome = self.outcomes.get(*place).and_then(Option::as_ref);
+                if !outcome.is_none_or(|outcome| goes_on(*place, outcome)) {
+                    return false;
+                }
+            }
+            told = self.over.len();
+        }
+        true
+    }
+
+    fn end(self) -> Run {
+        let end = self.dispatcher.snapshot(self.now);
+        let outcomes = self.outcomes.into_iter().flatten().collect();
+        let engines = self.pods.iter().map(Pod::metrics).collect();
+        Run { outcomes, samples: self.samples, end, engines, ended: self.now }
     }
 
     /// What is due next, and when. Nothing when nothing runs, waits or comes.
@@ -201,11 +237,11 @@ impl<'a> World<'a> {
 
     /// Books an outcome, and lets the turns come that waited for it.
     fn is_over(&mut self, place: usize, outcome: Outcome) {
-        let Some(known) = self.outcomes.get_mut(place) else { return };
-        if known.replace(outcome).is_some() {
+        let Some(known) = self.outcomes.get_mut(place).filter(|known| known.is_none()) else {
             return;
-        }
-        self.over += 1;
+        };
+        *known = Some(outcome);
+        self.over.push(place);
         for next in self.turns.get_mut(place).map(std::mem::take).unwrap_or_default() {
             let planned = self.arrived.get(next).copied().unwrap_or_default();
             self.coming.push(Reverse((planned.max(self.now), next)));

@@ -26,8 +26,6 @@ const PREDICTED_TOKENS: u32 = 8;
 pub(crate) struct Figures {
     /// All classes together, then each by its place.
     parts: Vec<Part>,
-    /// Attainment of the classes of the highest band; `None` when none of their requests came.
-    pub(super) of_top_band: Option<f64>,
     jain: Option<f64>,
     idle_share: f64,
     window_s: f64,
@@ -89,7 +87,7 @@ impl Told {
 
 impl Figures {
     pub(super) fn of(requests: &[SimRequest], run: &Run, objectives: &Objectives) -> Self {
-        let warm_up = (requests.len() as f64 * WARM_UP).floor() as usize;
+        let warm_up = warm_up(requests);
         let both = || requests.iter().zip(&run.outcomes);
         let arrivals = || both().skip(warm_up).map(|(asked, outcome)| arrived(asked, outcome));
         let from = arrivals().min().unwrap_or_default();
@@ -104,10 +102,8 @@ impl Figures {
                 }
             }
         }
-        let (classes, shares) = (parts.get(1..).unwrap_or_default(), shares(&parts));
         Self {
-            of_top_band: top_band(classes, objectives),
-            jain: spread::jain(&shares),
+            jain: spread::jain(&shares(&parts)),
             idle_share: idle_share(run),
             window_s: to.ms_since(from) / 1000.0,
             parts,
@@ -138,12 +134,43 @@ fn shares(parts: &[Part]) -> Vec<f64> {
     classes.map(|part| part.share(part.attained)).collect()
 }
 
-fn top_band(classes: &[Part], objectives: &Objectives) -> Option<f64> {
-    let top = objectives.classes.iter().map(|class| class.band).max()?;
-    let banded = objectives.classes.iter().zip(classes).filter(|(class, _)| class.band == top);
-    let (attained, requests) =
-        banded.fold((0, 0), |sum, (_, part)| (sum.0 + part.attained, sum.1 + part.requests));
-    (requests > 0).then(|| attained as f64 / requests as f64)
+/// How many requests are the warm-up.
+fn warm_up(requests: &[SimRequest]) -> usize {
+    (requests.len() as f64 * WARM_UP).floor() as usize
+}
+
+/// The requests that a highest load is about: those of the highest band, without the warm-up.
+#[derive(Clone, Debug)]
+pub(super) struct TopBand {
+    warm_up: usize,
+    /// Whether each class is of it.
+    classes: Vec<bool>,
+    /// How many there are.
+    pub(super) requests: usize,
+}
+
+impl TopBand {
+    pub(super) fn of(requests: &[SimRequest], objectives: &Objectives) -> Self {
+        let top = objectives.classes.iter().map(|class| class.band).max();
+        let classes = objectives.classes.iter().map(|class| Some(class.band) == top).collect();
+        let mut of = Self { warm_up: warm_up(requests), classes, requests: 0 };
+        let counted = requests.iter().enumerate().filter(|(place, asked)| of.counts(*place, asked));
+        of.requests = counted.count();
+        of
+    }
+
+    fn counts(&self, place: usize, asked: &SimRequest) -> bool {
+        place >= self.warm_up && self.classes.get(asked.class).is_some_and(|of_it| *of_it)
+    }
+
+    /// Whether this is one of them that missed an objective.
+    pub(super) fn missed(&self, place: usize, asked: &SimRequest, outcome: &Outcome) -> bool {
+        let attained = match outcome {
+            Outcome::Served(served) => attains(asked.request.slo, served, 0),
+            Outcome::Refused(_) | Outcome::Rejected => false,
+        };
+        !attained && self.counts(place, asked)
+    }
 }
 
 fn idle_share(run: &Run) -> f64 {

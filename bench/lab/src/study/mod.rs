@@ -38,7 +38,7 @@ use weir_schema::Predict;
 use crate::{
     contender::Contender,
     learned::{Training, dispatcher, recorded},
-    sim::{Dispatcher, Oracle, Pool, Run, SimRequest, drive},
+    sim::{Dispatcher, Oracle, Outcome, Pool, Run, SimRequest, drive, drive_while},
     workload::{Objectives, Source},
 };
 pub(crate) use figures::Figures;
@@ -156,14 +156,38 @@ pub fn once(
     load: f64,
     seed: u64,
 ) -> Result<(Vec<SimRequest>, Run)> {
-    ensure!(load.is_finite() && load > 0.0, "a load must be above zero, not {load}");
-    let rate_rps = load * setting.capacity_rps();
-    let (pool, objectives) = (&setting.pool, &setting.objectives);
-    let requests = setting.source.requests(rate_rps, setting.requests, objectives, seed)?;
+    let requests = requests_of(setting, load, seed)?;
+    let pool = &setting.pool;
     let dispatcher = setting.knowledge.dispatcher(contender, pool, seed)?;
     let run = drive(&pool.seeded(seed), pool.scrape_every, dispatcher, &requests);
     SIMULATED.fetch_add(requests.len() as u64, Ordering::Relaxed);
     Ok((requests, run))
+}
+
+/// The same of requests that were made before, for as long as `goes_on` says so of each outcome; `None` once it did not.
+fn once_while(
+    setting: &Setting,
+    contender: &Contender,
+    seed: u64,
+    requests: &[SimRequest],
+    mut goes_on: impl FnMut(usize, &Outcome) -> bool,
+) -> Result<Option<Run>> {
+    let pool = &setting.pool;
+    let dispatcher = setting.knowledge.dispatcher(contender, pool, seed)?;
+    let mut over = 0;
+    let counted = |place: usize, outcome: &Outcome| {
+        over += 1;
+        goes_on(place, outcome)
+    };
+    let run = drive_while(&pool.seeded(seed), pool.scrape_every, dispatcher, requests, counted);
+    SIMULATED.fetch_add(over, Ordering::Relaxed);
+    Ok(run)
+}
+
+fn requests_of(setting: &Setting, load: f64, seed: u64) -> Result<Vec<SimRequest>> {
+    ensure!(load.is_finite() && load > 0.0, "a load must be above zero, not {load}");
+    let rate_rps = load * setting.capacity_rps();
+    setting.source.requests(rate_rps, setting.requests, &setting.objectives, seed)
 }
 
 /// The figures of one load over the seeds: all classes together first, then each that has requests.

@@ -1,13 +1,17 @@
 //! The highest load at which a share of the requests of the highest band meets its objectives.
 //!
 //! Attainment falls with the load but not everywhere: bursts fall together differently at every rate. So loads are climbed in
-//! steps until two in a row fail, and what is bisected is the gap above the highest one that passed. A load is given up as soon
-//! as the seeds that are left cannot save it.
+//! steps until two in a row fail, and what is bisected is the gap above the highest one that passed. A load is given up at the
+//! first miss that is one too many, and the seed in which that was is the first to be asked at the next load.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use super::{Asked, Row, Setting, figures::Figures, figures_of, rows};
-use crate::contender::Contender;
+use super::{
+    Asked, Row, Setting,
+    figures::{Figures, TopBand},
+    figures_at, once_while, requests_of, rows,
+};
+use crate::{contender::Contender, sim::Outcome};
 
 /// How finely the load is sought.
 const RESOLUTION: f64 = 0.01;
@@ -37,45 +41,68 @@ pub fn max_load(
 ) -> Result<Vec<Row>> {
     ensure!(!seeds.is_empty(), "a study needs a seed");
     ensure!(at > 0.0 && at <= 1.0, "an attainment is above 0 and at most 1, not {at}");
+    let mut trial = Trial { setting, contender, at, seeds, hardest: 0 };
     let mut best = None;
     let highest = seek(|load| {
-        let passed = attained(setting, contender, load, at, seeds)?;
+        let passed = trial.at(load)?;
         let passes = passed.is_some();
-        best = passed.map(|figures| (load, figures)).or(best.take());
+        best = passed.or(best.take());
         Ok(passes)
     })?;
     let figures = match best {
-        Some((_, figures)) => figures,
-        None => {
-            let one = |seed: &u64| figures_of(setting, contender, RESOLUTION, *seed);
-            seeds.iter().map(one).collect::<Result<_>>()?
-        }
+        Some(figures) => figures,
+        None => figures_at(setting, contender, RESOLUTION, seeds)?,
     };
     let asked = Asked { load: None, max_load: Some(highest), at: Some(at) };
     Ok(rows(setting, contender, &figures, asked))
 }
 
-/// The figures of the seeds, if they attain `at` in the mean.
-fn attained(
-    setting: &Setting,
-    contender: &Contender,
-    load: f64,
+/// A contender and the promise it is held to.
+struct Trial<'a> {
+    setting: &'a Setting,
+    contender: &'a Contender,
     at: f64,
-    seeds: &[u64],
-) -> Result<Option<Vec<Figures>>> {
-    let needed = at * seeds.len() as f64;
-    let mut sum = 0.0;
-    let mut passed = Vec::new();
-    for (done, seed) in (1..).zip(seeds) {
-        let figures = figures_of(setting, contender, load, *seed)?;
-        sum += figures.of_top_band.context("no request of the highest band came")?;
+    seeds: &'a [u64],
+    /// Place of the seed that failed last.
+    hardest: usize,
+}
+
+impl Trial<'_> {
+    /// The figures of the seeds, if they keep the promise in the mean.
+    fn at(&mut self, load: f64) -> Result<Option<Vec<Figures>>> {
+        let count = self.seeds.len();
         // Rounding must not fail an attainment of exactly `at`.
-        if sum + ((seeds.len() - done) as f64) < needed - 1e-9 {
-            return Ok(None);
+        let mut spare = (1.0 - self.at) * count as f64 + 1e-9;
+        let mut passed: Vec<Option<Figures>> = vec![None; count];
+        let first = self.hardest;
+        for place in (0..count).map(|turn| (first + turn) % count) {
+            let figures = self.seed_at(load, place, &mut spare)?;
+            if figures.is_none() {
+                self.hardest = place;
+                return Ok(None);
+            }
+            passed.get_mut(place).into_iter().for_each(|slot| slot.clone_from(&figures));
         }
-        passed.push(figures);
+        Ok(Some(passed.into_iter().flatten().collect()))
     }
-    Ok(Some(passed))
+
+    /// The figures of a seed, unless it misses more than is left to spare, in shares of a seed.
+    fn seed_at(&self, load: f64, place: usize, spare: &mut f64) -> Result<Option<Figures>> {
+        let Some(seed) = self.seeds.get(place).copied() else { return Ok(None) };
+        let requests = requests_of(self.setting, load, seed)?;
+        let band = TopBand::of(&requests, &self.setting.objectives);
+        ensure!(band.requests > 0, "no request of the highest band came");
+        let each = 1.0 / band.requests as f64;
+        let (most, mut missed) = (*spare, 0_usize);
+        let goes_on = |place: usize, outcome: &Outcome| {
+            let asked = requests.get(place);
+            missed += usize::from(asked.is_some_and(|asked| band.missed(place, asked, outcome)));
+            missed as f64 * each <= most
+        };
+        let run = once_while(self.setting, self.contender, seed, &requests, goes_on)?;
+        *spare -= missed as f64 * each;
+        Ok(run.map(|run| Figures::of(&requests, &run, &self.setting.objectives)))
+    }
 }
 
 /// The highest load that passes; loads are tried so that the last one that passed is it.

@@ -87,6 +87,24 @@ fn the_highest_load_keeps_the_promise_and_the_next_one_does_not() {
 }
 
 #[test]
+fn giving_a_load_up_early_changes_no_answer() {
+    let mut setting = setting(200);
+    let promised = Objectives::two_classes();
+    for (name, objectives) in [("least-request", promised.clone()), ("weir", promised)] {
+        setting.objectives = objectives;
+        let (who, seeds) = (contender(name), [1, 2, 3]);
+        let rows = max_load(&setting, &who, 0.9, &seeds).unwrap();
+        let highest = rows[0].max_load.unwrap();
+        let interactive = |load| at_load(&setting, &who, load, &seeds).unwrap()[1].attainment;
+        assert!(interactive(highest) >= 0.9 - 1e-9, "{name} at {highest}");
+        assert!(interactive(highest + 0.01) < 0.9, "{name} above {highest}");
+        let there = at_load(&setting, &who, highest, &seeds).unwrap();
+        assert_eq!(there[1].attainment, rows[1].attainment, "{name}");
+        assert_eq!(there[0].e2e_ms_mean, rows[0].e2e_ms_mean, "{name}");
+    }
+}
+
+#[test]
 fn with_no_objectives_whoever_is_served_attains() {
     let mut setting = setting(200);
     setting.objectives = Objectives::none();
