@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     contender::Contender,
-    limits::{Line, Sight, compare},
+    limits::{Line, compare},
     report::Series,
     study::{Knowledge, Setting, in_parallel, once},
 };
@@ -204,8 +204,7 @@ pub(super) fn limits(
         let rival = best(showings, row.ask, 1).into_iter().map(|showing| showing.policy.as_str());
         let names = std::iter::once(WEIR).chain(rival);
         let contenders = names.map(Contender::named).collect::<Result<Vec<_>>>()?;
-        let blind = Sight { share: 0.0 };
-        lines.extend(compare(&stage.setting, &contenders, &[FULL], &SCREEN_SEEDS, blind, threads)?);
+        lines.extend(compare(&stage.setting, &contenders, &[FULL], &SCREEN_SEEDS, None, threads)?);
     }
     Ok(lines)
 }

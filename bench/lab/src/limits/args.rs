@@ -1,8 +1,8 @@
 //! The command line of `weir-bench limits`.
 
-use std::{io::Write, process::ExitCode, time::Instant};
+use std::{io::Write, num::NonZeroUsize, process::ExitCode, time::Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 
@@ -18,9 +18,12 @@ use crate::study::SimArgs;
 pub struct LimitsArgs {
     #[command(flatten)]
     asked: SimArgs,
-    /// Share of the requests for which the oracle tries every pod; the others go where least is left to do. 0 leaves it out
-    #[arg(long, default_value_t = 1.0, value_name = "SHARE")]
-    oracle: f64,
+    /// Pods that the oracle tries for a request at a time, all by default: fewer are faster
+    #[arg(long, value_name = "N")]
+    oracle_pods: Option<NonZeroUsize>,
+    /// Leave the oracle out
+    #[arg(long, conflicts_with = "oracle_pods")]
+    no_oracle: bool,
 }
 
 /// What the file holds.
@@ -38,12 +41,13 @@ impl LimitsArgs {
     /// When the arguments make no study, or the file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let asked = &self.asked;
-        ensure!((0.0..=1.0).contains(&self.oracle), "--oracle is a share from 0 to 1");
         let loads = asked.loads().context("limits are those of a load: give --load, not --at")?;
         let (setting, contenders) = (asked.setting()?, asked.contenders()?);
         let json = asked.create_json()?;
         let started = Instant::now();
-        let (seeds, sight) = (asked.seeds(), Sight { share: self.oracle });
+        let pods = self.oracle_pods.map(|pods| Sight { pods: pods.get() });
+        let sight = (!self.no_oracle).then(|| pods.unwrap_or_default());
+        let seeds = asked.seeds();
         let lines = compare(&setting, &contenders, loads, &seeds, sight, asked.threads())?;
         let seconds = started.elapsed().as_secs_f64();
         println!("{}", asked.head(&setting));

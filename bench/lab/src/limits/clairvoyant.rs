@@ -1,17 +1,17 @@
 //! The policy that sees the future: it tries a request on each pod and keeps the best.
 //!
-//! It holds a copy of every engine, noise included, and keeps it in step with the real one. When a request arrives, with its
+//! It has a copy of every engine, noise included, and keeps it in step with the real one. When a request arrives, with its
 //! true length, each copy is forked with the request on it and run until it is idle; the request goes where most requests
-//! then are in time, counting those that are there already, and of equals where the times to their ends grow least. It pushes: what it gives
-//! out it does not take back. A request that would only take another one's place, or is late everywhere, is put aside
-//! until a pod has nothing else to do.
+//! then are in time, counting those that are there already, and of equals where the times to their ends grow least. A request that
+//! gains nothing anywhere, being late or taking the place of another, is held and tried again from time to time; once its deadline has
+//! passed it is put aside until a pod has nothing else to do. It looks at one request at a time and knows nothing of those that have not
+//! come: it is what can be reached by seeing well, not the best there is.
 //!
-//! A fork costs as much as simulating the pod until it is idle. [`Sight`] says for which share of the requests pods are tried;
-//! the others go to the pod with the least work left.
+//! A fork costs as much as simulating the pod until it is idle. [`Sight`] says how many pods are tried each time.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use rand::{Rng, SeedableRng, rngs::SmallRng};
+use rand::{SeedableRng, rngs::SmallRng};
 use weir_core::{
     Action, Dispatch, Event, PodId, Refusal, RefusalReason, RequestId, Snapshot, Time,
 };
@@ -22,15 +22,16 @@ use super::work;
 use crate::sim::{Dispatcher, Pool, Run, SimRequest, drive};
 
 /// How much of the future is looked at.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
-    /// Share of the requests for which every pod is tried, 0 to 1.
-    pub share: f64,
+    /// Pods that are tried for a request at a time, drawn anew each time; all of them if there are no more.
+    pub pods: usize,
 }
 
 impl Default for Sight {
+    /// Every pod.
     fn default() -> Self {
-        Self { share: 1.0 }
+        Self { pods: usize::MAX }
     }
 }
 
@@ -42,6 +43,8 @@ pub fn clairvoyant(pool: &Pool, requests: &[SimRequest], sight: Sight, seed: u64
     let dispatcher = Clairvoyant {
         requests: requests.into(),
         pods: pods.iter().map(|pod| Mirror::new(quiet(&pod.engine))).collect(),
+        held: Vec::new(),
+        retry_at: Time::ZERO,
         aside: VecDeque::new(),
         sight,
         dice: SmallRng::seed_from_u64(seed),
@@ -49,13 +52,32 @@ pub fn clairvoyant(pool: &Pool, requests: &[SimRequest], sight: Sight, seed: u64
     drive(&pods, pool.scrape_every, Box::new(dispatcher), requests)
 }
 
+/// Time for which a request without a deadline is held.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Time after which what is held is tried again.
+const RETRY: Duration = Duration::from_millis(50);
+
 struct Clairvoyant {
     requests: Arc<[SimRequest]>,
     pods: Vec<Mirror>,
-    /// Requests put aside and when they came, the oldest first.
+    /// Requests that are held: they are tried again while they can still be in time.
+    held: Vec<Held>,
+    /// When they are.
+    retry_at: Time,
+    /// Requests that cannot be in time any more and when they came, the oldest first.
     aside: VecDeque<(Time, usize)>,
     sight: Sight,
     dice: SmallRng,
+}
+
+/// A request that is held.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// When its first token is due.
+    due: Time,
+    came: Time,
+    place: usize,
 }
 
 /// A pod's engine, and what is known to become of the requests on it.
@@ -147,12 +169,6 @@ impl Mirror {
         let delay_ms = ends(&fates) - ends(&self.residents) - came_ms;
         Some(Trial { pod, gain, delay_ms, fates })
     }
-
-    /// Time until everything on it is over.
-    fn left_ms(&self, now_ms: f64) -> f64 {
-        let last = self.residents.iter().map(|one| one.fate.last_ms).fold(now_ms, f64::max);
-        last - now_ms
-    }
 }
 
 /// Clients see things at whole microseconds.
@@ -172,20 +188,11 @@ fn job(asked: &SimRequest) -> Job {
 impl Clairvoyant {
     fn arrive(&mut self, now: Time, place: usize, actions: &mut Vec<Action>) {
         let Some(asked) = self.requests.get(place).cloned() else { return };
-        let (now_ms, look) = (ms(now), self.dice.random::<f64>() < self.sight.share);
-        let trials: Vec<Trial> = if look {
-            let pods = self.pods.iter().enumerate();
-            pods.filter_map(|(pod, mirror)| mirror.try_with(pod, now_ms, &asked, now_ms)).collect()
-        } else {
-            self.least_left(now_ms, &asked, now_ms).into_iter().collect()
-        };
-        let best = trials.into_iter().min_by(|one, other| {
-            other.gain.cmp(&one.gain).then(one.delay_ms.total_cmp(&other.delay_ms))
-        });
-        match best {
-            Some(trial) if trial.gain > 0 || !look => self.give(now, now, place, trial, actions),
+        let due = now.plus(asked.request.slo.ttft.unwrap_or(PATIENCE));
+        match self.best(now, &asked, now) {
+            Some(trial) if trial.gain > 0 => self.give(now, now, place, trial, actions),
             Some(_) => {
-                self.aside.push_back((now, place));
+                self.held.push(Held { due, came: now, place });
                 self.fill_idle(now, actions);
             }
             // No engine takes it.
@@ -198,11 +205,42 @@ impl Clairvoyant {
         }
     }
 
-    /// The pod with the least left to do that takes a request.
-    fn least_left(&self, now_ms: f64, asked: &SimRequest, came_ms: f64) -> Option<Trial> {
-        let mut pods: Vec<(usize, &Mirror)> = self.pods.iter().enumerate().collect();
-        pods.sort_by(|one, other| one.1.left_ms(now_ms).total_cmp(&other.1.left_ms(now_ms)));
-        pods.into_iter().find_map(|(pod, mirror)| mirror.try_with(pod, now_ms, asked, came_ms))
+    /// Of the trials on some pods, the one that gains most, and of those the one that delays least.
+    fn best(&mut self, now: Time, asked: &SimRequest, came: Time) -> Option<Trial> {
+        let count = self.pods.len();
+        let drawn = rand::seq::index::sample(&mut self.dice, count, self.sight.pods.min(count));
+        let mut drawn = drawn.into_vec();
+        drawn.sort_unstable();
+        let of = |pods: &mut dyn Iterator<Item = usize>| {
+            let trials =
+                pods.filter_map(|pod| self.pods.get(pod)?.try_with(pod, ms(now), asked, ms(came)));
+            trials.min_by(|one, other| {
+                other.gain.cmp(&one.gain).then(one.delay_ms.total_cmp(&other.delay_ms))
+            })
+        };
+        // Not every engine takes every request.
+        of(&mut drawn.into_iter()).or_else(|| of(&mut (0..count)))
+    }
+
+    /// Tries what is held again, the one that is due first before the others.
+    fn retry(&mut self, now: Time, actions: &mut Vec<Action>) {
+        if now < self.retry_at {
+            return;
+        }
+        self.retry_at = now.plus(RETRY);
+        let mut held = std::mem::take(&mut self.held);
+        held.sort_by_key(|one| (one.due, one.came, one.place));
+        for one in held {
+            let Some(asked) = self.requests.get(one.place).cloned() else { continue };
+            if now > one.due {
+                self.aside.push_back((one.came, one.place));
+                continue;
+            }
+            match self.best(now, &asked, one.came).filter(|trial| trial.gain > 0) {
+                Some(trial) => self.give(now, one.came, one.place, trial, actions),
+                None => self.held.push(one),
+            }
+        }
     }
 
     /// Gives a request that came at `came` to the pod of a trial.
@@ -251,12 +289,15 @@ impl Dispatcher for Clairvoyant {
         }
         match event {
             Event::Arrive(request) => self.arrive(now, request.id.0 as usize, actions),
-            _ => self.fill_idle(now, actions),
+            _ => {
+                self.retry(now, actions);
+                self.fill_idle(now, actions);
+            }
         }
     }
 
     fn waiting(&self) -> usize {
-        self.aside.len()
+        self.held.len() + self.aside.len()
     }
 
     fn snapshot(&self, _now: Time) -> Option<Snapshot> {

@@ -74,7 +74,7 @@ impl Line {
     }
 }
 
-/// Each of the contenders, and the oracle unless its share is zero, at each of the loads.
+/// Each of the contenders, and the oracle if it is given sight, at each of the loads.
 ///
 /// # Errors
 /// As for [`once`].
@@ -83,7 +83,7 @@ pub fn compare(
     contenders: &[Contender],
     loads: &[f64],
     seeds: &[u64],
-    sight: Sight,
+    sight: Option<Sight>,
     threads: usize,
 ) -> Result<Vec<Line>> {
     type Job<'a> = Box<dyn FnOnce() -> Result<Sums> + Send + 'a>;
@@ -100,7 +100,7 @@ pub fn compare(
                 Box::new(job) as Job<'_>
             }));
         }
-        if sight.share > 0.0 {
+        if let Some(sight) = sight {
             names.push((*load, ORACLE));
             jobs.extend(
                 seeds
