@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    demo::DemoArgs, lab::LabArgs, limits::LimitsArgs, load::LoadArgs, pod::PodArgs,
-    report::ReportArgs, study::SimArgs,
+    advise::AdviseArgs, demo::DemoArgs, lab::LabArgs, limits::LimitsArgs, load::LoadArgs,
+    pod::PodArgs, report::ReportArgs, study::SimArgs,
 };
 
 /// The lab: simulated pods, load and a demo of Weir, without a GPU
@@ -27,6 +27,7 @@ enum Command {
     Limits(LimitsArgs),
     Report(ReportArgs),
     Lab(LabArgs),
+    Advise(AdviseArgs),
 }
 
 impl Cli {
@@ -43,6 +44,7 @@ impl Cli {
             Command::Limits(limits) => limits.run(),
             Command::Report(report) => report.run(),
             Command::Lab(lab) => lab.run(),
+            Command::Advise(advise) => advise.run(),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! - [`load`]: `weir-bench load`, an open-loop client that gives every request exactly one outcome
 //! - [`demo`]: `weir-bench demo`, the two of them around a real `weir`, with a verdict
 //! - [`sim`]: the scheduler in front of modelled engines in virtual time, without a network
+//! - [`advise`]: what pods hold of one's own traffic, and how to set them
 //! - [`learned`]: the trainer and its bundles in that simulation
 //! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
 //! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
@@ -17,6 +18,7 @@
 //! - [`report`]: `weir-bench report`, run files as one page for people; [`lab`]: `weir-bench lab`, the whole table of targets
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
+pub mod advise;
 pub mod children;
 pub mod cli;
 pub mod contender;

@@ -45,6 +45,7 @@ pub(crate) use figures::Figures;
 
 pub use args::SimArgs;
 pub use parallel::in_parallel;
+pub(crate) use pool_file::read as read_pool;
 pub use row::Row;
 pub use seek::max_load;
 pub(crate) use seek::seek;

@@ -59,7 +59,7 @@ fn one() -> usize {
 ///
 /// # Errors
 /// When it cannot be read, or a number in it makes no sense.
-pub(super) fn read(path: &Path) -> Result<Pool> {
+pub(crate) fn read(path: &Path) -> Result<Pool> {
     let at = || format!("--pool {}", path.display());
     let text = std::fs::read_to_string(path).with_context(at)?;
     // JSON is YAML.

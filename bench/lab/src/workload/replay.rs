@@ -48,6 +48,11 @@ impl Replay {
         rows.iter().for_each(|row| count.draft(&draft(row, row.at_s)));
         Ok(Self { name, rows, span_s, means: count.means() })
     }
+
+    /// Requests per second of the rows as they were recorded.
+    pub fn own_rps(&self) -> f64 {
+        self.rows.len() as f64 / self.span_s
+    }
 }
 
 impl Source for Replay {

@@ -1,12 +1,13 @@
-//! The command line: `weir serve | train | check | schema`.
+//! The command line: `weir serve | train | check | schema | advise`.
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 64 wrong configuration (EX_USAGE of sysexits.h is
 //! clap's 2 here; 64 leaves 1 for failures at work).
 
+mod advise;
 mod check;
 mod train;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{
     Args, Parser, Subcommand,
@@ -38,6 +39,9 @@ enum Command {
     Check(ServeArgs),
     /// Print the JSON schema of the configuration file
     Schema,
+    /// Say what pods hold of your own traffic, how many it takes, and how to set their engines (by weir-bench, beside weir)
+    #[command(disable_help_flag = true)]
+    Advise(AdviseArgs),
 }
 
 /// What overrides the file.
@@ -70,6 +74,13 @@ struct TrainArgs {
     supervised: bool,
 }
 
+#[derive(Clone, Debug, Args)]
+struct AdviseArgs {
+    /// Arguments of `weir-bench advise`; --help lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    words: Vec<OsString>,
+}
+
 /// The names of all presets, as one argument.
 fn policy_names() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse::<Policy>())
@@ -100,6 +111,10 @@ impl Cli {
             }
             Command::Check(args) => check::run(&args.into()),
             Command::Schema => print(&schema()),
+            Command::Advise(args) => {
+                eprintln!("weir: {}", advise::become_lab(&args.words));
+                ExitCode::FAILURE
+            }
         }
     }
 }
@@ -168,6 +183,14 @@ mod tests {
             assert_eq!(args.policy, Some(policy));
         }
         assert!(Cli::try_parse_from(["weir", "serve", "--policy", "wier"]).is_err());
+    }
+
+    #[test]
+    fn advise_hands_on_every_argument_as_it_is() {
+        let words = ["--trace", "a b.csv", "--help", "-x"];
+        let cli = Cli::try_parse_from(["weir", "advise"].into_iter().chain(words)).unwrap();
+        let Command::Advise(args) = cli.command else { panic!("not advise: {cli:?}") };
+        assert_eq!(args.words, words);
     }
 
     #[test]

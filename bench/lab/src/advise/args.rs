@@ -1,0 +1,150 @@
+//! The command line of `weir-bench advise`.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    num::NonZeroUsize,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::{ArgGroup, Args};
+
+use super::{
+    chunk::{self, Sweep},
+    pods,
+    report::{Advice, CURVE},
+    spool,
+};
+use crate::{
+    contender::Contender,
+    sim::Pool,
+    study::{Knowledge, Setting, at_load, in_parallel, read_pool},
+    workload::{Objectives, Replay},
+};
+
+/// Say what pods hold of your own traffic, how many it takes, and which chunk to give the engines
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("traffic").required(true).args(["trace", "spool"])))]
+pub struct AdviseArgs {
+    /// Trace of the traffic: Mooncake, Azure, ServeGen, AIBrix, BurstGPT, Vidur, or
+    /// arrival_s,input_tokens,output_tokens[,class][,prefix_id]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Folder of samples instead, as `weir serve` writes them. They hold what was served: refused requests are not in them
+    #[arg(long, value_name = "DIR")]
+    spool: Option<PathBuf>,
+    /// Model whose samples are meant, where the folder has several
+    #[arg(long, value_name = "NAME", requires = "spool")]
+    model: Option<String>,
+    /// How many pods the curve is of
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pods: usize,
+    /// What each pod is: GPU, model and tensor parallelism
+    #[arg(long, default_value = "h100-qwen3-32b-tp2", value_name = "NAME")]
+    gpu: String,
+    /// File that describes the pods instead, of one kind or several
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pods", "gpu"])]
+    pool: Option<PathBuf>,
+    /// What requests are promised: a file with classes, or the name of built-in objectives
+    #[arg(long, default_value = "one", value_name = "FILE|NAME")]
+    slo: String,
+    /// Policy that gives requests to pods
+    #[arg(long, default_value = "weir", value_name = "NAME")]
+    policy: String,
+    /// Chunks to try, in tokens of an engine's step
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = chunk::TRIED)]
+    chunks: Vec<u32>,
+    /// Share of the requests of the highest band that is to meet both objectives
+    #[arg(long, default_value_t = 0.99, value_name = "SHARE")]
+    at: f64,
+    /// How many seeds: stretches of the traffic, each with noise of its own
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    seeds: u64,
+    /// Requests of each seed, of which the first 5 % are the warm-up
+    #[arg(long, default_value_t = 4000, value_name = "N")]
+    requests: usize,
+    /// Simulations at once; all cores by default
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// File for the advice as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl AdviseArgs {
+    /// Simulates, and prints the advice.
+    ///
+    /// # Errors
+    /// When the arguments make no question, or a file cannot be read or written.
+    pub fn run(self) -> Result<ExitCode> {
+        let (setting, contender) = (self.setting()?, Contender::named(&self.policy)?);
+        let json = self.json.as_ref().map(|path| {
+            let file = File::create(path);
+            file.map(BufWriter::new).with_context(|| format!("cannot write {}", path.display()))
+        });
+        let json = json.transpose()?;
+        let advice = self.advice(setting.0, &contender, setting.1)?;
+        println!("{}", advice.for_people());
+        if let Some(mut file) = json {
+            serde_json::to_writer_pretty(&mut file, &advice)?;
+            file.flush()?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Everything that the simulations share, and the traffic's own rate in requests per second.
+    pub(super) fn setting(&self) -> Result<(Setting, f64)> {
+        ensure!(self.seeds > 0 && self.requests > 0, "--seeds and --requests must be above zero");
+        ensure!(self.at > 0.0 && self.at < 1.0, "--at is a share between 0 and 1, not {}", self.at);
+        ensure!(
+            !self.chunks.is_empty() && self.chunks.iter().all(|chunk| *chunk >= 16),
+            "--chunks are at least 16 tokens each"
+        );
+        let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
+        let promised =
+            objectives.classes.iter().any(|class| class.ttft_ms.or(class.tpot_ms).is_some());
+        ensure!(promised, "--slo {}: without an objective any load is sustainable", self.slo);
+        let (pool, gpu) = match &self.pool {
+            Some(path) => {
+                let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or("pool");
+                (read_pool(path)?, name.to_owned())
+            }
+            None => (Pool::of(&self.gpu, self.pods, None)?, self.gpu.clone()),
+        };
+        ensure!(!pool.pods.is_empty(), "--pods must be above zero");
+        let replay = match (&self.trace, &self.spool) {
+            (Some(trace), _) => Replay::read(trace)?,
+            (None, Some(dir)) => spool::read(dir, self.model.as_deref())?,
+            (None, None) => anyhow::bail!("give --trace or --spool"),
+        };
+        let (own_rps, source) = (replay.own_rps(), Arc::new(replay));
+        let (knowledge, requests) = (Knowledge::default(), self.requests);
+        Ok((Setting { pool, gpu, source, objectives, mix, requests, knowledge }, own_rps))
+    }
+
+    fn advice(&self, setting: Setting, contender: &Contender, own_rps: f64) -> Result<Advice> {
+        let seeds: Vec<u64> = (1..=self.seeds).collect();
+        let sweep = Sweep::of(&setting, contender, &self.chunks, self.at, &seeds, self.threads())?;
+        let best = sweep.best().context("no chunk was tried")?.clone();
+        let at_best =
+            Setting { pool: chunk::with_chunk(&setting.pool, best.chunk_tokens), ..setting };
+        let loads = CURVE.map(|share| share * best.max_load.max(0.01));
+        let (asked, sown) = (&at_best, &seeds);
+        let job = |load: f64| {
+            let job = move || at_load(asked, contender, load, sown);
+            Box::new(job) as Box<dyn FnOnce() -> _ + Send>
+        };
+        let curve = in_parallel(loads.map(job).into(), self.threads());
+        let curve = curve.into_iter().collect::<Result<Vec<_>>>()?;
+        let needed = pods::fewest(&at_best, contender, own_rps, best.rps, self.at, &seeds)?;
+        Ok(Advice::new(&at_best, contender.name(), (own_rps, self.at), sweep, needed, &curve))
+    }
+
+    fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().ok();
+        self.threads.or_else(cores).map_or(1, NonZeroUsize::get)
+    }
+}

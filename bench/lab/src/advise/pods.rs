@@ -1,0 +1,98 @@
+//! The fewest pods that keep the promise at the traffic's own rate.
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::of_top_band;
+use crate::{
+    contender::Contender,
+    sim::Pool,
+    study::{Row, Setting, at_load},
+};
+
+/// Pools that are tried at most: a guess from the highest load is off by one or two.
+const MOST_TRIED: usize = 12;
+
+/// A number of pods, and what they made of the traffic's own rate.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Held {
+    /// Pods, in whole pools where the pool is of several kinds.
+    pub pods: usize,
+    /// Attainment of the classes of the highest band.
+    pub attainment: f64,
+    /// All figures of all classes together.
+    pub row: Row,
+}
+
+/// The fewest pods, and what was tried on the way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Needed {
+    /// The fewest that keep the promise; `None` when none of those tried does.
+    pub pods: Option<usize>,
+    /// Everything that was tried, upwards.
+    pub tried: Vec<Held>,
+}
+
+/// Starts with as many as the pool's highest load says, and looks on either side. Pools of one kind grow by pods, others by
+/// whole pools: which kind to buy is not the question.
+///
+/// # Errors
+/// As for [`at_load`].
+pub(super) fn fewest(
+    setting: &Setting,
+    contender: &Contender,
+    own_rps: f64,
+    pool_rps: f64,
+    at: f64,
+    seeds: &[u64],
+) -> Result<Needed> {
+    let unit = unit(&setting.pool);
+    let unit_rps = pool_rps * unit.pods.len() as f64 / setting.pool.pods.len().max(1) as f64;
+    let guess = if unit_rps > 0.0 { (own_rps / unit_rps).ceil().max(1.0) as usize } else { 1 };
+    let mut tried: Vec<Held> = Vec::new();
+    let mut units = guess;
+    while tried.len() < MOST_TRIED {
+        let held = held(setting, contender, &unit, units, own_rps, seeds)?;
+        let keeps = held.attainment >= at;
+        tried.push(held);
+        let known = |units: usize| tried.iter().any(|one| one.pods == units * unit.pods.len());
+        units = match keeps {
+            true if units > 1 && !known(units - 1) => units - 1,
+            false if !known(units + 1) => units + 1,
+            _ => break,
+        };
+    }
+    tried.sort_by_key(|held| held.pods);
+    let pods = tried.iter().find(|held| held.attainment >= at).map(|held| held.pods);
+    Ok(Needed { pods, tried })
+}
+
+fn held(
+    setting: &Setting,
+    contender: &Contender,
+    unit: &Pool,
+    units: usize,
+    own_rps: f64,
+    seeds: &[u64],
+) -> Result<Held> {
+    let setting = Setting { pool: times(unit, units), ..setting.clone() };
+    let load = own_rps / setting.capacity_rps();
+    let rows = at_load(&setting, contender, load, seeds)?;
+    let attainment = of_top_band(&rows, &setting.objectives);
+    let row = rows.into_iter().next().unwrap_or_default();
+    Ok(Held { pods: setting.pool.pods.len(), attainment, row })
+}
+
+/// What a pool grows by.
+fn unit(pool: &Pool) -> Pool {
+    let mut unit = pool.clone();
+    if pool.classes.len() == 1 {
+        unit.pods.truncate(1);
+    }
+    unit
+}
+
+fn times(unit: &Pool, units: usize) -> Pool {
+    let pods = std::iter::repeat_n(&unit.pods, units).flatten().cloned().collect();
+    Pool { pods, ..unit.clone() }
+}

@@ -1,0 +1,219 @@
+//! Everything that is told.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::{
+    chunk::{RULE_SHARE, Sweep},
+    of_top_band,
+    pods::Needed,
+};
+use crate::{
+    study::{Row, Setting},
+    workload::Means,
+};
+
+/// Loads of the curve, as shares of the highest one.
+pub(super) const CURVE: [f64; 8] = [0.5, 0.7, 0.85, 1.0, 1.1, 1.2, 1.35, 1.5];
+
+/// The advice.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Advice {
+    /// Name of the traffic.
+    pub workload: String,
+    /// Mean prompt tokens, output tokens, and the shared part of the prompts.
+    pub means: [f64; 3],
+    /// Requests per second of the traffic itself.
+    pub own_rps: f64,
+    /// Name of the objectives.
+    pub mix: String,
+    /// Share of the requests of the highest band that is to meet them.
+    pub at: f64,
+    /// What the pods are.
+    pub gpu: String,
+    /// How many the sweep and the curve are of.
+    pub pods: usize,
+    /// Who gives requests to them.
+    pub policy: String,
+    /// The chunk to set, in tokens.
+    pub chunk_tokens: u32,
+    /// The rate that the pods sustain with it, in requests per second.
+    pub sustainable_rps: f64,
+    /// Every chunk that was tried.
+    pub sweep: Sweep,
+    /// The pods that the traffic's own rate takes with that chunk.
+    pub needed: Needed,
+    /// Figures around the highest load with that chunk.
+    pub curve: Vec<Point>,
+}
+
+/// A point of the curve.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Point {
+    /// Requests per second.
+    pub rps: f64,
+    /// Attainment of the classes of the highest band.
+    pub attainment: f64,
+    /// All figures of all classes together.
+    pub row: Row,
+}
+
+impl Advice {
+    pub(super) fn new(
+        setting: &Setting,
+        policy: &str,
+        (own_rps, at): (f64, f64),
+        sweep: Sweep,
+        needed: Needed,
+        curve: &[Vec<Row>],
+    ) -> Self {
+        let Means { input_tokens, output_tokens, hit } = setting.source.means();
+        let capacity_rps = setting.capacity_rps();
+        let point = |rows: &Vec<Row>| {
+            let row = rows.first().cloned().unwrap_or_default();
+            let rps = row.load.unwrap_or_default() * capacity_rps;
+            Point { rps, attainment: of_top_band(rows, &setting.objectives), row }
+        };
+        let best = sweep.best();
+        Self {
+            workload: setting.source.name().to_owned(),
+            means: [input_tokens, output_tokens, hit],
+            own_rps,
+            mix: setting.mix.clone(),
+            at,
+            gpu: setting.gpu.clone(),
+            pods: setting.pool.pods.len(),
+            policy: policy.to_owned(),
+            chunk_tokens: best.map_or(0, |best| best.chunk_tokens),
+            sustainable_rps: best.map_or(0.0, |best| best.rps),
+            curve: curve.iter().map(point).collect(),
+            sweep,
+            needed,
+        }
+    }
+
+    pub(super) fn for_people(&self) -> String {
+        let mut text = String::new();
+        let [input, output, hit] = self.means;
+        let _ = writeln!(
+            text,
+            "{}: {:.2} requests/s, {input:.0} tokens in, {output:.0} out, {:.0} % of the prompts shared. {} pods of {}, objectives {}, policy {}.",
+            self.workload,
+            self.own_rps,
+            hit * 100.0,
+            self.pods,
+            self.gpu,
+            self.mix,
+            self.policy,
+        );
+        let _ = writeln!(text, "\n{}\n", self.chunks());
+        let _ = writeln!(text, "{}", self.verdict());
+        let _ = writeln!(text, "{}", self.pods_needed());
+        let _ = write!(text, "\nWith a chunk of {}:\n{}", self.chunk_tokens, self.points());
+        text
+    }
+
+    fn verdict(&self) -> String {
+        let percent = self.at * 100.0;
+        if self.sustainable_rps <= 0.0 {
+            return format!("No chunk keeps {percent:.0} % at any load that was tried.");
+        }
+        let rule = match self.sweep.by_rule {
+            Some(chunk) => format!("the rule of thumb says {chunk}"),
+            None => "the rule of thumb allows none of these".to_owned(),
+        };
+        format!(
+            "Set the engines' chunk (vLLM: --max-num-batched-tokens) to {}: {:.2} requests/s at {percent:.0} %, {:.2} per pod; \
+             {rule} (a full step of at most {:.0} % of the tightest TPOT objective).",
+            self.chunk_tokens,
+            self.sustainable_rps,
+            self.sustainable_rps / self.pods.max(1) as f64,
+            RULE_SHARE * 100.0,
+        )
+    }
+
+    fn pods_needed(&self) -> String {
+        let each =
+            |held: &super::pods::Held| format!("{}: {:.1} %", held.pods, held.attainment * 100.0);
+        let tried: Vec<String> = self.needed.tried.iter().map(each).collect();
+        let tried = tried.join(", ");
+        match self.needed.pods {
+            Some(pods) => format!(
+                "The traffic's own {:.2} requests/s take {pods} pod{} (attained with {tried}).",
+                self.own_rps,
+                if pods == 1 { "" } else { "s" }
+            ),
+            None => format!(
+                "No number of pods that was tried keeps the promise at the traffic's own {:.2} requests/s (attained with {tried}).",
+                self.own_rps
+            ),
+        }
+    }
+
+    fn chunks(&self) -> Table {
+        let header = [
+            "chunk",
+            "full step ms",
+            "load",
+            "requests/s",
+            "per pod",
+            "TTFT p95 ms",
+            "TPOT p95 ms",
+            "",
+        ];
+        let mut table = table(&header);
+        for one in &self.sweep.tried {
+            let mark = if one.chunk_tokens == self.chunk_tokens { "best" } else { "" };
+            table.add_row([
+                one.chunk_tokens.to_string(),
+                format!("{:.0}", one.full_step_ms),
+                format!("{:.2}", one.max_load),
+                format!("{:.2}", one.rps),
+                format!("{:.2}", one.rps / self.pods.max(1) as f64),
+                ms(one.row.ttft_ms_p95, 0),
+                ms(one.row.tpot_ms_p95, 1),
+                mark.to_owned(),
+            ]);
+        }
+        table
+    }
+
+    fn points(&self) -> Table {
+        let header = [
+            "requests/s",
+            "load",
+            "attained %",
+            "goodput rps",
+            "TTFT p50/p95 ms",
+            "TPOT p50/p95 ms",
+            "refused",
+        ];
+        let mut table = table(&header);
+        for point in &self.curve {
+            let row = &point.row;
+            table.add_row([
+                format!("{:.2}", point.rps),
+                format!("{:.2}", row.load.unwrap_or_default()),
+                format!("{:.1}", point.attainment * 100.0),
+                format!("{:.2}", row.goodput_rps),
+                format!("{} / {}", ms(row.ttft_ms_p50, 0), ms(row.ttft_ms_p95, 0)),
+                format!("{} / {}", ms(row.tpot_ms_p50, 1), ms(row.tpot_ms_p95, 1)),
+                row.refused.to_string(),
+            ]);
+        }
+        table
+    }
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
+    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table
+}
+
+fn ms(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
