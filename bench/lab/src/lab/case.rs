@@ -106,11 +106,11 @@ pub(super) static CASES: [Case; 18] = [
     case("a-one", "scenario A, one class", Traffic::Scenario("A:open"), "one", 4),
     case("a-two", "scenario A, two classes", Traffic::Scenario("A:open"), "two", 4),
     Case {
-        size: 0.6,
+        size: 0.8,
         ..case("c-one", "scenario C, one class", Traffic::Scenario("C:open"), "one", 4)
     },
     Case {
-        size: 0.6,
+        size: 0.8,
         ..case("c-two", "scenario C, two classes", Traffic::Scenario("C:open"), "two", 4)
     },
     case("conv-none", "Azure conv, no objectives", CONV, "none", 4),

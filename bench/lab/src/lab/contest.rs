@@ -21,7 +21,9 @@ const BEST: usize = 3;
 /// The same where push and pull are asked for each.
 const BEST_OF_KIND: usize = 2;
 /// Loads of the curves.
-const CURVE: [f64; 6] = [0.5, 0.7, 0.9, 1.0, 1.15, OVERLOAD];
+const CURVE: [f64; 3] = [LARGE_LOAD, 1.0, OVERLOAD];
+/// Loads at which rivals are screened, as multiples of what Weir holds.
+const AROUND: [f64; 4] = [0.4, 0.7, 1.0, 1.3];
 
 /// What is looked at.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +32,8 @@ pub(super) struct Errand {
     pub(super) levels: Vec<(Share, f64)>,
     /// Given loads.
     pub(super) loads: Vec<f64>,
+    /// Whether highest loads are only read off the given ones.
+    pub(super) is_brief: bool,
 }
 
 /// What a policy showed in a case.
@@ -81,6 +85,18 @@ impl Errand {
         errand
     }
 
+    /// The same for a screening: highest loads are read off a few loads around the one that Weir held.
+    pub(super) fn in_brief(&self, weir: Option<&Showing>) -> Self {
+        let mut errand = Self { is_brief: true, ..self.clone() };
+        let held = weir.and_then(|weir| weir.levels.first()).map(|level| level.2.load.value);
+        if let Some(held) = held {
+            AROUND
+                .iter()
+                .for_each(|part| errand.load((held.max(0.02) * part * 100.0).round() / 100.0));
+        }
+        errand
+    }
+
     fn level(&mut self, share: Share, at: f64) {
         if !self.levels.contains(&(share, at)) {
             self.levels.push((share, at));
@@ -95,8 +111,12 @@ impl Errand {
 
     /// Simulations per seed that it takes, about.
     pub(super) fn simulations(&self) -> usize {
-        let levels = self.levels.len();
-        self.loads.len() + if levels > 0 { 11 + 4 * (levels - 1) } else { 0 }
+        let sought = match self.levels.len() {
+            0 => 0,
+            _ if self.is_brief => AROUND.len(),
+            levels => 11 + 4 * (levels - 1),
+        };
+        self.loads.len() + sought
     }
 
     /// Runs it.
@@ -111,12 +131,22 @@ impl Errand {
     ) -> Result<Showing> {
         let mut probe = Probe::new(setting, contender, seeds);
         let mut showing = Showing { policy: contender.name().to_owned(), ..Showing::default() };
-        for (share, at) in &self.levels {
-            showing.levels.push((*share, *at, probe.highest(*share, *at)?));
+        if !self.is_brief {
+            for (share, at) in &self.levels {
+                showing.levels.push((*share, *at, probe.highest(*share, *at)?));
+            }
         }
         for load in &self.loads {
-            let (rows, each) = probe.at(*load)?;
-            showing.loads.push(AtLoad { load: *load, rows, each });
+            probe.at(*load)?;
+        }
+        if self.is_brief {
+            let estimates = self.levels.iter();
+            showing.levels =
+                estimates.map(|(share, at)| (*share, *at, probe.estimate(*share, *at))).collect();
+        }
+        for load in probe.complete() {
+            let (rows, each) = probe.at(load)?;
+            showing.loads.push(AtLoad { load, rows, each });
         }
         Ok(showing)
     }
@@ -139,7 +169,7 @@ impl Showing {
 
     /// Figures at a load.
     pub(super) fn at(&self, load: f64) -> Option<&AtLoad> {
-        self.loads.iter().find(|at| at.load == load)
+        self.loads.iter().find(|at| (at.load - load).abs() < 1e-6)
     }
 
     /// What it is worth to an ask: more is better. `None` where it was not looked at, or is no rival to it.

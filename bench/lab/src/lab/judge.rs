@@ -126,7 +126,7 @@ impl Evidence<'_> {
         let variants = self
             .variants
             .iter()
-            .filter(|one| !is_told(&one.policy))
+            .filter(|one| one.policy != WEIR && !is_told(&one.policy))
             .filter_map(attained)
             .map(points);
         let Some((name, most)) = variants.max_by(|a, b| a.1.value.total_cmp(&b.1.value)) else {

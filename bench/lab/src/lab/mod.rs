@@ -80,10 +80,10 @@ pub struct LabArgs {
 #[derive(Clone, Debug, PartialEq)]
 struct Effort {
     seeds: Vec<u64>,
-    /// Usual requests per seed in full.
-    requests: usize,
+    /// Usual requests per seed in full, by case.
+    requests: Vec<usize>,
     /// The same of the screening.
-    screening: usize,
+    screening: Vec<usize>,
     threads: usize,
 }
 
@@ -144,30 +144,30 @@ impl LabArgs {
         let threads = threads.map_or(1, NonZeroUsize::get);
         let seeds: Vec<u64> = (1..=self.seeds).collect();
         if let Some(requests) = self.requests {
-            return Ok(Effort { seeds, requests, screening: requests.div_ceil(2), threads });
+            let (requests, screening) =
+                (vec![requests; entries.len()], vec![requests.div_ceil(2); entries.len()]);
+            return Ok(Effort { seeds, requests, screening, threads });
         }
         let pace = stage::timed(entries, self.traces.as_deref(), threads)?;
         let left = Duration::from_secs_f64(self.minutes * 60.0).saturating_sub(started.elapsed());
-        let left = left.as_secs_f64();
-        let total = |work: &dyn Fn(&Entry, f64) -> f64| -> f64 {
-            entries.iter().zip(&pace).map(|(entry, pace)| work(entry, *pace)).sum()
-        };
-        let screening_s = effort::for_screening(left);
-        let screening = effort::fitting(total(&effort::screening_s), threads, screening_s);
-        let finals = |entry: &Entry, pace: f64| effort::finals_s(entry, seeds.len(), pace);
-        let requests = effort::fitting(total(&finals), threads, left - screening_s);
-        for (entry, pace) in entries.iter().zip(&pace) {
+        let parts = effort::parts(left.as_secs_f64());
+        let each = || entries.iter().zip(&pace);
+        let work: Vec<f64> =
+            each().map(|(entry, pace)| effort::screening_s(entry, *pace)).collect();
+        let screening = effort::brief(effort::shared_out(&work, threads, parts.screening_s));
+        let work: Vec<f64> =
+            each().map(|(entry, pace)| effort::finals_s(entry, seeds.len(), *pace)).collect();
+        let requests = effort::shared_out(&work, threads, parts.finals_s);
+        for ((entry, pace), (screening, requests)) in each().zip(screening.iter().zip(&requests)) {
             progress.say(&format!(
-                "{:<17} {:.0} requests per second and thread",
+                "{:<17} {:6.0} requests/s and thread: {} per seed in the screening, {} in full",
                 entry.case.id,
-                1.0 / pace.max(1e-9)
+                1.0 / pace.max(1e-9),
+                entry.case.requests(*screening),
+                entry.case.requests(*requests),
             ));
         }
-        progress.say(&format!(
-            "{} cases on {threads} threads: {screening} requests per seed in the screening, {requests} with {} seeds in full",
-            entries.len(), seeds.len(),
-        ));
-        Ok(Effort { seeds, requests, screening: screening.min(requests), threads })
+        Ok(Effort { seeds, requests, screening, threads })
     }
 
     fn rounds<'a>(
@@ -179,8 +179,8 @@ impl LabArgs {
         let traces = self.traces.as_deref();
         let (threads, seeds) = (effort.threads, effort.seeds.as_slice());
         let screened =
-            stage::screen(&stage::stages(entries, traces, effort.screening)?, threads, started)?;
-        let stages = stage::stages(entries, traces, effort.requests)?;
+            stage::screen(&stage::stages(entries, traces, &effort.screening)?, threads, started)?;
+        let stages = stage::stages(entries, traces, &effort.requests)?;
         let finals = stage::finals(&stages, &screened, seeds, threads, started)?;
         let variants = stage::variants(&stages, threads, started)?;
         let series = stage::series(&stages, &finals, threads)?;
@@ -232,12 +232,20 @@ fn nothing(only: &[String], traces: Option<&Path>) -> String {
 fn notes(effort: &Effort) -> Vec<String> {
     vec![
         format!(
-            "All rivals were screened with {} seeds and {} requests each; Weir and the best three per question (two of each kind for goodput) were then run with {} seeds and {} requests, and only these figures are in the table.",
-            effort::SCREEN_SEEDS.len(), effort.screening, effort.seeds.len(), effort.requests,
+            "All rivals were screened with {} seeds and {} requests per seed, at a few loads around the one that Weir held; Weir and the best three per question (two of each kind for goodput) were then run with {} seeds and {} requests per seed, and only these figures are in the table.",
+            effort::SCREEN_SEEDS.len(), range(&effort.screening), effort.seeds.len(), range(&effort.requests),
         ),
         "The same seed is the same arrivals, lengths, classes and noise for everybody. Intervals are jackknifed over the seeds, paired.".to_owned(),
         "Predictions of all policies are off by 5 %; metrics are scraped every 50 ms.".to_owned(),
     ]
+}
+
+/// The least and the most of these.
+fn range(values: &[usize]) -> String {
+    match (values.iter().min(), values.iter().max()) {
+        (Some(low), Some(high)) if low < high => format!("{low} to {high}"),
+        (low, _) => low.copied().unwrap_or_default().to_string(),
+    }
 }
 
 /// What was typed.

@@ -55,7 +55,8 @@ impl Output {
         let of_case = rounds.stages.iter().enumerate();
         for (place, stage) in of_case {
             let full = (effort.seeds.len(), stage.setting.requests);
-            let screening = stage.entry.case.requests(effort.screening);
+            let screening =
+                stage.entry.case.requests(effort.screening.get(place).copied().unwrap_or_default());
             let written = [
                 ("full", &rounds.finals, full),
                 ("variants", &rounds.variants, (effort::VARIANT_SEEDS.len(), full.1)),
@@ -69,7 +70,7 @@ impl Output {
                 let arguments = stage.entry.case.arguments(traces);
                 let command =
                     format!("weir-bench sim {arguments} --seeds {seeds} --requests {requests}");
-                let file = json!({"command": command, "rows": rows(showings)});
+                let file = json!({"command": command, "round": round, "rows": rows(showings)});
                 self.write(&format!("runs/{}-{round}.json", stage.entry.case.id), &file)?;
             }
         }

@@ -77,8 +77,23 @@ impl<'a> Probe<'a> {
         let asked = Asked { load: None, max_load: Some(load), at: Some(at) };
         let figures = self.find(shown).map(|seen| seen.figures.as_slice()).unwrap_or_default();
         let rows = rows(self.setting, self.contender, figures, asked);
-        let without = (0..self.seeds.len()).map(|left| self.crossing(share, at, left)).collect();
+        let left_out = (0..self.seeds.len()).map(Some);
+        let without = left_out.map(|seed| self.crossing(share, at, seed)).collect();
         Ok(Highest { load: Reading { value: load, without }, rows })
+    }
+
+    /// Where this share falls below `at` by the loads that were run already, without seeking it.
+    pub(super) fn estimate(&self, share: Share, at: f64) -> Highest {
+        let load = self.crossing(share, at, None);
+        Highest { load: Reading { value: load, without: Vec::new() }, rows: Vec::new() }
+    }
+
+    /// The loads that were run with all seeds, the lowest first.
+    pub(super) fn complete(&self) -> Vec<f64> {
+        let full = self.seen.iter().filter(|seen| seen.each.len() == self.seeds.len());
+        let mut loads: Vec<f64> = full.map(|seen| seen.load).collect();
+        loads.sort_by(f64::total_cmp);
+        loads
     }
 
     fn passes(&mut self, load: f64, share: Share, at: f64) -> Result<bool> {
@@ -134,19 +149,20 @@ impl<'a> Probe<'a> {
         top.map_or_else(|| "all".to_owned(), |class| class.name.clone())
     }
 
-    /// Where the share falls below `at` without one of the seeds: between the loads that were run with all seeds, on a
-    /// straight line.
-    fn crossing(&self, share: Share, at: f64, left_out: usize) -> f64 {
+    /// Where the share falls below `at`, without one of the seeds if so: between the loads that were run with all of them, on
+    /// a straight line. At no load all attain.
+    fn crossing(&self, share: Share, at: f64, left_out: Option<usize>) -> f64 {
         let class = self.top_class();
         let mean = |seen: &Seen| {
-            let others = seen.each.iter().enumerate().filter(|(seed, _)| *seed != left_out);
+            let others = seen.each.iter().enumerate().filter(|(seed, _)| Some(*seed) != left_out);
             let shares: Vec<f64> = others.map(|(_, rows)| of(rows, &class, share)).collect();
             shares.iter().sum::<f64>() / shares.len().max(1) as f64
         };
         let full = self.seen.iter().filter(|seen| seen.each.len() == self.seeds.len());
         let mut points: Vec<(f64, f64)> = full.map(|seen| (seen.load, mean(seen))).collect();
+        points.push((0.0, 1.0));
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let Some(last) = points.iter().rposition(|(_, share)| *share >= at) else { return 0.0 };
+        let last = points.iter().rposition(|(_, share)| *share >= at).unwrap_or(0);
         match (points.get(last), points.get(last + 1)) {
             (Some((low, above)), Some((high, below))) => {
                 low + (high - low) * (above - at) / (above - below).max(1e-9)

@@ -67,18 +67,19 @@ pub(super) fn timed(entries: &[Entry], traces: Option<&Path>, threads: usize) ->
     in_parallel(jobs.collect(), threads).into_iter().collect()
 }
 
-/// Settings with so many requests per seed as usual.
+/// Settings with so many requests per seed as usual, for each of them.
 ///
 /// # Errors
 /// When one is not there any more.
 pub(super) fn stages<'a>(
     entries: &'a [Entry],
     traces: Option<&Path>,
-    usual: usize,
+    usual: &[usize],
 ) -> Result<Vec<Stage<'a>>> {
-    let stage =
-        |entry: &'a Entry| Ok(Stage { entry, setting: Arc::new(entry.setting(traces, usual)?) });
-    entries.iter().map(stage).collect()
+    let stage = |(entry, usual): (&'a Entry, &usize)| {
+        Ok(Stage { entry, setting: Arc::new(entry.setting(traces, *usual)?) })
+    };
+    entries.iter().zip(usual).map(stage).collect()
 }
 
 /// All rivals in all cases, briefly. Cases in their order.
@@ -90,15 +91,22 @@ pub(super) fn screen(
     threads: usize,
     started: Instant,
 ) -> Result<Vec<Vec<Showing>>> {
-    let tasks: Vec<(usize, &str)> = stages
-        .iter()
-        .enumerate()
-        .flat_map(|(place, stage)| {
-            rivals(&stage.entry.rows).into_iter().map(move |name| (place, name))
-        })
-        .collect();
-    run(stages, &tasks, &SCREEN_SEEDS, threads, (started, "screening"), |stage| {
-        Errand::of(&stage.entry.rows)
+    let of = |stage: &Stage<'_>| Errand::of(&stage.entry.rows);
+    let sought =
+        |stage: &Stage<'_>| !rivals(&stage.entry.rows).is_empty() && !of(stage).levels.is_empty();
+    let places = || stages.iter().enumerate();
+    let weirs: Vec<(usize, &str)> =
+        places().filter(|(_, stage)| sought(stage)).map(|(place, _)| (place, WEIR)).collect();
+    let levels = |stage: &Stage<'_>| Errand { loads: Vec::new(), ..of(stage) };
+    let held = run(stages, &weirs, &SCREEN_SEEDS, threads, (started, "screening"), |_, stage| {
+        levels(stage)
+    })?;
+    let everybody = |(place, stage): (usize, &Stage<'_>)| {
+        rivals(&stage.entry.rows).into_iter().map(move |name| (place, name)).collect::<Vec<_>>()
+    };
+    let tasks: Vec<(usize, &str)> = places().flat_map(everybody).collect();
+    run(stages, &tasks, &SCREEN_SEEDS, threads, (started, "screening"), |place, stage| {
+        of(stage).in_brief(held.get(place).and_then(|showings| showings.first()))
     })
 }
 
@@ -127,7 +135,7 @@ pub(super) fn finals(
         .enumerate()
         .flat_map(|(place, names)| names.iter().map(move |name| (place, name.as_str())))
         .collect();
-    run(stages, &tasks, seeds, threads, (started, "in full"), |stage| {
+    run(stages, &tasks, seeds, threads, (started, "in full"), |_, stage| {
         Errand::of(&stage.entry.rows).in_full(stage.entry.case)
     })
 }
@@ -149,15 +157,16 @@ pub(super) fn variants(
             _ => None,
         }
     };
+    // Weir too: with as many seeds as they.
     let names: Vec<&str> =
-        Contender::all().into_iter().filter(|name| name.starts_with("weir:")).collect();
+        Contender::all().into_iter().filter(|name| name.starts_with(WEIR)).collect();
     let tasks: Vec<(usize, &str)> = stages
         .iter()
         .enumerate()
         .filter(|(_, stage)| load(stage).is_some())
         .flat_map(|(place, _)| names.iter().map(move |name| (place, *name)))
         .collect();
-    run(stages, &tasks, &VARIANT_SEEDS, threads, (started, "variant"), |stage| Errand {
+    run(stages, &tasks, &VARIANT_SEEDS, threads, (started, "variant"), |_, stage| Errand {
         loads: load(stage).into_iter().collect(),
         ..Errand::default()
     })
@@ -216,12 +225,12 @@ fn run<'a>(
     seeds: &[u64],
     threads: usize,
     (started, phase): (Instant, &str),
-    errand: impl Fn(&Stage<'a>) -> Errand + Sync,
+    errand: impl Fn(usize, &Stage<'a>) -> Errand + Sync,
 ) -> Result<Vec<Vec<Showing>>> {
     let progress = Progress::new(started, tasks.len());
     let job = |(place, name): (usize, &str)| {
         let stage = stages.get(place).context("a case that is there")?;
-        let showing = stage.run(&errand(stage), name, seeds);
+        let showing = stage.run(&errand(place, stage), name, seeds);
         let showing = showing.with_context(|| format!("{} with {name}", stage.entry.case.id))?;
         progress.done(&format!("{phase} {:<17} {}", stage.entry.case.id, told(&showing)));
         Ok((place, showing))

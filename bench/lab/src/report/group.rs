@@ -21,10 +21,20 @@ fn key(row: &Row) -> (&str, &str, &str, usize, u32) {
 }
 
 /// The rows by their settings, in the order in which these first come. `wanted` says which rows count. Of two rows that
-/// answer the same question, the one with more requests does.
+/// answer the same question, the one with more requests does. Those of a screening are left out.
 pub(super) fn groups<'a>(runs: &'a Runs, wanted: impl Fn(&Row) -> bool) -> Vec<Group<'a>> {
+    grouped(runs, |row, file| !runs.is_screening(file) && wanted(row))
+}
+
+/// The same of the screenings alone.
+pub(super) fn screenings(runs: &Runs) -> Vec<Group<'_>> {
+    grouped(runs, |_, file| runs.is_screening(file))
+}
+
+/// Those that are wanted, given the place of their file too.
+pub(super) fn grouped(runs: &Runs, wanted: impl Fn(&Row, usize) -> bool) -> Vec<Group<'_>> {
     let mut groups: Vec<Vec<(&Row, usize)>> = Vec::new();
-    for (row, file) in runs.rows.iter().filter(|(row, _)| wanted(row)) {
+    for (row, file) in runs.rows.iter().filter(|(row, file)| wanted(row, *file)) {
         let same = |group: &&mut Vec<(&Row, usize)>| {
             group.first().is_some_and(|(first, _)| key(first) == key(row))
         };
@@ -33,8 +43,7 @@ pub(super) fn groups<'a>(runs: &'a Runs, wanted: impl Fn(&Row) -> bool) -> Vec<G
             None => groups.push(vec![(row, *file)]),
         }
     }
-    let grouped = |rows: Vec<(&'a Row, usize)>| Group { class: class_of(&rows), rows };
-    groups.into_iter().map(grouped).collect()
+    groups.into_iter().map(|rows| Group { class: class_of(&rows), rows }).collect()
 }
 
 fn insert<'a>(group: &mut Vec<(&'a Row, usize)>, row: &'a Row, file: usize) {

@@ -1,7 +1,7 @@
 //! What a report is about: run files, found in a folder.
 //!
 //! A run file is a JSON object with `rows` (`weir-bench sim --json`), `series` (`weir-bench sim --series`) or `targets`
-//! (`weir-bench lab`); rows may also be those of `weir-bench limits`. Other JSON files are left out, and that is said. A run file that cannot be read is an error: a report
+//! (`weir-bench lab`). A file whose `round` is `screening` is kept apart; rows may also be those of `weir-bench limits`. Other JSON files are left out, and that is said. A run file that cannot be read is an error: a report
 //! that silently lost a run would lie by omission.
 
 use std::{
@@ -82,6 +82,8 @@ pub(super) struct RunFile {
     pub(super) seconds: Option<f64>,
     /// How many rows it has.
     pub(super) rows: usize,
+    /// Whether they only chose whom to look at: with fewer seeds and requests, so that they are compared with nothing else.
+    pub(super) is_screening: bool,
 }
 
 impl Runs {
@@ -104,6 +106,11 @@ impl Runs {
             folder.display()
         );
         Ok(runs)
+    }
+
+    /// Whether the file at this place is of a screening.
+    pub(super) fn is_screening(&self, file: usize) -> bool {
+        self.files.get(file).is_some_and(|file| file.is_screening)
     }
 
     fn add(&mut self, name: &str, path: &Path) -> Result<()> {
@@ -133,6 +140,7 @@ impl Runs {
             command: take(&mut file, "command")?,
             seconds: take(&mut file, "seconds")?,
             rows: rows.len() + limits.len(),
+            is_screening: take::<String>(&mut file, "round")?.as_deref() == Some("screening"),
         });
         self.limits.extend(limits);
         let place = self.files.len() - 1;

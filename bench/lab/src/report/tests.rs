@@ -125,6 +125,8 @@ fn folder() -> tempfile::TempDir {
         &json!({"command": "weir-bench sim --series f", "series": series}),
     );
     put(folder.path(), "summary.json", &serde_json::to_value(summary()).unwrap());
+    let brief = [row("lucky", "interactive", 1.0, 1.0)];
+    put(folder.path(), "brief.json", &json!({"round": "screening", "rows": brief}));
     let limit = json!({"workload": "made_up", "mix": "one", "gpu": "h100", "pods": 4, "chunk_tokens": 8192, "load": 1.0,
         "policy": "weir", "seeds": 2, "requests": 500, "attainment": 0.9, "attainment_limit": 0.96, "of_limit": 0.9375});
     put(folder.path(), "limits.json", &json!({"rows": [limit]}));
@@ -202,6 +204,14 @@ fn every_picture_is_a_file_of_its_own() {
     for file in files {
         parse(&fs::read_to_string(file.unwrap().path()).unwrap());
     }
+}
+
+#[test]
+fn a_screening_is_compared_with_nothing_else() {
+    let folder = folder();
+    let (html, _) = page_of(folder.path());
+    assert!(html.contains("First of 1: <code>lucky</code> for load 1."));
+    assert!(!html.contains("best rival, <code>lucky</code>"));
 }
 
 #[test]

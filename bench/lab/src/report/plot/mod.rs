@@ -131,7 +131,9 @@ impl Axis {
         };
         let air = ((high - low) * 0.06).max(high.abs() * 0.02).max(1e-9);
         let near_zero = low >= 0.0 && low < 0.4 * high;
-        (if near_zero { 0.0 } else { low - air }, high + air)
+        // No share is above one.
+        let most = if self.unit == Unit::Share && high <= 1.0 { 1.01 } else { f64::INFINITY };
+        (if near_zero { 0.0 } else { low - air }, (high + air).min(most))
     }
 }
 

@@ -45,10 +45,14 @@ fn part(group: &Group<'_>, runs: &Runs, cast: &Cast) -> Result<Part> {
     Ok(Part { heading: group.heading(), run, lead, pictures, table: table(group), open })
 }
 
+/// Loads at which at least half of the policies were run: a search leaves others of its own.
 fn loads(group: &Group<'_>) -> Vec<f64> {
     let mut loads: Vec<f64> = group.of_class().filter_map(|row| row.load).collect();
     loads.sort_by(f64::total_cmp);
+    let all = loads.clone();
     loads.dedup();
+    let policies = group.policies().len();
+    loads.retain(|load| 2 * all.iter().filter(|other| *other == load).count() >= policies);
     loads
 }
 

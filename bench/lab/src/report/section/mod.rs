@@ -6,7 +6,7 @@
 //! - `targets`: the table of targets; `highest`: highest loads; `by_load`: attainment and goodput against the load
 //! - `limits`: how far from what no scheduler could beat; `variants`: Weir with a part taken away; `frontier`: what is paid for what
 //! - `latency`, `timeline`, `prediction`: from the series of single requests
-//! - `sources`: the run files
+//! - `screening`: who was looked at briefly; `sources`: the run files
 
 mod by_load;
 mod frontier;
@@ -14,6 +14,7 @@ mod highest;
 mod latency;
 mod limits;
 mod prediction;
+mod screening;
 mod sources;
 mod targets;
 mod timeline;
@@ -70,6 +71,7 @@ pub(super) fn all(runs: &Runs, cast: &Cast) -> Result<Vec<Section>> {
         latency::section(runs, cast)?,
         timeline::section(runs, cast)?,
         prediction::section(runs, cast)?,
+        screening::section(runs)?,
         sources::section(runs),
     ];
     Ok(sections.into_iter().flatten().collect())

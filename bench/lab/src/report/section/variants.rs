@@ -6,7 +6,7 @@ use super::{Part, Section, with_interval};
 use crate::{
     report::{
         cast::{Cast, SUBJECT_NAME, is_variant},
-        group::{Group, groups},
+        group::{Group, grouped},
         html::Table,
         input::Runs,
         palette::{RIVALS, SUBJECT},
@@ -17,9 +17,18 @@ use crate::{
 };
 
 pub(super) fn section(runs: &Runs, _cast: &Cast) -> Result<Option<Section>> {
-    let weirs =
-        |row: &Row| row.mix != "none" && (row.policy == SUBJECT_NAME || is_variant(&row.policy));
-    let groups = groups(runs, weirs);
+    // Weir of the same files: with the same seeds.
+    let files: Vec<usize> = runs
+        .rows
+        .iter()
+        .filter(|(row, _)| is_variant(&row.policy))
+        .map(|(_, file)| *file)
+        .collect();
+    let weirs = |row: &Row, file: usize| {
+        let is_weir = row.policy == SUBJECT_NAME || is_variant(&row.policy);
+        row.mix != "none" && is_weir && files.contains(&file) && !runs.is_screening(file)
+    };
+    let groups = grouped(runs, weirs);
     let mut parts = Vec::new();
     for group in &groups {
         parts.extend(part(group, runs)?);
