@@ -46,7 +46,7 @@ use input::Runs;
 /// Write one self-contained HTML page, and the pictures in it, from the run files in a folder
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
-    /// Folder with run files: what `--json` and `--series` of the other commands wrote
+    /// Folder with run files: what `--json` of the other commands wrote
     dir: PathBuf,
     /// The page to write
     #[arg(long, value_name = "FILE")]

@@ -80,9 +80,10 @@ impl<'a> World<'a> {
     fn new(
         pods: &[SimPod],
         scrape_every: Duration,
-        dispatcher: Box<dyn Dispatcher>,
+        mut dispatcher: Box<dyn Dispatcher>,
         requests: &'a [SimRequest],
     ) -> Self {
+        dispatcher.foresee(requests);
         let count = requests.len();
         let mut world = Self {
             now: Time::ZERO,
