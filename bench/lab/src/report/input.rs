@@ -1,6 +1,6 @@
 //! What a report is about: run files, found in a folder.
 //!
-//! A run file is a JSON object with `rows` (`weir-bench sim --json`), `series` (`weir-bench sim --series`) or `targets`
+//! A run file is a JSON object with `rows` (`weir-bench sim --json`), `series` (single requests of a lab run) or `targets`
 //! (`weir-bench lab`). A file whose `round` is `screening` is kept apart; rows may also be those of `weir-bench limits`. Other JSON files are left out, and that is said. A run file that cannot be read is an error: a report
 //! that silently lost a run would lie by omission.
 

@@ -1,6 +1,6 @@
 //! `weir-bench report`: turns run files into one page that somebody who was not there can read.
 //!
-//! [`ReportArgs::run`] reads every run file below a folder ([`write`] is the same for callers), and writes one HTML file with
+//! [`ReportArgs::run`] reads every run file below a folder ([`write()`] is the same for callers), and writes one HTML file with
 //! all pictures inside and, if asked, every picture as an SVG file of its own. Each section says what was run and what it
 //! shows; every figure in a sentence is computed from the rows. A section that no run has something for is left out; a folder
 //! without a run file is an error.
