@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     advise::AdviseArgs, demo::DemoArgs, lab::LabArgs, limits::LimitsArgs, load::LoadArgs,
-    pod::PodArgs, report::ReportArgs, study::SimArgs,
+    pod::PodArgs, report::ReportArgs, rfc::RfcArgs, study::SimArgs,
 };
 
 /// The lab: simulated pods, load and a demo of Weir, without a GPU
@@ -28,6 +28,7 @@ enum Command {
     Report(ReportArgs),
     Lab(LabArgs),
     Advise(AdviseArgs),
+    Rfc(RfcArgs),
 }
 
 impl Cli {
@@ -45,6 +46,7 @@ impl Cli {
             Command::Report(report) => report.run(),
             Command::Lab(lab) => lab.run(),
             Command::Advise(advise) => advise.run(),
+            Command::Rfc(rfc) => rfc.run(),
         }
     }
 }

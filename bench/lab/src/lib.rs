@@ -14,7 +14,7 @@
 //! - [`learned`]: the trainer and its bundles in that simulation
 //! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
 //! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
-//! - [`limits`]: what no scheduler could beat, and one that sees the future
+//! - [`limits`]: what no scheduler could beat, and one that sees the future; [`rfc`]: the RFC of pattern-based routing, done again
 //! - [`report`]: `weir-bench report`, run files as one page for people; [`lab`]: `weir-bench lab`, the whole table of targets
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
@@ -31,6 +31,7 @@ pub mod load;
 pub mod pod;
 pub mod prompt;
 pub mod report;
+pub mod rfc;
 pub mod sim;
 pub mod study;
 pub mod trace;

@@ -1,0 +1,87 @@
+//! The command line of `weir-bench rfc`.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    num::NonZeroUsize,
+    path::PathBuf,
+    process::ExitCode,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use super::{Check, Compared, OnEngines, checks, compare, on_engines, table};
+
+/// Do the queue simulation of AIBrix's RFC again, and say which of its result lines hold
+#[derive(Debug, Args)]
+pub struct RfcArgs {
+    /// How many seeds: the same arrivals for every policy, others for every seed
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    seeds: u64,
+    /// Seconds in which requests come
+    #[arg(long, default_value_t = 1000.0, value_name = "S")]
+    horizon: f64,
+    /// Requests of each seed over modelled engines; 0 leaves engines out
+    #[arg(long, default_value_t = 1500, value_name = "N")]
+    requests: usize,
+    /// Simulations at once; all cores by default
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// File for all figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What the file holds.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    command: &'a str,
+    seconds: f64,
+    checks: &'a [Check],
+    set_ups: &'a [Compared],
+    engines: &'a [OnEngines],
+}
+
+impl RfcArgs {
+    /// Simulates, judges and prints the tables.
+    ///
+    /// # Errors
+    /// When the arguments make no simulation, or the file cannot be written.
+    pub fn run(self) -> Result<ExitCode> {
+        ensure!(self.seeds > 1, "--seeds must be above one: an interval needs two");
+        ensure!(self.horizon.is_finite() && self.horizon > 0.0, "--horizon must be above zero");
+        let json = self.json.as_ref().map(|path| {
+            let file = File::create(path);
+            let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+            Ok::<_, anyhow::Error>((path, BufWriter::new(file)))
+        });
+        let json = json.transpose()?;
+        let cores = || std::thread::available_parallelism().ok();
+        let threads = self.threads.or_else(cores).map_or(1, NonZeroUsize::get);
+        let (started, seeds) = (Instant::now(), (1..=self.seeds).collect::<Vec<u64>>());
+        let compared = compare(&seeds, self.horizon, threads)?;
+        let checks: Vec<Check> = compared.iter().flat_map(checks).collect();
+        let engines = match self.requests {
+            0 => Vec::new(),
+            requests => on_engines(&seeds, requests, threads)?,
+        };
+        let seconds = started.elapsed().as_secs_f64();
+        print!("{}", table::report(&compared, &checks, &engines));
+        println!(
+            "{} seeds of {:.0} s each, paired; intervals are of 95 %; {seconds:.0} s on {threads} threads",
+            self.seeds, self.horizon
+        );
+        if let Some((path, mut file)) = json {
+            let command: Vec<String> = std::env::args().skip(1).collect();
+            let command = &format!("weir-bench {}", command.join(" "));
+            let (set_ups, engines) = (&compared[..], &engines[..]);
+            let report = Report { command, seconds, checks: &checks, set_ups, engines };
+            serde_json::to_writer_pretty(&mut file, &report)?;
+            file.flush().with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
