@@ -10,7 +10,8 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG")
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+                // A trainer in the loop of a simulation reports drift and rollbacks of every run.
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,weir_predict=error")),
         )
         .init();
     Cli::parse().run().unwrap_or_else(|error| {

@@ -11,7 +11,7 @@ use crate::{
     learned::Training,
     sim::Pool,
     study::{Knowledge, Setting},
-    workload::{Objectives, Replay, Source, scenario},
+    workload::{Objectives, Replay, Source, scenario, staged_requests},
 };
 
 /// What every pod of the lab is.
@@ -35,10 +35,8 @@ pub(super) struct Case {
     pub(super) pods: usize,
     /// Tokens of a step, where it is not vLLM's default.
     pub(super) chunk_tokens: Option<u32>,
-    /// How much of the usual number of requests it gets: a run whose requests are long needs fewer to be as long.
-    pub(super) size: f64,
-    /// How many requests it has, where it has rates of its own.
-    pub(super) fixed: Option<usize>,
+    /// Seconds that a run takes at load 1 at least, so that queues can grow.
+    pub(super) seconds: f64,
     /// Whether predictions come from the trainer in the loop, and not from the engines' own coefficients with 5 % of error.
     pub(super) trained: bool,
 }
@@ -52,9 +50,8 @@ pub(super) enum Traffic {
     Scenario(&'static str),
 }
 
-/// The production ladder at rates for pods that are smaller than the published ones, and all its requests.
-const LADDER: &str = "ladder:0.4";
-const LADDER_REQUESTS: usize = 960;
+/// The production ladder at rates for pods that are smaller than the published ones.
+const LADDER: Traffic = Traffic::Scenario("ladder:0.4");
 
 const CONV: Traffic = Traffic::Trace("azure2023_conv");
 const CODE: Traffic = Traffic::Trace("azure2023_code");
@@ -75,8 +72,7 @@ const fn case(
         mix,
         pods,
         chunk_tokens: None,
-        size: 1.0,
-        fixed: None,
+        seconds: 90.0,
         trained: false,
     }
 }
@@ -91,49 +87,33 @@ const fn chunk_512(
 }
 
 /// All of them.
-pub(super) static CASES: [Case; 18] = [
+pub(super) static CASES: [Case; 19] = [
     case("conv-one", "Azure conv, one class", CONV, "one", 4),
     case("conv-two", "Azure conv, two classes", CONV, "two", 4),
     case("servegen-one", "ServeGen m-large, one class", SERVEGEN, "one", 4),
     case("code-one", "Azure code, one class", CODE, "one", 4),
-    Case {
-        size: 0.8,
-        ..case("mooncake-8", "Mooncake conversation, 8 pods", MOONCAKE, "one-long", 8)
-    },
+    case("mooncake-8", "Mooncake conversation, 8 pods", MOONCAKE, "one-long", 8),
     chunk_512("conv-one-512", "Azure conv, one class, chunk 512", CONV, "one"),
     chunk_512("conv-two-512", "Azure conv, two classes, chunk 512", CONV, "two"),
     chunk_512("servegen-one-512", "ServeGen m-large, one class, chunk 512", SERVEGEN, "one"),
     case("a-one", "scenario A, one class", Traffic::Scenario("A:open"), "one", 4),
     case("a-two", "scenario A, two classes", Traffic::Scenario("A:open"), "two", 4),
-    Case {
-        size: 0.8,
-        ..case("c-one", "scenario C, one class", Traffic::Scenario("C:open"), "one", 4)
-    },
-    Case {
-        size: 0.8,
-        ..case("c-two", "scenario C, two classes", Traffic::Scenario("C:open"), "two", 4)
-    },
+    case("c-one", "scenario C, one class", Traffic::Scenario("C:open"), "one", 4),
+    case("c-two", "scenario C, two classes", Traffic::Scenario("C:open"), "two", 4),
     case("conv-none", "Azure conv, no objectives", CONV, "none", 4),
     case("servegen-none", "ServeGen m-large, no objectives", SERVEGEN, "none", 4),
     case("code-none", "Azure code, no objectives", CODE, "none", 4),
+    case("mooncake-none", "Mooncake conversation, no objectives, 8 pods", MOONCAKE, "none", 8),
+    case("ladder", "production ladder, no objectives, 10 pods", LADDER, "none", 10),
     Case {
-        size: 0.8,
-        ..case("mooncake-none", "Mooncake conversation, no objectives, 8 pods", MOONCAKE, "none", 8)
-    },
-    Case {
-        fixed: Some(LADDER_REQUESTS),
-        ..case(
-            "ladder",
-            "production ladder, no objectives, 10 pods",
-            Traffic::Scenario(LADDER),
-            "none",
-            10,
-        )
-    },
-    Case {
-        size: 2.0,
         trained: true,
         ..case("trained", "Azure conv, one class, the trained model in the loop", CONV, "one", 4)
+    },
+    // Until models have come and are trusted.
+    Case {
+        trained: true,
+        seconds: 300.0,
+        ..case("live", "Azure conv, one class, the trained model in the loop", CONV, "one", 4)
     },
 ];
 
@@ -143,7 +123,7 @@ impl Case {
         CASES.iter().find(|case| case.id == id)
     }
 
-    /// Everything that the contenders share, with `requests` as the usual number per seed; `None` where the trace is not in
+    /// Everything that the contenders share, with so many requests per seed; `None` where the trace is not in
     /// the folder of traces, or there is no such folder.
     ///
     /// # Errors
@@ -164,13 +144,16 @@ impl Case {
             }
         };
         let (mix, objectives) = Objectives::named_or_read(self.mix)?;
+        // With rates of its own all there are, unless it is to be a very short run.
+        let own = source.stages().map(staged_requests);
+        let requests = own.map_or(requests, |own| own.min(requests.saturating_mul(4)));
         Ok(Some(Setting {
             pool: Pool::of(GPU, self.pods, self.chunk_tokens)?,
             gpu: GPU.to_owned(),
             source,
             objectives,
             mix,
-            requests: self.requests(requests),
+            requests,
             knowledge: if self.trained {
                 Knowledge::Trained(Training::default())
             } else {
@@ -179,11 +162,11 @@ impl Case {
         }))
     }
 
-    /// Requests per seed, where the usual number is `usual`.
-    pub(super) fn requests(&self, usual: usize) -> usize {
-        let scaled = (usual as f64 * self.size).round() as usize;
-        // All of its own, unless it is to be a very short run.
-        self.fixed.map_or(scaled, |own| own.min(usual.saturating_mul(4)))
+    /// Requests per seed that a run needs at least: for its seconds, and for three times as long as an answer takes at the
+    /// promised pace. Before that pods are still filling, and a load that they cannot hold does not show.
+    pub(super) fn least(&self, setting: &Setting) -> usize {
+        let answer_s = setting.source.means().output_tokens * setting.objectives.tightest_tpot_ms() / 1e3;
+        (setting.capacity_rps() * self.seconds.max(3.0 * answer_s)).ceil() as usize
     }
 
     /// Why it cannot be run here though its requests are there, if so.

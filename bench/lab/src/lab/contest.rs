@@ -175,20 +175,22 @@ impl Showing {
     /// What it is worth to an ask: more is better. `None` where it was not looked at, or is no rival to it.
     fn worth(&self, ask: Ask) -> Option<f64> {
         let all = |load: f64| self.at(load)?.rows.first();
+        // Whoever refuses the hard ones is quick with the others.
+        let push = |load: f64| all(load).filter(|row| kind(&self.policy) == Kind::Push && serves_all(row));
         match ask {
             Ask::Load(at) => Some(self.highest(Share::Attained, at)?.load.value),
             Ask::LoadFrom16(at) => Some(self.highest(Share::From16, at)?.load.value),
             Ask::Goodput(of) if kind(&self.policy) == of => Some(all(OVERLOAD)?.goodput_rps),
             Ask::Largest => all(LARGE_LOAD)?.attainment_large5,
-            Ask::WorstWait if kind(&self.policy) == Kind::Push => {
-                all(LARGE_LOAD)?.worst_wait_ms.map(|ms| -ms)
-            }
-            Ask::MeanE2e if kind(&self.policy) == Kind::Push => {
-                all(FREE_LOAD)?.e2e_ms_mean.map(|ms| -ms)
-            }
+            Ask::WorstWait => push(LARGE_LOAD)?.worst_wait_ms.map(|ms| -ms),
+            Ask::MeanE2e => push(FREE_LOAD)?.e2e_ms_mean.map(|ms| -ms),
             _ => None,
         }
     }
+}
+
+fn serves_all(row: &Row) -> bool {
+    (row.refused + row.rejected) as f64 <= 0.005 * row.requests as f64
 }
 
 /// The best rivals of a screening for the rows of a case, each once, in the order of the rows.
@@ -240,10 +242,12 @@ pub(super) struct Entry {
     pub(super) case: &'static Case,
     /// The rows.
     pub(super) rows: Vec<Wanted>,
+    /// Requests per seed that it needs at least.
+    pub(super) least: usize,
 }
 
 impl Entry {
-    /// The setting with so many requests per seed as usual.
+    /// The setting with so many requests per seed.
     ///
     /// # Errors
     /// When it is not there any more.

@@ -1,7 +1,6 @@
 //! How much can be run in the time that there is.
 
 use super::{
-    case::Case,
     contest::{Entry, Errand, rivals},
     wanted::Ask,
 };
@@ -17,24 +16,33 @@ pub(super) const VARIANT_SEEDS: [u64; 3] = [1, 2, 3];
 /// Share of what is left that is planned with.
 const CAUTION: f64 = 0.8;
 
-/// The largest number of requests per seed whose simulation fits, or the smallest there is. `work_s` is how long one thread
-/// takes for each request per seed.
-pub(super) fn fitting(work_s: f64, threads: usize, seconds: f64) -> usize {
-    let affordable = threads as f64 * seconds * CAUTION / work_s.max(1e-9);
+/// What a case costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Work {
+    /// Seconds of one thread for each request per seed.
+    pub(super) per_request_s: f64,
+    /// Requests per seed that it needs at least, or its run is over before queues can grow.
+    pub(super) least: usize,
+}
+
+/// The largest number of requests per seed whose simulation fits, or the smallest there is.
+fn fitting(work: Work, threads: usize, seconds: f64) -> usize {
+    let affordable = threads as f64 * seconds * CAUTION / work.per_request_s.max(1e-9);
     let fits = STEPS.iter().rev().find(|step| **step as f64 <= affordable);
-    fits.or(STEPS.first()).copied().unwrap_or_default()
+    fits.or(STEPS.first()).copied().unwrap_or_default().max(work.least)
 }
 
 /// Requests per seed of each case in so many seconds: all get an equal part of the time, and what the quick ones leave goes to
-/// the others. `work_s` is as for [`fitting`].
-pub(super) fn shared_out(work_s: &[f64], threads: usize, seconds: f64) -> Vec<usize> {
-    let mut order: Vec<(usize, f64)> = work_s.iter().copied().enumerate().collect();
-    order.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let mut requests = vec![0; work_s.len()];
+/// the others.
+pub(super) fn shared_out(work: &[Work], threads: usize, seconds: f64) -> Vec<usize> {
+    let mut order: Vec<(usize, Work)> = work.iter().copied().enumerate().collect();
+    let least_s = |work: &Work| work.per_request_s * work.least.max(1) as f64;
+    order.sort_by(|a, b| least_s(&a.1).total_cmp(&least_s(&b.1)));
+    let mut requests = vec![0; work.len()];
     let mut left = seconds;
     for (done, (place, work)) in order.iter().enumerate() {
         let fits = fitting(*work, threads, left / (order.len() - done) as f64);
-        left = (left - fits as f64 * work / threads as f64 / CAUTION).max(0.0);
+        left = (left - fits as f64 * work.per_request_s / threads as f64 / CAUTION).max(0.0);
         if let Some(requests) = requests.get_mut(*place) {
             *requests = fits;
         }
@@ -56,19 +64,19 @@ pub(super) fn parts(seconds: f64) -> Parts {
     Parts { screening_s: seconds * 0.3, finals_s: seconds * 0.55 }
 }
 
-/// How long one thread takes to screen a case, for each request per seed.
-pub(super) fn screening_s(entry: &Entry, per_request_s: f64) -> f64 {
+/// What it costs to screen a case.
+pub(super) fn screening(entry: &Entry, per_request_s: f64) -> Work {
     let errand = Errand::of(&entry.rows).in_brief(None);
     // Weir's own search counts as two more.
     let runs = (2 + rivals(&entry.rows).len()) * errand.simulations() * SCREEN_SEEDS.len();
-    runs as f64 * relative(entry.case) * per_request_s
+    Work { per_request_s: runs as f64 * per_request_s, least: entry.least }
 }
 
-/// How long one thread takes for the finals of a case, for each request per seed.
-pub(super) fn finals_s(entry: &Entry, seeds: usize, per_request_s: f64) -> f64 {
+/// What the finals of a case cost.
+pub(super) fn finals(entry: &Entry, seeds: usize, per_request_s: f64) -> Work {
     let errand = Errand::of(&entry.rows).in_full(entry.case);
     let runs = finalists(entry) * errand.simulations() * seeds;
-    runs as f64 * relative(entry.case) * per_request_s
+    Work { per_request_s: runs as f64 * per_request_s, least: entry.least }
 }
 
 /// Weir and the rivals that are run in full, on average.
@@ -82,30 +90,33 @@ fn finalists(entry: &Entry) -> usize {
 }
 
 /// What a screening gets of these.
-pub(super) fn brief(requests: Vec<usize>) -> Vec<usize> {
-    requests.into_iter().map(|requests| requests.min(BRIEF)).collect()
-}
-
-/// Requests of a case for each usual one.
-fn relative(case: &Case) -> f64 {
-    case.requests(1000) as f64 / 1000.0
+pub(super) fn brief(requests: Vec<usize>, entries: &[Entry]) -> Vec<usize> {
+    let most = entries.iter().map(|entry| entry.least.max(BRIEF));
+    requests.into_iter().zip(most).map(|(requests, most)| requests.min(most)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const fn work(per_request_s: f64) -> Work {
+        Work { per_request_s, least: 0 }
+    }
+
     #[test]
-    fn what_fits_is_run_and_at_least_a_little() {
-        assert_eq!(fitting(0.2, 2, 200.0), 1600);
-        assert_eq!(fitting(0.2, 2, 1000.0), 3500);
-        assert_eq!(fitting(1e9, 1, 1.0), 800);
+    fn what_fits_is_run_and_at_least_what_is_needed() {
+        assert_eq!(fitting(work(0.2), 2, 200.0), 1600);
+        assert_eq!(fitting(work(0.2), 2, 1000.0), 3500);
+        assert_eq!(fitting(work(1e9), 1, 1.0), 800);
+        assert_eq!(fitting(Work { least: 4000, ..work(1e9) }, 1, 1.0), 4000);
     }
 
     #[test]
     fn what_quick_cases_leave_goes_to_slow_ones() {
-        let alone = fitting(0.2, 1, 500.0);
-        assert_eq!(shared_out(&[0.2, 1e-6], 1, 900.0), [fitting(0.2, 1, 890.0), 3500]);
-        assert_eq!(shared_out(&[0.2, 0.2], 1, 1000.0), [alone, alone]);
+        let alone = fitting(work(0.2), 1, 500.0);
+        assert_eq!(shared_out(&[work(0.2), work(0.2)], 1, 1000.0), [alone, alone]);
+        let rich = fitting(work(0.2), 1, 890.0);
+        assert!(rich > alone);
+        assert_eq!(shared_out(&[work(0.2), work(1e-6)], 1, 900.0), [rich, 3500]);
     }
 }

@@ -146,7 +146,8 @@ impl Evidence<'_> {
             Ask::Goodput(_) => format!("--load {OVERLOAD}"),
             Ask::Largest | Ask::WorstWait | Ask::Cost => format!("--load {LARGE_LOAD}"),
             Ask::MeanE2e | Ask::MeanTtft => format!("--load {FREE_LOAD}"),
-            Ask::MedianE2e | Ask::MedianTtft => "--load 1".to_owned(),
+            // With rates of its own.
+            Ask::MedianE2e | Ask::MedianTtft => String::new(),
             // The rival is Weir itself: `--prediction oracle:0` in place of `trained`.
             Ask::Trained(at) => return self.line(WEIR, &format!("--at {at}")),
             Ask::Error(_) | Ask::Coverage(_) => format!("--load {LIVE_LOAD}"),
@@ -156,8 +157,9 @@ impl Evidence<'_> {
 
     fn line(&self, policies: &str, question: &str) -> String {
         format!(
-            "weir-bench sim {} --policy {policies} {question} --seeds {} --requests {}",
+            "weir-bench sim {} --policy {policies}{}{question} --seeds {} --requests {}",
             self.case.arguments(self.traces),
+            if question.is_empty() { "" } else { " " },
             self.seeds,
             self.requests,
         )

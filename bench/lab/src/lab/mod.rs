@@ -44,6 +44,7 @@ use crate::{
 };
 use case::{CASES, Case};
 use contest::{Entry, Showing};
+use effort::Work;
 use judge::{Evidence, not_run};
 use output::Output;
 use progress::Progress;
@@ -80,7 +81,7 @@ pub struct LabArgs {
 #[derive(Clone, Debug, PartialEq)]
 struct Effort {
     seeds: Vec<u64>,
-    /// Usual requests per seed in full, by case.
+    /// Requests per seed in full, by case.
     requests: Vec<usize>,
     /// The same of the screening.
     screening: Vec<usize>,
@@ -127,11 +128,19 @@ impl LabArgs {
         for case in CASES.iter().filter(is_wanted) {
             let rows: Vec<Wanted> = table().into_iter().filter(|row| row.case == case.id).collect();
             let setting = case.setting(traces, 1)?;
-            match setting
-                .map_or_else(|| Some(case.missing(traces)), |setting| case.obstacle(&setting))
-            {
-                None => entries.push(Entry { case, rows }),
-                Some(why) => left.extend(rows.iter().map(|row| not_run(row, why.clone()))),
+            let why = match &setting {
+                Some(setting) => case.obstacle(setting),
+                None => Some(case.missing(traces)),
+            };
+            match (why, setting) {
+                (None, Some(setting)) => {
+                    let least = case.least(&setting);
+                    entries.push(Entry { case, rows, least });
+                }
+                (why, _) => {
+                    let why = why.unwrap_or_default();
+                    left.extend(rows.iter().map(|row| not_run(row, why.clone())));
+                }
             }
         }
         ensure!(!entries.is_empty(), "nothing to run: {}", nothing(&self.only, traces));
@@ -152,19 +161,18 @@ impl LabArgs {
         let left = Duration::from_secs_f64(self.minutes * 60.0).saturating_sub(started.elapsed());
         let parts = effort::parts(left.as_secs_f64());
         let each = || entries.iter().zip(&pace);
-        let work: Vec<f64> =
-            each().map(|(entry, pace)| effort::screening_s(entry, *pace)).collect();
-        let screening = effort::brief(effort::shared_out(&work, threads, parts.screening_s));
-        let work: Vec<f64> =
-            each().map(|(entry, pace)| effort::finals_s(entry, seeds.len(), *pace)).collect();
+        let work: Vec<Work> = each().map(|(entry, pace)| effort::screening(entry, *pace)).collect();
+        let screening = effort::brief(effort::shared_out(&work, threads, parts.screening_s), entries);
+        let work: Vec<Work> =
+            each().map(|(entry, pace)| effort::finals(entry, seeds.len(), *pace)).collect();
         let requests = effort::shared_out(&work, threads, parts.finals_s);
         for ((entry, pace), (screening, requests)) in each().zip(screening.iter().zip(&requests)) {
             progress.say(&format!(
                 "{:<17} {:6.0} requests/s and thread: {} per seed in the screening, {} in full",
                 entry.case.id,
                 1.0 / pace.max(1e-9),
-                entry.case.requests(*screening),
-                entry.case.requests(*requests),
+                screening,
+                requests,
             ));
         }
         Ok(Effort { seeds, requests, screening, threads })

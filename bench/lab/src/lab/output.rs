@@ -55,8 +55,7 @@ impl Output {
         let of_case = rounds.stages.iter().enumerate();
         for (place, stage) in of_case {
             let full = (effort.seeds.len(), stage.setting.requests);
-            let screening =
-                stage.entry.case.requests(effort.screening.get(place).copied().unwrap_or_default());
+            let screening = effort.screening.get(place).copied().unwrap_or_default();
             let written = [
                 ("full", &rounds.finals, full),
                 ("variants", &rounds.variants, (effort::VARIANT_SEEDS.len(), full.1)),

@@ -59,7 +59,7 @@ impl<'a> Probe<'a> {
     /// When the study cannot be run.
     pub(super) fn at(&mut self, load: f64) -> Result<(Vec<Row>, Vec<Vec<Row>>)> {
         self.run(load, |_, _| false)?;
-        let asked = Asked { load: Some(load), ..Asked::default() };
+        let asked = Asked { load: self.told(load), ..Asked::default() };
         let Some(seen) = self.find(load) else { return Ok(Default::default()) };
         Ok((rows(self.setting, self.contender, &seen.figures, asked), seen.each.clone()))
     }
@@ -119,13 +119,14 @@ impl<'a> Probe<'a> {
                 self.seen.len() - 1
             }
         };
+        let told = self.told(load);
         let Some(seen) = self.seen.get_mut(place) else { return Ok(()) };
         while let Some(seed) = self.seeds.get(seen.each.len()) {
             if give_up(&seen.each, seen.each.len()) {
                 return Ok(());
             }
             let figures = figures_of(self.setting, self.contender, load, *seed)?;
-            let asked = Asked { load: Some(load), ..Asked::default() };
+            let asked = Asked { load: told, ..Asked::default() };
             seen.each.push(rows(
                 self.setting,
                 self.contender,
@@ -135,6 +136,11 @@ impl<'a> Probe<'a> {
             seen.figures.push(figures);
         }
         Ok(())
+    }
+
+    /// The load that rows name: none of traffic with rates of its own.
+    fn told(&self, load: f64) -> Option<f64> {
+        self.setting.source.stages().is_none().then_some(load)
     }
 
     fn find(&self, load: f64) -> Option<&Seen> {

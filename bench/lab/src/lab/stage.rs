@@ -67,19 +67,19 @@ pub(super) fn timed(entries: &[Entry], traces: Option<&Path>, threads: usize) ->
     in_parallel(jobs.collect(), threads).into_iter().collect()
 }
 
-/// Settings with so many requests per seed as usual, for each of them.
+/// Settings with so many requests per seed, for each of them.
 ///
 /// # Errors
 /// When one is not there any more.
 pub(super) fn stages<'a>(
     entries: &'a [Entry],
     traces: Option<&Path>,
-    usual: &[usize],
+    requests: &[usize],
 ) -> Result<Vec<Stage<'a>>> {
-    let stage = |(entry, usual): (&'a Entry, &usize)| {
-        Ok(Stage { entry, setting: Arc::new(entry.setting(traces, *usual)?) })
+    let stage = |(entry, requests): (&'a Entry, &usize)| {
+        Ok(Stage { entry, setting: Arc::new(entry.setting(traces, *requests)?) })
     };
-    entries.iter().zip(usual).map(stage).collect()
+    entries.iter().zip(requests).map(stage).collect()
 }
 
 /// All rivals in all cases, briefly. Cases in their order.
@@ -126,7 +126,8 @@ pub(super) fn finals(
         .zip(screened)
         .map(|(stage, screened)| {
             let best = finalists(&stage.entry.rows, screened);
-            let exact = stage.entry.case.trained.then(|| EXACT.to_owned());
+            let is_asked = stage.entry.rows.iter().any(|row| matches!(row.ask, Ask::Trained(_)));
+            let exact = is_asked.then(|| EXACT.to_owned());
             std::iter::once(WEIR.to_owned()).chain(exact).chain(best).collect()
         })
         .collect();
@@ -184,7 +185,7 @@ pub(super) fn series(
     let shown = stages
         .iter()
         .zip(finals)
-        .filter(|(stage, _)| ["conv-one", "mooncake-8", "trained"].contains(&stage.entry.case.id));
+        .filter(|(stage, _)| ["conv-one", "mooncake-8", "live"].contains(&stage.entry.case.id));
     let tasks = shown.flat_map(|(stage, showings)| {
         let own = showings.iter().filter(|showing| showing.policy != EXACT);
         own.take(SINGLE).map(move |showing| (stage, showing.policy.as_str()))

@@ -80,7 +80,7 @@ pub(super) const LADDER_RIVAL: &str = "load-prefix-322";
 
 /// The rivals that hold requests back; all others push.
 pub(super) fn kind(policy: &str) -> Kind {
-    let holds = ["cap-", "slices", "aibrix-pull", "pattern-pull", "llmd-fc", "flow-control"];
+    let holds = ["cap-", "slices", "aibrix-pull", "pattern-pull", "llmd-fc", "flow-control", "llumnix-slo"];
     if holds.iter().any(|name| policy.starts_with(name)) { Kind::Pull } else { Kind::Push }
 }
 
@@ -136,10 +136,10 @@ pub(super) fn table() -> Vec<Wanted> {
         wanted("ladder", Ask::MedianE2e, None, 0.65),
         wanted("ladder", Ask::MedianTtft, None, 0.25),
         wanted("trained", Ask::Trained(0.99), None, 0.97),
-        wanted("trained", Ask::Error(Predicted::Ttft), None, 0.05),
-        wanted("trained", Ask::Error(Predicted::Tpot), None, 0.03),
-        wanted("trained", Ask::Coverage(Predicted::Ttft), None, 0.02),
-        wanted("trained", Ask::Coverage(Predicted::Tpot), None, 0.02),
+        wanted("live", Ask::Error(Predicted::Ttft), None, 0.05),
+        wanted("live", Ask::Error(Predicted::Tpot), None, 0.03),
+        wanted("live", Ask::Coverage(Predicted::Ttft), None, 0.02),
+        wanted("live", Ask::Coverage(Predicted::Tpot), None, 0.02),
     ]);
     rows
 }

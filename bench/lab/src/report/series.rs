@@ -7,13 +7,19 @@ use serde::{Deserialize, Serialize};
 use weir_core::Time;
 
 use crate::{
+    contender::Contender,
     sim::{Outcome, Run, Served, SimRequest},
-    study::Setting,
+    study::{Setting, in_parallel, once},
     workload::Objective,
 };
 
 /// Parts that the time of a run is cut into.
 const MOMENTS: usize = 240;
+
+/// The seed whose requests are shown.
+const SEED: u64 = 1;
+
+type Job<'a> = Box<dyn FnOnce() -> Result<Series> + Send + 'a>;
 
 /// One run: one policy, one load, one seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -132,6 +138,29 @@ impl Series {
 }
 
 impl SeriesFile {
+    /// Runs each of the contenders at each of the loads, with the first seed.
+    ///
+    /// # Errors
+    /// As for [`once`].
+    pub fn run(
+        setting: &Setting,
+        contenders: &[Contender],
+        loads: &[f64],
+        threads: usize,
+    ) -> Result<Self> {
+        let asked = loads.iter().flat_map(|load| contenders.iter().map(move |who| (*load, who)));
+        let job = |(load, who): (f64, &Contender)| {
+            let (requests, run) = once(setting, who, load, SEED)?;
+            Ok(Series::of(&requests, &run).labelled(setting, who.name(), load, SEED))
+        };
+        let job = &job;
+        let jobs = asked.map(|asked| Box::new(move || job(asked)) as Job<'_>);
+        let series: Result<Vec<Series>> =
+            in_parallel(jobs.collect(), threads).into_iter().collect();
+        let command: Vec<String> = std::env::args().skip(1).collect();
+        Ok(Self { command: format!("weir-bench {}", command.join(" ")), series: series? })
+    }
+
     /// Writes it as JSON, in which a million requests take some 250 MB.
     ///
     /// # Errors

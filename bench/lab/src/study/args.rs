@@ -26,6 +26,7 @@ use super::{
 use crate::{
     contender::Contender,
     learned::{Training, recorded},
+    report::SeriesFile,
     sim::Pool,
     workload::{Objectives, Replay, Source, scenario, staged_requests},
 };
@@ -87,6 +88,9 @@ pub struct SimArgs {
     /// File for the rows as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// File for what single requests of the first seed got at each --load, as JSON, for weir-bench report
+    #[arg(long, value_name = "FILE", requires = "load")]
+    series: Option<PathBuf>,
 }
 
 /// Loads in one argument.
@@ -135,6 +139,7 @@ impl SimArgs {
         let (setting, contenders) = (self.setting()?, self.contenders()?);
         let json = self.json.as_deref().map(|path| (path, create(path)));
         let json = json.map(|(path, file)| Ok::<_, anyhow::Error>((path, file?))).transpose()?;
+        self.series.as_deref().map(create).transpose()?;
         let (started, before) = (Instant::now(), simulated());
         let rows = self.rows(&setting, &contenders)?;
         let (seconds, requests) = (started.elapsed().as_secs_f64(), simulated() - before);
@@ -151,6 +156,10 @@ impl SimArgs {
             let report = Report { command, seconds, requests_per_s, rows: &rows };
             serde_json::to_writer_pretty(&mut file, &report)?;
             file.flush().with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if let Some(path) = &self.series {
+            let loads = self.loads().unwrap_or_default();
+            SeriesFile::run(&setting, &contenders, loads, self.threads())?.write(path)?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -45,7 +45,7 @@ const FEWEST: usize = 3;
 
 pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
     let mut parts = Vec::new();
-    for group in groups(runs, |row| row.load.is_some()) {
+    for group in groups(runs, |row| row.max_load.is_none()) {
         let is_latency = group.rows.first().is_some_and(|(row, _)| row.mix == "none");
         let trade = if is_latency { Trade::Latency } else { Trade::Largest };
         parts.extend(part(&group, trade, runs, cast)?);
@@ -65,15 +65,25 @@ pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
     }))
 }
 
-/// Loads that are looked at: where the pool begins to be full and where it is, as near as there are rows.
-fn loads(group: &Group<'_>, trade: Trade) -> Vec<f64> {
-    let usable = || group.of_all().filter(|row| trade.of(row).is_some()).filter_map(|row| row.load);
-    let nearest =
-        |wanted: f64| usable().min_by(|a, b| (a - wanted).abs().total_cmp(&(b - wanted).abs()));
+/// Loads that are looked at: where the pool begins to be full and where it is, as near as there are rows. `None` is traffic
+/// with rates of its own.
+fn loads(group: &Group<'_>, trade: Trade) -> Vec<Option<f64>> {
+    let usable = || group.of_all().filter(|row| trade.of(row).is_some()).map(|row| row.load);
+    let nearest = |wanted: f64| {
+        let off = |load: &f64| (load - wanted).abs();
+        usable().flatten().min_by(|a, b| off(a).total_cmp(&off(b)))
+    };
     let wanted: &[f64] = if trade == Trade::Largest { &[0.7, 1.0] } else { &[0.9] };
-    let mut loads: Vec<f64> = wanted.iter().filter_map(|wanted| nearest(*wanted)).collect();
+    let mut loads: Vec<Option<f64>> =
+        wanted.iter().filter_map(|wanted| nearest(*wanted)).map(Some).collect();
     loads.dedup();
+    loads.extend(usable().find(Option::is_none));
     loads
+}
+
+/// A load in words.
+fn at_words(load: Option<f64>) -> String {
+    load.map_or_else(|| "its own rates".to_owned(), |load| format!("load {}", number(load)))
 }
 
 fn part(group: &Group<'_>, trade: Trade, runs: &Runs, cast: &Cast) -> Result<Option<Part>> {
@@ -91,8 +101,12 @@ fn part(group: &Group<'_>, trade: Trade, runs: &Runs, cast: &Cast) -> Result<Opt
 }
 
 /// The policies at a load, the best in the second figure first, where they are enough to compare.
-fn rows<'a>(group: &Group<'a>, load: f64, trade: Trade) -> Option<Vec<(&'a Row, (f64, f64))>> {
-    let rows = group.of_all().filter(|row| row.load == Some(load));
+fn rows<'a>(
+    group: &Group<'a>,
+    load: Option<f64>,
+    trade: Trade,
+) -> Option<Vec<(&'a Row, (f64, f64))>> {
+    let rows = group.of_all().filter(|row| row.load == load);
     let mut rows: Vec<(&Row, (f64, f64))> =
         rows.filter_map(|row| Some((row, trade.of(row)?))).collect();
     // Where nobody misses anything there is nothing to pay.
@@ -112,19 +126,19 @@ fn unbeaten(rows: &[(&Row, (f64, f64))], trade: Trade) -> Vec<(f64, f64)> {
     points
 }
 
-fn shows(rows: &[(&Row, (f64, f64))], trade: Trade, load: f64) -> String {
+fn shows(rows: &[(&Row, (f64, f64))], trade: Trade, load: Option<f64>) -> String {
     let weir = rows.iter().find(|(row, _)| row.policy == SUBJECT_NAME);
     let Some(((rival, point), (weir, own))) =
         rows.iter().find(|(row, _)| !row.policy.starts_with(SUBJECT_NAME)).zip(weir)
     else {
         return String::new();
     };
-    let load = number(load);
+    let at = at_words(load);
     match trade {
         Trade::Largest => {
             let worst = |row: &Row| row.worst_wait_ms.map_or_else(|| "none".to_owned(), ms);
             format!(
-                " At load {load}, `weir` attains {} of the largest 5 % and {} of all; the rival that attains most of the largest, `{}`, {} and {}. Their longest wait for a first token is {} against {}.",
+                " At {at}, `weir` attains {} of the largest 5 % and {} of all; the rival that attains most of the largest, `{}`, {} and {}. Their longest wait for a first token is {} against {}.",
                 percent(own.1),
                 percent(own.0),
                 rival.policy,
@@ -135,7 +149,7 @@ fn shows(rows: &[(&Row, (f64, f64))], trade: Trade, load: f64) -> String {
             )
         }
         Trade::Latency => format!(
-            " At load {load}, `weir` takes {} end to end in the mean and {} to the first token; the rival with the shortest end to end, `{}`, {} and {}: {} and {}.",
+            " At {at}, `weir` takes {} end to end in the mean and {} to the first token; the rival with the shortest end to end, `{}`, {} and {}: {} and {}.",
             ms(own.1),
             ms(own.0),
             rival.policy,
@@ -151,7 +165,7 @@ fn points(
     group: &Group<'_>,
     rows: &[(&Row, (f64, f64))],
     frontier: Vec<(f64, f64)>,
-    (trade, load): (Trade, f64),
+    (trade, load): (Trade, Option<f64>),
     cast: &Cast,
 ) -> Points {
     // Those on the frontier are named first.
@@ -181,9 +195,9 @@ fn points(
         ),
     };
     Points {
-        name: format!("frontier-{}-load-{}", group.slug(), slug(&number(load))),
-        title: format!("{title}, load {}", number(load)),
-        about: format!("{title} per policy, {}, load {}", group.heading(), number(load)),
+        name: format!("frontier-{}-{}", group.slug(), slug(&at_words(load))),
+        title: format!("{title}, {}", at_words(load)),
+        about: format!("{title} per policy, {}, {}", group.heading(), at_words(load)),
         x,
         y,
         clouds: cast.looks(&names).into_iter().map(cloud).collect(),
