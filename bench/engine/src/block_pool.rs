@@ -2,26 +2,35 @@
 //!
 //! Owned by the scheduler. A block is in use (referenced by sequences) or in the free queue; a free block keeps its hash,
 //! and can be hit, until it is handed out again. Most blocks are shared with nobody: they are [`BlockPool::fill`]ed and get a
-//! hash only when their sequence is preempted and may come back for them. Order of eviction is vLLM's: the queue's head first, where the least
-//! recently freed sequence's deepest blocks are. Every operation is O(1); nothing is allocated after construction but the
-//! hash map's growth. An empty pool answers `None`; the scheduler decides who is preempted.
+//! hash only when their sequence is preempted and may come back for them. Order of eviction is vLLM's: the queue's head
+//! first, where the least recently freed sequence's deepest blocks are. A block that is hit while it is free leaves its entry
+//! in the queue, where it counts for nothing, so that the queue is read and written at its ends only: a simulation spends
+//! much of its time here, and that on waiting for memory. Every operation is O(1), over many of them. An empty pool answers
+//! `None`; the scheduler decides who is preempted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Index of a block; 0 is the null block, which ends every list.
 pub(crate) type BlockId = u32;
 const NULL: BlockId = 0;
 
-#[derive(Debug, Clone, Default)]
+/// What every block has: small, so that the state of all blocks stays near the processor.
+#[derive(Debug, Clone, Copy, Default)]
 struct Block {
     refs: u32,
+    /// Number of its stay in the free queue; an entry with another one is of an earlier stay.
+    stay: u32,
     /// Its tokens are all there: it can be of use to its own sequence, or under its hash to others.
     full: bool,
-    hash: Option<u64>,
-    /// Neighbours in the free queue, when `refs` is 0.
-    prev: BlockId,
-    next: BlockId,
+    /// It has a hash.
+    named: bool,
+}
+
+/// What a block that can be found has besides.
+#[derive(Debug, Clone, Copy, Default)]
+struct Name {
+    hash: u64,
     /// Neighbours among blocks of equal hash; the map points at the oldest. Two sequences that compute the same block at
     /// the same time each have their own.
     older_twin: BlockId,
@@ -32,7 +41,9 @@ struct Block {
 #[derive(Debug, Clone)]
 pub(crate) struct BlockPool {
     blocks: Vec<Block>,
-    /// Free queue: the null block's `next` is the head and its `prev` the tail.
+    names: Vec<Name>,
+    /// Free blocks and the number of their stay, those to be handed out first in front; and what earlier stays left.
+    queue: VecDeque<(BlockId, u32)>,
     free: u32,
     by_hash: HashMap<u64, BlockId, BuildHasherDefault<Spread>>,
 }
@@ -40,15 +51,14 @@ pub(crate) struct BlockPool {
 impl BlockPool {
     /// `num_blocks` counts the null block.
     pub fn new(num_blocks: u32) -> Self {
-        let mut pool = Self {
-            blocks: vec![Block::default(); num_blocks.max(1) as usize],
-            free: 0,
+        let count = num_blocks.max(1) as usize;
+        Self {
+            blocks: vec![Block::default(); count],
+            names: vec![Name::default(); count],
+            queue: (1..num_blocks).map(|id| (id, 0)).collect(),
+            free: num_blocks.saturating_sub(1),
             by_hash: HashMap::default(),
-        };
-        for id in 1..num_blocks {
-            pool.append(id);
         }
-        pool
     }
 
     pub fn free(&self) -> u32 {
@@ -74,18 +84,20 @@ impl BlockPool {
     /// Adds a reference to a block that was found.
     pub fn share(&mut self, id: BlockId) {
         if self.is_free(id) {
-            self.unlink(id);
+            self.leave(id);
         }
         self.at_mut(id).refs += 1;
     }
 
     /// Hands out the head of the free queue, forgetting what it cached.
     pub fn take(&mut self) -> Option<BlockId> {
-        let id = self.at(NULL).next;
-        if id == NULL {
-            return None;
-        }
-        self.unlink(id);
+        let id = loop {
+            let (id, stay) = self.queue.pop_front()?;
+            if self.at(id).stay == stay {
+                break id;
+            }
+        };
+        self.leave(id);
         self.forget(id);
         self.at_mut(id).refs = 1;
         Some(id)
@@ -98,21 +110,22 @@ impl BlockPool {
 
     /// Makes a full block findable.
     pub fn publish(&mut self, id: BlockId, hash: u64) {
-        if self.at(id).hash.is_some() {
+        if self.at(id).named {
             return;
         }
-        self.fill(id);
-        self.at_mut(id).hash = Some(hash);
+        let block = self.at_mut(id);
+        (block.full, block.named) = (true, true);
+        *self.name_mut(id) = Name { hash, ..Name::default() };
         let oldest = *self.by_hash.entry(hash).or_insert(id);
         if oldest == id {
             return;
         }
-        let second = self.at(oldest).newer_twin;
-        self.at_mut(id).older_twin = oldest;
-        self.at_mut(id).newer_twin = second;
-        self.at_mut(oldest).newer_twin = id;
+        let second = self.name(oldest).newer_twin;
+        self.name_mut(id).older_twin = oldest;
+        self.name_mut(id).newer_twin = second;
+        self.name_mut(oldest).newer_twin = id;
         if second != NULL {
-            self.at_mut(second).older_twin = id;
+            self.name_mut(second).older_twin = id;
         }
     }
 
@@ -121,50 +134,44 @@ impl BlockPool {
     pub fn release(&mut self, id: BlockId) {
         let block = self.at_mut(id);
         block.refs = block.refs.saturating_sub(1);
-        match (block.refs, block.full) {
-            (0, true) => self.append(id),
-            (0, false) => self.prepend(id),
-            _ => {}
+        let Block { refs, stay, full, .. } = *block;
+        if refs > 0 {
+            return;
+        }
+        match full {
+            true => self.queue.push_back((id, stay)),
+            false => self.queue.push_front((id, stay)),
+        }
+        self.free += 1;
+        if self.queue.len() > 2 * self.blocks.len() {
+            let blocks = &self.blocks;
+            let current = |id: BlockId| blocks.get(id as usize).map(|block| block.stay);
+            self.queue.retain(|(id, stay)| current(*id) == Some(*stay));
         }
     }
 
+    /// Ends a block's stay in the free queue.
+    fn leave(&mut self, id: BlockId) {
+        let block = self.at_mut(id);
+        block.stay = block.stay.wrapping_add(1);
+        self.free -= 1;
+    }
+
     fn forget(&mut self, id: BlockId) {
-        self.at_mut(id).full = false;
-        let Some(hash) = self.at_mut(id).hash.take() else { return };
-        let (older, newer) = (self.at(id).older_twin, self.at(id).newer_twin);
+        let block = self.at_mut(id);
+        block.full = false;
+        if !std::mem::take(&mut block.named) {
+            return;
+        }
+        let Name { hash, older_twin: older, newer_twin: newer } = self.name(id);
         if newer != NULL {
-            self.at_mut(newer).older_twin = older;
+            self.name_mut(newer).older_twin = older;
         }
         match (older, newer) {
             (NULL, NULL) => drop(self.by_hash.remove(&hash)),
             (NULL, _) => drop(self.by_hash.insert(hash, newer)),
-            _ => self.at_mut(older).newer_twin = newer,
+            _ => self.name_mut(older).newer_twin = newer,
         }
-        self.at_mut(id).older_twin = NULL;
-        self.at_mut(id).newer_twin = NULL;
-    }
-
-    fn append(&mut self, id: BlockId) {
-        self.link(self.at(NULL).prev, id, NULL);
-    }
-
-    fn prepend(&mut self, id: BlockId) {
-        self.link(NULL, id, self.at(NULL).next);
-    }
-
-    fn link(&mut self, prev: BlockId, id: BlockId, next: BlockId) {
-        self.at_mut(id).prev = prev;
-        self.at_mut(id).next = next;
-        self.at_mut(prev).next = id;
-        self.at_mut(next).prev = id;
-        self.free += 1;
-    }
-
-    fn unlink(&mut self, id: BlockId) {
-        let (prev, next) = (self.at(id).prev, self.at(id).next);
-        self.at_mut(prev).next = next;
-        self.at_mut(next).prev = prev;
-        self.free -= 1;
     }
 
     #[expect(
@@ -181,6 +188,22 @@ impl BlockPool {
     )]
     fn at_mut(&mut self, id: BlockId) -> &mut Block {
         &mut self.blocks[id as usize]
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ids come from this pool, whose length never changes"
+    )]
+    fn name(&self, id: BlockId) -> Name {
+        self.names[id as usize]
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ids come from this pool, whose length never changes"
+    )]
+    fn name_mut(&mut self, id: BlockId) -> &mut Name {
+        &mut self.names[id as usize]
     }
 }
 

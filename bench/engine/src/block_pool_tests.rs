@@ -103,3 +103,23 @@ fn a_full_block_that_nobody_can_find_is_evicted_in_its_turn() {
     pool.release(own);
     assert_eq!(pool.take(), Some(own), "it is no longer full");
 }
+
+#[test]
+fn a_block_that_is_hit_again_and_again_is_evicted_by_its_last_release() {
+    let mut pool = BlockPool::new(4);
+    let warm = sequence(&mut pool, 1, 100)[0];
+    let cold = sequence(&mut pool, 2, 200);
+    pool.release(warm);
+    for _ in 0..50 {
+        pool.share(warm);
+        pool.release(warm);
+    }
+    assert_eq!(pool.free(), 1);
+    assert!(pool.queue.len() <= 8, "{} entries of one block", pool.queue.len());
+    release_all(&mut pool, &cold);
+    pool.share(warm);
+    pool.release(warm);
+    let order = [cold[1], cold[0], warm].map(Some);
+    assert_eq!([pool.take(), pool.take(), pool.take()], order);
+    assert_eq!((pool.take(), pool.free(), pool.find(100)), (None, 0, None));
+}
