@@ -65,16 +65,7 @@ const fn case(
     mix: &'static str,
     pods: usize,
 ) -> Case {
-    Case {
-        id,
-        title,
-        traffic,
-        mix,
-        pods,
-        chunk_tokens: None,
-        seconds: 90.0,
-        trained: false,
-    }
+    Case { id, title, traffic, mix, pods, chunk_tokens: None, seconds: 90.0, trained: false }
 }
 
 const fn chunk_512(
@@ -165,7 +156,8 @@ impl Case {
     /// Requests per seed that a run needs at least: for its seconds, and for three times as long as an answer takes at the
     /// promised pace. Before that pods are still filling, and a load that they cannot hold does not show.
     pub(super) fn least(&self, setting: &Setting) -> usize {
-        let answer_s = setting.source.means().output_tokens * setting.objectives.tightest_tpot_ms() / 1e3;
+        let answer_s =
+            setting.source.means().output_tokens * setting.objectives.tightest_tpot_ms() / 1e3;
         (setting.capacity_rps() * self.seconds.max(3.0 * answer_s)).ceil() as usize
     }
 

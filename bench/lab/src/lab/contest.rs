@@ -176,7 +176,8 @@ impl Showing {
     fn worth(&self, ask: Ask) -> Option<f64> {
         let all = |load: f64| self.at(load)?.rows.first();
         // Whoever refuses the hard ones is quick with the others.
-        let push = |load: f64| all(load).filter(|row| kind(&self.policy) == Kind::Push && serves_all(row));
+        let push =
+            |load: f64| all(load).filter(|row| kind(&self.policy) == Kind::Push && serves_all(row));
         match ask {
             Ask::Load(at) => Some(self.highest(Share::Attained, at)?.load.value),
             Ask::LoadFrom16(at) => Some(self.highest(Share::From16, at)?.load.value),

@@ -162,7 +162,8 @@ impl LabArgs {
         let parts = effort::parts(left.as_secs_f64());
         let each = || entries.iter().zip(&pace);
         let work: Vec<Work> = each().map(|(entry, pace)| effort::screening(entry, *pace)).collect();
-        let screening = effort::brief(effort::shared_out(&work, threads, parts.screening_s), entries);
+        let screening =
+            effort::brief(effort::shared_out(&work, threads, parts.screening_s), entries);
         let work: Vec<Work> =
             each().map(|(entry, pace)| effort::finals(entry, seeds.len(), *pace)).collect();
         let requests = effort::shared_out(&work, threads, parts.finals_s);

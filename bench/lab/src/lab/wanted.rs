@@ -80,7 +80,8 @@ pub(super) const LADDER_RIVAL: &str = "load-prefix-322";
 
 /// The rivals that hold requests back; all others push.
 pub(super) fn kind(policy: &str) -> Kind {
-    let holds = ["cap-", "slices", "aibrix-pull", "pattern-pull", "llmd-fc", "flow-control", "llumnix-slo"];
+    let holds =
+        ["cap-", "slices", "aibrix-pull", "pattern-pull", "llmd-fc", "flow-control", "llumnix-slo"];
     if holds.iter().any(|name| policy.starts_with(name)) { Kind::Pull } else { Kind::Push }
 }
 
