@@ -6,8 +6,9 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    advise::AdviseArgs, demo::DemoArgs, lab::LabArgs, limits::LimitsArgs, load::LoadArgs,
-    pod::PodArgs, report::ReportArgs, rfc::RfcArgs, study::SimArgs,
+    advise::AdviseArgs, demo::DemoArgs, honesty::HonestyArgs, lab::LabArgs, limits::LimitsArgs,
+    load::LoadArgs, pod::PodArgs, report::ReportArgs, rfc::RfcArgs, sensitivity::SensitivityArgs,
+    study::SimArgs,
 };
 
 /// The lab: simulated pods, load and a demo of Weir, without a GPU
@@ -29,6 +30,8 @@ enum Command {
     Lab(LabArgs),
     Advise(AdviseArgs),
     Rfc(RfcArgs),
+    Honesty(HonestyArgs),
+    Sensitivity(SensitivityArgs),
 }
 
 impl Cli {
@@ -47,6 +50,8 @@ impl Cli {
             Command::Lab(lab) => lab.run(),
             Command::Advise(advise) => advise.run(),
             Command::Rfc(rfc) => rfc.run(),
+            Command::Honesty(honesty) => honesty.run(),
+            Command::Sensitivity(sensitivity) => sensitivity.run(),
         }
     }
 }

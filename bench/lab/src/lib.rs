@@ -11,6 +11,7 @@
 //! - [`demo`]: `weir-bench demo`, the two of them around a real `weir`, with a verdict
 //! - [`sim`]: the scheduler in front of modelled engines in virtual time, without a network
 //! - [`advise`]: what pods hold of one's own traffic, and how to set them
+//! - [`honesty`]: the simulation against the real program; [`sensitivity`]: its assumptions made otherwise
 //! - [`learned`]: the trainer and its bundles in that simulation
 //! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
 //! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
@@ -23,6 +24,7 @@ pub mod children;
 pub mod cli;
 pub mod contender;
 pub mod demo;
+pub mod honesty;
 pub mod http_get;
 pub mod lab;
 pub mod learned;
@@ -32,6 +34,7 @@ pub mod pod;
 pub mod prompt;
 pub mod report;
 pub mod rfc;
+pub mod sensitivity;
 pub mod sim;
 pub mod study;
 pub mod trace;

@@ -16,6 +16,7 @@ pub(super) use weir_core::Policy;
 use super::{
     play::play,
     pool::{PoolKind, model},
+    stage::Place,
 };
 use crate::children::interrupted;
 
@@ -110,6 +111,11 @@ impl DemoArgs {
         println!("  curl http://{admin}/snapshot");
     }
 
+    /// Where everything is.
+    pub(super) fn place(&self) -> Place {
+        Place { api: self.api(), admin: self.admin(), dir: self.dir.clone(), seed: self.seed }
+    }
+
     /// Where Weir listens.
     pub(super) fn api(&self) -> SocketAddr {
         local(self.port)
@@ -122,6 +128,6 @@ impl DemoArgs {
 }
 
 /// A port of this machine.
-pub(super) fn local(port: u16) -> SocketAddr {
+pub(crate) fn local(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }

@@ -45,7 +45,8 @@ trainer: {{ run: {train}, interval_s: {TRAIN_EVERY_S} }}
     )
 }
 
-fn class(group: &Group) -> String {
+/// A class of pods as Weir's configuration has it.
+pub(crate) fn class(group: &Group) -> String {
     let engine = &group.engine;
     format!(
         "  - name: {class}

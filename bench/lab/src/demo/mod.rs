@@ -24,3 +24,9 @@ mod table;
 mod tests;
 
 pub use args::DemoArgs;
+pub(crate) use {
+    args::local,
+    config::class,
+    pool::Group,
+    stage::{Place, Stage},
+};

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{
     admin::{self, PoolView},
     args::DemoArgs,
+    config,
     narrate::Narrator,
     pool::{Group, addresses, model},
     stage::Stage,
@@ -33,7 +34,8 @@ pub(super) async fn play(args: &DemoArgs) -> Result<(Stage, bool)> {
         groups.iter().map(said).collect::<Vec<_>>().join(", "),
         args.policy.name()
     );
-    let mut stage = Stage::set(args, &groups).await?;
+    let mut stage =
+        Stage::set(&args.place(), &groups, |dir| config::yaml(args, &groups, dir)).await?;
     println!("Ready. Configuration, logs and results are in {}.", stage.dir.display());
     println!(
         "The pods can hold about {:.1} requests per second of this mix at {:.0} ms per token.",

@@ -27,10 +27,10 @@ pub(super) enum PoolKind {
 
 /// Pods of one class.
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(crate) struct Group {
     /// Their engine; the hardware's name is the class.
-    pub(super) engine: EngineConfig,
-    pub(super) pods: Vec<SocketAddr>,
+    pub(crate) engine: EngineConfig,
+    pub(crate) pods: Vec<SocketAddr>,
 }
 
 impl DemoArgs {

@@ -11,21 +11,30 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use tokio::time::Instant;
 
-use super::{
-    args::DemoArgs,
-    config,
-    pool::{Group, addresses},
-};
+use super::pool::{Group, addresses};
 use crate::{children::Child, http_get};
 
 /// How long the children have to come up.
 const READY: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
+/// Where everything is, and what decides the pods' noise.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Weir's OpenAI API.
+    pub(crate) api: SocketAddr,
+    /// Weir's admin side.
+    pub(crate) admin: SocketAddr,
+    /// Folder for the configuration, logs, samples and bundles.
+    pub(crate) dir: PathBuf,
+    /// Pod n of a class uses this plus n.
+    pub(crate) seed: u64,
+}
+
 /// Everything that is up while the demo runs. Dropping it ends the children.
-pub(super) struct Stage {
-    /// Absolute path of the demo's folder.
-    pub(super) dir: PathBuf,
+pub(crate) struct Stage {
+    /// Absolute path of its folder.
+    pub(crate) dir: PathBuf,
     /// Weir ends first, so that it does not report its pods as lost.
     weir: Child,
     /// One process for each class.
@@ -33,31 +42,35 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Brings everything up and waits until Weir is ready.
-    pub(super) async fn set(args: &DemoArgs, groups: &[Group]) -> Result<Self> {
-        for address in addresses(groups).into_iter().chain([args.api(), args.admin()]) {
+    /// Brings everything up and waits until Weir is ready. `yaml` is its configuration, from the folder's absolute path.
+    pub(crate) async fn set(
+        place: &Place,
+        groups: &[Group],
+        yaml: impl FnOnce(&Path) -> String,
+    ) -> Result<Self> {
+        for address in addresses(groups).into_iter().chain([place.api, place.admin]) {
             free(address)?;
         }
-        let dir = folder(&args.dir)?;
+        let dir = folder(&place.dir)?;
         let file = dir.join("weir.yaml");
-        fs::write(&file, config::yaml(args, groups, &dir))?;
+        fs::write(&file, yaml(&dir))?;
         let mut pods = Vec::new();
         for group in groups {
             let log = dir.join(format!("pods-{}.log", group.class()));
-            pods.push(Child::start("weir-bench pod", &mut pod_command(args, group)?, &log)?);
+            pods.push(Child::start("weir-bench pod", &mut pod_command(place, group)?, &log)?);
         }
         let weir = Child::start("weir serve", &mut weir_command(&file)?, &dir.join("weir.log"))?;
         let mut stage = Self { dir, weir, pods };
         for pod in addresses(groups) {
             stage.answers(pod, "/health").await?;
         }
-        stage.answers(args.admin(), "/readyz").await?;
+        stage.answers(place.admin, "/readyz").await?;
         Ok(stage)
     }
 
     /// # Errors
     /// When a child has ended.
-    pub(super) fn check(&mut self) -> Result<()> {
+    pub(crate) fn check(&mut self) -> Result<()> {
         for pods in &mut self.pods {
             pods.check()?;
         }
@@ -104,14 +117,15 @@ fn folder(dir: &Path) -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn pod_command(args: &DemoArgs, group: &Group) -> Result<Command> {
+fn pod_command(place: &Place, group: &Group) -> Result<Command> {
     let first = group.pods.first().context("a class without pods")?.port();
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["pod", "--end-with-stdin", "--model", group.model(), "--gpu", group.class()])
         .args(["--count".to_owned(), group.pods.len().to_string()])
         .args(["--port".to_owned(), first.to_string()])
-        .args(["--seed".to_owned(), args.seed.to_string()]);
+        .args(["--chunk-tokens".to_owned(), group.engine.max_num_batched_tokens.to_string()])
+        .args(["--seed".to_owned(), place.seed.to_string()]);
     Ok(command)
 }
 

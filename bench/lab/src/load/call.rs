@@ -65,7 +65,8 @@ fn request(plan: &LoadPlan, planned: &Planned, index: usize) -> http::Result<Req
         .body(Full::new(body(plan, planned, index)))
 }
 
-fn body(plan: &LoadPlan, planned: &Planned, index: usize) -> Bytes {
+/// The body of a request.
+pub(crate) fn body(plan: &LoadPlan, planned: &Planned, index: usize) -> Bytes {
     let text_bytes = planned.input_tokens as usize * prompt::BYTES_PER_TOKEN;
     let mut out = Vec::with_capacity(text_bytes + plan.model.len() + ENVELOPE_BYTES);
     out.extend_from_slice(b"{\"model\":");

@@ -27,7 +27,7 @@ mod table;
 mod tests;
 
 pub use args::LoadArgs;
-pub(crate) use call::OUTPUT_TOKENS_HEADER;
+pub(crate) use call::{OUTPUT_TOKENS_HEADER, body};
 pub use class::{Class, parse_classes};
 pub use mix::{DemoMix, MixMeans};
 pub use outcome::{Failure, Outcome, Record};

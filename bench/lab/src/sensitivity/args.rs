@@ -1,0 +1,148 @@
+//! The command line of `weir-bench sensitivity`.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    num::NonZeroUsize,
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use super::{
+    change::ALL,
+    line::{Line, Question},
+    table,
+};
+use crate::{
+    contender::Contender,
+    sim::Pool,
+    study::{Knowledge, Setting, in_parallel},
+    workload::{Objectives, Replay},
+};
+
+/// Change one assumption of the lab after the other, and compare Weir with the best push policy under each
+#[derive(Debug, Args)]
+pub struct SensitivityArgs {
+    /// Trace to replay
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// How many pods
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pods: usize,
+    /// What each pod is: GPU, model and tensor parallelism
+    #[arg(long, default_value = "h100-qwen3-32b-tp2", value_name = "NAME")]
+    gpu: String,
+    /// What requests are promised: a file with classes, or the name of built-in objectives
+    #[arg(long, default_value = "one", value_name = "FILE|NAME")]
+    slo: String,
+    /// Policies that Weir is compared with: the best of them on each line
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "pl-most,jspt,load-prefix-322,sglang-cache-aware,dynamo-kv,llmd-composite,least-request"
+    )]
+    rivals: Vec<String>,
+    /// Loads to compare at; 1 is what the pods hold by formula, before anything is changed
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [0.7, 0.9])]
+    load: Vec<f64>,
+    /// Share of the requests of the highest band that is to meet both objectives at the highest load
+    #[arg(long, default_value_t = 0.99, value_name = "SHARE")]
+    at: f64,
+    /// How many seeds: stretches of the traffic, each with noise of its own
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    seeds: u64,
+    /// Requests of each seed, of which the first 5 % are the warm-up
+    #[arg(long, default_value_t = 3000, value_name = "N")]
+    requests: usize,
+    /// Simulations at once; all cores by default
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// File for the lines as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl SensitivityArgs {
+    /// Simulates, and prints the table.
+    ///
+    /// # Errors
+    /// When the arguments make no study, or a file cannot be read or written.
+    pub fn run(self) -> Result<ExitCode> {
+        let (setting, question) = (self.setting()?, self.question()?);
+        let json = self.json.as_ref().map(|path| {
+            let file = File::create(path);
+            file.map(BufWriter::new).with_context(|| format!("cannot write {}", path.display()))
+        });
+        let json = json.transpose()?;
+        let started = Instant::now();
+        let lines = self.lines(&setting, &question)?;
+        println!(
+            "{}, objectives {}, {} pods of {}; load 1 is {:.2} requests/s; {} seeds of {} requests, {:.0} s",
+            crate::workload::Source::name(setting.source.as_ref()),
+            setting.mix,
+            setting.pool.pods.len(),
+            setting.gpu,
+            setting.capacity_rps(),
+            self.seeds,
+            self.requests,
+            started.elapsed().as_secs_f64(),
+        );
+        println!("{}", table::of(&lines, self.at));
+        if let Some(mut file) = json {
+            serde_json::to_writer_pretty(&mut file, &lines)?;
+            file.flush()?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// A line for each change.
+    pub(super) fn lines(&self, setting: &Setting, question: &Question) -> Result<Vec<Line>> {
+        let job = |change| {
+            let job = move || Line::of(setting, change, question);
+            Box::new(job) as Box<dyn FnOnce() -> Result<Line> + Send>
+        };
+        in_parallel(ALL.map(job).into(), self.threads()).into_iter().collect()
+    }
+
+    /// Everything that is not changed.
+    pub(super) fn setting(&self) -> Result<Setting> {
+        ensure!(self.requests > 0, "--requests must be above zero");
+        ensure!(self.pods > 0, "--pods must be above zero");
+        let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
+        Ok(Setting {
+            pool: Pool::of(&self.gpu, self.pods, None)?,
+            gpu: self.gpu.clone(),
+            source: Arc::new(Replay::read(&self.trace)?),
+            objectives,
+            mix,
+            requests: self.requests,
+            knowledge: Knowledge::default(),
+        })
+    }
+
+    pub(super) fn question(&self) -> Result<Question> {
+        ensure!(self.seeds > 0, "--seeds must be above zero");
+        ensure!(self.at > 0.0 && self.at <= 1.0, "--at is above 0 and at most 1, not {}", self.at);
+        let positive = |load: &f64| load.is_finite() && *load > 0.0;
+        ensure!(self.load.iter().all(positive), "every --load must be above zero");
+        let rivals = self.rivals.iter().map(|name| Contender::named(name.trim()));
+        Ok(Question {
+            weir: Contender::named("weir")?,
+            rivals: rivals.collect::<Result<_>>()?,
+            loads: self.load.clone(),
+            at: self.at,
+            seeds: (1..=self.seeds).collect(),
+        })
+    }
+
+    fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().ok();
+        self.threads.or_else(cores).map_or(1, NonZeroUsize::get)
+    }
+}

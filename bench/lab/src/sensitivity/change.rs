@@ -1,0 +1,75 @@
+//! One assumption of the lab, made otherwise.
+
+use std::time::Duration;
+
+use crate::study::{Knowledge, Setting};
+
+/// What is made otherwise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Change {
+    /// Nothing: the line that all others are read against.
+    Nothing,
+    /// Time between two scrapes of a pod, in milliseconds.
+    Scraped { every_ms: u64 },
+    /// Standard deviation of the log of the predictions' noise.
+    Error(f64),
+    /// Nobody tells what a step costs: it is learned from what is seen, from nothing at the start.
+    Learned,
+    /// The engines take this many times as long for prompt tokens as the calibration says, and it is learned the same way.
+    Prefill(f64),
+    /// The engines have half of their KV blocks, and say so.
+    HalfMemory,
+}
+
+/// All of them, in the order of the table.
+pub(super) const ALL: [Change; 10] = [
+    Change::Nothing,
+    Change::Scraped { every_ms: 500 },
+    Change::Scraped { every_ms: 2000 },
+    Change::Error(0.0),
+    Change::Error(0.15),
+    Change::Error(0.30),
+    Change::Learned,
+    Change::Prefill(0.7),
+    Change::Prefill(1.3),
+    Change::HalfMemory,
+];
+
+impl Change {
+    /// What it is, for people.
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Nothing => "metrics every 50 ms, predictions 5 % off".to_owned(),
+            Self::Scraped { every_ms } => format!("metrics every {every_ms} ms"),
+            Self::Error(error) => format!("predictions {:.0} % off", error * 100.0),
+            Self::Learned => "step times learned online".to_owned(),
+            Self::Prefill(factor) => {
+                format!("learned online, prefill takes {factor} times as long")
+            }
+            Self::HalfMemory => "half the KV blocks".to_owned(),
+        }
+    }
+
+    /// The setting with it.
+    pub(super) fn of(self, setting: &Setting) -> Setting {
+        let mut changed = setting.clone();
+        match self {
+            Self::Nothing => {}
+            Self::Scraped { every_ms } => {
+                changed.pool.scrape_every = Duration::from_millis(every_ms);
+            }
+            Self::Error(error) => changed.knowledge = Knowledge::Oracle { error },
+            Self::Learned => changed.knowledge = Knowledge::Fitted,
+            Self::Prefill(factor) => {
+                changed.knowledge = Knowledge::Fitted;
+                let engines = changed.pool.pods.iter_mut().map(|pod| &mut pod.engine);
+                engines.for_each(|engine| engine.prefill_factor *= factor);
+            }
+            Self::HalfMemory => {
+                changed.pool.pods.iter_mut().for_each(|pod| pod.engine.num_blocks /= 2);
+                changed.pool.classes.iter_mut().for_each(|class| class.kv_blocks /= 2);
+            }
+        }
+        changed
+    }
+}

@@ -1,0 +1,115 @@
+use clap::Parser;
+
+use super::{
+    change::{ALL, Change},
+    line::{AtLoad, Line},
+    *,
+};
+use crate::study::Knowledge;
+
+#[derive(Parser)]
+struct Asked {
+    #[command(flatten)]
+    args: SensitivityArgs,
+}
+
+/// The arguments, with a trace of requests that come evenly.
+fn asked(dir: &tempfile::TempDir, more: &[&str]) -> SensitivityArgs {
+    let path = dir.path().join("own.csv");
+    let rows: String =
+        (0..600).map(|n| format!("{n},{},{}\n", 100 + n * 97 % 900, 20 + n % 60)).collect();
+    std::fs::write(&path, "arrival_s,input_tokens,output_tokens\n".to_owned() + &rows).unwrap();
+    let trace = path.to_str().unwrap();
+    let words = ["sensitivity", "--trace", trace, "--pods", "2"];
+    let words = words.iter().chain(more);
+    Asked::parse_from(words).args
+}
+
+#[test]
+fn each_change_makes_one_thing_otherwise_and_the_first_line_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let setting = asked(&dir, &[]).setting().unwrap();
+    let of = |change: Change| change.of(&setting);
+    assert_eq!(of(Change::Nothing).pool, setting.pool);
+    assert_eq!(of(Change::Scraped { every_ms: 2000 }).pool.scrape_every.as_millis(), 2000);
+    let error = of(Change::Error(0.3));
+    assert!(matches!(error.knowledge, Knowledge::Oracle { error: 0.3 }));
+    assert_eq!(error.pool, setting.pool);
+    let slow = of(Change::Prefill(1.3));
+    let factor = |setting: &crate::study::Setting| setting.pool.pods[1].engine.prefill_factor;
+    assert!((factor(&slow) / factor(&setting) - 1.3).abs() < 1e-9);
+    assert!(matches!(slow.knowledge, Knowledge::Fitted), "nobody tells that prefills are slow");
+    assert!(slow.capacity_rps() < setting.capacity_rps());
+    let half = of(Change::HalfMemory);
+    let blocks = half.pool.pods[0].engine.num_blocks;
+    assert_eq!(blocks, setting.pool.pods[0].engine.num_blocks / 2);
+    assert_eq!(half.pool.classes[0].kv_blocks, blocks, "and the dispatcher is told");
+    let names: std::collections::HashSet<_> = ALL.iter().map(|change| change.name()).collect();
+    assert_eq!(names.len(), ALL.len());
+}
+
+#[test]
+fn loads_are_of_the_unchanged_pool_so_slower_engines_hold_less_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = ["--requests", "400", "--seeds", "1", "--rivals", "round-robin,least-request"];
+    let args = asked(&dir, &more);
+    let (setting, question) = (args.setting().unwrap(), args.question().unwrap());
+    let line = |change| Line::of(&setting, change, &question).unwrap();
+    let (as_it_is, slow) = (line(Change::Learned), line(Change::Prefill(3.0)));
+    assert!(slow.max_load < 0.8 * as_it_is.max_load, "{slow:?} {as_it_is:?}");
+    let ratio = slow.ratio.unwrap();
+    assert!((ratio - slow.max_load / slow.rival_max_load).abs() < 1e-9);
+    assert!(slow.loads[1].attainment <= slow.loads[0].attainment + 0.02);
+    let loads: Vec<f64> = slow.loads.iter().map(|at| at.load).collect();
+    assert_eq!(loads, [0.7, 0.9]);
+}
+
+#[test]
+fn the_best_rival_of_each_line_is_the_one_it_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = ["--requests", "400", "--seeds", "1", "--load", "1.2", "--rivals"];
+    let rivals = |names: &str| {
+        let args = asked(&dir, &[more.as_slice(), &[names]].concat());
+        let (setting, question) = (args.setting().unwrap(), args.question().unwrap());
+        Line::of(&setting, Change::Nothing, &question).unwrap()
+    };
+    let (both, random) = (rivals("random,least-request"), rivals("random"));
+    let least = rivals("least-request");
+    let best = if least.rival_max_load >= random.rival_max_load { &least } else { &random };
+    assert_eq!((both.rival_max_load, &both.rival), (best.rival_max_load, &best.rival));
+    let most = least.loads[0].rival_attainment.max(random.loads[0].rival_attainment);
+    assert_eq!(both.loads[0].rival_attainment, most);
+}
+
+#[test]
+fn a_table_shows_attainment_and_the_ratio_and_a_dash_where_the_rival_holds_nothing() {
+    let at =
+        AtLoad { load: 0.7, attainment: 0.991, rival: "jspt".to_owned(), rival_attainment: 0.874 };
+    let line = Line {
+        change: "half the KV blocks".to_owned(),
+        loads: vec![at],
+        max_load: 0.66,
+        rival: "jspt".to_owned(),
+        rival_max_load: 0.5,
+        ratio: Some(1.32),
+    };
+    let nothing = Line { rival_max_load: 0.0, ratio: None, ..line.clone() };
+    let text = table::of(&[line, nothing], 0.99).to_string();
+    assert!(text.contains("99.1, 87.4 (jspt)") && text.contains("1.32x"), "{text}");
+    assert!(text.contains("0.00 (jspt)") && text.contains("load at 99 %: weir"), "{text}");
+}
+
+#[test]
+fn what_makes_no_study_is_said_before_anything_is_simulated() {
+    let dir = tempfile::tempdir().unwrap();
+    for (more, says) in [
+        (["--rivals", "nobody"], "nobody"),
+        (["--load", "0"], "--load"),
+        (["--at", "1.5"], "--at"),
+        (["--seeds", "0"], "--seeds"),
+    ] {
+        let error = format!("{:#}", asked(&dir, &more).question().unwrap_err());
+        assert!(error.contains(says), "{error}");
+    }
+    assert!(asked(&dir, &["--requests", "0"]).setting().is_err());
+}
