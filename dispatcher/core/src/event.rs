@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_schema::{Prediction, Sample};
 
-use crate::{Phase, PodId, PodSpec, Pulse, Request, RequestId, Scrape, Time};
+use crate::{Control, Phase, PodId, PodSpec, Pulse, Request, RequestId, Scrape, Time};
 
 /// Everything that can happen. The time is passed beside it.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ pub enum Event {
     Tick,
     /// The dispatcher is closing: everything that waits is refused, and so is every arrival.
     Close,
+    /// An operator changes something.
+    Control(Control),
 }
 
 /// Progress of streams and pods since the last batch.
@@ -143,11 +145,13 @@ pub enum RefusalReason {
     Undeliverable,
     /// The dispatcher is closing.
     Closing,
+    /// An operator said so.
+    Cancelled,
 }
 
 impl RefusalReason {
     /// Every reason, for metrics that must exist before they count.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::QueueFull,
         Self::QueueBytes,
         Self::PredictedWait,
@@ -158,6 +162,7 @@ impl RefusalReason {
         Self::NoPods,
         Self::Undeliverable,
         Self::Closing,
+        Self::Cancelled,
     ];
 
     /// The label value.
@@ -173,6 +178,24 @@ impl RefusalReason {
             Self::NoPods => "no_pods",
             Self::Undeliverable => "undeliverable",
             Self::Closing => "closing",
+            Self::Cancelled => "cancelled_by_operator",
+        }
+    }
+
+    /// The reason in a sentence without its full stop.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::QueueFull => "as many requests wait in the pool as may",
+            Self::QueueBytes => "the bodies that wait in the pool are as large as they may be",
+            Self::PredictedWait => "it is sheddable and would wait longer than it may",
+            Self::Hopeless => "it is sheddable and can no longer meet its TTFT objective",
+            Self::MaxWait => "it waited as long as any request may",
+            Self::Ttl => "it waited as long as its client allowed",
+            Self::Immediate => "it was not to wait, and no pod took it at once",
+            Self::NoPods => "no pod has been ready for as long as a request may wait for one",
+            Self::Undeliverable => "every attempt to deliver it failed",
+            Self::Closing => "the dispatcher is closing",
+            Self::Cancelled => "an operator cancelled it",
         }
     }
 }

@@ -64,6 +64,8 @@ pub enum Reason {
     FailureDomain,
     /// Every pod's predicted latency is at or above its threshold.
     LatencyOverThreshold,
+    /// An operator has paused its lane, its band or the pool.
+    Paused,
 }
 
 impl Reason {
@@ -87,6 +89,122 @@ impl Reason {
             Self::PodsStale => "pods_stale",
             Self::FailureDomain => "failure_domain",
             Self::LatencyOverThreshold => "latency_over_threshold",
+            Self::Paused => "paused",
         }
+    }
+
+    /// The reason in a sentence without its full stop. `called` says what a request is called.
+    pub fn text(&self, called: impl Fn(RequestId) -> String) -> String {
+        match *self {
+            Self::NotConsidered => "it has just arrived and no pass has looked at it".to_owned(),
+            Self::BehindItsLane => "another request of its lane goes first".to_owned(),
+            Self::NoPodReady => "no pod takes requests".to_owned(),
+            Self::BehindHead { head } => {
+                format!("{} comes first and waits itself, and nothing may pass it", called(head))
+            }
+            Self::PodsClaimed => {
+                "requests that come first wait for every pod it may use".to_owned()
+            }
+            Self::PendingFull => {
+                "every pod has as many prompts before their first token as it may have".to_owned()
+            }
+            Self::KvFull => "no pod has room for it in its KV cache or its batch".to_owned(),
+            Self::TtftOverSlo { ttft_ms, slo_ms } => format!(
+                "on the best pod its first token would come {} after its arrival, and {} are \
+                 promised; another pod may free up sooner",
+                span(ttft_ms),
+                span(slo_ms),
+            ),
+            Self::TpotOverSlo { tpot_ms, limit_ms } => format!(
+                "on the best pod its tokens would come every {}, and {} is the most",
+                span(tpot_ms),
+                span(limit_ms),
+            ),
+            Self::StallOverBudget { stall_ms, budget_ms } => format!(
+                "its prefill would hold up what the best pod serves by {}, and that can bear {}",
+                span(stall_ms),
+                span(budget_ms.max(0.0)),
+            ),
+            Self::WaitsForWarmPod => {
+                "the pod that has its prefix cached is worth waiting for".to_owned()
+            }
+            Self::Late => {
+                "it can no longer make its objective and goes after those that can".to_owned()
+            }
+            Self::PoolSaturated { saturation } => {
+                format!("the pool is {:.0} % full, more than its band may use", saturation * 100.0)
+            }
+            Self::OverCapacity => "on every pod it would exceed the profiled capacity".to_owned(),
+            Self::PodsStale => "the last scrape of every pod is too old".to_owned(),
+            Self::FailureDomain => "every pod stands beside one that failed".to_owned(),
+            Self::LatencyOverThreshold => {
+                "every pod's predicted latency is at or above its threshold".to_owned()
+            }
+            Self::Paused => "an operator has paused its lane, its band or the pool".to_owned(),
+        }
+    }
+}
+
+impl Reason {
+    /// The reason as it stands against one pod, in a sentence without its full stop.
+    pub fn here(&self, called: impl Fn(RequestId) -> String) -> String {
+        match *self {
+            Self::PendingFull => {
+                "it has as many prompts before their first token as it may have".to_owned()
+            }
+            Self::KvFull => "no room in its KV cache or its batch".to_owned(),
+            Self::TtftOverSlo { ttft_ms, slo_ms } => format!(
+                "the first token would come {} after the arrival, and {} are promised",
+                span(ttft_ms),
+                span(slo_ms),
+            ),
+            Self::TpotOverSlo { tpot_ms, limit_ms } => {
+                format!("a token every {}, and {} is the most", span(tpot_ms), span(limit_ms))
+            }
+            Self::StallOverBudget { stall_ms, budget_ms } => format!(
+                "the prefill would hold up its residents by {}, and they can bear {}",
+                span(stall_ms),
+                span(budget_ms.max(0.0)),
+            ),
+            Self::OverCapacity => "the request would exceed its profiled capacity".to_owned(),
+            Self::PodsStale => "its last scrape is too old".to_owned(),
+            Self::FailureDomain => "it stands beside a pod that failed".to_owned(),
+            Self::LatencyOverThreshold => {
+                "its predicted latency is at or above the threshold".to_owned()
+            }
+            _ => self.text(called),
+        }
+    }
+}
+
+/// A time as people read it.
+pub fn span(ms: f64) -> String {
+    let size = ms.abs();
+    if size >= 60_000.0 {
+        format!("{:.1} min", ms / 60_000.0)
+    } else if size >= 1000.0 {
+        format!("{:.1} s", ms / 1000.0)
+    } else if size >= 10.0 || size == 0.0 {
+        format!("{ms:.0} ms")
+    } else {
+        format!("{ms:.1} ms")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_in_the_unit_that_fits_them() {
+        let texts = [0.0, 3.14159, 250.4, 1234.0, 90_000.0, -400.0].map(span);
+        assert_eq!(texts, ["0 ms", "3.1 ms", "250 ms", "1.2 s", "1.5 min", "-400 ms"]);
+    }
+
+    #[test]
+    fn the_sentence_names_the_request_that_comes_first() {
+        let reason = Reason::BehindHead { head: RequestId(7) };
+        let text = reason.text(|id| format!("request {}", id.0));
+        assert!(text.starts_with("request 7 comes first"), "{text}");
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use weir_schema::Sample;
+
 use crate::{
     Phase, PodClass, PodId, PodSpec, Pulse, Scrape, Time, headroom::stride::StrideMeter,
-    ledger::Ledger, prefix::PrefixIndex,
+    inspect::PodErrors, ledger::Ledger, prefix::PrefixIndex,
 };
 
 /// Time constant of the prefill rate, in seconds.
@@ -40,6 +42,8 @@ pub struct PodState {
     pub dispatched: u64,
     /// Share of its profiled capacity that is taken by what is in flight there.
     pub load: f64,
+    /// How well it was predicted lately.
+    pub accuracy: Accuracy,
     prefill_rate: Rate,
 }
 
@@ -61,6 +65,7 @@ impl PodState {
             stride: StrideMeter::default(),
             dispatched: 0,
             load: 0.0,
+            accuracy: Accuracy::default(),
             prefill_rate: Rate::default(),
         }
     }
@@ -157,6 +162,44 @@ impl Others {
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// Weight of the newest response in a pod's errors: they look back over some fifty.
+const ERROR_WEIGHT: f64 = 0.02;
+/// Largest relative error that counts; one hiccup must not drown fifty responses.
+const ERROR_CAP: f64 = 3.0;
+
+/// How well a pod's latencies were predicted lately: mean absolute relative errors.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Accuracy {
+    ttft: Option<f64>,
+    tpot: Option<f64>,
+    count: u64,
+}
+
+impl Accuracy {
+    /// Learns from a response.
+    pub fn learn(&mut self, sample: &Sample) {
+        let predicted = &sample.predicted;
+        self.count += 1;
+        blend(&mut self.ttft, predicted.ttft_ms.p50, sample.ttft_ms, self.count);
+        blend(&mut self.tpot, predicted.tpot_ms.p50, sample.tpot_ms, self.count);
+    }
+
+    /// The errors.
+    pub const fn errors(&self) -> PodErrors {
+        PodErrors { ttft: self.ttft, tpot: self.tpot, count: self.count }
+    }
+}
+
+fn blend(mean: &mut Option<f64>, predicted_ms: f32, measured_ms: Option<f32>, count: u64) {
+    let Some(measured_ms) = measured_ms.map(f64::from) else { return };
+    let error = (f64::from(predicted_ms) - measured_ms).abs() / measured_ms;
+    if error.is_finite() {
+        let before = mean.unwrap_or_default();
+        let weight = if mean.is_some() { ERROR_WEIGHT.max(1.0 / count as f64) } else { 1.0 };
+        *mean = Some(before + weight * (error.min(ERROR_CAP) - before));
     }
 }
 

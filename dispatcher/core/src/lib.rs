@@ -4,7 +4,7 @@
 //! [`Scheduler::handle`]. The same bytes serve production and simulation.
 //!
 //! # Layout
-//! - [`request`], [`pod`], [`event`], [`config`], [`snapshot`]: the words at the door
+//! - [`request`], [`pod`], [`event`], [`control`], [`config`], [`snapshot`]: the words at the door
 //! - [`scheduler`]: the door: an event and the time in, actions out
 //! - [`policy`]: what decides, as data; [`decide`]: the pass that follows it
 //! - [`headroom`]: what a pod has left for a newcomer and for those it serves
@@ -12,15 +12,18 @@
 //! - [`ledger`], [`fleet`]: what is in flight on each pod, and everything else known of it
 //! - [`length`], [`ratio`], [`prefix`]: output lengths, tokens per byte, cached prompt blocks
 //! - [`profile`]: capacity, load and violation by measured profiles
-//! - [`explain`]: the reason for every wait
+//! - [`explain`]: the reason for every wait; [`inspect`]: the closer look; [`decisions`]: the last of them
 //! - [`time`]: time as an argument
 
 pub mod config;
+pub mod control;
 pub mod decide;
+pub mod decisions;
 pub mod event;
 pub mod explain;
 pub mod fleet;
 pub mod headroom;
+pub mod inspect;
 pub mod ledger;
 pub mod length;
 pub mod pattern;
@@ -36,6 +39,7 @@ pub mod snapshot;
 pub mod time;
 
 pub use config::{Bounds, BucketEdges, HeadRule, LengthConfig, PullConfig, SchedulerConfig, TICK};
+pub use control::{Control, Gate};
 pub use event::{Action, Dispatch, End, EndKind, Event, Progress, Refusal, RefusalReason};
 pub use explain::Reason;
 pub use pod::{Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};

@@ -73,6 +73,8 @@ pub struct Request {
     pub immediate: bool,
     /// Whether its client asked for the pool's second policy. Counts only where there is one.
     pub by_header: bool,
+    /// What its client calls it (`x-request-id`), by which people look it up; empty when nobody does.
+    pub name: Arc<str>,
 }
 
 impl Request {

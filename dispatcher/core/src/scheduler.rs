@@ -8,11 +8,18 @@
 //! - `admit`: arrivals against the bounds, and everything that refuses
 //! - `flight`: dispatched requests until their end
 //! - `hidden`: responses of which nothing is seen until their end
-//! - `view`: the snapshot
+//! - `view`: the snapshot; `page`: walks over what waits; `inspect`: one request, and one that is not
+//! - `control`: what an operator does; `record`: what is remembered of decisions and ends
 
 mod admit;
+mod control;
 mod flight;
 mod hidden;
+mod inspect;
+mod page;
+mod record;
+mod summary;
+mod suppose;
 mod view;
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,11 +30,13 @@ use crate::{
     Action, Band, Counters, Event, Phase, PodId, PodSpec, Progress, Refusal, RefusalReason,
     Request, RequestId, SchedulerConfig, Time,
     decide::{Choice, Floor, pull, score},
+    decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
     fleet::{PodState, Pods},
+    inspect::Tally,
     length::LengthHistory,
     policy::{Dice, Hopeless, Rules},
-    queue::{Board, Drain},
+    queue::{Board, Drain, Waiting},
     ratio::TokenRatio,
 };
 use flight::Flight;
@@ -60,6 +69,11 @@ pub struct Scheduler {
     advanced_at: Time,
     lateness: Lateness,
     closing: bool,
+    names: Names,
+    decisions: Ring<Decision>,
+    ended: Ring<Ended>,
+    tallies: BTreeMap<Band, Tally>,
+    losers: Losers,
 }
 
 /// Objectives and bands of everything that waits or is in flight.
@@ -88,8 +102,10 @@ impl Alive {
         self.tpot_micros.first_key_value().map(|(micros, _)| *micros as f64 / 1000.0)
     }
 
-    fn top_band(&self) -> Band {
-        self.bands.last_key_value().map_or(Band(0), |(band, _)| *band)
+    /// The highest band of which more is alive than `held` says.
+    fn top_band(&self, held: impl Fn(Band) -> usize) -> Band {
+        let mut bands = self.bands.iter().rev();
+        bands.find(|(band, count)| **count > held(**band)).map_or(Band(0), |(band, _)| *band)
     }
 }
 
@@ -130,6 +146,11 @@ impl Scheduler {
             advanced_at: Time::ZERO,
             lateness: Lateness::default(),
             closing: false,
+            names: Names::default(),
+            decisions: Ring::default(),
+            ended: Ring::default(),
+            tallies: BTreeMap::new(),
+            losers: Losers::default(),
         }
     }
 
@@ -159,6 +180,7 @@ impl Scheduler {
             }
             Event::Tick => self.expire(now, actions),
             Event::Close => self.close(now, actions),
+            Event::Control(control) => self.control(now, control, actions),
         }
         if pulls && !self.board.is_empty() {
             self.pull(now, actions);
@@ -181,22 +203,36 @@ impl Scheduler {
 
     /// Why a waiting request waits; `None` when it does not wait.
     pub fn reason(&self, id: RequestId) -> Option<Reason> {
-        let waiting = self.board.get(id)?;
+        Some(self.reason_of(self.board.get(id)?))
+    }
+
+    fn reason_of(&self, waiting: &Waiting) -> Reason {
+        if self.board.paused().covers(waiting.key()) {
+            return Reason::Paused;
+        }
         let behind = !waiting.late && waiting.reason == Reason::NotConsidered;
-        Some(if behind { Reason::BehindItsLane } else { waiting.reason })
+        if behind { Reason::BehindItsLane } else { waiting.reason }
+    }
+
+    /// The highest band alive; what an operator holds back as a whole is not.
+    fn top_band(&self) -> Band {
+        let paused = self.board.paused();
+        let held = |band| if paused.covers_band(band) { self.board.len_of(band) } else { 0 };
+        self.alive.top_band(held)
     }
 
     /// Everything that a pass reads.
     fn floor(&mut self, now: Time) -> Floor<'_> {
         Floor {
             tightest_tpot_ms: self.alive.tightest_tpot_ms(),
-            top_band: self.alive.top_band(),
+            top_band: self.top_band(),
             config: &self.config,
             rules: &self.rules,
             own: &self.rules,
             by_header: &self.rules_by_header,
             dice: &mut self.dice,
             last: &mut self.last_picked,
+            losers: &mut self.losers,
             pods: &self.pods,
             board: &mut self.board,
             predictor: self.predictor.as_mut(),
@@ -230,6 +266,7 @@ impl Scheduler {
         if rules.hopeless == Hopeless::Refuse || band.is_some_and(Band::sheddable) {
             self.refuse_waiting(now, id, RefusalReason::Hopeless, actions);
         } else {
+            self.note_demotion(now, id);
             self.board.demote(id);
             self.counters.demoted += 1;
         }
@@ -242,6 +279,7 @@ impl Scheduler {
         self.note_backlog(now, band);
         let class = self.pods.get(&choice.pod).map_or(0, |pod| pod.spec.class);
         let load = self.config.load(class, waiting.input_tokens, waiting.output_tokens);
+        self.note_dispatch(now, &waiting, choice);
         let flight = Flight::depart(now, waiting, choice, load.unwrap_or(0.0));
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
             pod.load += flight.load;
@@ -299,7 +337,7 @@ impl Scheduler {
 
     /// Keeps the rates of dispatch per band in step with the board.
     fn note_backlog(&mut self, now: Time, band: Band) {
-        if self.board.len_of(band) > 0 {
+        if self.board.backlog_of(band).0 > 0 {
             self.drain.backlog(band, now);
         } else {
             self.drain.empty(band);

@@ -3,6 +3,8 @@
 //! Its size is bounded by lanes and pods, not by what waits or runs: of each pod's requests the
 //! [`REQUESTS_SHOWN`] with the tightest objectives are in it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use weir_schema::Status;
 
@@ -110,6 +112,9 @@ pub struct PodView {
 pub struct RequestView {
     /// Which request.
     pub id: RequestId,
+    /// What its client calls it.
+    #[serde(default)]
+    pub request_id: Arc<str>,
     /// Its band.
     pub band: Band,
     /// Whether its first token was seen, or is assumed for a response that is not streamed.

@@ -15,8 +15,8 @@ use naive::{
 };
 use proptest::prelude::*;
 use weir_core::{
-    Band, EndKind, Event, HeadRule, Phase, PodId, Policy, Progress, PromptSize, Reason,
-    RefusalReason, Request, SchedulerConfig,
+    Band, Control, EndKind, Event, Gate, HeadRule, Phase, PodId, Policy, Progress, PromptSize,
+    Reason, RefusalReason, Request, SchedulerConfig,
 };
 
 /// Steps of the longest interleaving.
@@ -82,6 +82,20 @@ proptest! {
         case in steps::cases(EVERY_RULE, prop_oneof![Just(Mood::Sound), steps::failing()], LENGTH),
     ) {
         prop_assert_eq!(log(&case), log(&case));
+    }
+}
+
+proptest! {
+    #![proptest_config(share(10))]
+    #[test]
+    fn an_operator_who_looks_at_everything_changes_nothing(
+        case in steps::cases(EVERY_RULE, Just(Mood::Sound), LENGTH),
+    ) {
+        let mut watched = Watched::new(case.config.clone(), case.mood);
+        watched.curious = true;
+        watched.log = Some(Vec::new());
+        steps::play(&case, &mut watched);
+        prop_assert_eq!(log(&case), watched.log.unwrap_or_default());
     }
 }
 
@@ -250,6 +264,72 @@ fn what_is_not_to_wait_is_refused_when_it_comes_back_and_no_other_pod_takes_it()
     assert!(second.is_some(), "the other pod takes it in the same step");
     watched.send(Event::Undelivered(id));
     assert_eq!(watched.refused[0].reason, RefusalReason::Immediate);
+}
+
+#[test]
+fn what_is_paused_waits_and_claims_nothing_and_goes_when_it_is_resumed() {
+    let mut watched = pods(1);
+    let gate = Gate::Band(Band(1));
+    watched.send(Event::Control(Control::Pause(gate)));
+    let held = watched.arrive(|request| request.band = Band(1));
+    assert_eq!(watched.scheduler.reason(held), Some(Reason::Paused));
+    let lower = watched.arrive(|_| {});
+    assert_eq!(watched.pod_of(lower), Some(PodId(0)), "nobody waits behind what is paused");
+    watched.send(Event::End(steps::end(lower, EndKind::Complete, None, None, watched.now)));
+    watched.pass(Duration::from_secs(1));
+    assert_eq!(watched.pod_of(held), None);
+    watched.send(Event::Control(Control::Resume(gate)));
+    assert_eq!(watched.pod_of(held), Some(PodId(0)));
+}
+
+#[test]
+fn what_is_paused_is_refused_when_its_wait_is_over() {
+    let mut watched = pods(1);
+    watched.send(Event::Control(Control::Pause(Gate::Pool)));
+    watched.arrive(|_| {});
+    watched.pass(Duration::from_secs(120));
+    assert_eq!(watched.refused[0].reason, RefusalReason::MaxWait);
+}
+
+#[test]
+fn what_is_paused_does_not_become_late_and_slip_out() {
+    let mut watched = pods(1);
+    let busy = watched.arrive(|_| {});
+    let held = watched.scheduler.lane_called("b0/i1024/o256").map(Gate::Lane).unwrap();
+    watched.send(Event::Control(Control::Pause(held)));
+    let waits = watched.arrive(|request| request.slo.ttft = Some(Duration::from_millis(500)));
+    watched.send(Event::End(steps::end(busy, EndKind::Complete, None, None, watched.now)));
+    watched.pass(Duration::from_secs(2));
+    assert_eq!(watched.scheduler.reason(waits), Some(Reason::Paused), "its pod is empty");
+    watched.send(Event::Control(Control::Resume(held)));
+    assert_eq!(watched.pod_of(waits), Some(PodId(0)), "late, but served");
+}
+
+#[test]
+fn a_pause_does_not_make_the_newcomers_of_others_wait_in_prediction() {
+    let mut watched = pods(0);
+    watched.pod_up(0, 0);
+    watched.send(Event::Control(Control::Pause(Gate::Band(Band(-1)))));
+    for _ in 0..50 {
+        watched.arrive(|request| request.band = Band(-1));
+    }
+    watched.pass(Duration::from_secs(11));
+    let late = watched.arrive(|request| request.band = Band(-1));
+    assert_eq!(watched.refused, [], "what is paused is accepted");
+    assert_eq!(watched.scheduler.reason(late), Some(Reason::Paused));
+    assert_eq!(watched.scheduler.summary(watched.now).drain_ms, 0.0);
+}
+
+#[test]
+fn a_request_that_is_moved_goes_by_its_new_band() {
+    let mut watched = pods(1);
+    watched.send(Event::Control(Control::Pause(Gate::Pool)));
+    let first = watched.arrive(|request| request.band = Band(0));
+    let second = watched.arrive(|request| request.band = Band(0));
+    watched.send(Event::Control(Control::Move(second, Band(2))));
+    watched.send(Event::Control(Control::Resume(Gate::Pool)));
+    let at = |id| watched.naive.tales[&id].stay().map(|stay| stay.number);
+    assert_eq!((at(second), at(first)), (Some(0), Some(1)));
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub(super) fn request(id: u64, arrived: Time, input_tokens: u32) -> Request {
         ttl: None,
         immediate: false,
         by_header: false,
+        name: Arc::default(),
     }
 }
 

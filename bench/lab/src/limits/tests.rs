@@ -47,6 +47,7 @@ fn request(place: usize, at_ms: u64, input: u32, output: u32, slo: Slo) -> SimRe
             ttl: None,
             immediate: false,
             by_header: false,
+            name: Arc::default(),
         },
         class: 0,
         input_tokens: input,

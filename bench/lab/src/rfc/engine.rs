@@ -244,6 +244,7 @@ impl Stage {
                 ttl: None,
                 immediate: false,
                 by_header: false,
+                name: Arc::default(),
             },
             class: pattern,
             input_tokens: input,

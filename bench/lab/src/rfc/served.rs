@@ -98,6 +98,7 @@ impl Decide for Served {
             ttl: None,
             immediate: false,
             by_header: false,
+            name: Arc::default(),
         };
         self.tell(now_s, Event::Arrive(Box::new(request)));
     }

@@ -63,6 +63,7 @@ fn request(number: u64, planned: &Planned, class: Option<&Class>, streamed: bool
         ttl: None,
         immediate: false,
         by_header: false,
+        name: Arc::default(),
     }
 }
 

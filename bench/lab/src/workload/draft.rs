@@ -56,6 +56,7 @@ impl Draft<'_> {
                 ttl: None,
                 immediate: false,
                 by_header: false,
+                name: Arc::default(),
             },
             class,
             input_tokens: self.input_tokens,

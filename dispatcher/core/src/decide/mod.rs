@@ -31,6 +31,7 @@ use weir_schema::{Predict, Prediction, Row};
 
 use crate::{
     Band, PodId, RequestId, SchedulerConfig, Time,
+    decisions::Losers,
     fleet::{PodState, Pods},
     policy::{Dice, Rules},
     queue::{Board, Waiting},
@@ -50,6 +51,8 @@ pub struct Floor<'a> {
     pub dice: &'a mut Dice,
     /// The pod that was picked last.
     pub last: &'a mut Option<PodId>,
+    /// The pods that lost when one was picked last.
+    pub losers: &'a mut Losers,
     /// Its pods.
     pub pods: &'a Pods,
     /// What waits.

@@ -58,6 +58,7 @@ impl Floor<'_> {
         let free: Outlooks =
             outlooks.iter().filter(|outlook| !claimed.contains(&outlook.pod)).copied().collect();
         let soonest = self.soonest(waiting, &free);
+        self.losers.clear();
         let left = if self.rules.gated() {
             self.through_gates(id, &free, soonest)
         } else {
@@ -92,6 +93,8 @@ impl Floor<'_> {
         let scores = self.scores(id, fits);
         let place = picker::pick(self.rules.picker, fits, &scores, *self.last, self.dice)?;
         let fit = *fits.get(place)?;
+        let lost = fits.iter().filter(|one| one.outlook.pod != fit.outlook.pod);
+        lost.for_each(|one| self.losers.fitted(&one.outlook, &one.prediction));
         *self.last = Some(fit.outlook.pod);
         if self.rules.gated() || self.rules.ask_predictions() {
             return Some(fit);
@@ -119,7 +122,15 @@ impl Floor<'_> {
         for fit in predicted {
             match self.judge(id, &fit) {
                 Ok(()) => fits.push(fit),
-                Err(why) => shut = shut.or(Some(why)),
+                Err(why) => {
+                    self.losers.shut(&fit.outlook, why);
+                    shut = shut.or(Some(why));
+                }
+            }
+        }
+        for (outlook, gate) in free.iter().zip(&gates) {
+            if let Err(why) = gate {
+                self.losers.shut(outlook, *why);
             }
         }
         if fits.is_empty() { Err(reason.or(shut).unwrap_or(Reason::PodsClaimed)) } else { Ok(fits) }
@@ -127,7 +138,7 @@ impl Floor<'_> {
 
     /// The gates that need no prediction. An empty pod is never held against anybody: no deadlock,
     /// and no idle GPU.
-    fn cheap(&self, waiting: &Waiting, outlook: &Outlook) -> Result<(), Reason> {
+    pub(crate) fn cheap(&self, waiting: &Waiting, outlook: &Outlook) -> Result<(), Reason> {
         let Some(pod) = self.pods.get(&outlook.pod) else { return Err(Reason::NoPodReady) };
         if outlook.empty {
             return Ok(());
@@ -161,7 +172,7 @@ impl Floor<'_> {
         .collect()
     }
 
-    fn judge(&self, id: RequestId, fit: &Fit) -> Result<(), Reason> {
+    pub(crate) fn judge(&self, id: RequestId, fit: &Fit) -> Result<(), Reason> {
         let Some(waiting) = self.board.get(id) else { return Err(Reason::NotConsidered) };
         if fit.outlook.empty {
             return Ok(());

@@ -58,7 +58,7 @@ impl Floor<'_> {
     }
 
     /// Applies one filter; the reason is for the case that it takes everything.
-    fn apply(&mut self, id: RequestId, filter: &Filter, fits: &mut Vec<Fit>) -> Reason {
+    pub(crate) fn apply(&mut self, id: RequestId, filter: &Filter, fits: &mut Vec<Fit>) -> Reason {
         match *filter {
             // The gates were passed already; the tiers come last.
             Filter::Headroom | Filter::HeadroomTier { .. } => Reason::PodsClaimed,

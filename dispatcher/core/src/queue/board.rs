@@ -10,6 +10,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Bound,
 };
 
 use smallvec::SmallVec;
@@ -18,7 +19,7 @@ use crate::{
     Band, PodId, Reason, Request, RequestId, Time,
     pattern::Pattern,
     policy::Order,
-    queue::{Lane, Rank, order},
+    queue::{Lane, LaneKey, Paused, Rank, order},
 };
 
 /// How much of a prompt a pod had cached when it was last looked up.
@@ -59,14 +60,14 @@ pub struct Waiting {
     pub matches: Vec<Match>,
 }
 
-/// A lane's pattern, whether its requests chose their policy by header, and the request that has it to
-/// itself.
-type LaneKey = (Pattern, bool, Option<RequestId>);
-
 impl Waiting {
     /// Its lane. What is held back by one policy must not keep a request of the other from going.
-    fn lane(&self) -> LaneKey {
-        (self.pattern, self.request.by_header, self.alone())
+    pub fn key(&self) -> LaneKey {
+        let (alone, pattern) = (self.alone(), self.pattern);
+        if self.late {
+            return LaneKey::Late { band: pattern.band, alone };
+        }
+        LaneKey::Open { pattern, by_header: self.request.by_header, alone }
     }
 
     /// Its name, once a delivery has failed: then nobody shares its lane.
@@ -80,12 +81,14 @@ impl Waiting {
 pub struct Board {
     entries: HashMap<RequestId, Waiting>,
     lanes: HashMap<LaneKey, Lane>,
-    late: BTreeMap<(Band, Option<RequestId>), Lane>,
+    late: BTreeMap<LaneKey, Lane>,
     ages: BTreeSet<(Time, RequestId)>,
     bands: BTreeMap<Band, BTreeSet<(Time, RequestId)>>,
     /// When the wait is over of those whose client has bounded it.
     expiries: BTreeSet<(Time, RequestId)>,
     bytes: u64,
+    /// Lanes whose heads are not to be given out.
+    paused: Paused,
 }
 
 impl Board {
@@ -97,12 +100,11 @@ impl Board {
         self.ages.insert(age);
         self.expiries.extend(waiting.request.expiry().map(|expiry| (expiry, id)));
         self.bands.entry(waiting.pattern.band).or_default().insert(age);
-        let alone = waiting.alone();
+        let key = waiting.key();
         if waiting.late {
-            let lane = self.late.entry((waiting.pattern.band, alone)).or_default();
-            lane.insert(id, late_rank(&waiting));
+            self.late.entry(key).or_default().insert(id, late_rank(&waiting));
         } else {
-            self.lanes.entry(waiting.lane()).or_default().insert(id, waiting.rank);
+            self.lanes.entry(key).or_default().insert(id, waiting.rank);
         }
         self.entries.insert(id, waiting);
     }
@@ -123,16 +125,13 @@ impl Board {
                 self.bands.remove(&band);
             }
         }
+        let key = waiting.key();
         if waiting.late {
-            let key = (band, waiting.alone());
             if self.late.get_mut(&key).is_some_and(|lane| empties(lane, id)) {
                 self.late.remove(&key);
             }
-        } else {
-            let key = waiting.lane();
-            if self.lanes.get_mut(&key).is_some_and(|lane| empties(lane, id)) {
-                self.lanes.remove(&key);
-            }
+        } else if self.lanes.get_mut(&key).is_some_and(|lane| empties(lane, id)) {
+            self.lanes.remove(&key);
         }
         Some(waiting)
     }
@@ -157,20 +156,86 @@ impl Board {
         self.entries.get_mut(&id)
     }
 
-    /// The heads of all lanes, the highest band first, then the earliest due.
+    /// Moves a request to another band, at the rank it has.
+    pub fn move_to(&mut self, id: RequestId, band: Band) {
+        if let Some(mut waiting) = self.remove(id) {
+            waiting.request.band = band;
+            waiting.pattern.band = band;
+            waiting.claim = None;
+            self.insert(waiting);
+        }
+    }
+
+    /// The heads of all lanes that are not paused, the highest band first, then the earliest due.
     pub fn heads(&self) -> Vec<(Band, Rank, RequestId)> {
-        ordered(self.lanes().map(|(pattern, lane)| (pattern.band, lane)))
+        ordered(self.lanes.iter().filter(|(key, _)| !self.paused.covers(**key)))
     }
 
     /// The late requests that go first: the highest band's earliest arrival, and those that have a
     /// lane to themselves.
     pub fn late_heads(&self) -> Vec<(Band, Rank, RequestId)> {
-        ordered(self.late.iter().map(|((band, _), lane)| (*band, lane)))
+        ordered(self.late.iter().filter(|(key, _)| !self.paused.covers(**key)))
     }
 
     /// Every lane with its pattern, in no order.
     pub fn lanes(&self) -> impl Iterator<Item = (&Pattern, &Lane)> {
-        self.lanes.iter().map(|((pattern, ..), lane)| (pattern, lane))
+        self.lanes.iter().filter_map(|(key, lane)| match key {
+            LaneKey::Open { pattern, .. } => Some((pattern, lane)),
+            LaneKey::Late { .. } => None,
+        })
+    }
+
+    /// Every lane that holds something, late ones too, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = LaneKey> {
+        self.lanes.keys().chain(self.late.keys()).copied()
+    }
+
+    /// A lane, if it holds anything.
+    pub fn lane(&self, key: LaneKey) -> Option<&Lane> {
+        match key {
+            LaneKey::Open { .. } => self.lanes.get(&key),
+            LaneKey::Late { .. } => self.late.get(&key),
+        }
+    }
+
+    /// What is held back.
+    pub const fn paused(&self) -> &Paused {
+        &self.paused
+    }
+
+    /// What is held back, to change it.
+    pub const fn paused_mut(&mut self) -> &mut Paused {
+        &mut self.paused
+    }
+
+    /// How many of a band wait to be given out, and since when the oldest: without what is paused.
+    pub fn backlog_of(&self, band: Band) -> (usize, Option<Time>) {
+        if !self.paused.has_lanes() && !self.paused.covers_band(band) {
+            return (self.len_of(band), self.oldest_of(band));
+        }
+        // Heads stand for their lanes: what arrived first in a lane is mostly due first.
+        let open = self.keys().filter(|key| key.band() == band && !self.paused.covers(*key));
+        let lanes = open.filter_map(|key| self.lane(key));
+        lanes.fold((0, None), |(count, oldest), lane| {
+            let head = lane.head().and_then(|(id, _)| self.get(id));
+            let arrived = head.map(|waiting| waiting.request.arrived);
+            (count + lane.len(), oldest.into_iter().chain(arrived).min())
+        })
+    }
+
+    /// Everything that waits, or all of a band, in the order of arrival from behind `after`.
+    pub fn behind(
+        &self,
+        band: Option<Band>,
+        after: Option<(Time, RequestId)>,
+    ) -> impl Iterator<Item = &Waiting> {
+        let ages = match band {
+            Some(band) => self.bands.get(&band),
+            None => Some(&self.ages),
+        };
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let ages = ages.map(|ages| ages.range((from, Bound::Unbounded)));
+        ages.into_iter().flatten().filter_map(|(_, id)| self.entries.get(id))
     }
 
     /// Late requests.
@@ -253,8 +318,11 @@ fn late_rank(waiting: &Waiting) -> Rank {
 }
 
 /// The heads of lanes, the highest band first, then the first by rank.
-fn ordered<'a>(lanes: impl Iterator<Item = (Band, &'a Lane)>) -> Vec<(Band, Rank, RequestId)> {
-    let head = |(band, lane): (Band, &Lane)| lane.head().map(|(id, rank)| (band, rank, id));
+fn ordered<'a>(
+    lanes: impl Iterator<Item = (&'a LaneKey, &'a Lane)>,
+) -> Vec<(Band, Rank, RequestId)> {
+    let head =
+        |(key, lane): (&LaneKey, &Lane)| lane.head().map(|(id, rank)| (key.band(), rank, id));
     let mut heads: Vec<_> = lanes.filter_map(head).collect();
     heads.sort_unstable_by_key(|(band, rank, _)| Reverse((*band, *rank)));
     heads

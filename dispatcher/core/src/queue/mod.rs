@@ -3,14 +3,19 @@
 //! - [`lane`]: one pattern's requests in rank order
 //! - [`board`]: all lanes, the demoted ones, and the facts kept of each waiting request
 //! - [`order`]: what a rank is
+//! - [`key`]: what lanes are called; [`paused`]: those that an operator holds
 //! - [`bounds`]: how much may wait, and how long a newcomer would
 
 pub mod board;
 pub mod bounds;
+pub mod key;
 pub mod lane;
 pub mod order;
+pub mod paused;
 
 pub use board::{Board, Match, Waiting};
 pub use bounds::Drain;
+pub use key::LaneKey;
 pub use lane::Lane;
 pub use order::Rank;
+pub use paused::Paused;

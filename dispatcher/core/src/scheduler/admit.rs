@@ -22,6 +22,7 @@ impl Scheduler {
         if let Some(reason) = self.shut(now, &request) {
             *self.refused.entry(reason).or_default() += 1;
             actions.push(Action::Refuse(self.refusal(now, &request, reason)));
+            self.note_refusal(now, &request, reason, None);
             return;
         }
         // One that does not wait takes nobody's place.
@@ -33,6 +34,7 @@ impl Scheduler {
         }
         self.arrivals += 1;
         self.alive.enter(&request);
+        self.names.enter(&request);
         self.note_immediate(&request);
         let waiting = self.waiting_entry(request);
         let id = waiting.request.id;
@@ -44,7 +46,7 @@ impl Scheduler {
 
     /// Why a newcomer is not admitted, if so. When the queue is full, somebody less important makes
     /// room if possible.
-    fn shut(&self, now: Time, request: &Request) -> Option<RefusalReason> {
+    pub(super) fn shut(&self, now: Time, request: &Request) -> Option<RefusalReason> {
         if self.closing {
             return Some(RefusalReason::Closing);
         }
@@ -81,8 +83,8 @@ impl Scheduler {
 
     /// How long a newcomer of a band would wait.
     pub(super) fn predicted_wait(&self, now: Time, band: Band) -> Duration {
-        let ahead = self.board.len_of(band);
-        self.drain.wait(band, ahead, self.board.oldest_of(band), now)
+        let (ahead, oldest) = self.board.backlog_of(band);
+        self.drain.wait(band, ahead, oldest, now)
     }
 
     /// When coming back is predicted to help.
@@ -92,7 +94,7 @@ impl Scheduler {
     }
 
     /// A request becomes an entry of the board: sizes, predicted length, pattern, rank.
-    fn waiting_entry(&self, request: Box<Request>) -> Waiting {
+    pub(super) fn waiting_entry(&self, request: Box<Request>) -> Waiting {
         let input_tokens = match request.prompt {
             PromptSize::Tokens(tokens) => tokens,
             PromptSize::Bytes(bytes) => self.ratio.tokens(bytes),
@@ -134,6 +136,7 @@ impl Scheduler {
         };
         self.alive.leave(&waiting.request);
         self.note_backlog(now, waiting.pattern.band);
+        self.note_cancel(now, &waiting);
         self.counters.cancelled += 1;
     }
 
@@ -150,6 +153,7 @@ impl Scheduler {
         self.alive.leave(&waiting.request);
         self.note_backlog(now, waiting.pattern.band);
         *self.refused.entry(reason).or_default() += 1;
+        self.note_refusal(now, &waiting.request, reason, Some(&waiting));
         actions.push(Action::Refuse(refusal));
     }
 

@@ -7,6 +7,7 @@ use crate::{
     Action, Dispatch, End, EndKind, PodId, PromptSize, RefusalReason, Request, RequestId,
     RequestView, Time,
     decide::Choice,
+    decisions::{Ended, Outcome},
     explain::Reason,
     headroom::judge,
     ledger::{Pending, Resident},
@@ -28,16 +29,16 @@ pub(super) struct Flight {
     /// Share of the pod's profiled capacity that it takes.
     pub(super) load: f64,
     output_tokens: u32,
-    attempts: u32,
-    excluded: SmallVec<[PodId; 2]>,
+    pub(super) attempts: u32,
+    pub(super) excluded: SmallVec<[PodId; 2]>,
     pattern: Pattern,
     rank: Rank,
     late: bool,
-    sent: Time,
-    first_token: Option<Time>,
+    pub(super) sent: Time,
+    pub(super) first_token: Option<Time>,
     tokens: u32,
     row: Row,
-    prediction: Prediction,
+    pub(super) prediction: Prediction,
 }
 
 impl Flight {
@@ -132,6 +133,7 @@ impl Flight {
         let first = self.first_token.filter(|_| gaps > 0);
         RequestView {
             id: self.request.id,
+            request_id: self.request.name.clone(),
             band: self.request.band,
             decoding,
             streamed: *streamed,
@@ -149,6 +151,39 @@ impl Flight {
     /// Tokens per sequence of a total.
     fn per_sequence(&self, tokens: u32) -> u32 {
         tokens / self.request.sequences.max(1)
+    }
+
+    /// How it ended, for those who ask a moment later.
+    pub(super) fn ended(&self, now: Time, end: &End) -> Ended {
+        let Request { arrived, slo, streamed, .. } = *self.request.as_ref();
+        let output_tokens = end.output_tokens.unwrap_or(self.tokens);
+        let gaps = f64::from(self.per_sequence(output_tokens).saturating_sub(1));
+        let span_ms = self.first_token.zip(end.last_token_at).map(|(a, b)| b.ms_since(a));
+        let ttft_ms = self.first_token.map(|first| first.ms_since(arrived));
+        let tpot_ms = span_ms.filter(|_| gaps > 0.0).map(|ms| ms / gaps);
+        let wait_ms = self.sent.ms_since(arrived);
+        let (ttft_slo_ms, tpot_slo_ms) = (judge::ttft_slo_ms(&slo), judge::tpot_slo_ms(&slo));
+        let kept = if streamed {
+            within(ttft_ms, ttft_slo_ms) && within(tpot_ms, tpot_slo_ms)
+        } else {
+            // All that is seen is the whole, which may take what its parts may take together.
+            let most = ttft_slo_ms.map(|ms| ms + tpot_slo_ms.unwrap_or(f64::INFINITY) * gaps);
+            within(Some(now.ms_since(arrived)), most)
+        };
+        Ended {
+            tenant: self.request.tenant.clone(),
+            input_tokens: self.input_tokens,
+            output_tokens,
+            attempts: self.attempts,
+            pod: Some(self.pod),
+            waited: self.sent.since(arrived),
+            ttft_ms,
+            tpot_ms,
+            predicted_ttft_ms: Some(wait_ms + f64::from(self.prediction.ttft_ms.p50)),
+            predicted_tpot_ms: Some(f64::from(self.prediction.tpot_ms.p50)),
+            attained: kept && end.kind == EndKind::Complete,
+            ..Ended::unserved(now, &self.request, Outcome::Ended(end.kind))
+        }
     }
 
     /// The sample of a request that is over; `None` when nothing was measured.
@@ -234,6 +269,7 @@ impl Scheduler {
             return;
         };
         self.alive.leave(&flight.request);
+        self.note_end(now, &flight, &end);
         match end.kind {
             EndKind::Complete | EndKind::PodError => self.counters.completed += 1,
             EndKind::ClientGone => self.counters.client_gone += 1,
@@ -246,6 +282,9 @@ impl Scheduler {
         let class = class.as_deref().unwrap_or_default();
         if let Some(sample) = flight.sample(now, &end, &self.config.model, class) {
             self.predictor.observe_sample(&sample);
+            if let Some(pod) = self.pods.get_mut(&flight.pod) {
+                pod.accuracy.learn(&sample);
+            }
             actions.push(Action::Sample(Box::new(sample)));
         }
     }
@@ -287,6 +326,7 @@ impl Scheduler {
             return;
         };
         self.counters.requeued += 1;
+        self.note_requeue(now, &flight);
         let spent = flight.attempts >= self.config.max_attempts;
         let waiting = flight.come_back();
         self.note_immediate(&waiting.request);
@@ -299,6 +339,11 @@ impl Scheduler {
             self.requeued.push(id);
         }
     }
+}
+
+/// Whether a measured time is inside its objective. What was not measured breaks none.
+fn within(measured_ms: Option<f64>, slo_ms: Option<f64>) -> bool {
+    measured_ms.zip(slo_ms).is_none_or(|(measured_ms, slo_ms)| measured_ms <= slo_ms)
 }
 
 /// Estimates anew how many tokens a resident still has to come.

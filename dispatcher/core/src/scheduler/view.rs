@@ -11,7 +11,9 @@ use crate::{
 impl Scheduler {
     /// The pool at this moment. Costs a walk over lanes, pods and their ledgers, not over what waits.
     pub fn snapshot(&self, now: Time) -> Snapshot {
-        let bands: Vec<Band> = self.board.bands().map(|(band, _)| band).collect();
+        let bands = self.board.bands().map(|(band, _)| band);
+        let bands: Vec<Band> =
+            bands.filter(|band| !self.board.paused().covers_band(*band)).collect();
         let drains = bands.iter().map(|band| self.predicted_wait(now, *band));
         let mut counters = self.counters.clone();
         let refused = RefusalReason::ALL.iter();
@@ -47,7 +49,7 @@ impl Scheduler {
                 depth: lane.len(),
                 head_wait_ms: now.ms_since(waiting.request.arrived),
                 head,
-                reason: waiting.reason,
+                reason: self.reason_of(waiting),
             })
         };
         let mut lanes: Vec<LaneView> = self.board.lanes().filter_map(view).collect();
@@ -55,7 +57,7 @@ impl Scheduler {
         lanes
     }
 
-    fn pod_view(&self, now: Time, pod: &PodState) -> PodView {
+    pub(super) fn pod_view(&self, now: Time, pod: &PodState) -> PodView {
         let steps = self.predictor.step_time(pod.spec.class);
         let nothing = Demand { input_tokens: 0.0, output_tokens: 0.0, sequences: 0.0 };
         let others = pod.others(now, self.config.pull.stale_after_ms);
@@ -78,12 +80,17 @@ impl Scheduler {
             tightest_tpot_ms: judge::tightest_tpot_ms(&pod.ledger),
             stall_budget_ms: judge::stall_budget_ms(&pod.ledger, &outlook, now, &self.config.pull),
             dispatched: pod.dispatched,
-            requests: self.request_views(now, &pod.ledger),
+            requests: self.request_views(now, &pod.ledger, REQUESTS_SHOWN),
         }
     }
 
-    fn request_views(&self, now: Time, ledger: &Ledger) -> Vec<RequestView> {
-        let tightest = tightest(ledger).into_iter();
+    pub(super) fn request_views(
+        &self,
+        now: Time,
+        ledger: &Ledger,
+        most: usize,
+    ) -> Vec<RequestView> {
+        let tightest = tightest(ledger, most).into_iter();
         let view = |(_, id, decoding)| Some(self.flights.get(&id)?.view(now, decoding));
         tightest.filter_map(view).collect()
     }
@@ -91,7 +98,7 @@ impl Scheduler {
 
 /// Requests with their TPOT objectives, the tightest first and the oldest of equals, and whether they
 /// decode. Only those that are shown are put in order.
-fn tightest(ledger: &Ledger) -> Vec<(f64, RequestId, bool)> {
+fn tightest(ledger: &Ledger, most: usize) -> Vec<(f64, RequestId, bool)> {
     let entry =
         |one: &Resident, decoding| (one.tpot_slo_ms.unwrap_or(f64::INFINITY), one.id, decoding);
     let pending = ledger.pending().iter().map(|one| entry(&one.resident, false));
@@ -100,9 +107,9 @@ fn tightest(ledger: &Ledger) -> Vec<(f64, RequestId, bool)> {
     let order = |a: &(f64, RequestId, bool), b: &(f64, RequestId, bool)| {
         a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
     };
-    if all.len() > REQUESTS_SHOWN {
-        all.select_nth_unstable_by(REQUESTS_SHOWN, order);
-        all.truncate(REQUESTS_SHOWN);
+    if all.len() > most {
+        all.select_nth_unstable_by(most, order);
+        all.truncate(most);
     }
     all.sort_unstable_by(order);
     all

@@ -21,6 +21,10 @@ pub struct Call {
     pub sound: bool,
     /// What was late before.
     pub late: Vec<RequestId>,
+    /// What was paused before.
+    pub paused: Vec<RequestId>,
+    /// Whether the event may have opened a gate, or moved something past one.
+    pub opened: bool,
     pub dispatched: Vec<Dispatch>,
 }
 
@@ -32,8 +36,9 @@ pub fn all(naive: &Naive, scheduler: &Scheduler, call: &Call) {
     queue(naive, scheduler, &snapshot, call);
     reasons(naive, scheduler, &snapshot, call);
     bounded_waits(naive, call);
+    gates(naive, scheduler, call);
     if call.pulled {
-        nothing_idles(naive, &snapshot, call);
+        nothing_idles(naive, scheduler, &snapshot, call);
         lesser_requests_delay_nobody(naive, &snapshot, call);
     }
 }
@@ -144,20 +149,25 @@ fn queue(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call: &Call)
 
 /// I8: everything that waits has a reason, and the reason is true.
 fn reasons(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call: &Call) {
-    let mut late = 0;
+    let (mut late, mut held) = (0, 0);
     for tale in naive.waiting() {
         let reason = scheduler.reason(tale.request.id);
         let said = reason.is_some_and(|reason| reason != Reason::NotConsidered);
         assert!(said, "I8: after {}: {reason:?} for {tale:?}", call.name);
         late += usize::from(reason == Some(Reason::Late));
+        held += usize::from(reason == Some(Reason::Paused));
     }
-    assert_eq!(snapshot.late, late, "I8: late requests say so");
+    let all_say_so = (late..=late + held).contains(&snapshot.late);
+    assert!(all_say_so, "I8: late requests say so, or that they are paused");
     let over = naive.tales.values().find(|tale| !tale.waits());
     assert_eq!(over.and_then(|tale| scheduler.reason(tale.request.id)), None);
     for lane in snapshot.lanes.iter().filter(|_| call.pulled) {
         let tale = head(naive, lane);
         assert!(tale.is_some(), "I8: the head of {lane:?} does not wait");
         assert_ne!(lane.reason, Reason::NotConsidered, "I8: after {}: {lane:?}", call.name);
+        if lane.reason == Reason::Paused {
+            continue;
+        }
         let due = tale.and_then(|tale| tale.request.deadline());
         let lost = due.is_some_and(|due| due < call.now);
         let holds = naive.config.policy == Policy::Weir && call.sound;
@@ -170,6 +180,8 @@ fn reasons(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call: &Cal
         if let Reason::BehindHead { head } = lane.reason {
             let before = naive.tales.get(&head).is_some_and(Tale::waits);
             assert!(before, "I8: {lane:?} waits behind what does not wait");
+            let paused = scheduler.reason(head) == Some(Reason::Paused);
+            assert!(!paused, "I7: {lane:?} waits behind what is paused");
         }
     }
 }
@@ -195,9 +207,23 @@ fn bounded_waits(naive: &Naive, call: &Call) {
     }
 }
 
+/// What is behind a shut gate says so and is not given out; what an operator cancels is over.
+fn gates(naive: &Naive, scheduler: &Scheduler, call: &Call) {
+    for tale in naive.waiting() {
+        let id = tale.request.id;
+        let paused = scheduler.reason(id) == Some(Reason::Paused);
+        assert!(paused || !naive.held(tale), "{id:?} is held and does not say so");
+        assert!(!paused || !naive.gates.is_empty(), "{id:?} is held by nobody");
+        assert!(!naive.cancelling.contains(&id), "I1: {id:?} was cancelled and waits");
+    }
+    let out = |dispatch: &&Dispatch| call.paused.contains(&dispatch.id);
+    let out = call.dispatched.iter().find(out).filter(|_| !call.opened);
+    assert_eq!(out, None, "after {}: it was paused", call.name);
+}
+
 /// I5: whatever the predictor says, a request is not left waiting beside an empty pod that it may
 /// use, except while a head waits for its warm pod. A policy that pushes leaves none beside any.
-fn nothing_idles(naive: &Naive, snapshot: &Snapshot, call: &Call) {
+fn nothing_idles(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call: &Call) {
     let holds = naive.config.policy == Policy::Weir;
     let warm = |lane: &LaneView| lane.reason == Reason::WaitsForWarmPod;
     if snapshot.lanes.iter().any(warm) {
@@ -205,7 +231,8 @@ fn nothing_idles(naive: &Naive, snapshot: &Snapshot, call: &Call) {
     }
     let idle = |pod: &PodId| !holds || naive.booked(*pod).next().is_none();
     let idle: Vec<PodId> = naive.pods.keys().copied().filter(idle).collect();
-    for tale in naive.waiting() {
+    let held = |tale: &&Tale| scheduler.reason(tale.request.id) == Some(Reason::Paused);
+    for tale in naive.waiting().filter(|tale| !held(tale)) {
         let beside = idle.iter().find(|pod| naive.may_use(tale, **pod));
         assert_eq!(beside, None, "I5: after {}: idle beside {tale:?}; {snapshot:?}", call.name);
     }
@@ -225,7 +252,8 @@ fn lesser_requests_delay_nobody(naive: &Naive, snapshot: &Snapshot, call: &Call)
         let in_order = (!late, band) <= least || !tale.excluded.is_empty();
         assert!(in_order, "I7: {:?} after lesser ones: {:?}", tale, call.dispatched);
         least = least.min((!late, band));
-        for lane in snapshot.lanes.iter().filter(|lane| late || lane.band > band) {
+        let open = snapshot.lanes.iter().filter(|lane| lane.reason != Reason::Paused);
+        for lane in open.filter(|lane| late || lane.band > band) {
             let delayed = head(naive, lane).is_some_and(|head| naive.may_use(head, dispatch.pod));
             assert!(!delayed, "I7: {dispatch:?} (late: {late}) went before {lane:?}");
         }

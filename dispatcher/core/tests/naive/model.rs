@@ -9,8 +9,8 @@ use std::{
 };
 
 use weir_core::{
-    Action, Dispatch, EndKind, Event, Phase, PodId, Progress, Refusal, RefusalReason, Request,
-    RequestId, Role, SchedulerConfig, Time,
+    Action, Control, Dispatch, EndKind, Event, Gate, Phase, PodId, Progress, Refusal,
+    RefusalReason, Request, RequestId, Role, SchedulerConfig, Time,
 };
 
 use super::moody;
@@ -98,6 +98,10 @@ pub struct Naive {
     pub pods: BTreeMap<PodId, Seen>,
     pub tally: Tally,
     pub closing: bool,
+    /// What an operator holds.
+    pub gates: BTreeSet<Gate>,
+    /// What the event at hand cancels.
+    pub cancelling: BTreeSet<RequestId>,
     /// Since when no pod is ready; from the start, when none ever was.
     pub no_pod_since: Option<Time>,
     samples_due: u32,
@@ -113,6 +117,8 @@ impl Naive {
             pods: BTreeMap::new(),
             tally: Tally::default(),
             closing: false,
+            gates: BTreeSet::new(),
+            cancelling: BTreeSet::new(),
             no_pod_since: Some(Time::ZERO),
             samples_due: 0,
             late: 0.0,
@@ -143,6 +149,7 @@ impl Naive {
     /// Takes an event in, before the scheduler does.
     pub fn hear(&mut self, now: Time, event: &Event) {
         self.samples_due = 0;
+        self.cancelling.clear();
         self.assume(now);
         match event {
             Event::Arrive(request) => self.arrive(request),
@@ -162,6 +169,7 @@ impl Naive {
             Event::PodDown(pod) => self.down(*pod),
             Event::Tick => {}
             Event::Close => self.closing = true,
+            Event::Control(control) => self.control(control),
         }
         let ready = self.pods.values().any(|pod| pod.phase == Phase::Ready);
         self.no_pod_since = if ready { None } else { self.no_pod_since.or(Some(now)) };
@@ -176,6 +184,26 @@ impl Naive {
                 assert!(self.samples_due > 0, "a sample of a request that did not just end");
                 self.samples_due -= 1;
             }
+        }
+    }
+
+    /// Whether an operator holds a request, by its band or with the whole pool.
+    pub fn held(&self, tale: &Tale) -> bool {
+        let gates = [Gate::Pool, Gate::Band(tale.request.band)];
+        gates.iter().any(|gate| self.gates.contains(gate))
+    }
+
+    fn control(&mut self, control: &Control) {
+        match control {
+            Control::Cancel(ids) => self.cancelling.extend(ids),
+            Control::Move(id, band) => {
+                if let Some(tale) = self.tales.get_mut(id).filter(|tale| tale.waits()) {
+                    tale.request.band = *band;
+                }
+            }
+            Control::Pause(gate) => drop(self.gates.insert(*gate)),
+            Control::Resume(Gate::Pool) => self.gates.clear(),
+            Control::Resume(gate) => drop(self.gates.remove(gate)),
         }
     }
 
@@ -318,6 +346,7 @@ impl Naive {
         assert!(tale.waits(), "I2: {id:?} was dispatched while {:?}", tale.state);
         assert!(self.may_use(tale, dispatch.pod), "I2: {dispatch:?} after {:?}", tale.excluded);
         assert!(!self.closing, "{id:?} was dispatched while closing");
+        assert!(!self.held(tale), "{id:?} was dispatched while it is paused");
         assert_eq!(dispatch.attempt, tale.attempts + 1, "{id:?}");
         assert!(dispatch.attempt <= self.config.max_attempts.max(1), "{id:?} has no attempt left");
         assert_eq!(dispatch.waited, now.since(tale.request.arrived), "{id:?}");
@@ -373,6 +402,7 @@ impl Naive {
             }),
             RefusalReason::Undeliverable => tale.attempts > 0 && !tale.excluded.is_empty(),
             RefusalReason::Closing => self.closing,
+            RefusalReason::Cancelled => self.cancelling.contains(&id),
         };
         assert!(just, "{refusal:?} on {event} without cause: {tale:?}");
     }

@@ -7,11 +7,12 @@ use std::{sync::Arc, time::Duration};
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use weir_core::{
-    Band, Bounds, End, EndKind, Event, HeadRule, Phase, PodClass, PodId, PodSpec, Policy, Progress,
-    PromptSize, Pulse, Request, RequestId, Role, SchedulerConfig, Scrape, Slo, Time,
+    Band, Bounds, Control, End, EndKind, Event, Gate, HeadRule, Phase, PodClass, PodId, PodSpec,
+    Policy, Progress, PromptSize, Pulse, Request, RequestId, Role, SchedulerConfig, Scrape, Slo,
+    Time,
 };
 
-use super::{model::Tale, moody::Mood, watched::Watched};
+use super::{curious, model::Tale, moody::Mood, watched::Watched};
 
 /// Pods that a case knows by number.
 const PODS: u32 = 4;
@@ -44,7 +45,19 @@ enum Deed {
     PodUp(u32, u16),
     PodPhase(u32, Phase),
     PodDown(u32),
+    CancelSome(Vec<Pick>),
+    Move(Pick, i8),
+    Pause(Hold),
+    Resume(Hold),
     Tick,
+}
+
+/// What an operator holds: everything, a band, or the lane that a request is in.
+#[derive(Clone, Copy, Debug)]
+enum Hold {
+    Pool,
+    Band(i8),
+    LaneOf(Pick),
 }
 
 /// A request by number, or any that was ever heard of and some that were not.
@@ -164,12 +177,24 @@ fn deed() -> impl Strategy<Value = Deed> {
         4 => (0..PODS, 0..4u16).prop_map(|(pod, class)| Deed::PodUp(pod, class)),
         4 => (0..PODS + 1, phase()).prop_map(|(pod, phase)| Deed::PodPhase(pod, phase)),
         1 => (0..PODS + 1).prop_map(Deed::PodDown),
+        2 => vec(pick(), 0..4).prop_map(Deed::CancelSome),
+        2 => (pick(), -1..3i8).prop_map(|(pick, band)| Deed::Move(pick, band)),
+        2 => hold().prop_map(Deed::Pause),
+        3 => hold().prop_map(Deed::Resume),
         14 => Just(Deed::Tick),
     ]
 }
 
 fn pick() -> impl Strategy<Value = Pick> {
     (any::<u16>(), prop::bool::weighted(0.1)).prop_map(|(number, wild)| Pick { number, wild })
+}
+
+fn hold() -> impl Strategy<Value = Hold> {
+    prop_oneof![
+        1 => Just(Hold::Pool),
+        2 => (-1..3i8).prop_map(Hold::Band),
+        3 => pick().prop_map(Hold::LaneOf),
+    ]
 }
 
 fn end_kind() -> impl Strategy<Value = EndKind> {
@@ -266,6 +291,7 @@ impl Draft {
             ttl: self.ttl,
             immediate: self.immediate,
             by_header: false,
+            name: Arc::from(format!("name-{}", id.0)),
         }
     }
 }
@@ -329,7 +355,30 @@ fn event(deed: &Deed, watched: &Watched, steps: &mut [u64]) -> Event {
         }
         Deed::PodPhase(pod, phase) => Event::PodPhase(PodId(*pod), *phase),
         Deed::PodDown(pod) => Event::PodDown(PodId(*pod)),
+        Deed::CancelSome(picks) => {
+            let ids = picks.iter().map(|pick| choose(watched, *pick, Tale::waits));
+            Event::Control(Control::Cancel(ids.collect()))
+        }
+        Deed::Move(pick, band) => {
+            Event::Control(Control::Move(choose(watched, *pick, Tale::waits), Band(*band)))
+        }
+        Deed::Pause(hold) => Event::Control(Control::Pause(gate(watched, *hold))),
+        Deed::Resume(hold) => Event::Control(Control::Resume(gate(watched, *hold))),
         Deed::Tick => Event::Tick,
+    }
+}
+
+fn gate(watched: &Watched, hold: Hold) -> Gate {
+    match hold {
+        Hold::Pool => Gate::Pool,
+        Hold::Band(band) => Gate::Band(Band(band)),
+        Hold::LaneOf(pick) => {
+            let id = choose(watched, pick, Tale::waits);
+            let page = curious::everything(watched);
+            let lane = page.iter().find(|one| one.id == id).map(|one| one.lane.clone());
+            let key = lane.and_then(|name| watched.scheduler.lane_called(&name));
+            key.map_or(Gate::Band(Band(0)), Gate::Lane)
+        }
     }
 }
 

@@ -97,6 +97,7 @@ impl Load {
             ttl: None,
             immediate: false,
             by_header: false,
+            name: Arc::default(),
         }
     }
 }

@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    Action, Band, Dispatch, Event, PodId, PodSpec, PromptSize, Reason, Refusal, Request, RequestId,
-    Scheduler, SchedulerConfig, Slo, Time,
+    Action, Band, Control, Dispatch, Event, PodId, PodSpec, PromptSize, Reason, Refusal, Request,
+    RequestId, Scheduler, SchedulerConfig, Slo, Time,
 };
 
 use super::{
     check::{self, Call},
+    curious,
     model::Naive,
     moody::{Mood, Moody},
 };
@@ -20,6 +21,8 @@ pub struct Watched {
     pub now: Time,
     pub mood: Mood,
     pub refused: Vec<Refusal>,
+    /// Whether an operator looks at everything after every step.
+    pub curious: bool,
     /// Every action so far as text, when kept.
     pub log: Option<Vec<String>>,
 }
@@ -32,6 +35,7 @@ impl Watched {
             now: Time::ZERO,
             mood,
             refused: Vec::new(),
+            curious: false,
             log: None,
         }
     }
@@ -60,6 +64,7 @@ impl Watched {
             ttl: None,
             immediate: false,
             by_header: false,
+            name: Arc::default(),
         };
         build(&mut request);
         self.send(Event::Arrive(Box::new(request)));
@@ -80,7 +85,8 @@ impl Watched {
     /// Sends an event to both and checks everything that must be true.
     pub fn send(&mut self, event: Event) {
         let name = name(&event);
-        let late: Vec<RequestId> = self.late();
+        let (late, paused) = (self.saying(Reason::Late), self.saying(Reason::Paused));
+        let opened = matches!(&event, Event::Control(Control::Resume(_) | Control::Move(..)));
         self.naive.hear(self.now, &event);
         let plain = self.naive.waiting().all(|tale| tale.request.blocks.is_empty());
         let pulled = !matches!(event, Event::Progress(_) | Event::Scraped(..));
@@ -95,17 +101,21 @@ impl Watched {
                 Action::Sample(_) => {}
             }
         }
+        if self.curious {
+            curious::look(self);
+        }
         if let Some(log) = &mut self.log {
             return log.push(format!("{:?} {name} {actions:?}", self.now));
         }
         let sound = self.mood.steps_are_sound();
-        let call = Call { name, now: self.now, pulled, plain, sound, late, dispatched };
+        let now = self.now;
+        let call = Call { name, now, pulled, plain, sound, late, paused, opened, dispatched };
         check::all(&self.naive, &self.scheduler, &call);
     }
 
-    fn late(&self) -> Vec<RequestId> {
+    fn saying(&self, reason: Reason) -> Vec<RequestId> {
         let waiting = self.naive.waiting().map(|tale| tale.request.id);
-        waiting.filter(|id| self.scheduler.reason(*id) == Some(Reason::Late)).collect()
+        waiting.filter(|id| self.scheduler.reason(*id) == Some(reason)).collect()
     }
 }
 
@@ -123,5 +133,6 @@ const fn name(event: &Event) -> &'static str {
         Event::PodDown(_) => "pod down",
         Event::Tick => "tick",
         Event::Close => "close",
+        Event::Control(_) => "control",
     }
 }

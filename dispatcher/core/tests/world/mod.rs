@@ -146,6 +146,7 @@ pub fn request(id: RequestId, now: Time) -> Request {
         ttl: None,
         immediate: false,
         by_header: false,
+        name: Arc::default(),
     }
 }
 

@@ -225,7 +225,7 @@ impl ApiError {
                 let reason = HeaderValue::from_static(dropped_reason(refusal.reason));
                 headers.insert(DROPPED_REASON, reason);
                 add_retry_after(headers, refusal.retry_after, jitter);
-                if *sheddable {
+                if *sheddable || refusal.reason == RefusalReason::Cancelled {
                     headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
                 }
             }
@@ -263,8 +263,8 @@ fn refused(
     reason: RefusalReason,
 ) -> (StatusCode, &'static str, &'static str, Option<&'static str>) {
     use RefusalReason::{
-        Closing, Hopeless, Immediate, MaxWait, NoPods, PredictedWait, QueueBytes, QueueFull, Ttl,
-        Undeliverable,
+        Cancelled, Closing, Hopeless, Immediate, MaxWait, NoPods, PredictedWait, QueueBytes,
+        QueueFull, Ttl, Undeliverable,
     };
     match reason {
         QueueFull | QueueBytes | PredictedWait | Hopeless | MaxWait | Ttl | Immediate => {
@@ -273,6 +273,7 @@ fn refused(
         NoPods | Undeliverable | Closing => {
             (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, "server_is_overloaded", None)
         }
+        Cancelled => (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, "cancelled_by_operator", None),
     }
 }
 
@@ -286,6 +287,7 @@ const fn dropped_reason(reason: RefusalReason) -> &'static str {
         RefusalReason::MaxWait | RefusalReason::Ttl => "rejected-ttl-expired",
         RefusalReason::NoPods | RefusalReason::Undeliverable => "rejected-no-endpoints",
         RefusalReason::Closing => "rejected-shutting-down",
+        RefusalReason::Cancelled => "rejected-cancelled",
     }
 }
 
@@ -300,6 +302,7 @@ const fn refusal_message(reason: RefusalReason) -> &'static str {
         RefusalReason::NoPods => "no server of this model is ready",
         RefusalReason::Undeliverable => "no server of this model could be reached",
         RefusalReason::Closing => "this server is shutting down",
+        RefusalReason::Cancelled => "an operator cancelled the request",
     }
 }
 

@@ -171,7 +171,7 @@ impl Api {
         headers: &HeaderMap,
         guest: &Guest<'_>,
         body: &Bytes,
-        number: u64,
+        (number, name): (u64, &HeaderValue),
     ) -> Result<Admission, ApiError> {
         let arrived = self.clock.now();
         let facts = peek(endpoint, body)?;
@@ -199,6 +199,7 @@ impl Api {
             ttl: wait.ttl,
             immediate: wait.immediate,
             by_header: terms.by_header,
+            name: Arc::from(name.to_str().unwrap_or_default()),
         };
         let (hub, objective) = (hub.clone(), terms.objective);
         Ok(Admission { hub, objective, request, body, own_priority })
@@ -283,7 +284,7 @@ impl Door {
             Err(error) => return self.api.reject(&error, number).map(Either::Right),
         };
         let standing = guest.standing;
-        let taken = self.take(endpoint, &head, body, &guest, number).await;
+        let taken = self.take(endpoint, &head, body, &guest, (number, id)).await;
         let mut response = match taken {
             Ok(admission) => self.dispatch(head, admission, id).await,
             Err(error) => self.api.reject(&error, number).map(Either::Right),
@@ -301,13 +302,13 @@ impl Door {
         head: &Parts,
         body: B,
         guest: &Guest<'_>,
-        number: u64,
+        name: (u64, &HeaderValue),
     ) -> Result<Admission, ApiError>
     where
         B: Body<Data = Bytes>,
     {
         let body = body::read(&head.headers, body, &self.api.config.limits).await?;
-        self.api.consider(endpoint, &head.headers, guest, &body, number)
+        self.api.consider(endpoint, &head.headers, guest, &body, name)
     }
 
     /// Has the pool serve it.

@@ -39,6 +39,21 @@ pub struct Breaker {
     listener: Listener,
 }
 
+/// What is shown of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerSeen {
+    /// Whether the pod is left alone.
+    pub open: bool,
+    /// Requests that failed there in a row.
+    pub traffic_failures: u32,
+    /// Scrapes that failed in a row.
+    pub scrape_failures: u32,
+    /// Why it is open.
+    pub why: Option<&'static str>,
+    /// How long it stays open at least, when requests opened it.
+    pub held: Option<Duration>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     scrape_failures: u32,
@@ -66,6 +81,28 @@ impl Breaker {
             traffic_failures: AtomicU32::new(0),
             state: Mutex::new(state),
             listener,
+        }
+    }
+
+    /// What it counts and why it is open.
+    pub fn seen(&self) -> BreakerSeen {
+        let state = self.state.lock();
+        let now = Instant::now();
+        let held = state.held_until.map(|until| until.saturating_duration_since(now));
+        let why = match held {
+            Some(_) => Some("requests to it failed"),
+            None if state.unseen && state.scrape_failures >= FAILURES => {
+                Some("it does not answer scrapes")
+            }
+            None if state.unseen => Some("it has not answered a scrape yet"),
+            None => None,
+        };
+        BreakerSeen {
+            open: self.is_open(),
+            traffic_failures: self.traffic_failures.load(Relaxed),
+            scrape_failures: state.scrape_failures,
+            why,
+            held,
         }
     }
 

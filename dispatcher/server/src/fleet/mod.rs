@@ -7,7 +7,7 @@
 //! # Layout
 //! - [`config`]: what is written and what it becomes
 //! - [`pod`]: one pod, shared with the hub and the relays
-//! - [`breaker`]: takes a failing pod out and back
+//! - [`breaker`]: takes a failing pod out and back; [`cordon`]: so does an operator
 //! - [`roster`]: lets pods join and leave a hub
 //! - [`watch`]: one task per address: scrape, breakers, restarts
 //! - [`connection`], [`gauges`]: the text of a scrape, and its meaning
@@ -16,6 +16,7 @@
 pub mod breaker;
 pub mod config;
 pub mod connection;
+pub mod cordon;
 pub mod dns;
 pub mod gauges;
 pub mod pod;
@@ -29,6 +30,7 @@ use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
 pub use breaker::Breaker;
+pub use cordon::{Ask, Cordon};
 pub use pod::{Pod, PulseCell};
 
 use self::{

@@ -10,7 +10,7 @@ use std::sync::{
 
 use weir_core::{Phase, PodId, PodSpec, Pulse, Time};
 
-use super::breaker::Breaker;
+use super::{breaker::Breaker, cordon::Cordon};
 
 /// A chunk that follows the one before it on the same pod within this time belongs to the same
 /// engine step: the engine answers all sequences of a step at once, and steps take 5 ms and more.
@@ -31,6 +31,8 @@ pub struct Pod {
     pub pulse: PulseCell,
     /// Whether it may be used.
     pub breaker: Breaker,
+    /// What an operator asks of it.
+    pub cordon: Arc<Cordon>,
     /// What its scrapes came to.
     pub scrapes: ScrapeTally,
 }
@@ -49,7 +51,7 @@ pub struct ScrapeTally {
 impl Pod {
     /// A pod that takes requests at once.
     pub fn new(id: PodId, name: Arc<str>, authority: String, class: u16) -> Self {
-        Self::with_breaker(id, name, authority, class, Breaker::default())
+        Self::with_breaker(id, name, authority, class, Breaker::default(), Arc::default())
     }
 
     /// A pod whose breaker was made by the fleet.
@@ -59,9 +61,10 @@ impl Pod {
         authority: String,
         class: u16,
         breaker: Breaker,
+        cordon: Arc<Cordon>,
     ) -> Self {
-        let pulse = PulseCell::default();
-        Self { id, name, authority, class, pulse, breaker, scrapes: ScrapeTally::default() }
+        let (pulse, scrapes) = (PulseCell::default(), ScrapeTally::default());
+        Self { id, name, authority, class, pulse, breaker, cordon, scrapes }
     }
 
     /// What the scheduler is told of it.
@@ -69,10 +72,11 @@ impl Pod {
         PodSpec { id: self.id, name: self.name.clone(), class: self.class }
     }
 
-    /// The phase it is in now. The hub posts it right after [`weir_core::Event::PodUp`], for a pod
-    /// that has not answered a scrape yet must not be given requests.
+    /// The phase it is in now: what an operator asks, or else what the breaker says. The hub reads it
+    /// right after [`weir_core::Event::PodUp`], for a pod that has not answered a scrape yet must not be
+    /// given requests.
     pub fn phase(&self) -> Phase {
-        if self.breaker.is_open() { Phase::Broken } else { Phase::Ready }
+        self.cordon.over(if self.breaker.is_open() { Phase::Broken } else { Phase::Ready })
     }
 }
 

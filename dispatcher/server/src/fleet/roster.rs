@@ -10,7 +10,7 @@ use std::sync::{
 
 use weir_core::PodId;
 
-use super::{Breaker, Pod, config::Seat};
+use super::{Breaker, Cordon, Pod, config::Seat};
 use crate::hub::Hub;
 
 /// The door through which a pool's pods come and go.
@@ -35,8 +35,8 @@ impl Roster {
         &self.hub
     }
 
-    /// Lets a pod join.
-    pub fn join(&self, seat: &Seat) -> Arc<Pod> {
+    /// Lets a pod join, of which an operator may have asked something before.
+    pub fn join(&self, seat: &Seat, cordon: Arc<Cordon>) -> Arc<Pod> {
         let id = PodId(self.next.fetch_add(1, Relaxed));
         // Weak: the hub owns the pod, whose breaker tells the hub.
         let hub = Arc::downgrade(&self.hub);
@@ -44,12 +44,12 @@ impl Roster {
         let listener = move |phase| {
             tracing::info!(pod = &*name, ?phase, "pod changed its phase");
             if let Some(hub) = hub.upgrade() {
-                hub.set_phase(id, phase);
+                hub.pod_changed(id);
             }
         };
         let breaker = Breaker::new(!self.prove, Box::new(listener));
         let (name, authority) = (seat.name.clone(), seat.authority.clone());
-        let pod = Arc::new(Pod::with_breaker(id, name, authority, seat.class, breaker));
+        let pod = Arc::new(Pod::with_breaker(id, name, authority, seat.class, breaker, cordon));
         self.hub.add_pod(pod.clone());
         pod
     }
@@ -73,7 +73,7 @@ pub struct Place {
 impl Place {
     /// Lets the pod of a seat join.
     pub fn take(roster: &Roster, seat: Seat) -> Self {
-        Self { roster: roster.clone(), pod: roster.join(&seat), seat }
+        Self { roster: roster.clone(), pod: roster.join(&seat, Arc::default()), seat }
     }
 
     /// Another process answers at this address: what is known of the one before it is void.
@@ -84,7 +84,7 @@ impl Place {
             "pod was restarted"
         );
         self.roster.leave(&self.pod);
-        self.pod = self.roster.join(&self.seat);
+        self.pod = self.roster.join(&self.seat, self.pod.cordon.clone());
     }
 }
 

@@ -124,6 +124,12 @@ impl Desk {
                 self.handle(now, Event::PodUp(spec), due);
                 self.handle(now, Event::PodPhase(id, phase), due);
             }
+            Message::PodChanged(id) => {
+                // Read now and not when it was posted: breaker and operator may both be at it.
+                let phase = self.pods.get(&id).map(|known| known.pod.phase());
+                let event = phase.map(|phase| Event::PodPhase(id, phase));
+                event.into_iter().for_each(|event| self.handle(now, event, due));
+            }
             Message::Event(event) => {
                 match &event {
                     Event::FirstToken(id) => {
@@ -140,7 +146,7 @@ impl Desk {
         }
     }
 
-    fn handle(&mut self, now: Time, event: Event, due: &mut Vec<Delivery>) {
+    pub(super) fn handle(&mut self, now: Time, event: Event, due: &mut Vec<Delivery>) {
         let mut next = Some(event);
         let mut undeliverable = Vec::new();
         while let Some(event) = next {

@@ -95,6 +95,7 @@ pub(crate) fn request(hub: &Hub, id: u64) -> Request {
         ttl: None,
         immediate: false,
         by_header: false,
+        name: Arc::default(),
     }
 }
 

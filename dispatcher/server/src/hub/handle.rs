@@ -18,13 +18,14 @@ use arc_swap::ArcSwap;
 use async_channel::{Receiver, Sender, TrySendError};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
-use weir_core::{Event, Phase, PodId, Reason, Request, RequestId, Scheduler, Snapshot, Time};
+use weir_core::{Event, PodId, Reason, Request, RequestId, Scheduler, Snapshot, Time};
 use weir_schema::Sample;
 
 use super::{
     Lease, Ticket,
     actor::{Delivery, Desk},
     message::{Message, Verdict, Waiter},
+    seat::Counted,
 };
 use crate::{clock::Clock, fleet::Pod};
 
@@ -52,6 +53,8 @@ pub struct Hub {
     waiting: AtomicUsize,
     /// Wakes the ticks when the first request starts to wait.
     ticks: Notify,
+    /// What waits as it was last counted.
+    pub(super) counted: Mutex<Option<Counted>>,
 }
 
 impl Hub {
@@ -80,6 +83,7 @@ impl Hub {
             samples_dropped: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             ticks: Notify::new(),
+            counted: Mutex::default(),
         })
     }
 
@@ -116,9 +120,9 @@ impl Hub {
         self.post(Event::PodDown(id));
     }
 
-    /// Says whether a pod takes new requests.
-    pub fn set_phase(&self, id: PodId, phase: Phase) {
-        self.post(Event::PodPhase(id, phase));
+    /// Says that a pod may be in another phase: its breaker or an operator moved.
+    pub fn pod_changed(&self, id: PodId) {
+        self.send(Message::PodChanged(id));
     }
 
     /// The pods, as last told by [`Hub::add_pod`] and [`Hub::remove_pod`].
@@ -218,16 +222,24 @@ impl Hub {
     }
 
     /// Reads the scheduler after everything posted so far was taken in.
-    fn look<T>(&self, read: impl FnOnce(&Scheduler, Time) -> T) -> T {
+    pub(super) fn look<T>(&self, read: impl FnOnce(&Scheduler, Time) -> T) -> T {
+        self.at_desk(|desk, now, _| read(&desk.scheduler, now))
+    }
+
+    /// Does something at the desk after everything posted so far was taken in.
+    pub(super) fn at_desk<T>(
+        &self,
+        act: impl FnOnce(&mut Desk, Time, &mut Vec<Delivery>) -> T,
+    ) -> T {
         let mut due = Vec::new();
         let mut desk = self.desk.lock();
         desk.drain(&self.inbox, self.clock, &mut due);
+        let done = act(&mut desk, self.clock.now(), &mut due);
         self.publish(&desk);
-        let seen = read(&desk.scheduler, self.clock.now());
         drop(desk);
         self.perform(due);
         self.drain();
-        seen
+        done
     }
 
     fn publish(&self, desk: &Desk) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use weir_core::{Event, Refusal, Request, RequestId};
+use weir_core::{Event, PodId, Refusal, Request, RequestId};
 
 use super::Lease;
 use crate::fleet::Pod;
@@ -25,6 +25,8 @@ pub(super) enum Message {
     Cancel(RequestId),
     /// A pod joined.
     PodUp(Arc<Pod>),
+    /// A pod may be in another phase than before.
+    PodChanged(PodId),
     /// Anything else.
     Event(Event),
 }

@@ -20,12 +20,14 @@
 //! - `actor`: the desk: scheduler, waiters, streams
 //! - [`ticket`]: the wait for a verdict
 //! - [`lease`]: the claim on a pod
+//! - [`seat`]: what an operator sees and does
 //! - [`ticks`]: the timer of a pool in which something waits
 
 mod actor;
 pub mod handle;
 pub mod lease;
 mod message;
+pub mod seat;
 pub mod ticket;
 pub mod ticks;
 

@@ -58,6 +58,13 @@ async fn every_refusal_reason_has_its_answer() {
             "server_is_overloaded",
             "rejected-shutting-down",
         ),
+        (
+            Cancelled,
+            503,
+            "service_unavailable_error",
+            "cancelled_by_operator",
+            "rejected-cancelled",
+        ),
     ];
     assert_eq!(table.map(|row| row.0), RefusalReason::ALL, "each reason is in the table");
     for (reason, status, kind, code, dropped) in table {
@@ -157,6 +164,12 @@ fn clients_that_were_refused_together_do_not_come_back_together() {
     let at = |jitter| refused_for(RefusalReason::QueueFull).response(jitter);
     assert_eq!(header(&at(0.5), "retry-after-ms"), Some("2813"));
     assert_eq!(header(&at(f64::NAN.max(1.0)), "retry-after-ms"), Some("3125"));
+}
+
+#[test]
+fn the_client_of_a_cancelled_request_is_told_not_to_retry() {
+    let response = refused_for(RefusalReason::Cancelled).response(0.0);
+    assert_eq!(header(&response, "x-should-retry"), Some("false"));
 }
 
 #[test]

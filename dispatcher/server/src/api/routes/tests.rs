@@ -239,11 +239,20 @@ fn the_scheduler_is_told_what_the_call_says() {
     let body = Bytes::from(format!(
         r#"{{"model":"qwen","prompt":["{text}","b"],"n":2,"max_tokens":9,"stream":true}}"#
     ));
-    let taken = api.consider(Endpoint::Completions, &headers, &guest, &body, 7).unwrap();
+    let taken = api
+        .consider(
+            Endpoint::Completions,
+            &headers,
+            &guest,
+            &body,
+            (7, &HeaderValue::from_static("r-7")),
+        )
+        .unwrap();
     assert_eq!(&**taken.hub.model(), "qwen3-32b");
     assert_eq!(&*taken.objective, "batch");
     let request = taken.request;
     assert_eq!((request.id, request.band, request.sequences), (RequestId(7), Band(-1), 4));
+    assert_eq!(&*request.name, "r-7");
     assert_eq!((request.max_output_tokens, request.streamed), (Some(9), true));
     assert_eq!(request.prompt, PromptSize::Bytes(136));
     let ms = |ms| Some(Duration::from_millis(ms));
@@ -260,7 +269,8 @@ fn an_alias_shares_the_cached_blocks_of_its_model_and_an_adapter_has_its_own() {
     let blocks = |model: &str| {
         let body =
             Bytes::from(format!(r#"{{"model":"{model}","messages":"{}"}}"#, "x".repeat(200)));
-        api.consider(Endpoint::Chat, &headers, &guest, &body, 1).unwrap().request.blocks
+        let name = HeaderValue::from_static("r-1");
+        api.consider(Endpoint::Chat, &headers, &guest, &body, (1, &name)).unwrap().request.blocks
     };
     assert_eq!(blocks("qwen"), blocks("qwen3-32b"));
     assert_ne!(blocks("sql"), blocks("qwen3-32b"));

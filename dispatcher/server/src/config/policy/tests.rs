@@ -216,6 +216,7 @@ fn request(id: u64, tokens: u32) -> Request {
         ttl: None,
         immediate: false,
         by_header: false,
+        name: "".into(),
     }
 }
 

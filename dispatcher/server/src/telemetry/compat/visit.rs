@@ -72,6 +72,7 @@ impl Visit {
             RefusalReason::NoPods => ("EvictedNoEndpoints", "ServiceUnavailable"),
             RefusalReason::Undeliverable => ("EvictedOther", "ServiceUnavailable"),
             RefusalReason::Closing => ("RejectedOther", "ServiceUnavailable"),
+            RefusalReason::Cancelled => ("EvictedOther", "ServiceUnavailable"),
         };
         self.leave_queue(outcome);
         self.failed(code);

@@ -1,0 +1,40 @@
+//! A pool in a few numbers: what is looked at every second, whatever waits in it.
+
+use crate::{
+    Phase, RefusalReason, Time,
+    inspect::{Summary, Tally},
+    scheduler::Scheduler,
+};
+
+impl Scheduler {
+    /// The pool in a few numbers. Costs a look at bands and pods, not at what they hold.
+    pub fn summary(&self, now: Time) -> Summary {
+        let paused = self.board.paused();
+        let bands = self.board.bands().map(|(band, _)| band);
+        let open = bands.filter(|band| !paused.covers_band(*band));
+        let drain = open.map(|band| self.predicted_wait(now, band)).max();
+        let refused = |reason: &RefusalReason| {
+            (*reason, self.refused.get(reason).copied().unwrap_or_default())
+        };
+        let all = self.tallies.values().fold(Tally::default(), |all, one| Tally {
+            sent: all.sent + one.sent,
+            attained: all.attained + one.attained,
+            refused: all.refused + one.refused,
+        });
+        Summary {
+            policy: self.config.policy,
+            waiting: self.board.len(),
+            waiting_bytes: self.board.bytes(),
+            late: self.board.late_len(),
+            oldest_wait_ms: self.board.oldest().map_or(0.0, |(at, _)| now.ms_since(at)),
+            drain_ms: drain.map_or(0.0, |wait| wait.as_secs_f64() * 1e3),
+            in_flight: self.flights.len(),
+            paused: paused.gates().into_iter().map(|gate| self.gate_name(gate)).collect(),
+            pods: self.pods.len(),
+            pods_ready: self.pods.values().filter(|pod| pod.phase == Phase::Ready).count(),
+            refused: RefusalReason::ALL.iter().map(refused).collect(),
+            tally: all,
+            bands: self.tallies().collect(),
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! What an operator sees of a pool and does to it.
+//!
+//! Called by the admin side's thread, never by the data plane. Every method takes the desk's lock for a
+//! bounded time: walks over what waits go in slices of [`SLICE`] and let the lock go in between, so that
+//! a hundred thousand waiting requests are listed, counted or cancelled while dispatch goes on. Posters
+//! never wait for it: they leave their messages in the mailbox, which each slice empties first.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use weir_core::{
+    Band, Control, Event, Gate, RefusalReason, RequestId, Scheduler, Time,
+    decisions::{Decision, KEPT},
+    inspect::{
+        BandView, Census, Count, Cursor, DecisionView, EndedView, Filter, Inspection, Page,
+        PodDetail, QueueView, Summary, Supposed, Supposition, Tally, WaitingView,
+    },
+    queue::LaneKey,
+};
+
+use super::Hub;
+use crate::fleet::{Ask, Pod, breaker::BreakerSeen};
+
+/// Waiting requests looked at in one turn at the desk.
+pub const SLICE: usize = 500;
+/// Lanes shown in one turn.
+const LANES: usize = 200;
+/// Pods shown in one turn.
+const PODS: usize = 32;
+/// Requests cancelled in one turn; each lets the pull loop look at less than before.
+const CANCELS: usize = 200;
+/// Waiting requests looked at for one page at most, however few the filter leaves.
+const SCAN: usize = 50_000;
+/// A count of what waits is believed for so long.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// Names shown of what a filter matches.
+const SAMPLE: usize = 20;
+
+/// What waits, counted at some moment.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// When the walk began.
+    pub at: Time,
+    /// What it came to.
+    pub census: Arc<Census>,
+}
+
+/// Lanes, bands and tenants at one moment.
+#[derive(Clone, Debug)]
+pub struct Queues {
+    /// Lanes, with what the last count found in them, the highest band first.
+    pub lanes: Vec<(QueueView, Option<Count>)>,
+    /// Bands, with what the last count found in them, the highest first.
+    pub bands: Vec<(BandView, Option<Count>)>,
+    /// The last count.
+    pub census: Arc<Census>,
+    /// Age of the last count, in milliseconds.
+    pub as_of_ms: f64,
+}
+
+/// What became of a filter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cancelled {
+    /// Requests that it meant.
+    pub matched: usize,
+    /// Requests that were cancelled; others were gone meanwhile.
+    pub cancelled: usize,
+    /// What the first of them are called.
+    pub sample: Vec<Arc<str>>,
+}
+
+/// A pod as an operator sees it.
+#[derive(Clone, Debug)]
+pub struct PodSeen {
+    /// What the scheduler knows of it.
+    pub detail: PodDetail,
+    /// Its host and port; empty when it left a moment ago.
+    pub address: String,
+    /// What its breaker says.
+    pub breaker: Option<BreakerSeen>,
+    /// How far it is with what an operator asked.
+    pub leaving: Option<Leaving>,
+}
+
+/// A pod that takes no new request because an operator said so.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Leaving {
+    /// What was asked.
+    pub asked: Ask,
+    /// How long ago, in milliseconds.
+    pub since_ms: f64,
+    /// Requests that are still there.
+    pub left: usize,
+    /// Predicted time until none is, in milliseconds.
+    pub expected_ms: f64,
+}
+
+impl Leaving {
+    /// Whether the pod was to be emptied, and is.
+    pub fn is_done(&self) -> bool {
+        self.asked == Ask::Drain && self.left == 0
+    }
+}
+
+/// What a sampler reads once a second.
+#[derive(Clone, Debug)]
+pub struct Sampling {
+    /// When.
+    pub at: Time,
+    /// The pool in a few numbers.
+    pub summary: Summary,
+    /// Requests that ended since the last look, newest first; at most [`KEPT`].
+    pub ended: Vec<EndedView>,
+    /// Where the next look begins.
+    pub next_ended: u64,
+}
+
+/// Which request is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// By its number.
+    Id(RequestId),
+    /// By what its client calls it.
+    Name(String),
+}
+
+impl Called {
+    /// A path's last part: all digits are a number, anything else a client's name.
+    pub fn parse(text: &str) -> Self {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match text.parse() {
+            Ok(number) if digits => Self::Id(RequestId(number)),
+            _ => Self::Name(text.to_owned()),
+        }
+    }
+
+    fn find(&self, scheduler: &Scheduler) -> Option<RequestId> {
+        match self {
+            Self::Id(id) => Some(*id),
+            Self::Name(name) => scheduler.find(name),
+        }
+    }
+}
+
+/// Reading.
+impl Hub {
+    /// The pool in a few numbers.
+    pub fn summary(&self) -> Summary {
+        self.look(Scheduler::summary)
+    }
+
+    /// Every lane, band and tenant with something waiting.
+    pub fn queues(&self) -> Queues {
+        let counted = self.counted();
+        let keys = self.look(|scheduler, _| scheduler.lanes());
+        let mut lanes: Vec<QueueView> = Vec::with_capacity(keys.len());
+        for some in keys.chunks(LANES) {
+            lanes.extend(self.look(|scheduler, now| scheduler.queue_views(now, some)));
+        }
+        lanes.sort_by(|a, b| b.band.cmp(&a.band).then_with(|| a.lane.cmp(&b.lane)));
+        let bands = self.look(Scheduler::band_views);
+        let census = counted.census;
+        let of_lane = |lane: QueueView| {
+            let count = census.lanes.get(&lane.lane).copied();
+            (lane, count)
+        };
+        let of_band = |band: BandView| (band, census.bands.get(&band.band).copied());
+        Queues {
+            lanes: lanes.into_iter().map(of_lane).collect(),
+            bands: bands.into_iter().map(of_band).collect(),
+            as_of_ms: self.clock().now().ms_since(counted.at),
+            census,
+        }
+    }
+
+    /// What waits, counted; anew when the last count is older than a second.
+    pub fn counted(&self) -> Counted {
+        // Held during the walk: whoever comes meanwhile waits for this count and makes none of its own.
+        let mut last = self.counted.lock();
+        let now = self.clock().now();
+        if let Some(counted) = last.as_ref().filter(|it| now.since(it.at) < COUNT_EVERY) {
+            return counted.clone();
+        }
+        let (mut census, mut after) = (Census::default(), None);
+        loop {
+            after = self.look(|scheduler, now| scheduler.count(now, after, SLICE, &mut census));
+            if after.is_none() {
+                break;
+            }
+            thread::yield_now();
+        }
+        let counted = Counted { at: now, census: Arc::new(census) };
+        *last = Some(counted.clone());
+        counted
+    }
+
+    /// What a filter leaves of what waits, oldest first from behind `after`, at most `limit`. Of much that
+    /// the filter does not leave a page may be short, or empty, and still have a next one.
+    pub fn waiting_page(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Page {
+        let mut page = Page { next: after, ..Page::default() };
+        loop {
+            let left = limit - page.requests.len();
+            let some = self.look(|scheduler, now| {
+                scheduler.waiting_page(now, page.next, filter, left.min(SLICE), SLICE)
+            });
+            page.requests.extend(some.requests);
+            page.scanned += some.scanned;
+            page.next = some.next;
+            if page.next.is_none() || page.requests.len() >= limit || page.scanned >= SCAN {
+                return page;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Everything known of a request; `None` when nothing is, or it ended too long ago.
+    pub fn inspect(&self, which: &Called) -> Option<Inspection> {
+        self.at_desk(|desk, now, _| {
+            let id = which.find(&desk.scheduler)?;
+            desk.scheduler.inspect(now, id)
+        })
+    }
+
+    /// What would become of a request. Nothing is sent and nothing changes.
+    pub fn suppose(&self, what: &Supposition) -> Supposed {
+        self.at_desk(|desk, now, _| desk.scheduler.suppose(now, what))
+    }
+
+    /// The last decisions, newest first: those numbered `since` or later, of one request if one is named,
+    /// at most `limit`.
+    pub fn decisions(&self, since: u64, limit: usize, of: Option<&Called>) -> Vec<DecisionView> {
+        let wanted = |decision: &Decision| match of {
+            None => true,
+            Some(Called::Id(id)) => decision.id == *id,
+            Some(Called::Name(name)) => *decision.name == **name,
+        };
+        self.look(|scheduler, now| scheduler.decisions(now, since, limit.min(KEPT), wanted))
+    }
+
+    /// The number that the next decision will have: whoever begins to follow them begins here.
+    pub fn next_decision(&self) -> u64 {
+        self.look(|scheduler, _| scheduler.next_decision())
+    }
+
+    /// What a sampler reads once a second; `since` is what the last look said.
+    pub fn sampling(&self, since: u64) -> Sampling {
+        self.look(|scheduler, now| Sampling {
+            at: now,
+            summary: scheduler.summary(now),
+            ended: scheduler.ended(now, since, KEPT),
+            next_ended: scheduler.next_ended(),
+        })
+    }
+
+    /// What became of each band's requests since the start.
+    pub fn tallies(&self) -> Vec<(Band, Tally)> {
+        self.look(|scheduler, _| scheduler.tallies().collect())
+    }
+
+    /// The lane that a name means, whether or not it holds anything.
+    pub fn lane_called(&self, name: &str) -> Option<LaneKey> {
+        self.look(|scheduler, _| scheduler.lane_called(name))
+    }
+
+    /// What is held: `pool`, bands as `b0`, lanes by their names.
+    pub fn paused(&self) -> Vec<String> {
+        self.look(|scheduler, _| gates(scheduler))
+    }
+
+    /// Every pod, each with at most `requests` of what it serves.
+    pub fn pods_seen(&self, requests: usize) -> Vec<PodSeen> {
+        let mut details: Vec<PodDetail> = Vec::new();
+        loop {
+            let after = details.last().map(|pod| pod.id);
+            let some = self.look(|scheduler, now| scheduler.pods_page(now, after, PODS, requests));
+            let all = some.len() < PODS;
+            details.extend(some);
+            if all {
+                break;
+            }
+        }
+        let (pods, now) = (self.pods(), self.clock().now());
+        let known = |detail: &PodDetail| pods.iter().find(|pod| pod.id == detail.id);
+        details.into_iter().map(|detail| seen(now, known(&detail), detail)).collect()
+    }
+
+    /// A pod by its name, with all that it serves.
+    pub fn pod_seen(&self, name: &str) -> Option<PodSeen> {
+        let pods = self.pods();
+        let pod = pods.iter().find(|pod| &*pod.name == name)?;
+        let detail = self.look(|scheduler, now| scheduler.pod(now, pod.id, usize::MAX))?;
+        Some(seen(self.clock().now(), Some(pod), detail))
+    }
+}
+
+/// Changing.
+impl Hub {
+    /// Cancels a waiting request. Says whether it waited.
+    pub fn cancel_waiting(&self, which: &Called) -> bool {
+        self.at_desk(|desk, now, due| {
+            let Some(id) = which.find(&desk.scheduler) else { return false };
+            let before = desk.scheduler.refused(RefusalReason::Cancelled);
+            desk.handle(now, Event::Control(Control::Cancel(vec![id])), due);
+            desk.scheduler.refused(RefusalReason::Cancelled) > before
+        })
+    }
+
+    /// Cancels everything that a filter leaves of what waits now; with `dry_run` only says what that is.
+    pub fn cancel_matching(&self, filter: &Filter, dry_run: bool) -> Cancelled {
+        let (mut ids, mut sample, mut after) = (Vec::new(), Vec::new(), None);
+        loop {
+            let page = self
+                .look(|scheduler, now| scheduler.waiting_page(now, after, filter, SLICE, SLICE));
+            let names = page.requests.iter().map(|one: &WaitingView| one.request_id.clone());
+            sample.extend(names.take(SAMPLE - sample.len()));
+            ids.extend(page.requests.iter().map(|one| one.id));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+            thread::yield_now();
+        }
+        let matched = ids.len();
+        let cancelled = if dry_run { 0 } else { self.cancel_all(&ids) };
+        Cancelled { matched, cancelled, sample }
+    }
+
+    fn cancel_all(&self, ids: &[RequestId]) -> usize {
+        let some = |ids: &[RequestId]| {
+            thread::yield_now();
+            self.at_desk(|desk, now, due| {
+                let before = desk.scheduler.refused(RefusalReason::Cancelled);
+                desk.handle(now, Event::Control(Control::Cancel(ids.to_vec())), due);
+                desk.scheduler.refused(RefusalReason::Cancelled) - before
+            })
+        };
+        ids.chunks(CANCELS).map(some).sum::<u64>() as usize
+    }
+
+    /// Moves a waiting request to another band. Says whether it waited.
+    pub fn move_waiting(&self, which: &Called, band: Band) -> bool {
+        self.at_desk(|desk, now, due| {
+            let id = which.find(&desk.scheduler);
+            let Some(id) = id.filter(|id| desk.scheduler.reason(*id).is_some()) else {
+                return false;
+            };
+            desk.handle(now, Event::Control(Control::Move(id, band)), due);
+            true
+        })
+    }
+
+    /// Holds what is behind a gate. Says what is held then.
+    pub fn pause(&self, gate: Gate) -> Vec<String> {
+        self.turn_gate(Control::Pause(gate))
+    }
+
+    /// Lets what is behind a gate go again. Says what is still held.
+    pub fn resume(&self, gate: Gate) -> Vec<String> {
+        self.turn_gate(Control::Resume(gate))
+    }
+
+    fn turn_gate(&self, control: Control) -> Vec<String> {
+        self.at_desk(|desk, now, due| {
+            desk.handle(now, Event::Control(control), due);
+            gates(&desk.scheduler)
+        })
+    }
+
+    /// Asks something of a pod. `None` when the pool has no pod of that name.
+    pub fn ask_pod(&self, name: &str, what: Ask) -> Option<PodSeen> {
+        let pods = self.pods();
+        let pod = pods.iter().find(|pod| &*pod.name == name)?;
+        if pod.cordon.ask(what, self.clock().now()) {
+            tracing::info!(pod = name, model = &**self.model(), ?what, "asked by an operator");
+            self.pod_changed(pod.id);
+        }
+        self.pod_seen(name)
+    }
+}
+
+fn gates(scheduler: &Scheduler) -> Vec<String> {
+    let gates = scheduler.paused().gates().into_iter();
+    gates.map(|gate| scheduler.gate_name(gate)).collect()
+}
+
+fn seen(now: Time, pod: Option<&Arc<Pod>>, detail: PodDetail) -> PodSeen {
+    let left = detail.view.residents + detail.view.pending;
+    let leaving = pod.and_then(|pod| {
+        let (asked, since) = pod.cordon.asked();
+        (asked != Ask::Serve).then(|| Leaving {
+            asked,
+            since_ms: now.ms_since(since),
+            left,
+            expected_ms: if left == 0 { 0.0 } else { detail.empty_in_ms.unwrap_or(0.0) },
+        })
+    });
+    PodSeen {
+        address: pod.map(|pod| pod.authority.clone()).unwrap_or_default(),
+        breaker: pod.map(|pod| pod.breaker.seen()),
+        leaving,
+        detail,
+    }
+}
+
+#[cfg(test)]
+#[path = "seat_tests.rs"]
+mod tests;
