@@ -5,7 +5,13 @@
 //! may all be absent, and what is absent is said in a log line and a metric. Only an address that
 //! cannot be listened on, or a system that gives no thread, ends it.
 
-use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    path::Path,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use tokio::{task::JoinSet, time::timeout};
 use weir_core::{Event, Scheduler};
@@ -20,8 +26,9 @@ use crate::{
     fleet::{self, Muster, roster::Roster},
     hub::{Hub, SampleSink, run_ticks},
     learn::{
-        LearnConfig,
+        LearnConfig, Shelf,
         reload::{Bell, Reload},
+        shelf::Counter,
         spool,
         trainer::{Launch, supervise},
     },
@@ -113,12 +120,15 @@ impl App {
         let (sink, samples) = async_channel::bounded(spool::SAMPLES_QUEUED);
         let (hubs, slots) = hubs(&config.pools, clock, &sink, &metrics);
         hubs.iter().for_each(|hub| metrics.expect_model(hub.model()));
+        let (bell, heard) = Bell::new();
+        let (shelf, counter) = Shelf::new(config.learn.bundles.clone(), bell.clone());
         let watched = Watched {
             hubs: hubs.clone(),
             metrics: metrics.clone(),
             versions: Arc::default(),
             spool: Arc::default(),
             reload: Arc::default(),
+            shelf: Arc::new(shelf),
             trainer: Arc::default(),
             life: Life::default(),
             clock,
@@ -135,7 +145,7 @@ impl App {
         let api = Arc::new(Api::new(config.api, pools, clock, metrics)?);
 
         let spool = spool_writer(&config.learn, samples, &watched)?;
-        let (loader, bell) = loader(&config.learn, slots, &watched)?;
+        let (loader, bell) = loader(&config.learn, slots, &watched, (counter, bell, heard))?;
         let musters = musters(&hubs, config.pools, config.scrape.every.is_some());
         let scrape = config.scrape;
         let fleet =
@@ -255,13 +265,18 @@ fn spool_writer(
     Worker::spawn("weir-spool", move |_| spool::run(&config, &samples, &versions, &tally))
 }
 
-fn loader(learn: &LearnConfig, slots: Vec<Slot>, watched: &Watched) -> io::Result<(Worker, Bell)> {
-    let (bell, heard) = Bell::new();
+fn loader(
+    learn: &LearnConfig,
+    slots: Vec<Slot>,
+    watched: &Watched,
+    (counter, bell, heard): (Counter, Bell, mpsc::Receiver<()>),
+) -> io::Result<(Worker, Bell)> {
     let reload = Reload {
         bundles: learn.bundles.clone(),
         library: learn.onnxruntime.clone(),
         slots,
         tally: watched.reload.clone(),
+        counter,
     };
     let own = bell.clone();
     let worker = Worker::spawn("weir-loader", move |stop| {

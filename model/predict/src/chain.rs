@@ -145,6 +145,14 @@ impl Chain {
         }
     }
 
+    /// Serves `bundle` from the next batch on, whatever was held against it.
+    pub fn pin(&mut self, bundle: Bundle) {
+        let version = bundle.version();
+        self.refused.retain(|(refused, _)| *refused != version);
+        self.set_bundle(bundle);
+        self.end_probation();
+    }
+
     /// Serves no bundle from now on.
     pub fn clear_bundle(&mut self, reason: &str) {
         if let Some(serving) = self.serving.take() {
@@ -206,6 +214,7 @@ impl Chain {
     fn take_offer(&mut self) {
         match self.slot.take(&mut self.seen) {
             Some(Offer::Bundle(bundle)) => self.set_bundle(*bundle),
+            Some(Offer::Pin(bundle)) => self.pin(*bundle),
             Some(Offer::Withdraw { reason }) => self.clear_bundle(&reason),
             None => {}
         }

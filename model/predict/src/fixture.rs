@@ -70,6 +70,7 @@ impl Fixture {
             trees: 2,
             holdout: Holdout::default(),
             golden: golden.into(),
+            gains: Vec::new(),
         };
         let mut fixture = Self { manifest, model };
         fixture.sign();

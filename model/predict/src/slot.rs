@@ -23,6 +23,9 @@ pub const RETIRED_CAP: usize = 4;
 pub enum Offer {
     /// Serve this bundle from the next batch on.
     Bundle(Box<Bundle>),
+    /// Serve this bundle from the next batch on because an operator says so: it is taken even if it was
+    /// rolled back before, and is not rolled back for doing worse than another one.
+    Pin(Box<Bundle>),
     /// Serve no bundle.
     Withdraw {
         /// Why, for [`weir_schema::Status::fallback_reason`].

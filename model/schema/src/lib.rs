@@ -28,7 +28,7 @@ pub mod target;
 pub use features::{
     FEATURE_COUNT, Feature, FeatureSpec, Features, Row, feature_specs, schema_hash,
 };
-pub use manifest::{GoldenRow, Holdout, Manifest, TargetError};
+pub use manifest::{FeatureGain, GoldenRow, Holdout, Manifest, TargetError};
 pub use predict::{Predict, PredictError, Prediction, ProfileStatus, Quantiles, Source, Status};
 pub use profile::{Profile, ProfileError};
 pub use quality::{

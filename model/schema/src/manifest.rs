@@ -98,6 +98,17 @@ impl GoldenRow {
     }
 }
 
+/// How much of what the trees explain is due to one feature, as shares of one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FeatureGain {
+    /// Its name.
+    pub feature: String,
+    /// Its share for TTFT; 0 when TTFT is not learned.
+    pub ttft: f64,
+    /// Its share for TPOT; 0 when TPOT is not learned.
+    pub tpot: f64,
+}
+
 /// What a bundle says of itself; read and checked before its graph is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -119,4 +130,24 @@ pub struct Manifest {
     pub holdout: Holdout,
     /// Rows with their expected outputs.
     pub golden: Vec<GoldenRow>,
+    /// What each feature brings, in column order, for people; empty in bundles of before this was kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gains: Vec<FeatureGain>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_from_before_gains_were_kept_is_read() {
+        let old = r#"{"version": 3, "schema": "s", "sha256": "x", "trained_at_unix_ms": 5,
+            "features": [], "rows": [1, 2], "trees": 4, "golden": [], "holdout": {
+            "ttft": {"rows": 1, "mape": 0.1, "rmse_log": 0.1, "prior_mape": 0.2, "ratio_p90": 1.1},
+            "tpot": {"rows": 1, "mape": 0.1, "rmse_log": 0.1, "prior_mape": 0.2, "ratio_p90": 1.1}}}"#;
+        let manifest: Manifest = serde_json::from_str(old).unwrap();
+        assert_eq!((manifest.version, manifest.gains.len()), (3, 0));
+        let text = serde_json::to_string(&manifest).unwrap();
+        assert!(!text.contains("gains"), "{text}");
+    }
 }

@@ -24,6 +24,7 @@ fn manifest(version: u64, model: &[u8]) -> Manifest {
         trees: 1,
         holdout: weir_schema::Holdout::default(),
         golden: vec![],
+        gains: vec![],
     }
 }
 

@@ -3,11 +3,12 @@
 //! Deterministic: one thread, a fixed seed, no sampling. The same examples in the same order give
 //! the same trees.
 
-use weir_schema::{FEATURE_COUNT, Row, Target};
+use weir_schema::{FEATURE_COUNT, FeatureGain, FeatureSpec, Row, Target, feature_specs};
 
 use crate::{
     TrainConfig, TrainError,
     example::Example,
+    gains::shares,
     tree::{Tree, trees},
     xgboost::{Booster, Xgboost},
 };
@@ -16,6 +17,7 @@ use crate::{
 struct Learned {
     booster: Booster,
     trees: Vec<Tree>,
+    gains: [f64; FEATURE_COUNT],
     rows: usize,
 }
 
@@ -52,6 +54,21 @@ impl Candidate {
             Some(found) => found.trees.as_slice(),
             None => &[],
         })
+    }
+
+    /// What each feature brings, in column order.
+    pub(crate) fn gains(&self) -> Vec<FeatureGain> {
+        let [ttft, tpot] = self
+            .learned
+            .each_ref()
+            .map(|learned| learned.as_ref().map_or([0.0; FEATURE_COUNT], |found| found.gains));
+        let gains = feature_specs().iter().zip(ttft).zip(tpot);
+        let gain = |((spec, ttft), tpot): ((&FeatureSpec, f64), f64)| FeatureGain {
+            feature: spec.name.to_owned(),
+            ttft,
+            tpot,
+        };
+        gains.map(gain).collect()
     }
 
     /// What XGBoost itself answers for rows: prior x exp(trees), in milliseconds.
@@ -91,8 +108,8 @@ fn learn(
     for iteration in 0..config.trees {
         booster.update(iteration, &matrix)?;
     }
-    let trees = trees(&booster.save()?)?;
-    Ok(Learned { booster, trees, rows: rows.len() })
+    let saved = booster.save()?;
+    Ok(Learned { trees: trees(&saved)?, gains: shares(&saved), booster, rows: rows.len() })
 }
 
 fn parameters(config: &TrainConfig) -> [(&'static str, String); 9] {

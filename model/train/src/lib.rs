@@ -26,6 +26,7 @@
 //! - [`learn`]: training, and what the trained model answers
 //! - [`library`], [`xgboost`]: finding libxgboost, and the only unsafe code
 //! - [`tree`], [`onnx`]: XGBoost's trees, and the graph they are written as
+//! - [`gains`]: what each feature brings
 //! - [`parity`]: proof that graph and XGBoost are equal; golden rows
 //! - [`holdout`]: errors on the newest slice, and the gate
 //! - [`bundles`]: atomic publishing
@@ -36,6 +37,7 @@ mod bundles;
 mod config;
 mod error;
 mod example;
+mod gains;
 mod holdout;
 mod learn;
 mod library;

@@ -261,6 +261,7 @@ impl Trainer {
             trees: self.config.trees,
             holdout,
             golden: parity::golden(candidate, newest)?,
+            gains: candidate.gains(),
         })
     }
 }

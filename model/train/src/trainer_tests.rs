@@ -67,6 +67,9 @@ fn a_model_learns_the_world_down_to_its_noise() {
     World::new(1).write(&place.spool(), 1, 8000);
     let (version, holdout) = published(round(&mut place.open()));
     // The mean absolute error of noise with a standard deviation of 5 % is 4 %.
+    let gains = place.manifest().gains;
+    let sum: f64 = gains.iter().map(|gain| gain.ttft).sum();
+    assert!((sum - 1.0).abs() < 1e-9, "what the features bring is known: {gains:?}");
     for error in [holdout.ttft, holdout.tpot] {
         assert!(error.mape < 0.047, "{error:?}");
         assert!(error.prior_mape > 0.25, "{error:?}");

@@ -7,16 +7,18 @@
 //! - [`config`]: what is written and what it becomes
 //! - [`profile`]: what was measured of pod classes before
 //! - [`spool`]: samples to disk
-//! - [`reload`]: bundles from disk into the pools
+//! - [`reload`]: bundles from disk into the pools; [`shelf`]: what an operator does with them
 //! - [`versions`]: how each version does in service
 //! - [`trainer`]: the trainer's process
 
 pub mod config;
 pub mod profile;
 pub mod reload;
+pub mod shelf;
 pub mod spool;
 pub mod trainer;
 pub mod versions;
 
 pub use config::LearnConfig;
+pub use shelf::{BundleView, Order, OrderError, Shelf};
 pub use versions::Versions;

@@ -6,7 +6,8 @@
 //!
 //! What serves goes on serving whatever happens to the folder: a bundle that is refused is not tried
 //! again until its files change, and one whose folder is removed stays loaded, which a metric says.
-//! Without ONNX Runtime the pools serve on the prior, and their status says why.
+//! Without ONNX Runtime the pools serve on the prior, and their status says why. While an operator has
+//! pinned a version, what is published waits.
 
 use std::{
     fs,
@@ -22,7 +23,11 @@ use std::{
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use parking_lot::Mutex;
 use weir_predict::{Bundle, BundleError, Offer, Runtime, Slot};
-use weir_schema::manifest::{CURRENT_FILE, MANIFEST_FILE, current_bundle};
+use weir_schema::manifest::{
+    CURRENT_FILE, MANIFEST_FILE, bundle_name, bundle_version, current_bundle,
+};
+
+use super::shelf::{self, Counter, Order, OrderError};
 
 /// Pause between two looks at the folder when nothing is heard of it.
 const RECHECK: Duration = Duration::from_secs(5);
@@ -77,6 +82,8 @@ pub struct Reload {
     pub slots: Vec<Slot>,
     /// What is told to metrics.
     pub tally: Arc<ReloadTally>,
+    /// What operators order.
+    pub counter: Counter,
 }
 
 impl Reload {
@@ -84,13 +91,14 @@ impl Reload {
     pub fn run(self, bell: Bell, heard: &Receiver<()>, stopped: impl Fn() -> bool) {
         let runtime = match Runtime::load(self.library.as_deref()) {
             Ok(runtime) => runtime,
-            Err(error) => return self.without_runtime(&error.to_string()),
+            Err(error) => return self.without_runtime(&error.to_string(), heard, stopped),
         };
         self.tally.runtime_found.store(true, Relaxed);
         let _watcher = self.listen(bell);
         let mut loader = Loader { reload: self, runtime, serving: None, tried: None };
         while !stopped() {
             loader.look();
+            loader.carry_out();
             for slot in &loader.reload.slots {
                 slot.retire();
             }
@@ -100,7 +108,20 @@ impl Reload {
         }
     }
 
-    fn without_runtime(&self, reason: &str) {
+    /// Nothing can be loaded: says so to everybody who asks.
+    fn without_runtime(&self, reason: &str, heard: &Receiver<()>, stopped: impl Fn() -> bool) {
+        self.withdraw(reason);
+        while !stopped() {
+            while let Ok((_, reply)) = self.counter.orders.try_recv() {
+                let _ = reply.try_send(Err(OrderError::NoLoader(reason.to_owned())));
+            }
+            if heard.recv_timeout(RECHECK) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
+    }
+
+    fn withdraw(&self, reason: &str) {
         tracing::warn!(reason, "serving on the prior");
         for slot in &self.slots {
             slot.publish(Offer::Withdraw { reason: reason.to_owned() });
@@ -148,10 +169,64 @@ struct Loader {
 }
 
 impl Loader {
+    /// Carries out what operators have ordered.
+    fn carry_out(&mut self) {
+        while let Ok((order, reply)) = self.reload.counter.orders.try_recv() {
+            let done = match order {
+                Order::Reload => {
+                    self.tried = None;
+                    self.reload.counter.refused.lock().clear();
+                    self.look();
+                    Ok(())
+                }
+                Order::Pin(version) => self.pin(version),
+                Order::Unpin => {
+                    *self.reload.counter.pinned.lock() = None;
+                    self.tried = None;
+                    self.look();
+                    Ok(())
+                }
+                Order::Rollback => self.predecessor().and_then(|version| self.pin(version)),
+            };
+            tracing::info!(?order, ?done, "ordered by an operator");
+            // Whoever asked may have gone.
+            let _ = reply.try_send(done);
+        }
+    }
+
+    /// The newest version before the one that was handed over last.
+    fn predecessor(&self) -> Result<u64, OrderError> {
+        let serving = self.reload.tally.version.load(Relaxed);
+        let versions = shelf::versions(&self.reload.bundles).into_iter();
+        let before = versions.filter(|version| *version < serving).max();
+        before.ok_or(OrderError::NoPredecessor)
+    }
+
+    fn pin(&mut self, version: u64) -> Result<(), OrderError> {
+        let dir = self.reload.bundles.join(bundle_name(version));
+        if !dir.is_dir() {
+            return Err(OrderError::NoBundle(version));
+        }
+        match self.load(&dir, Offer::Pin) {
+            Ok(version) => {
+                self.note_loaded(version, dir);
+                *self.reload.counter.pinned.lock() = Some(version);
+                Ok(())
+            }
+            Err(error) => {
+                self.note_refused(&dir, &error);
+                Err(OrderError::Refused { version, reason: error.to_string() })
+            }
+        }
+    }
+
     fn look(&mut self) {
         let gone = self.serving.as_ref().is_some_and(|dir| !dir.join(MANIFEST_FILE).is_file());
         if self.reload.tally.missing.swap(gone, Relaxed) != gone && gone {
             tracing::warn!("the bundle in service is gone from the disk; it stays in service");
+        }
+        if self.reload.counter.pinned.lock().is_some() {
+            return;
         }
         match current_bundle(&self.reload.bundles) {
             Ok(Some(bundle)) => self.consider(bundle),
@@ -175,35 +250,48 @@ impl Loader {
         {
             return;
         }
-        match self.load(&attempt.bundle) {
-            Ok(version) => {
-                self.reload.tally.loaded.fetch_add(1, Relaxed);
-                self.reload.tally.version.store(version, Relaxed);
-                self.reload.tally.say(None);
-                self.serving = Some(attempt.bundle.clone());
-                tracing::info!(version, "bundle verified and handed over");
-            }
+        match self.load(&attempt.bundle, Offer::Bundle) {
+            Ok(version) => self.note_loaded(version, attempt.bundle.clone()),
             Err(error) => self.refuse(&attempt.bundle, &error),
         }
         self.tried = Some(attempt);
     }
 
-    fn load(&self, dir: &Path) -> Result<u64, BundleError> {
+    fn note_loaded(&mut self, version: u64, dir: PathBuf) {
+        self.reload.tally.loaded.fetch_add(1, Relaxed);
+        self.reload.tally.version.store(version, Relaxed);
+        self.reload.tally.say(None);
+        self.reload.counter.refused.lock().remove(&version);
+        self.serving = Some(dir);
+        tracing::info!(version, "bundle verified and handed over");
+    }
+
+    fn load(&self, dir: &Path, offer: fn(Box<Bundle>) -> Offer) -> Result<u64, BundleError> {
         // All or none: pools of one dispatcher do not serve different versions on purpose.
         let slots = &self.reload.slots;
         let bundles = slots.iter().map(|_| Bundle::load(&self.runtime, dir));
         let bundles = bundles.collect::<Result<Vec<_>, _>>()?;
         let version = bundles.first().map_or(0, Bundle::version);
         for (slot, bundle) in slots.iter().zip(bundles) {
-            slot.publish(Offer::Bundle(Box::new(bundle)));
+            slot.publish(offer(Box::new(bundle)));
         }
         Ok(version)
     }
 
-    fn refuse(&self, dir: &Path, error: &BundleError) {
+    /// Counts a refusal and keeps its reason.
+    fn note_refused(&self, dir: &Path, error: &BundleError) {
         let reason = error.reason();
         tracing::warn!(bundle = %dir.display(), reason, %error, "bundle refused");
         self.reload.tally.refused.fetch_add(1, Relaxed);
+        let name = dir.file_name().and_then(|name| name.to_str());
+        if let Some(version) = name.and_then(bundle_version) {
+            self.reload.counter.refused.lock().insert(version, error.to_string());
+        }
+    }
+
+    fn refuse(&self, dir: &Path, error: &BundleError) {
+        let reason = error.reason();
+        self.note_refused(dir, error);
         self.reload.tally.say(Some(format!("bundle refused: {reason}")));
         if self.serving.is_none() {
             for slot in &self.reload.slots {

@@ -10,6 +10,7 @@ use weir_schema::{
 use weir_train::{Round, TrainConfig, Trainer};
 
 use super::*;
+use crate::learn::Shelf;
 
 /// A state of a pod, its load rising with `step`.
 fn row(step: u16) -> Row {
@@ -63,15 +64,109 @@ fn publish(folder: &Path) {
 }
 
 fn loader(folder: &Path) -> (Loader, Chain) {
+    let (loader, chain, _) = shelf(folder);
+    (loader, chain)
+}
+
+fn shelf(folder: &Path) -> (Loader, Chain, Shelf) {
     let slot = Slot::new();
+    let (shelf, counter) = Shelf::new(folder.join("bundles"), Bell::new().0);
     let reload = Reload {
         bundles: folder.join("bundles"),
         library: None,
         slots: vec![slot.clone()],
         tally: Arc::default(),
+        counter,
     };
     let runtime = Runtime::load(None).unwrap();
-    (Loader { reload, runtime, serving: None, tried: None }, Chain::with_slot(slot))
+    let loader = Loader { reload, runtime, serving: None, tried: None };
+    (loader, Chain::with_slot(slot), shelf)
+}
+
+/// Copies a bundle under another version.
+fn copy(folder: &Path, from: u64, to: u64) {
+    let bundles = folder.join("bundles");
+    let (from, dir) = (bundles.join(bundle_name(from)), bundles.join(bundle_name(to)));
+    fs::create_dir_all(&dir).unwrap();
+    fs::copy(from.join("model.onnx"), dir.join("model.onnx")).unwrap();
+    let text = fs::read_to_string(from.join(MANIFEST_FILE)).unwrap();
+    let mut manifest: serde_json::Value = serde_json::from_str(&text).unwrap();
+    manifest["version"] = to.into();
+    fs::write(dir.join(MANIFEST_FILE), manifest.to_string()).unwrap();
+    fs::write(bundles.join(CURRENT_FILE), bundle_name(to)).unwrap();
+}
+
+/// Gives an order to a loader on a thread of its own, as in service.
+fn order(loader: &mut Loader, shelf: &Shelf, order: Order) -> Result<(), OrderError> {
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(move || shelf.order(order));
+        while !asked.is_finished() {
+            loader.carry_out();
+            std::thread::yield_now();
+        }
+        asked.join().unwrap()
+    })
+}
+
+#[test]
+fn an_operator_pins_unpins_and_rolls_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, mut chain, shelf) = shelf(folder.path());
+    publish(folder.path());
+    loader.look();
+    copy(folder.path(), 1, 2);
+    loader.look();
+    assert_eq!(served(&mut chain), 2);
+    order(&mut loader, &shelf, Order::Rollback).unwrap();
+    assert_eq!((served(&mut chain), shelf.pinned()), (1, Some(1)));
+    copy(folder.path(), 1, 3);
+    loader.look();
+    assert_eq!(served(&mut chain), 1, "what is published waits while a version is pinned");
+    assert_eq!(order(&mut loader, &shelf, Order::Rollback), Err(OrderError::NoPredecessor));
+    assert_eq!(order(&mut loader, &shelf, Order::Pin(9)), Err(OrderError::NoBundle(9)));
+    order(&mut loader, &shelf, Order::Unpin).unwrap();
+    assert_eq!((served(&mut chain), shelf.pinned()), (3, None));
+    order(&mut loader, &shelf, Order::Pin(2)).unwrap();
+    assert_eq!(served(&mut chain), 2);
+}
+
+#[test]
+fn the_list_has_every_bundle_and_says_why_one_was_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, _chain, shelf) = shelf(folder.path());
+    assert_eq!(shelf.bundles(), []);
+    publish(folder.path());
+    copy(folder.path(), 1, 2);
+    let model = folder.path().join("bundles").join(bundle_name(2)).join("model.onnx");
+    let sound = fs::read(&model).unwrap();
+    fs::write(&model, "spoiled").unwrap();
+    loader.look();
+    let listed = shelf.bundles();
+    let [second, first] = &listed[..] else { panic!("{listed:?}") };
+    assert_eq!((second.version, second.current, first.version), (2, true, 1));
+    assert!(second.refused.as_ref().is_some_and(|why| why.contains("sha-256")), "{second:?}");
+    assert_eq!((&first.refused, first.trees), (&None, 20));
+    let gains: f64 = first.gains.iter().map(|gain| gain.ttft).sum();
+    assert!((gains - 1.0).abs() < 1e-9 && first.holdout.is_some(), "{first:?}");
+    let refused = order(&mut loader, &shelf, Order::Pin(2)).unwrap_err();
+    assert!(matches!(refused, OrderError::Refused { version: 2, .. }), "{refused:?}");
+    fs::write(&model, sound).unwrap();
+    order(&mut loader, &shelf, Order::Reload).unwrap();
+    assert_eq!(shelf.bundles()[0].refused, None);
+    assert_eq!(loader.reload.tally.version.load(Relaxed), 2);
+}
+
+#[test]
+fn without_the_runtime_orders_are_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let (loader, _chain, shelf) = shelf(folder.path());
+    let (_bell, heard) = Bell::new();
+    let asked = std::thread::scope(|scope| {
+        let asked = scope.spawn(|| shelf.order(Order::Reload));
+        loader.reload.without_runtime("no onnx runtime", &heard, || asked.is_finished());
+        asked.join().unwrap()
+    });
+    assert_eq!(asked, Err(OrderError::NoLoader("no onnx runtime".to_owned())));
 }
 
 /// The version that a chain serves after its next batch.
@@ -125,7 +220,7 @@ fn a_bundle_that_is_refused_leaves_the_one_before_it_in_service() {
 fn without_the_runtime_the_chain_says_why_it_serves_the_prior() {
     let folder = tempfile::tempdir().unwrap();
     let (loader, mut chain) = loader(folder.path());
-    loader.reload.without_runtime("no onnx runtime library found");
+    loader.reload.withdraw("no onnx runtime library found");
     assert_eq!(served(&mut chain), 0);
     let reason = chain.status().fallback_reason.unwrap();
     assert!(reason.contains("no onnx runtime"), "{reason}");

@@ -1,4 +1,8 @@
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use weir_core::{
     Band, Counters, LaneView, PodId, Policy, Reason, RequestId, Scheduler, SchedulerConfig,
@@ -7,7 +11,11 @@ use weir_predict::Chain;
 
 use super::*;
 use crate::{
-    clock::Clock, fleet::Pod, learn::versions::tests::sample, shutdown::Life, telemetry::Metrics,
+    clock::Clock,
+    fleet::Pod,
+    learn::{Shelf, reload::Bell, versions::tests::sample},
+    shutdown::Life,
+    telemetry::Metrics,
 };
 
 fn metrics() -> Metrics {
@@ -34,6 +42,7 @@ fn watched() -> Watched {
         versions: Arc::default(),
         spool: Arc::default(),
         reload: Arc::default(),
+        shelf: Arc::new(Shelf::new(PathBuf::new(), Bell::new().0).0),
         trainer: Arc::default(),
         life: Life::default(),
         clock,

@@ -11,7 +11,7 @@ use crate::{
     clock::Clock,
     hub::Hub,
     learn::{
-        Versions, reload::ReloadTally, spool::SpoolTally, trainer::TrainerTally,
+        Shelf, Versions, reload::ReloadTally, spool::SpoolTally, trainer::TrainerTally,
         versions::VersionView,
     },
     shutdown::{Life, Stage},
@@ -30,6 +30,8 @@ pub struct Watched {
     pub spool: Arc<SpoolTally>,
     /// What became of the bundles.
     pub reload: Arc<ReloadTally>,
+    /// The bundles themselves.
+    pub shelf: Arc<Shelf>,
     /// What the trainer's process came to.
     pub trainer: Arc<TrainerTally>,
     /// Where the process is in its life.

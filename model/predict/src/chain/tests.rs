@@ -210,6 +210,22 @@ fn a_version_that_does_worse_than_its_predecessor_is_rolled_back_and_not_taken_a
 }
 
 #[test]
+fn an_operator_may_pin_what_was_rolled_back_and_it_stays() {
+    let slot = Slot::new();
+    let mut chain = Chain::with_slot(slot.clone());
+    slot.publish(Offer::Bundle(Box::new(scaled(6, 1.5, 1.0))));
+    serve(&mut chain, 140.0, 20.0, 50);
+    slot.publish(Offer::Bundle(Box::new(scaled(7, 1.55, 1.0))));
+    serve(&mut chain, 140.0, 20.0, 101);
+    assert_eq!(chain.status().model_version, 6, "it was worse");
+    slot.publish(Offer::Pin(Box::new(scaled(7, 1.55, 1.0))));
+    assert_eq!(serve(&mut chain, 140.0, 20.0, 1000).model_version, 7);
+    assert_eq!((chain.status().fallback_reason, chain.status().rollbacks), (None, 1));
+    slot.publish(Offer::Pin(Box::new(scaled(6, 1.5, 1.0))));
+    assert_eq!(serve(&mut chain, 140.0, 20.0, 1).model_version, 6, "an older one too");
+}
+
+#[test]
 fn harder_traffic_after_a_swap_does_not_roll_back() {
     let mut chain = Chain::new();
     chain.set_bundle(scaled(6, 1.5, 1.0));
