@@ -85,15 +85,22 @@ struct Workers {
     admin: Worker,
 }
 
-/// Serves until a signal says otherwise. `file` is handed to the trainer.
+/// Serves until a signal says otherwise. `file` is handed to the trainer, and `greet` is told the
+/// addresses of the API and the admin side once they are listened on.
 ///
 /// # Errors
 /// When the dispatcher cannot start.
-pub fn serve(config: Config, file: Option<&Path>) -> Result<(), ServeError> {
+pub fn serve(
+    config: Config,
+    file: Option<&Path>,
+    greet: impl FnOnce(SocketAddr, SocketAddr),
+) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let signals = tokio::sync::Mutex::new(Signals::listen()?);
         let app = App::start(config, file)?;
+        let (api, admin) = app.addresses();
+        greet(api, admin);
         app.run(|| async { signals.lock().await.next().await }).await;
         Ok(())
     })

@@ -3,7 +3,10 @@
 
 use std::process::ExitCode;
 
-use super::{bad_config, print};
+use super::{
+    bad_config,
+    output::{exit, print},
+};
 use crate::config::{Origin, RawPolicy};
 
 pub(super) fn run(origin: &Origin) -> ExitCode {
@@ -19,7 +22,7 @@ pub(super) fn run(origin: &Origin) -> ExitCode {
         pool.policy_by_header = pool.policy_by_header.as_ref().map(RawPolicy::spelled_out);
     }
     match serde_yaml_ng::to_string(&raw) {
-        Ok(text) => print(&text),
+        Ok(text) => exit(print(&text)),
         Err(error) => {
             eprintln!("weir: {error}");
             ExitCode::FAILURE

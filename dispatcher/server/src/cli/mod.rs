@@ -1,29 +1,52 @@
-//! The command line: `weir serve | train | check | schema | advise`.
+//! The command line: what runs here, and the clients of a running dispatcher's admin side.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage, 64 wrong configuration (EX_USAGE of sysexits.h is
-//! clap's 2 here; 64 leaves 1 for failures at work).
+//! A client deserialises leniently, prints a table for people or the answer itself for programs, and
+//! fails with one line and an exit code of its own ([`failure`]). docs/cli.md is written from the
+//! definitions here ([`reference`]).
+//!
+//! # Layout
+//! - [`serve`], [`train`], [`check`], [`profile`], [`advise`], [`completions`], [`reference`]: work on this machine
+//! - [`queue`], [`pods`], [`model`], [`decisions`], [`explain`], [`config`]: clients, a command each
+//! - [`top`]: the live board
+//! - [`remote`]: the admin side as a client sees it; [`answers`]: what it answers
+//! - [`output`], [`confirm`], [`failure`]: what is printed, asked and returned
 
 mod advise;
+mod answers;
 mod check;
+mod completions;
+mod config;
+mod confirm;
+mod decisions;
+mod explain;
+mod failure;
+mod model;
+mod output;
+mod pods;
+mod profile;
+mod queue;
+mod reference;
+mod remote;
+mod serve;
+mod top;
 mod train;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{
-    Args, Parser, Subcommand,
+    Args, CommandFactory as _, Parser, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use weir_core::Policy;
 
 use crate::{
-    app,
     config::{Config, ConfigError, Origin, schema},
     telemetry::log,
 };
 
 /// Holds LLM requests and lets a pod take one when it can serve it inside its objectives.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version)]
+#[command(name = "weir", version, after_help = codes(), infer_subcommands = false)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -39,9 +62,36 @@ enum Command {
     Check(ServeArgs),
     /// Print the JSON schema of the configuration file
     Schema,
+    /// Check profile files of one pod class, and print what they say
+    Profile(profile::ProfileArgs),
     /// Say what pods hold of your own traffic, how many it takes, and how to set their engines (by weir-bench, beside weir)
     #[command(disable_help_flag = true)]
     Advise(AdviseArgs),
+    /// Watch lanes, pods and decisions on a live board, and act on them
+    Top(top::TopArgs),
+    /// See what waits and why; cancel, move, pause, resume
+    Queue(queue::QueueArgs),
+    /// See the pods and what is on them; cordon, drain, uncordon
+    Pods(pods::PodsArgs),
+    /// See the versions of the latency model and how good they are; reload, pin, roll back
+    Model(model::ModelArgs),
+    /// List the last decisions with their reasons and what lost
+    Decisions(decisions::DecisionsArgs),
+    /// Say why a request waits, or what would become of one that is not sent
+    Explain(explain::ExplainArgs),
+    /// See the configuration of a running dispatcher, compare it with its file, take the file in
+    Config(config::ConfigArgs),
+    /// Print a completion script for a shell
+    Completions(completions::CompletionsArgs),
+    /// Print docs/cli.md
+    #[command(hide = true)]
+    Reference,
+}
+
+/// The exit codes, as `--help` ends with them.
+fn codes() -> String {
+    let lines = failure::CODES.map(|(code, meaning)| format!("\n  {code:>2}  {meaning}"));
+    format!("Exit codes:{}", lines.concat())
 }
 
 /// What overrides the file.
@@ -97,38 +147,33 @@ impl From<ServeArgs> for Origin {
     }
 }
 
-/// The code for a configuration that cannot be used.
-const BAD_CONFIG: u8 = 64;
-
 impl Cli {
     /// Does what was asked for.
     pub fn run(self) -> ExitCode {
-        match self.command {
-            Command::Serve(args) => serve(&args.into()),
+        let done = match self.command {
+            Command::Serve(args) => return serve::run(&args.into()),
             Command::Train(args) => {
                 let origin = Origin { file: args.config.clone(), ..Origin::default() };
-                with_config(&origin, |config| train::run(config, args.once, args.supervised))
+                return with_config(&origin, |config| {
+                    train::run(config, args.once, args.supervised)
+                });
             }
-            Command::Check(args) => check::run(&args.into()),
-            Command::Schema => print(&schema()),
-            Command::Advise(args) => {
-                eprintln!("weir: {}", advise::become_lab(&args.words));
-                ExitCode::FAILURE
-            }
-        }
+            Command::Check(args) => return check::run(&args.into()),
+            Command::Schema => output::print(&schema()),
+            Command::Profile(args) => profile::run(&args),
+            Command::Advise(args) => Err(failure::Failure::Failed(advise::become_lab(&args.words))),
+            Command::Top(args) => top::run(&args),
+            Command::Queue(args) => queue::run(args),
+            Command::Pods(args) => pods::run(args),
+            Command::Model(args) => model::run(args),
+            Command::Decisions(args) => decisions::run(&args),
+            Command::Explain(args) => explain::run(&args),
+            Command::Config(args) => config::run(&args),
+            Command::Completions(args) => completions::run(args, Self::command()),
+            Command::Reference => output::print(&reference::page(Self::command())),
+        };
+        output::exit(done)
     }
-}
-
-fn serve(origin: &Origin) -> ExitCode {
-    with_config(origin, |config| {
-        if origin.file.is_none() {
-            tracing::warn!(
-                "no --config: serving a simulated pod on this machine (start one with `weir-bench \
-                 pod --count 1 --port 18001`); copy config/weir.yaml for pods of your own"
-            );
-        }
-        Ok(app::serve(config, origin.file.as_deref())?)
-    })
 }
 
 /// Loads the configuration, starts logging, and runs `work`.
@@ -152,22 +197,11 @@ where
 
 fn bad_config(error: &ConfigError) -> ExitCode {
     eprintln!("weir: {error}");
-    ExitCode::from(BAD_CONFIG)
-}
-
-/// Prints to standard output. A reader that has gone away is no failure.
-fn print(text: &str) -> ExitCode {
-    use std::io::{ErrorKind, Write as _};
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
-    }
+    ExitCode::from(failure::BAD_CONFIG)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

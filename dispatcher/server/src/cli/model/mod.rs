@@ -1,0 +1,75 @@
+//! `weir model`: the versions of the latency model, how good they are, and which one serves.
+
+mod sheets;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::{
+    answers::Models,
+    failure::Failure,
+    output::OutputArgs,
+    remote::{Admin, RemoteArgs, path::Path},
+};
+use sheets::OneVersion;
+
+/// The latency models, and changes to them.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ModelArgs {
+    #[command(subcommand)]
+    command: ModelCommand,
+    #[command(flatten)]
+    remote: RemoteArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum ModelCommand {
+    /// List the versions: state, age, error on the holdout and in service, coverage
+    #[command(visible_alias = "list")]
+    Ls(ListArgs),
+    /// Show one version with what each feature adds, or why it is not used
+    Show {
+        /// Its number
+        version: u64,
+    },
+    /// Look for new bundles now
+    Reload,
+    /// Serve one version and keep to it
+    Pin {
+        /// Its number
+        version: u64,
+    },
+    /// Go back to the newest version, and to rolling back by error in service
+    Unpin,
+    /// Pin the version before the serving one
+    Rollback,
+}
+
+#[derive(Clone, Debug, Args)]
+struct ListArgs {
+    /// Model whose pool is meant; all of them when left out
+    #[arg(long, value_name = "MODEL")]
+    pool: Option<String>,
+}
+
+pub(super) fn run(args: ModelArgs) -> Result<(), Failure> {
+    let admin = Admin::new(&args.remote)?;
+    let format = args.output.output;
+    let (verb, body) = match args.command {
+        ModelCommand::Ls(list) => {
+            let path = Path::new("/models").with("pool", list.pool);
+            return format.print::<Models>("models", admin.get(path.as_str())?);
+        }
+        ModelCommand::Show { version } => {
+            let path = Path::new("/models").segment(&version.to_string());
+            return format.print::<OneVersion>("the version", admin.get(path.as_str())?);
+        }
+        ModelCommand::Reload => ("reload", json!({})),
+        ModelCommand::Pin { version } => ("pin", json!({"version": version})),
+        ModelCommand::Unpin => ("unpin", json!({})),
+        ModelCommand::Rollback => ("rollback", json!({})),
+    };
+    format.print::<Models>(verb, admin.post(&format!("/models/{verb}"), &body)?)
+}

@@ -1,0 +1,199 @@
+//! The answers about pods, for people.
+
+use crate::cli::{
+    answers::{Pod, PodRequest, Pods},
+    output::{
+        Sheet,
+        figures::{count, percent, text, time},
+        table::{Grid, Left, Right, facts},
+    },
+};
+
+impl Sheet for Pods {
+    fn sheet(&self, wide: bool) -> String {
+        let mut columns = vec![
+            ("POOL", Left),
+            ("POD", Left),
+            ("STATE", Left),
+            ("RESIDENTS", Right),
+            ("PENDING", Right),
+            ("STEP/TIGHTEST", Right),
+            ("STALL BUDGET", Right),
+            ("KV", Right),
+            ("ENGINE", Right),
+            ("SCRAPED", Right),
+            ("NOTE", Left),
+        ];
+        if wide {
+            columns.extend([
+                ("CLASS", Left),
+                ("ADDRESS", Left),
+                ("DISPATCHED", Right),
+                ("TTFT OFF", Right),
+                ("TPOT OFF", Right),
+                ("LEDGER-SCRAPE", Right),
+            ]);
+        }
+        let mut grid = Grid::new(&columns);
+        for pod in &self.pods {
+            grid.row([
+                pod.pool.clone(),
+                pod.pod.clone(),
+                text(&pod.phase),
+                pod.residents.to_string(),
+                pod.pending.to_string(),
+                format!("{}/{}", time(pod.step_ms), time(pod.tightest_tpot_ms)),
+                time(pod.stall_budget_ms),
+                percent(pod.kv_usage),
+                format!("{}+{}", pod.running, pod.queued),
+                time(pod.scrape_age_ms),
+                note(pod),
+                text(&pod.class),
+                text(&pod.address),
+                pod.dispatched.to_string(),
+                percent(pod.error_ttft),
+                percent(pod.error_tpot),
+                count(pod.ledger_minus_scrape),
+            ]);
+        }
+        grid.text_or("there is no pod")
+    }
+}
+
+/// What is out of the ordinary.
+pub(crate) fn note(pod: &Pod) -> String {
+    if let Some(drain) = &pod.drain {
+        if pod.is_drained() {
+            return format!("drained {} ago", time(drain.since_ms));
+        }
+        return format!("{} left, about {} more", drain.left, time(drain.expected_ms));
+    }
+    let breaker = pod.breaker.as_ref().filter(|breaker| breaker.open);
+    breaker.map(|breaker| format!("breaker {}", breaker.words())).unwrap_or_default()
+}
+
+impl Sheet for Pod {
+    fn sheet(&self, wide: bool) -> String {
+        let breaker = self.breaker.as_ref().map(|breaker| breaker.words()).unwrap_or_default();
+        let mut out = facts(&[
+            ("pod", self.pod.clone()),
+            ("pool", self.pool.clone()),
+            ("address", self.address.clone()),
+            ("class", self.class.clone()),
+            ("state", self.phase.clone()),
+            ("drain", if self.drain.is_some() { note(self) } else { String::new() }),
+            ("breaker", breaker),
+            (
+                "ledger",
+                format!(
+                    "{} residents, {} pending with {} tokens to compute, {} tokens of context",
+                    self.residents,
+                    self.pending,
+                    count(self.pending_tokens),
+                    count(self.kv_tokens)
+                ),
+            ),
+            (
+                "scrape",
+                format!(
+                    "{} running, {} queued, {} of them by other pools, KV {}, {} old",
+                    self.running,
+                    self.queued,
+                    self.elsewhere,
+                    percent(self.kv_usage),
+                    time(self.scrape_age_ms)
+                ),
+            ),
+            ("ledger less scrape", count(self.ledger_minus_scrape)),
+            (
+                "pace",
+                format!(
+                    "a step takes {}, the tightest resident wants {}, a stall may last {}",
+                    time(self.step_ms),
+                    time(self.tightest_tpot_ms),
+                    time(self.stall_budget_ms)
+                ),
+            ),
+            (
+                "off by",
+                format!("ttft {}, tpot {}", percent(self.error_ttft), percent(self.error_tpot)),
+            ),
+            ("dispatched", self.dispatched.to_string()),
+        ]);
+        if !self.requests.is_empty() {
+            out.push('\n');
+            out += &residents(&self.requests, wide);
+        }
+        out
+    }
+}
+
+/// The requests on a pod: objective, prediction, and what they have come to.
+fn residents(requests: &[PodRequest], wide: bool) -> String {
+    let mut columns = vec![
+        ("REQUEST", Left),
+        ("BAND", Right),
+        ("STATE", Left),
+        ("TTFT", Right),
+        ("PREDICTED", Right),
+        ("SLO", Right),
+        ("TPOT", Right),
+        ("PREDICTED", Right),
+        ("SLO", Right),
+        ("TOKENS", Right),
+    ];
+    if wide {
+        columns.extend([("WAITED", Right), ("ID", Right)]);
+    }
+    let mut grid = Grid::new(&columns);
+    for request in requests {
+        grid.row([
+            text(&request.request_id),
+            request.band.to_string(),
+            if request.decoding { "decodes" } else { "prefill" }.to_owned(),
+            time(request.ttft_ms),
+            time(request.predicted_ttft_ms),
+            time(request.ttft_slo_ms),
+            time(request.tpot_ms),
+            time(request.predicted_tpot_ms),
+            time(request.tpot_slo_ms),
+            request.tokens.to_string(),
+            time(request.wait_ms),
+            request.id.to_string(),
+        ]);
+    }
+    grid.text_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_draining_pod_and_an_open_breaker_are_noted() {
+        let pod = |value| from_value::<Pod>(value).unwrap();
+        let draining =
+            pod(json!({"phase": "draining", "drain": {"left": 3, "expected_ms": 9000.0}}));
+        assert_eq!(note(&draining), "3 left, about 9.0s more");
+        let broken = pod(json!({"breaker": {"open": true, "failures": 4, "reason": "refused"}}));
+        assert_eq!(note(&broken), "breaker open, 4 failures: refused");
+        assert_eq!(note(&pod(json!({"phase": "ready", "breaker": {"open": false}}))), "");
+    }
+
+    #[test]
+    fn one_pod_shows_its_requests_with_objective_and_pace() {
+        let pod: Pod = from_value(json!({
+            "pool": "m", "pod": "pod-0", "phase": "ready", "step_ms": 31.0, "tightest_tpot_ms": 50.0,
+            "requests": [{"id": 3, "request_id": "r-3", "decoding": true, "tpot_slo_ms": 50.0, "tpot_ms": 32.4}],
+        }))
+        .unwrap();
+        let text = pod.sheet(false);
+        assert!(text.contains("a step takes 31ms, the tightest resident wants 50ms"), "{text}");
+        assert!(
+            text.contains("r-3") && text.contains("decodes") && text.contains("32ms"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! What `--admin` says: `host:port`, or an URL with a path in front of the API.
+
+use std::fmt;
+
+use super::Failure;
+
+/// The port of the admin listener when the address names none.
+const DEFAULT_PORT: u16 = 8081;
+
+/// Where the admin side listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    /// Host, without the brackets of an IPv6 address.
+    pub(super) host: String,
+    /// Port.
+    pub(super) port: u16,
+    /// What stands before `/api/v1`; empty, or starts with a slash and does not end with one.
+    pub(super) prefix: String,
+}
+
+impl Address {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// When it is none, or asks for TLS.
+    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
+        let wrong = |why: &str| Failure::Usage(format!("--admin {text}: {why}"));
+        let rest = match text.split_once("://") {
+            None => text,
+            Some(("http", rest)) => rest,
+            Some(("https", _)) => {
+                return Err(wrong(
+                    "TLS is not spoken here; open a tunnel (ssh -L, kubectl port-forward) and name its end",
+                ));
+            }
+            Some(_) => return Err(wrong("must be HOST:PORT or http://HOST:PORT")),
+        };
+        let uri: http::Uri = format!("http://{rest}")
+            .parse()
+            .map_err(|_| wrong("must be HOST:PORT or http://HOST:PORT"))?;
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        if host.is_empty() || uri.query().is_some() || rest.contains('@') {
+            return Err(wrong("must be HOST:PORT or http://HOST:PORT"));
+        }
+        Ok(Self {
+            host: host.to_owned(),
+            port: uri.port_u16().unwrap_or(DEFAULT_PORT),
+            prefix: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// The value of the header `host`. The admin side compares it, so it is exact.
+    pub(super) fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority(), self.prefix)
+    }
+}

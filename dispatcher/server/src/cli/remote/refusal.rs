@@ -1,0 +1,57 @@
+//! An error answer of the admin side, as a failure that says what to do.
+
+use serde::Deserialize;
+
+use super::{Failure, TOKEN_VARIABLE, address::Address};
+
+/// The body of an error. All of it may be absent: something else may have answered.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Body {
+    error: Option<Said>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Said {
+    message: String,
+    code: Option<String>,
+    problems: Vec<serde_json::Value>,
+}
+
+/// What an answer means that is not the JSON that was asked for.
+pub(super) fn failure(status: u16, body: &[u8], has_token: bool, address: &Address) -> Failure {
+    let body: Body = serde_json::from_slice(body).unwrap_or_default();
+    let Some(said) = body.error.filter(|said| !said.message.is_empty()) else {
+        return Failure::Unreachable(format!(
+            "{address} answers {status} and is not the admin side of this version: --admin or \
+             WEIR_ADMIN must name weir's admin.listen, not the OpenAI API"
+        ));
+    };
+    let message = said.message;
+    match (status, said.code.as_deref()) {
+        (401, _) if has_token => Failure::Refused(format!(
+            "{message}: the token given is not one of admin.tokens of the configuration"
+        )),
+        (401, _) => Failure::Refused(format!("{message}: give --token-file or {TOKEN_VARIABLE}")),
+        (403, Some("read_only")) => {
+            Failure::Refused(format!("{message}: use a token with scope write"))
+        }
+        (403, Some("no_tokens")) => Failure::Refused(format!(
+            "{message}: set admin.tokens, or run this on the dispatcher's own machine"
+        )),
+        (403, _) => Failure::Refused(message),
+        (404, _) => Failure::NotFound(message),
+        (400, Some("pool_required")) => Failure::Usage(format!("{message}: name one with --pool")),
+        (400, _) if !said.problems.is_empty() => {
+            let problem = |problem: &serde_json::Value| match problem {
+                serde_json::Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            let problems: Vec<_> = said.problems.iter().map(problem).collect();
+            Failure::Config(format!("{message}:\n{}", problems.join("\n")))
+        }
+        (400 | 422, _) => Failure::Usage(message),
+        _ => Failure::Failed(message),
+    }
+}

@@ -1,0 +1,96 @@
+//! The dispatcher and its pools, in two lines each.
+
+use ratatui::text::{Line, Span};
+
+use super::Paint;
+use crate::cli::{
+    answers::PoolOverview,
+    output::{
+        figures::{percent, time},
+        table::plain,
+    },
+    top::seat::Seat,
+};
+
+pub(super) fn lines(seat: &Seat, paint: Paint, most: usize) -> Vec<Line<'static>> {
+    let mut lines = vec![first(seat, paint)];
+    for pool in seat.board.overview.pools.iter().take(most) {
+        lines.push(counts(pool, paint));
+        lines.push(outcomes(pool, paint));
+    }
+    lines
+}
+
+fn first(seat: &Seat, paint: Paint) -> Line<'static> {
+    let overview = &seat.board.overview;
+    let mut spans = vec![
+        Span::styled(format!("weir {}", plain(&overview.version)), paint.strong()),
+        Span::raw(format!("  {}  up {}  ", seat.address, time(Some(overview.uptime_s * 1e3)))),
+    ];
+    match &seat.lost {
+        Some(why) => {
+            spans.push(Span::styled(format!("LOST, this is old: {}", plain(why)), paint.late()))
+        }
+        None if overview.draining => {
+            spans.push(Span::styled("DRAINING, it was asked to stop", paint.tight()))
+        }
+        None => spans.push(Span::styled("live", paint.ok())),
+    }
+    let hidden = overview.pools.len().saturating_sub(super::POOLS);
+    if hidden > 0 {
+        spans.push(Span::raw(format!("  {hidden} pools more: --pool")));
+    }
+    Line::from(spans)
+}
+
+fn counts(pool: &PoolOverview, paint: Paint) -> Line<'static> {
+    let late = if pool.late > 0 { paint.late() } else { paint.dim() };
+    let pods = if pool.pods_ready < pool.pods { paint.tight() } else { paint.ok() };
+    let model = match pool.model_version {
+        Some(version @ 1..) => format!("v{version}"),
+        _ => "none yet".to_owned(),
+    };
+    let mut spans = vec![
+        Span::styled(plain(&pool.pool), paint.strong()),
+        Span::raw(format!("  {}  waiting {} ", plain(&pool.policy), pool.waiting)),
+        Span::styled(format!("({} late)", pool.late), late),
+        Span::raw(format!(
+            "  oldest {}  drain {}  in flight {}  pods ",
+            time(pool.oldest_wait_ms),
+            time(pool.drain_ms),
+            pool.in_flight
+        )),
+        Span::styled(format!("{}/{}", pool.pods_ready, pool.pods), pods),
+        Span::raw(format!("  model {model}")),
+    ];
+    if pool.paused {
+        spans.push(Span::styled("  PAUSED", paint.tight()));
+    } else if !pool.held.is_empty() {
+        let held = plain(&pool.held.join(" "));
+        spans.push(Span::styled(format!("  held: {held}"), paint.tight()));
+    }
+    Line::from(spans)
+}
+
+fn outcomes(pool: &PoolOverview, paint: Paint) -> Line<'static> {
+    let mut spans = vec![Span::styled("  attained", paint.dim())];
+    for class in &pool.attainment {
+        let share = class.share();
+        let style = match share {
+            Some(share) if share < 0.9 => paint.late(),
+            Some(share) if share < 0.99 => paint.tight(),
+            Some(_) => paint.ok(),
+            None => paint.dim(),
+        };
+        spans.push(Span::raw(format!(" {} ", plain(&class.name()))));
+        spans.push(Span::styled(percent(share), style));
+    }
+    let refused: Vec<_> = pool.refused.iter().filter(|(_, count)| **count > 0).collect();
+    if !refused.is_empty() {
+        spans.push(Span::styled("   shed", paint.dim()));
+    }
+    for (reason, count) in refused {
+        spans.push(Span::raw(format!(" {} {count}", plain(reason))));
+    }
+    Line::from(spans)
+}

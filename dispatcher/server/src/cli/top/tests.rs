@@ -1,0 +1,289 @@
+use ratatui::{
+    Terminal,
+    backend::TestBackend,
+    buffer::Buffer,
+    crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
+    style::Color,
+};
+use serde::de::DeserializeOwned;
+
+use super::{
+    change::{Change, Deed},
+    feed::{Ask, Board, Detail, Focus, News},
+    keys::Order,
+    seat::{Pane, Seat},
+    *,
+};
+use crate::cli::answers::{Decisions, Pods, Queues};
+
+const POOL: &str = "qwen3-32b";
+
+fn recorded<T: DeserializeOwned>(text: &str) -> T {
+    serde_json::from_str(text).unwrap()
+}
+
+fn board() -> Board {
+    let mut board = Board {
+        overview: recorded(include_str!("recorded/overview.json")),
+        queues: recorded::<Queues>(include_str!("recorded/queues.json")).queues,
+        pods: recorded::<Pods>(include_str!("recorded/pods.json")).pods,
+        decisions: recorded::<Decisions>(include_str!("recorded/decisions.json")).decisions,
+    };
+    board.sort();
+    board
+}
+
+fn seat() -> Seat {
+    let mut seat = Seat::new("http://127.0.0.1:8081".to_owned());
+    seat.hear(News::Board(Box::new(board())));
+    seat
+}
+
+fn drawn(seat: &Seat, width: u16, height: u16) -> (String, Buffer) {
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
+    terminal.draw(|frame| draw::frame(frame, seat, Paint::of_environment())).unwrap();
+    (text_of(terminal.backend()), terminal.backend().buffer().clone())
+}
+
+fn text(seat: &Seat) -> String {
+    drawn(seat, 120, 40).0
+}
+
+fn line<'a>(text: &'a str, with: &str) -> &'a str {
+    text.lines()
+        .find(|line| line.contains(with))
+        .unwrap_or_else(|| panic!("{with} is not in\n{text}"))
+}
+
+/// The colour of the first cell of a word.
+fn colour(seat: &Seat, word: &str) -> Color {
+    let (text, buffer) = drawn(seat, 120, 40);
+    let (y, line) = text.lines().enumerate().find(|(_, line)| line.contains(word)).unwrap();
+    let x = line.split_once(word).unwrap().0.chars().count();
+    buffer[(u16::try_from(x).unwrap(), u16::try_from(y).unwrap())].fg
+}
+
+fn press(seat: &mut Seat, code: KeyCode) -> Order {
+    seat.press(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+fn lane(name: &str) -> Focus {
+    Focus::Lane { pool: POOL.to_owned(), lane: name.to_owned() }
+}
+
+#[test]
+fn the_board_shows_pools_lanes_pods_and_decisions_with_their_reasons() {
+    let text = text(&seat());
+    let head = line(&text, "waiting 213");
+    for part in ["(8 late)", "in flight 96", "pods 2/3", "model v7", "drain 12s"] {
+        assert!(head.contains(part), "{part}: {head}");
+    }
+    let outcomes = line(&text, "attained");
+    for part in ["interactive 99.2%", "standard 91.0%", "band -10 34%", "shed predicted_wait 617"] {
+        assert!(outcomes.contains(part), "{part}: {outcomes}");
+    }
+    assert!(!outcomes.contains("queue_full"), "nothing was refused for it: {outcomes}");
+    let late = line(&text, "b0/i2048/o256");
+    for part in
+        ["142", "8/38/96", "3.9s", "9.4s", "ttft_over_slo (slo 2.0s, ttft 2.4s)", "█", "▓", "░"]
+    {
+        assert!(late.contains(part), "{part}: {late}");
+    }
+    assert!(line(&text, "b-10/i8192").contains("paused"));
+    assert!(line(&text, "pod-0").contains("47ms/50ms"));
+    assert!(line(&text, "draining").contains("7 left, about 12s more"));
+    assert!(line(&text, "broken").contains("breaker open, 4 failures"));
+    assert!(line(&text, "dispatch").contains("pulled"));
+    assert!(line(&text, "refuse").contains("predicted_wait"));
+}
+
+#[test]
+fn the_lane_that_is_latest_comes_first_and_colours_say_the_risk() {
+    let seat = seat();
+    let text = text(&seat);
+    let at = |word: &str| text.find(word).unwrap();
+    assert!(at("b0/i2048/o256") < at("b1/i512/o256"), "{text}");
+    assert!(at("b1/i512/o256") < at("b0/i512/o64"), "{text}");
+    assert_eq!(colour(&seat, "b0/i2048/o256"), Color::Red);
+    assert_eq!(colour(&seat, "b1/i512/o256"), Color::Yellow);
+    assert_eq!(colour(&seat, "b0/i512/o64"), Color::Green);
+    assert_eq!(colour(&seat, "broken"), Color::Red);
+}
+
+#[test]
+fn enter_goes_to_a_lane_then_to_a_request_and_escape_back() {
+    let mut seat = seat();
+    let look = |focus: Focus| Order::Ask(Ask::Look(focus));
+    let in_lane = lane("b0/i2048/o256");
+    assert_eq!(press(&mut seat, KeyCode::Enter), look(in_lane.clone()));
+    let page = Detail::Lane(recorded(include_str!("recorded/requests.json")));
+    seat.hear(News::Detail(in_lane.clone(), page.clone()));
+    let shown = text(&seat);
+    assert!(line(&shown, "weir-d7c01562-90000").contains("-1.9s"), "{shown}");
+    assert!(line(&shown, "weir-d7c01562-90007").contains("behind_its_lane"), "{shown}");
+
+    press(&mut seat, KeyCode::Down);
+    let focus = Focus::Request { pool: POOL.to_owned(), id: "90007".to_owned() };
+    assert_eq!(press(&mut seat, KeyCode::Enter), look(focus));
+    press(&mut seat, KeyCode::Esc);
+    seat.hear(News::Detail(in_lane.clone(), page));
+    press(&mut seat, KeyCode::Up);
+    let focus = Focus::Request { pool: POOL.to_owned(), id: "90000".to_owned() };
+    assert_eq!(press(&mut seat, KeyCode::Enter), look(focus.clone()));
+    let request = Detail::Request(Box::new(recorded(include_str!("recorded/request.json"))));
+    seat.hear(News::Detail(focus, request));
+    let shown = text(&seat);
+    assert!(shown.contains("its first token would come 440 ms too late"), "{shown}");
+    assert!(line(&shown, "pod-0").contains("pod-0"), "{shown}");
+    assert!(shown.contains("-440ms") && shown.contains("demoted: late"), "{shown}");
+
+    assert_eq!(press(&mut seat, KeyCode::Esc), look(in_lane));
+    assert_eq!(press(&mut seat, KeyCode::Esc), look(Focus::Board));
+    assert_eq!(press(&mut seat, KeyCode::Esc), Order::Nothing);
+}
+
+#[test]
+fn a_change_is_asked_for_first_and_any_key_but_yes_leaves_it() {
+    let mut seat = seat();
+    assert_eq!(press(&mut seat, KeyCode::Char('c')), Order::Nothing);
+    assert!(text(&seat).contains("cancel all 142 requests of lane b0/i2048/o256?"));
+    assert_eq!(press(&mut seat, KeyCode::Char('n')), Order::Nothing);
+    assert!(seat.asking.is_none());
+
+    press(&mut seat, KeyCode::Char('p'));
+    let pause = Change { pool: POOL.to_owned(), deed: Deed::Pause("b0/i2048/o256".to_owned()) };
+    assert_eq!(press(&mut seat, KeyCode::Char('y')), Order::Ask(Ask::Do(pause)));
+    seat.hear(News::Done("b0/i2048/o256 is paused".to_owned()));
+    assert!(text(&seat).contains("b0/i2048/o256 is paused"));
+    // A lane that is paused goes on.
+    let lanes = &seat.board.queues;
+    for _ in 0..lanes.iter().position(|lane| lane.paused).unwrap() {
+        press(&mut seat, KeyCode::Down);
+    }
+    press(&mut seat, KeyCode::Char('p'));
+    assert!(text(&seat).contains("resume lane b-10/i8192/o1024?"));
+}
+
+#[test]
+fn d_drains_a_pod_and_lets_a_draining_one_go_on() {
+    let mut seat = seat();
+    press(&mut seat, KeyCode::Char('d'));
+    assert!(seat.asking.is_none(), "the lanes have the keys");
+    press(&mut seat, KeyCode::Tab);
+    assert_eq!(seat.pane, Pane::Pods);
+    let change = |deed| Order::Ask(Ask::Do(Change { pool: POOL.to_owned(), deed }));
+    press(&mut seat, KeyCode::Char('d'));
+    assert_eq!(press(&mut seat, KeyCode::Char('y')), change(Deed::Drain("pod-0".to_owned())));
+    press(&mut seat, KeyCode::Down);
+    press(&mut seat, KeyCode::Char('d'));
+    assert_eq!(press(&mut seat, KeyCode::Char('y')), change(Deed::Uncordon("pod-1".to_owned())));
+}
+
+#[test]
+fn what_is_picked_stays_picked_when_rows_move() {
+    let mut seat = seat();
+    press(&mut seat, KeyCode::Down);
+    let picked = seat.lane().unwrap().lane.clone();
+    let mut moved = board();
+    let worst = moved.queues.iter_mut().find(|lane| lane.lane == picked).unwrap();
+    worst.risk.late = 1000;
+    moved.sort();
+    seat.hear(News::Board(Box::new(moved)));
+    assert_eq!(seat.places()[0], 0);
+    assert_eq!(seat.lane().unwrap().lane, picked);
+    // One that is gone gives its place to the next.
+    let mut gone = board();
+    gone.queues.retain(|lane| lane.lane != picked);
+    seat.hear(News::Board(Box::new(gone)));
+    assert!(seat.lane().is_some());
+}
+
+#[test]
+fn a_lost_connection_keeps_the_last_picture_and_says_that_it_is_old() {
+    let mut seat = seat();
+    seat.hear(News::Lost("the admin side does not answer".to_owned()));
+    let shown = text(&seat);
+    assert!(shown.contains("LOST, this is old: the admin side does not answer"), "{shown}");
+    assert!(shown.contains("b0/i2048/o256"), "{shown}");
+    seat.hear(News::Board(Box::new(board())));
+    assert!(!text(&seat).contains("LOST"));
+}
+
+#[test]
+fn what_is_gone_and_news_of_a_view_that_was_left_do_no_harm() {
+    let mut seat = seat();
+    press(&mut seat, KeyCode::Enter);
+    seat.hear(News::Detail(lane("another"), Detail::Gone("of before".to_owned())));
+    assert!(seat.detail.is_none());
+    seat.hear(News::Detail(
+        lane("b0/i2048/o256"),
+        Detail::Gone("it has left the queue".to_owned()),
+    ));
+    assert!(text(&seat).contains("it has left the queue"));
+    press(&mut seat, KeyCode::Esc);
+    seat.hear(News::Board(Box::default()));
+    assert!(text(&seat).contains("nothing waits"));
+    for key in [KeyCode::Enter, KeyCode::Char('c'), KeyCode::Char('p'), KeyCode::Down, KeyCode::End]
+    {
+        assert_eq!(press(&mut seat, key), Order::Nothing);
+    }
+    assert!(seat.asking.is_none());
+}
+
+#[test]
+fn every_size_of_a_terminal_can_be_drawn() {
+    let mut seat = seat();
+    for (width, height) in [(1, 1), (20, 5), (80, 24), (132, 60), (400, 200)] {
+        drawn(&seat, width, height);
+    }
+    seat.enter(lane("b0/i2048/o256"));
+    drawn(&seat, 10, 3);
+}
+
+#[test]
+fn q_and_control_c_leave_also_while_a_question_waits() {
+    let mut seat = seat();
+    assert_eq!(press(&mut seat, KeyCode::Char('q')), Order::Quit);
+    press(&mut seat, KeyCode::Char('c'));
+    let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(seat.press(control_c), Order::Quit);
+}
+
+#[test]
+fn a_plain_frame_has_every_row_and_no_line_ends_in_spaces() {
+    let text = plain_frame(&mut seat(), 132);
+    for part in
+        ["b0/i2048/o256", "b0/i512/o64", "b1/i512/o256", "b-10/i8192/o1024", "pod-2", "refuse"]
+    {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert!(text.lines().all(|line| !line.ends_with(' ')), "{text}");
+}
+
+#[test]
+fn a_hundred_thousand_requests_in_a_thousand_lanes_and_five_hundred_pods_are_drawn() {
+    let mut seat = seat();
+    let mut large = board();
+    let lane = large.queues[0].clone();
+    large.queues = (0..1000)
+        .map(|number| {
+            let mut lane = lane.clone();
+            lane.lane = format!("b0/i{number}");
+            lane.depth = 100;
+            lane
+        })
+        .collect();
+    let pod = large.pods[0].clone();
+    large.pods = (0..500)
+        .map(|number| {
+            let mut pod = pod.clone();
+            pod.pod = format!("pod-{number}");
+            pod
+        })
+        .collect();
+    seat.hear(News::Board(Box::new(large)));
+    press(&mut seat, KeyCode::End);
+    let shown = text(&seat);
+    assert!(shown.contains("1000 lanes") && shown.contains("500 pods"), "{shown}");
+    assert!(shown.contains("b0/i999"), "the picked row is in sight:\n{shown}");
+}
