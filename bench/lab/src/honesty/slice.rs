@@ -163,6 +163,7 @@ fn sim_request(plan: &LoadPlan, planned: &Planned, place: usize) -> Result<SimRe
     Ok(SimRequest {
         request: Request {
             id: RequestId(place as u64),
+            name: Arc::default(),
             arrived: Time::ZERO.plus(planned.at),
             prompt: PromptSize::Bytes(messages.len() as u32),
             max_output_tokens: plan.max_tokens,
