@@ -1,5 +1,7 @@
 //! A pool in a few numbers: what is looked at every second, whatever waits in it.
 
+use weir_schema::Status;
+
 use crate::{
     Phase, RefusalReason, Time,
     inspect::{Summary, Tally},
@@ -7,6 +9,11 @@ use crate::{
 };
 
 impl Scheduler {
+    /// What the predictor says of itself.
+    pub fn predictor(&self) -> Status {
+        self.predictor.status()
+    }
+
     /// The pool in a few numbers. Costs a look at bands and pods, not at what they hold.
     pub fn summary(&self, now: Time) -> Summary {
         let paused = self.board.paused();

@@ -221,3 +221,22 @@ async fn one_scrape_of_a_pod_in_two_pools_serves_both() {
     assert!(fleet.join(LONG));
     assert!(hubs.iter().all(|hub| hub.pods().is_empty()), "it has left both");
 }
+
+#[tokio::test]
+async fn what_an_operator_asks_goes_before_the_breaker_and_outlives_a_restart() {
+    let mut gate = Gate::open().await;
+    let hub = watched(&gate, LONG);
+    gate.answer(gauges("0.5")).await;
+    gate.answer(gauges("0.5")).await;
+    let parked = gate.next().await;
+    let before = only(&hub).id;
+    hub.ask_pod("pod-0", Ask::Cordon).unwrap();
+    assert_eq!(only(&hub).phase(), Phase::Cordoned);
+    parked.send(gauges("0.1").replace(" 1000", " 2000").into_response()).unwrap();
+    gate.next().await;
+    assert_ne!(only(&hub).id, before, "another process");
+    assert_eq!(hub.snapshot().pods[0].phase, Phase::Cordoned);
+    assert_eq!(hub.snapshot().pods[0].kv_usage, 0.1, "it is scraped as before");
+    hub.ask_pod("pod-0", Ask::Serve).unwrap();
+    assert_eq!(hub.snapshot().pods[0].phase, Phase::Ready);
+}

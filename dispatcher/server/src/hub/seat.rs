@@ -16,6 +16,7 @@ use weir_core::{
     },
     queue::LaneKey,
 };
+use weir_schema::Status;
 
 use super::Hub;
 use crate::fleet::{Ask, Pod, breaker::BreakerSeen};
@@ -146,6 +147,11 @@ impl Hub {
     /// The pool in a few numbers.
     pub fn summary(&self) -> Summary {
         self.look(Scheduler::summary)
+    }
+
+    /// What the pool's predictor says of itself.
+    pub fn predictor(&self) -> Status {
+        self.look(|scheduler, _| scheduler.predictor())
     }
 
     /// Every lane, band and tenant with something waiting.

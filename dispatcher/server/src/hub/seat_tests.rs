@@ -43,3 +43,119 @@ async fn a_cordoned_pod_gets_nothing_and_a_drained_one_says_so() {
     drop(waiting.verdict().await.unwrap());
     assert!(hub.ask_pod("no-such", Ask::Cordon).is_none());
 }
+
+/// A hub without pods in which `count` requests wait, of tenants a and b in turn and bands 0 to 2.
+fn waiting(count: u64) -> (Arc<Hub>, Vec<crate::hub::Ticket>) {
+    let (hub, _samples) = Fixture::default().hub();
+    let admit = |number| {
+        let mut one = request(&hub, number);
+        one.name = format!("r-{number}").into();
+        one.tenant = Some(if number % 2 == 0 { "a" } else { "b" }.into());
+        one.band = Band((number % 3) as i8);
+        hub.admit(one)
+    };
+    let tickets = (0..count).map(admit).collect();
+    (hub, tickets)
+}
+
+#[tokio::test]
+async fn what_a_filter_leaves_is_paged_and_cancelled_after_a_dry_run() {
+    let (hub, mut tickets) = waiting(1200);
+    let filter = Filter { tenant: Some("a".into()), band: Some(Band(0)), ..Filter::default() };
+    let first = hub.waiting_page(&filter, None, 150);
+    assert_eq!(first.requests.len(), 150);
+    let second = hub.waiting_page(&filter, first.next, 150);
+    assert_eq!((second.requests.len(), second.next), (50, None));
+    let tenth = &first.requests[10];
+    assert_eq!((tenth.id, &*tenth.request_id), (RequestId(60), "r-60"));
+
+    let dry = hub.cancel_matching(&filter, true);
+    assert_eq!((dry.matched, dry.cancelled, dry.sample.len()), (200, 0, 20));
+    assert_eq!(hub.summary().waiting, 1200);
+    let done = hub.cancel_matching(&filter, false);
+    assert_eq!((done.matched, done.cancelled), (200, 200));
+    assert_eq!(hub.summary().waiting, 1000);
+    let refusal = tickets[6].verdict().await.unwrap_err();
+    assert_eq!(refusal.reason, RefusalReason::Cancelled);
+    drop(tickets);
+    assert_settled(&hub);
+}
+
+#[tokio::test]
+async fn lanes_bands_and_tenants_are_listed_with_their_counts() {
+    let (hub, tickets) = waiting(600);
+    let queues = hub.queues();
+    let depths: Vec<_> = queues.lanes.iter().map(|(lane, count)| (lane.depth, *count)).collect();
+    assert_eq!(depths.len(), 3);
+    for (depth, count) in depths {
+        let count = count.unwrap();
+        assert_eq!((depth, count.depth, count.bytes), (200, 200, 80_000));
+        assert_eq!(count.risk.ok, 200, "two seconds have only begun");
+    }
+    assert_eq!(queues.lanes[0].0.band, Band(2), "the highest first");
+    assert_eq!(queues.bands.len(), 3);
+    assert_eq!(queues.census.tenants["a"].depth, 300);
+    assert_eq!(hub.queues().census.counted, 600, "counted once in a second");
+    drop(tickets);
+    assert_eq!(hub.queues().lanes.len(), 0, "what is gone is not listed");
+}
+
+#[tokio::test]
+async fn what_is_paused_waits_beside_a_free_pod_until_it_is_resumed() {
+    let (hub, _samples) = Fixture::default().hub();
+    hub.add_pod(pod(1, "127.0.0.1:1"));
+    let key = hub.lane_called("b0/i128/o128").unwrap();
+    assert_eq!(hub.pause(Gate::Lane(key)), ["b0/i128/o128"]);
+    assert_eq!(hub.pause(Gate::Band(Band(3))), ["b3", "b0/i128/o128"]);
+    let mut ticket = hub.admit(request(&hub, 1));
+    assert_eq!(hub.explain(RequestId(1)), Some(weir_core::Reason::Paused));
+    let seen = hub.inspect(&Called::Id(RequestId(1))).unwrap();
+    assert!(seen.pods[0].fits, "by itself it would fit");
+    assert!(seen.explanation.contains("an operator has paused"), "{}", seen.explanation);
+    assert!(hub.move_waiting(&Called::Id(RequestId(1)), Band(3)));
+    assert_eq!(hub.resume(Gate::Lane(key)), ["b3"]);
+    assert_eq!(hub.summary().waiting, 1, "its band is paused too");
+    assert!(hub.resume(Gate::Pool).is_empty());
+    drop(ticket.verdict().await.unwrap());
+    let decisions = hub.decisions(0, 10, Some(&Called::Id(RequestId(1))));
+    let kinds: Vec<_> = decisions.iter().map(|decision| decision.kind).collect();
+    assert_eq!(kinds, ["dispatch", "move"], "newest first");
+    drop(ticket);
+    assert_settled(&hub);
+}
+
+#[tokio::test]
+async fn a_sampler_sees_each_end_once() {
+    let (hub, _samples) = Fixture::default().hub();
+    hub.add_pod(pod(1, "127.0.0.1:1"));
+    let first = hub.sampling(0);
+    for id in 0..3 {
+        let lease = hub.admit(request(&hub, id)).verdict().await.unwrap();
+        lease.first_token();
+        lease.end(weir_core::EndKind::Complete, Some(5), None);
+    }
+    let second = hub.sampling(first.next_ended);
+    assert_eq!(second.ended.len(), 3);
+    assert!(second.ended.iter().all(|one| one.ttft_ms.is_some() && one.attained));
+    assert_eq!(second.summary.bands[0].1, Tally { sent: 3, attained: 3, refused: 0 });
+    assert!(hub.sampling(second.next_ended).ended.is_empty());
+}
+
+#[tokio::test]
+async fn a_supposed_request_leaves_nothing_behind() {
+    let (hub, _samples) = Fixture::default().hub();
+    hub.add_pod(pod(1, "127.0.0.1:1"));
+    let before = format!("{:?}", hub.snapshot());
+    let would = hub.suppose(&Supposition { input_tokens: 100, ..Supposition::default() });
+    assert_eq!(would.pod.as_deref(), Some("pod-1"));
+    assert_eq!(format!("{:?}", hub.snapshot()), before);
+    assert_settled(&hub);
+}
+
+#[test]
+fn a_number_is_an_id_and_anything_else_a_name() {
+    assert_eq!(Called::parse("12"), Called::Id(RequestId(12)));
+    for name in ["weir-1-2", "", "-1", "1.5", "99999999999999999999999999"] {
+        assert_eq!(Called::parse(name), Called::Name(name.to_owned()));
+    }
+}
