@@ -75,7 +75,7 @@ impl Account {
         }
     }
 
-    /// A token was relayed. Returns whether it was the first.
+    /// A token was relayed, or what stops the answer. Returns whether it was the first.
     pub(super) fn token(&mut self, now: Time) -> bool {
         self.last_token_at = Some(now);
         let first = self.first_token_at.is_none();

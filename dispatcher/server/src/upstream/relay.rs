@@ -269,16 +269,17 @@ impl Live {
         let now = self.silence.chunk();
         self.account.passed(chunk.len());
         let (Some(scan), Some(lease)) = (&mut self.scan, &mut self.lease) else { return };
-        let (events, tokens) = (scan.events, scan.tokens);
+        let events = scan.events;
         scan.chunk(chunk);
         if scan.events != events {
             lease.pod().pulse.chunk(now);
-        }
-        if scan.tokens != tokens {
-            lease.tokens(scan.tokens, now);
-            if self.account.token(now) {
-                lease.first_token();
-                self.silence.first_token();
+            // Events without text count as well: of the token that stops an answer, which engines count, there is nothing else.
+            if scan.tokens > 0 {
+                lease.tokens(scan.tokens, now);
+                if self.account.token(now) {
+                    lease.first_token();
+                    self.silence.first_token();
+                }
             }
         }
         if scan.done {

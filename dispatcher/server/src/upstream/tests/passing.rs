@@ -46,6 +46,28 @@ async fn usage_and_the_end_are_read_wherever_the_chunks_are_cut() {
 }
 
 #[tokio::test]
+async fn the_token_that_stops_an_answer_has_no_text_and_is_the_last_one_in_time() {
+    const STOP: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"finish_reason\":\"stop\"}]}\n\n";
+    let (go_on, goes_on) = async_channel::bounded::<()>(1);
+    let pod = FakePod::new(move |mut line, _| {
+        let goes_on = goes_on.clone();
+        async move {
+            line.hear().await.unwrap();
+            line.say(&format!("{STREAM_HEAD}{}", chunk(TOKEN))).await;
+            goes_on.recv().await.unwrap();
+            line.say(&format!("{}{END}", [STOP, USAGE, DONE].map(chunk).concat())).await;
+        }
+    })
+    .await;
+    let scene = Scene::new(&[&pod.authority]);
+    let mut body = scene.serve(scene.call(1)).await.unwrap().into_body();
+    http_body_util::BodyExt::frame(&mut body).await.unwrap().unwrap();
+    go_on.send(()).await.unwrap();
+    assert_eq!(read(body).await.1, None);
+    assert!(scene.samples.try_recv().unwrap().tpot_ms.unwrap() > 0.0);
+}
+
+#[tokio::test]
 async fn tokens_are_counted_when_the_pod_does_not_say() {
     let parts = [ROLE, TOKEN, TOKEN, TOKEN, DONE].map(chunk).concat();
     let pod = FakePod::saying(format!("{STREAM_HEAD}{parts}{END}")).await;
