@@ -1,8 +1,14 @@
 //! One assumption of the lab, made otherwise.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use crate::study::{Knowledge, Setting};
+use crate::{
+    sim::{Oracle, Pool},
+    study::{Knowledge, Setting},
+};
+
+/// Standard deviation of the log of the predictions' noise where nothing else is said.
+const ERROR: f64 = 0.05;
 
 /// What is made otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,12 +23,14 @@ pub(super) enum Change {
     Learned,
     /// The engines take this many times as long for prompt tokens as the calibration says, and it is learned the same way.
     Prefill(f64),
+    /// The same, but dispatchers hold on to the calibration: their predictions are off by 5 % of what it says, and stay so.
+    Unlearned(f64),
     /// The engines have half of their KV blocks, and say so.
     HalfMemory,
 }
 
 /// All of them, in the order of the table.
-pub(super) const ALL: [Change; 10] = [
+pub(super) const ALL: [Change; 12] = [
     Change::Nothing,
     Change::Scraped { every_ms: 500 },
     Change::Scraped { every_ms: 2000 },
@@ -32,6 +40,8 @@ pub(super) const ALL: [Change; 10] = [
     Change::Learned,
     Change::Prefill(0.7),
     Change::Prefill(1.3),
+    Change::Unlearned(0.7),
+    Change::Unlearned(1.3),
     Change::HalfMemory,
 ];
 
@@ -45,6 +55,9 @@ impl Change {
             Self::Learned => "step times learned online".to_owned(),
             Self::Prefill(factor) => {
                 format!("learned online, prefill takes {factor} times as long")
+            }
+            Self::Unlearned(factor) => {
+                format!("never learned, prefill takes {factor} times as long")
             }
             Self::HalfMemory => "half the KV blocks".to_owned(),
         }
@@ -62,8 +75,14 @@ impl Change {
             Self::Learned => changed.knowledge = Knowledge::Fitted,
             Self::Prefill(factor) => {
                 changed.knowledge = Knowledge::Fitted;
-                let engines = changed.pool.pods.iter_mut().map(|pod| &mut pod.engine);
-                engines.for_each(|engine| engine.prefill_factor *= factor);
+                prefill(&mut changed.pool, factor);
+            }
+            Self::Unlearned(factor) => {
+                let calibrated = setting.pool.clone();
+                changed.knowledge = Knowledge::Custom(Arc::new(move |_, seed| {
+                    Box::new(Oracle::new(&calibrated, ERROR, seed))
+                }));
+                prefill(&mut changed.pool, factor);
             }
             Self::HalfMemory => {
                 changed.pool.pods.iter_mut().for_each(|pod| pod.engine.num_blocks /= 2);
@@ -72,4 +91,8 @@ impl Change {
         }
         changed
     }
+}
+
+fn prefill(pool: &mut Pool, factor: f64) {
+    pool.pods.iter_mut().for_each(|pod| pod.engine.prefill_factor *= factor);
 }

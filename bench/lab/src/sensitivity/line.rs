@@ -85,7 +85,7 @@ impl Line {
             Ok(rows.first().and_then(|row| row.max_load).unwrap_or(0.0) / scale)
         };
         let sought: Vec<Contender> = order.into_iter().take(SOUGHT).cloned().collect();
-        let ranked = ranked(&sought, &highest)?;
+        let ranked = ranked(&sought, highest)?;
         let (rival, rival_max_load) = *ranked.first().context("no load")?;
         let max_load = highest(&asked.weir)?;
         Ok(Self {

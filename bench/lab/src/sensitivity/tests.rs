@@ -39,6 +39,11 @@ fn each_change_makes_one_thing_otherwise_and_the_first_line_nothing() {
     let factor = |setting: &crate::study::Setting| setting.pool.pods[1].engine.prefill_factor;
     assert!((factor(&slow) / factor(&setting) - 1.3).abs() < 1e-9);
     assert!(matches!(slow.knowledge, Knowledge::Fitted), "nobody tells that prefills are slow");
+    let held = of(Change::Unlearned(1.3));
+    assert_eq!(held.pool, slow.pool);
+    let Knowledge::Custom(make) = &held.knowledge else { panic!("{:?}", held.knowledge) };
+    let told = |pool| make(pool, 1).step_time(0).per_prefill_ms;
+    assert_eq!(told(&held.pool), told(&setting.pool), "what the calibration says, whatever is run");
     assert!(slow.capacity_rps() < setting.capacity_rps());
     let half = of(Change::HalfMemory);
     let blocks = half.pool.pods[0].engine.num_blocks;
@@ -51,7 +56,7 @@ fn each_change_makes_one_thing_otherwise_and_the_first_line_nothing() {
 #[test]
 fn loads_are_of_the_unchanged_pool_so_slower_engines_hold_less_of_them() {
     let dir = tempfile::tempdir().unwrap();
-    let more = ["--requests", "400", "--seeds", "1", "--rivals", "round-robin,least-request"];
+    let more = ["--requests", "200", "--seeds", "1", "--rivals", "least-request"];
     let args = asked(&dir, &more);
     let (setting, question) = (args.setting().unwrap(), args.question().unwrap());
     let line = |change| Line::of(&setting, change, &question).unwrap();
@@ -67,7 +72,7 @@ fn loads_are_of_the_unchanged_pool_so_slower_engines_hold_less_of_them() {
 #[test]
 fn the_best_rival_of_each_line_is_the_one_it_names() {
     let dir = tempfile::tempdir().unwrap();
-    let more = ["--requests", "400", "--seeds", "1", "--load", "1.2", "--rivals"];
+    let more = ["--requests", "200", "--seeds", "1", "--load", "1.2", "--rivals"];
     let rivals = |names: &str| {
         let args = asked(&dir, &[more.as_slice(), &[names]].concat());
         let (setting, question) = (args.setting().unwrap(), args.question().unwrap());
