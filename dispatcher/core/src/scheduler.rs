@@ -8,7 +8,8 @@
 //! - `admit`: arrivals against the bounds, and everything that refuses
 //! - `flight`: dispatched requests until their end
 //! - `hidden`: responses of which nothing is seen until their end
-//! - `view`: the snapshot; `page`: walks over what waits; `inspect`: one request, and one that is not
+//! - `view`: the snapshot; `summary`: a few numbers; `page`, `pods`: walks over what waits, and over pods
+//! - `inspect`, `look`, `tell`: one request, on every pod, in words; `suppose`: one that does not exist
 //! - `control`: what an operator does; `record`: what is remembered of decisions and ends
 
 mod admit;
@@ -16,10 +17,13 @@ mod control;
 mod flight;
 mod hidden;
 mod inspect;
+mod look;
 mod page;
+mod pods;
 mod record;
 mod summary;
 mod suppose;
+mod tell;
 mod view;
 
 use std::collections::{BTreeMap, HashMap};

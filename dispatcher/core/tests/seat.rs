@@ -206,9 +206,8 @@ impl Drop for Times {
             return;
         };
         let us = |time: Duration| time.as_secs_f64() * 1e6;
-        let p99 = self.1[(self.1.len() * 99 / 100).min(self.1.len() - 1)];
-        let p50 = self.1[self.1.len() / 2];
-        let [p50, p99, most] = [p50, p99, *most].map(us);
+        let at = |percent| self.1.get(self.1.len() * percent / 100).map_or(0.0, |time| us(*time));
+        let (p50, p99, most) = (at(50), at(99), us(*most));
         println!(
             "{:<32} {:>6} x  p50 {p50:>8.0} us  p99 {p99:>8.0} us  most {most:>8.0} us",
             self.0,
@@ -217,10 +216,11 @@ impl Drop for Times {
     }
 }
 
-#[test]
-fn a_hundred_thousand_are_walked_in_steps_of_bounded_size() {
-    const WAITING: usize = 100_000;
-    const SLICE: usize = 500;
+const WAITING: usize = 100_000;
+const SLICE: usize = 500;
+
+/// Five hundred pods that are full, and what waits for them in a paused pool.
+fn crowd() -> World {
     let (mut world, _) = full(500);
     world.send(Event::Control(Control::Pause(Gate::Pool)));
     let mut arrivals = Times("arrival, paused", Vec::new());
@@ -230,12 +230,16 @@ fn a_hundred_thousand_are_walked_in_steps_of_bounded_size() {
         arrivals.take(|| {
             world.arrive(|request| {
                 request.prompt = PromptSize::Tokens(1 + place * 7919 % 30_000);
-                request.band = Band([2, 0, -1][number % 3]);
+                request.band = Band((number % 3) as i8 - 1);
                 request.tenant = Some(format!("tenant-{}", number % 2000).into());
                 request.name = format!("name-{number}").into();
             })
         });
     }
+    world
+}
+
+fn pages_of(world: &World) {
     let (scheduler, now) = (&world.scheduler, world.now);
     let (mut seen, mut after) = (BTreeSet::new(), None);
     let mut times = Times("page of 500", Vec::new());
@@ -250,11 +254,13 @@ fn a_hundred_thousand_are_walked_in_steps_of_bounded_size() {
         }
     }
     assert_eq!((seen.len(), times.1.len()), (WAITING, WAITING / SLICE));
+}
 
-    let (mut census, mut after, mut times) =
-        (Census::default(), None, Times("count of 500", Vec::new()));
+fn counts_of(world: &World) {
+    let (mut census, mut after) = (Census::default(), None);
+    let mut times = Times("count of 500", Vec::new());
     loop {
-        after = times.take(|| scheduler.count(now, after, SLICE, &mut census));
+        after = times.take(|| world.scheduler.count(world.now, after, SLICE, &mut census));
         if after.is_none() {
             break;
         }
@@ -263,11 +269,13 @@ fn a_hundred_thousand_are_walked_in_steps_of_bounded_size() {
     let apart: usize = census.tenants.values().map(|count| count.depth).sum();
     let others = census.other_tenants.depth + census.no_tenant.depth;
     assert_eq!((census.tenants.len(), apart + others), (1024, WAITING));
+}
 
+fn pods_of(world: &World) {
     let mut times = Times("page of 32 pods", Vec::new());
     let (mut pods, mut after) = (0, None);
     loop {
-        let some = times.take(|| scheduler.pods_page(now, after, 32, 0));
+        let some = times.take(|| world.scheduler.pods_page(world.now, after, 32, 0));
         pods += some.len();
         after = some.last().map(|pod| pod.id);
         if some.len() < 32 {
@@ -275,10 +283,18 @@ fn a_hundred_thousand_are_walked_in_steps_of_bounded_size() {
         }
     }
     assert_eq!(pods, 500);
-    Times("summary", Vec::new()).take(|| scheduler.summary(now));
-    Times("snapshot", Vec::new()).take(|| scheduler.snapshot(now));
+}
 
-    let middle = scheduler.find("name-50000").unwrap();
+#[test]
+fn a_hundred_thousand_are_walked_in_steps_of_bounded_size() {
+    let mut world = crowd();
+    pages_of(&world);
+    counts_of(&world);
+    pods_of(&world);
+    let now = world.now;
+    Times("summary", Vec::new()).take(|| world.scheduler.summary(now));
+    Times("snapshot", Vec::new()).take(|| world.scheduler.snapshot(now));
+    let middle = world.scheduler.find("name-50000").unwrap();
     let mut times = Times("inspect, 500 pods", Vec::new());
     for _ in 0..20 {
         let seen = times.take(|| world.scheduler.inspect(now, middle)).unwrap();

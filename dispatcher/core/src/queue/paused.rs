@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Band, control::Gate, queue::LaneKey};
+use crate::{Band, BucketEdges, control::Gate, queue::LaneKey};
 
 /// The gates of a pool that are shut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +31,22 @@ impl Paused {
         }
     }
 
+    /// Goes by other buckets: a lane stays paused under its name, and one whose name no lane has any more
+    /// is resumed. Says which those are.
+    pub fn rename(&mut self, before: &BucketEdges, after: &BucketEdges) -> Vec<String> {
+        let mut gone = Vec::new();
+        let names = self.lanes.iter().map(|key| key.name(before));
+        let renamed = names.filter_map(|name| match LaneKey::parse(&name, after) {
+            Some(key) => Some(key),
+            None => {
+                gone.push(name);
+                None
+            }
+        });
+        self.lanes = renamed.collect();
+        gone
+    }
+
     /// Whether every gate is open.
     pub fn is_empty(&self) -> bool {
         !self.pool && self.bands.is_empty() && self.lanes.is_empty()
@@ -56,5 +72,24 @@ impl Paused {
         let pool = self.pool.then_some(Gate::Pool).into_iter();
         let bands = self.bands.iter().map(|band| Gate::Band(*band));
         pool.chain(bands).chain(self.lanes.iter().map(|key| Gate::Lane(*key))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paused_lane_keeps_its_name_when_the_buckets_change() {
+        let before = BucketEdges { input: vec![64, 512], output: vec![16] };
+        let after = BucketEdges { input: vec![512, 1024], output: vec![16] };
+        let key = |name, edges| LaneKey::parse(name, edges).unwrap();
+        let mut paused = Paused::default();
+        paused.pause(Gate::Lane(key("b0/i512/o16", &before)));
+        paused.pause(Gate::Lane(key("b0/i64/o16", &before)));
+        paused.pause(Gate::Band(Band(3)));
+        assert_eq!(paused.rename(&before, &after), ["b0/i64/o16"]);
+        assert!(paused.covers(key("b0/i512/o16", &after)));
+        assert_eq!(paused.gates().len(), 2);
     }
 }

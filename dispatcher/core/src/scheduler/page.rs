@@ -9,10 +9,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use weir_schema::StepTime;
 
 use crate::{
-    Phase, PodId, RefusalReason, Time,
+    Phase, RefusalReason, Time,
     headroom::{judge, outlook},
     inspect::{
-        BandView, Census, Count, Cursor, Filter, Page, PodDetail, QueueView, Risk, TENANTS_COUNTED,
+        BandView, Census, Count, Cursor, Filter, Page, QueueView, Risk, TENANTS_COUNTED,
         WaitingView,
     },
     queue::{LaneKey, Waiting},
@@ -145,24 +145,6 @@ impl Scheduler {
             }
         };
         bands.into_iter().rev().map(view).collect()
-    }
-
-    /// The pods from behind `after`, at most `limit`, each with at most `requests` of what it serves.
-    pub fn pods_page(
-        &self,
-        now: Time,
-        after: Option<PodId>,
-        limit: usize,
-        requests: usize,
-    ) -> Vec<PodDetail> {
-        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        let pods = self.pods.range((from, std::ops::Bound::Unbounded)).take(limit);
-        pods.map(|(_, pod)| self.pod_detail(now, pod, requests)).collect()
-    }
-
-    /// A pod, with at most `requests` of what it serves.
-    pub fn pod(&self, now: Time, id: PodId, requests: usize) -> Option<PodDetail> {
-        Some(self.pod_detail(now, self.pods.get(&id)?, requests))
     }
 
     /// How many were refused for a reason, since the start.

@@ -97,7 +97,8 @@ fn requests(watched: &mut Watched) {
         if !tale.request.name.is_empty() {
             assert_eq!(found, Some(id), "{}", tale.request.name);
         }
-        let seen = seen.unwrap_or_else(|| panic!("nothing is known of {id:?}"));
+        assert!(seen.is_some(), "nothing is known of {id:?}");
+        let Some(seen) = seen else { continue };
         assert_eq!(seen.state, expected, "{seen:?}");
         assert!(seen.explanation.ends_with('.') && !seen.history.is_empty(), "{seen:?}");
         let pods = if tale.waits() { watched.naive.pods.len() } else { 0 };

@@ -20,7 +20,7 @@
 //! - `actor`: the desk: scheduler, waiters, streams
 //! - [`ticket`]: the wait for a verdict
 //! - [`lease`]: the claim on a pod
-//! - [`seat`]: what an operator sees and does
+//! - [`seat`], [`steer`]: what an operator sees, and what he does
 //! - [`ticks`]: the timer of a pool in which something waits
 
 mod actor;
@@ -28,6 +28,7 @@ pub mod handle;
 pub mod lease;
 mod message;
 pub mod seat;
+pub mod steer;
 pub mod ticket;
 pub mod ticks;
 

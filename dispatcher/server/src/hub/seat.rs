@@ -1,18 +1,18 @@
-//! What an operator sees of a pool and does to it.
+//! What an operator sees of a pool; what he does to it is in [`super::steer`].
 //!
 //! Called by the admin side's thread, never by the data plane. Every method takes the desk's lock for a
 //! bounded time: walks over what waits go in slices of [`SLICE`] and let the lock go in between, so that
-//! a hundred thousand waiting requests are listed, counted or cancelled while dispatch goes on. Posters
+//! a hundred thousand waiting requests are listed or counted while dispatch goes on. Posters
 //! never wait for it: they leave their messages in the mailbox, which each slice empties first.
 
 use std::{sync::Arc, thread, time::Duration};
 
 use weir_core::{
-    Band, Control, Event, Gate, RefusalReason, RequestId, Scheduler, Time,
+    Band, RequestId, Scheduler, Time,
     decisions::{Decision, KEPT},
     inspect::{
         BandView, Census, Count, Cursor, DecisionView, EndedView, Filter, Inspection, Page,
-        PodDetail, QueueView, Summary, Supposed, Supposition, Tally, WaitingView,
+        PodDetail, QueueView, Summary, Supposed, Supposition, Tally,
     },
     queue::LaneKey,
 };
@@ -27,14 +27,10 @@ pub const SLICE: usize = 500;
 const LANES: usize = 200;
 /// Pods shown in one turn.
 const PODS: usize = 32;
-/// Requests cancelled in one turn; each lets the pull loop look at less than before.
-const CANCELS: usize = 200;
 /// Waiting requests looked at for one page at most, however few the filter leaves.
 const SCAN: usize = 50_000;
 /// A count of what waits is believed for so long.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
-/// Names shown of what a filter matches.
-const SAMPLE: usize = 20;
 
 /// What waits, counted at some moment.
 #[derive(Clone, Debug)]
@@ -56,17 +52,6 @@ pub struct Queues {
     pub census: Arc<Census>,
     /// Age of the last count, in milliseconds.
     pub as_of_ms: f64,
-}
-
-/// What became of a filter.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cancelled {
-    /// Requests that it meant.
-    pub matched: usize,
-    /// Requests that were cancelled; others were gone meanwhile.
-    pub cancelled: usize,
-    /// What the first of them are called.
-    pub sample: Vec<Arc<str>>,
 }
 
 /// A pod as an operator sees it.
@@ -134,7 +119,7 @@ impl Called {
         }
     }
 
-    fn find(&self, scheduler: &Scheduler) -> Option<RequestId> {
+    pub(super) fn find(&self, scheduler: &Scheduler) -> Option<RequestId> {
         match self {
             Self::Id(id) => Some(*id),
             Self::Name(name) => scheduler.find(name),
@@ -142,7 +127,6 @@ impl Called {
     }
 }
 
-/// Reading.
 impl Hub {
     /// The pool in a few numbers.
     pub fn summary(&self) -> Summary {
@@ -298,92 +282,7 @@ impl Hub {
     }
 }
 
-/// Changing.
-impl Hub {
-    /// Cancels a waiting request. Says whether it waited.
-    pub fn cancel_waiting(&self, which: &Called) -> bool {
-        self.at_desk(|desk, now, due| {
-            let Some(id) = which.find(&desk.scheduler) else { return false };
-            let before = desk.scheduler.refused(RefusalReason::Cancelled);
-            desk.handle(now, Event::Control(Control::Cancel(vec![id])), due);
-            desk.scheduler.refused(RefusalReason::Cancelled) > before
-        })
-    }
-
-    /// Cancels everything that a filter leaves of what waits now; with `dry_run` only says what that is.
-    pub fn cancel_matching(&self, filter: &Filter, dry_run: bool) -> Cancelled {
-        let (mut ids, mut sample, mut after) = (Vec::new(), Vec::new(), None);
-        loop {
-            let page = self
-                .look(|scheduler, now| scheduler.waiting_page(now, after, filter, SLICE, SLICE));
-            let names = page.requests.iter().map(|one: &WaitingView| one.request_id.clone());
-            sample.extend(names.take(SAMPLE - sample.len()));
-            ids.extend(page.requests.iter().map(|one| one.id));
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-            thread::yield_now();
-        }
-        let matched = ids.len();
-        let cancelled = if dry_run { 0 } else { self.cancel_all(&ids) };
-        Cancelled { matched, cancelled, sample }
-    }
-
-    fn cancel_all(&self, ids: &[RequestId]) -> usize {
-        let some = |ids: &[RequestId]| {
-            thread::yield_now();
-            self.at_desk(|desk, now, due| {
-                let before = desk.scheduler.refused(RefusalReason::Cancelled);
-                desk.handle(now, Event::Control(Control::Cancel(ids.to_vec())), due);
-                desk.scheduler.refused(RefusalReason::Cancelled) - before
-            })
-        };
-        ids.chunks(CANCELS).map(some).sum::<u64>() as usize
-    }
-
-    /// Moves a waiting request to another band. Says whether it waited.
-    pub fn move_waiting(&self, which: &Called, band: Band) -> bool {
-        self.at_desk(|desk, now, due| {
-            let id = which.find(&desk.scheduler);
-            let Some(id) = id.filter(|id| desk.scheduler.reason(*id).is_some()) else {
-                return false;
-            };
-            desk.handle(now, Event::Control(Control::Move(id, band)), due);
-            true
-        })
-    }
-
-    /// Holds what is behind a gate. Says what is held then.
-    pub fn pause(&self, gate: Gate) -> Vec<String> {
-        self.turn_gate(Control::Pause(gate))
-    }
-
-    /// Lets what is behind a gate go again. Says what is still held.
-    pub fn resume(&self, gate: Gate) -> Vec<String> {
-        self.turn_gate(Control::Resume(gate))
-    }
-
-    fn turn_gate(&self, control: Control) -> Vec<String> {
-        self.at_desk(|desk, now, due| {
-            desk.handle(now, Event::Control(control), due);
-            gates(&desk.scheduler)
-        })
-    }
-
-    /// Asks something of a pod. `None` when the pool has no pod of that name.
-    pub fn ask_pod(&self, name: &str, what: Ask) -> Option<PodSeen> {
-        let pods = self.pods();
-        let pod = pods.iter().find(|pod| &*pod.name == name)?;
-        if pod.cordon.ask(what, self.clock().now()) {
-            tracing::info!(pod = name, model = &**self.model(), ?what, "asked by an operator");
-            self.pod_changed(pod.id);
-        }
-        self.pod_seen(name)
-    }
-}
-
-fn gates(scheduler: &Scheduler) -> Vec<String> {
+pub(super) fn gates(scheduler: &Scheduler) -> Vec<String> {
     let gates = scheduler.paused().gates().into_iter();
     gates.map(|gate| scheduler.gate_name(gate)).collect()
 }
