@@ -2,7 +2,7 @@
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rand_distr::StandardNormal;
-use weir_engine::Hardware;
+use weir_engine::EngineConfig;
 use weir_schema::{
     Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Source, Status,
     StepTime, Stride,
@@ -28,9 +28,7 @@ impl Oracle {
     pub fn new(pool: &Pool, error: f64, seed: u64) -> Self {
         let of_class = |class: usize| {
             let pod = pool.pods.iter().find(|pod| usize::from(pod.class) == class);
-            pod.map_or_else(StepTime::default, |pod| {
-                steps(&pod.engine.charged(), pod.engine.api_cost_ms)
-            })
+            pod.map_or_else(StepTime::default, |pod| steps(&pod.engine))
         };
         let steps = (0..pool.classes.len()).map(of_class).collect();
         let spread = (error * Z90).exp();
@@ -44,15 +42,19 @@ impl Oracle {
     }
 }
 
-/// The hinge as a line: what a step costs whose tokens are over the hinge, less what the decodes below it save.
-fn steps(hardware: &Hardware, api_ms: f64) -> StepTime {
+/// The hinge as a line from an empty step to one full of prompt tokens, which is what a fit of a line finds: a full chunk
+/// takes as long as it does. The slope beyond the hinge alone would price one of 512 tokens at 1.7 times that.
+fn steps(engine: &EngineConfig) -> StepTime {
+    let (hardware, chunk) = (engine.charged(), engine.max_num_batched_tokens.max(1));
+    let beyond_us = hardware.b_us * f64::from(chunk.saturating_sub(hardware.m0));
+    let below_us = hardware.c_us * f64::from(chunk.min(hardware.m0));
     StepTime {
         base_ms: hardware.a_ms,
         per_decode_ms: hardware.c_us / 1e3,
         per_kv_ms: hardware.d_ns / 1e6,
-        per_prefill_ms: hardware.b_us / 1e3,
+        per_prefill_ms: (beyond_us + below_us) / f64::from(chunk) / 1e3,
         per_pair_ms: hardware.e_ns / 1e6,
-        api_ms,
+        api_ms: engine.api_cost_ms,
     }
 }
 
