@@ -18,6 +18,7 @@
 //! - [`settled`]: what must hold after every scenario
 //! - [`call`]: one HTTP call, whole or as it streams
 //! - [`load`]: calls that go on in the background
+//! - [`chart`]: a Helm chart, rendered
 //! - [`wait`]: awaiting something that can only be looked at
 //! - [`samples`]: made-up samples, and a bundle trained on them
 //! - [`graph`]: a bundle whose model answers NaN in service
@@ -30,6 +31,7 @@
 
 pub mod built;
 pub mod call;
+pub mod chart;
 pub mod echo;
 pub mod graph;
 pub mod load;

@@ -42,6 +42,92 @@ fn an_unknown_key_is_refused_with_a_suggestion_and_its_line() {
     assert!(said.contains("line 3"), "{said}");
 }
 
+/// Ten mistakes as they are made, and what must be said of each: its line, its key and what to write.
+const MISTAKES: [(&str, &str, &[&str]); 10] = [
+    (
+        "a key that is spelled wrong",
+        "pools:\n- model: m\n  pods: [ { url: 'http://a:1' } ]\nlisten: 127.0.0.1:1\nqueue:\n  max_wat_s: 5\n",
+        &["line 6: queue.max_wat_s: ", "did you mean `max_wait_s`?"],
+    ),
+    (
+        "a value of the wrong kind",
+        "threads: many\npools: [ { model: m, pods: [ { url: 'http://a:1' } ] } ]\n",
+        &["line 1: threads: ", "write a whole number"],
+    ),
+    (
+        "a number out of its range",
+        "pools: [ { model: m, pods: [ { url: 'http://a:1' } ] } ]\npull:\n  kv_limit: 98\n",
+        &["line 3: pull.kv_limit: ", "must be in 0..=1"],
+    ),
+    (
+        "a pod's URL that is none",
+        "pools:\n- model: m\n  pods:\n  - url: http://a:1\n  - url: https://b:1/v1\n",
+        &["line 5: pools[0].pods[1].url: ", "must begin with http://"],
+    ),
+    (
+        "an objective that does not exist",
+        "pools:\n- model: m\n  pods: [ { url: 'http://a:1' } ]\n  default_objective: bacth\n",
+        &["line 4: pools[0].default_objective: ", "did you mean \"batch\"?"],
+    ),
+    (
+        "a class that does not exist",
+        "classes: [ { name: h100 } ]\npools:\n- model: m\n  pods:\n  - { url: 'http://a:1', class: a100 }\n",
+        &["line 5: pools[0].pods[0].class: ", "did you mean \"h100\"?"],
+    ),
+    (
+        "a model that is listed twice",
+        "pools:\n- { model: m, pods: [ { url: 'http://a:1' } ] }\n- { model: m, pods: [ { url: 'http://b:1' } ] }\n",
+        &["line 3: pools[1]: ", "name it once"],
+    ),
+    (
+        "a key in clear, and one whose variable is not set",
+        "keys:\n- { sha256: sk-secret, tenant: a }\n- key_env: WEIR_NO_SUCH_KEY\n  tenant: b\n\
+         pools: [ { model: m, pods: [ { url: 'http://a:1' } ] } ]\n",
+        &["line 2: keys[0].sha256: ", "sha256sum", "line 3: keys[1].key_env: ", "export it"],
+    ),
+    (
+        "no pools at all",
+        "# weir\nlisten: 127.0.0.1:1\n",
+        &["line 2: pools: ", "name at least one model"],
+    ),
+    (
+        "no YAML",
+        "pools:\n- model: m\n  pods: [ { url: http://a:1 }\nthreads: 2\n",
+        &["line 4: ", "expected"],
+    ),
+];
+
+#[test]
+fn ten_mistakes_are_answered_with_key_line_and_what_to_write() {
+    for (mistake, yaml, wanted) in MISTAKES {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("weir.yaml");
+        std::fs::write(&file, yaml).unwrap();
+        let output = weir(&["check", "--config", file.to_str().unwrap()]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        let said =
+            said.replace(dir.path().to_str().unwrap(), "").replace("/weir.yaml", "weir.yaml");
+        println!("{mistake}:\n{said}");
+        assert_eq!(output.status.code(), Some(BAD_CONFIG));
+        for want in wanted {
+            assert!(said.contains(want), "{mistake}: no {want:?} in\n{said}");
+        }
+    }
+}
+
+#[test]
+fn a_value_of_the_environment_is_blamed_on_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("weir.yaml");
+    let text = "listen: 127.0.0.1:1\npools: [ { model: m, pods: [ { url: 'http://a:1' } ] } ]\n";
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(built::binary("weir"));
+    command.args(["check", "--config", file.to_str().unwrap()]).env("WEIR_LISTEN", "nowhere");
+    let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    assert!(said.contains("listen: \"nowhere\"") && said.contains("WEIR_LISTEN"), "{said}");
+    assert!(!said.contains("line"), "{said}");
+}
+
 #[test]
 fn every_bad_value_is_named_at_once() {
     let said = refused(

@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_schema::{Prediction, Sample};
 
-use crate::{Control, Phase, PodId, PodSpec, Pulse, Request, RequestId, Scrape, Time};
+use crate::{
+    Control, Phase, PodId, PodSpec, Pulse, Request, RequestId, SchedulerConfig, Scrape, Time,
+};
 
 /// Everything that can happen. The time is passed beside it.
 #[derive(Debug)]
@@ -38,6 +40,9 @@ pub enum Event {
     PodDown(PodId),
     /// Time passed. Send one at least every [`crate::TICK`] while anything waits.
     Tick,
+    /// Another configuration counts from now on. What waits keeps its place and what runs its room; the
+    /// model's name stays.
+    Reconfigure(Box<SchedulerConfig>),
     /// The dispatcher is closing: everything that waits is refused, and so is every arrival.
     Close,
     /// An operator changes something.

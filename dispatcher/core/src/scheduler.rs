@@ -11,6 +11,7 @@
 //! - `view`: the snapshot; `summary`: a few numbers; `page`, `pods`: walks over what waits, and over pods
 //! - `inspect`, `look`, `tell`: one request, on every pod, in words; `suppose`: one that does not exist
 //! - `control`: what an operator does; `record`: what is remembered of decisions and ends
+//! - `reconfigure`: a new configuration
 
 mod admit;
 mod control;
@@ -20,6 +21,7 @@ mod inspect;
 mod look;
 mod page;
 mod pods;
+mod reconfigure;
 mod record;
 mod summary;
 mod suppose;
@@ -183,6 +185,7 @@ impl Scheduler {
                 self.note_readiness(now);
             }
             Event::Tick => self.expire(now, actions),
+            Event::Reconfigure(config) => self.reconfigure(*config),
             Event::Close => self.close(now, actions),
             Event::Control(control) => self.control(now, control, actions),
         }

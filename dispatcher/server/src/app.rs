@@ -8,22 +8,25 @@
 use std::{
     io,
     net::SocketAddr,
-    path::Path,
     sync::{Arc, mpsc},
     time::Duration,
 };
 
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{sync::watch::channel, task::JoinSet, time::timeout};
 use weir_core::{Event, Scheduler};
 use weir_predict::{Chain, Slot};
 use weir_schema::Predict;
 
 use crate::{
     admin,
-    api::{self, Api, ApiConfig, Plane, PlaneConfig, Pool, models::NameTaken, objective::House},
+    api::{self, Api, Plane, PlaneConfig, models::NameTaken},
     clock::Clock,
-    config::{Config, PoolConfig},
-    fleet::{self, Muster, roster::Roster},
+    config::{
+        Config, Origin, PoolConfig, Reloader,
+        reload::{Parts, pool_of},
+        watch,
+    },
+    fleet::{self, Muster, config::Members, roster::Roster},
     hub::{Hub, SampleSink, run_ticks},
     learn::{
         LearnConfig, Shelf,
@@ -76,6 +79,7 @@ pub struct App {
 
 /// What runs beside the data plane.
 struct Workers {
+    config: Worker,
     fleet: Worker,
     loader: Worker,
     bell: Bell,
@@ -85,20 +89,21 @@ struct Workers {
     admin: Worker,
 }
 
-/// Serves until a signal says otherwise. `file` is handed to the trainer, and `greet` is told the
-/// addresses of the API and the admin side once they are listened on.
+/// Serves until a signal says otherwise. `origin` is where the configuration came from: it is read again
+/// when it changes, and handed to the trainer. `greet` is told the addresses of the API and the admin side
+/// once they are listened on.
 ///
 /// # Errors
 /// When the dispatcher cannot start.
 pub fn serve(
     config: Config,
-    file: Option<&Path>,
+    origin: &Origin,
     greet: impl FnOnce(SocketAddr, SocketAddr),
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let signals = tokio::sync::Mutex::new(Signals::listen()?);
-        let app = App::start(config, file)?;
+        let app = App::start(config, origin)?;
         let (api, admin) = app.addresses();
         greet(api, admin);
         app.run(|| async { signals.lock().await.next().await }).await;
@@ -111,13 +116,16 @@ impl App {
     ///
     /// # Errors
     /// When an address cannot be listened on or the system gives no thread.
-    pub fn start(config: Config, file: Option<&Path>) -> Result<Self, ServeError> {
+    pub fn start(config: Config, origin: &Origin) -> Result<Self, ServeError> {
         let listen = |address| move |error| ServeError::Listen { address, error };
         // First what may fail, so that nothing is left behind.
         let door = admin::bind(config.admin).map_err(listen(config.admin))?;
         let admin = door.local_addr()?;
-        let trainer = config.learn.run_trainer.then(|| Launch::this_program(file)).transpose()?;
-        let metrics = if config.compat_metrics { Metrics::with_compat() } else { Metrics::new() };
+        let trainer = config.learn.run_trainer;
+        let trainer = trainer.then(|| Launch::this_program(origin.file.as_deref())).transpose()?;
+        let most_tenants = config.telemetry.max_tenants;
+        let compat = config.telemetry.compat_metrics;
+        let metrics = if compat { Metrics::with_compat(most_tenants) } else { Metrics::new() };
         let metrics = Arc::new(metrics?);
 
         for note in config.profile_notes() {
@@ -136,27 +144,30 @@ impl App {
             spool: Arc::default(),
             reload: Arc::default(),
             shelf: Arc::new(shelf),
+            config: Arc::default(),
             trainer: Arc::default(),
             life: Life::default(),
             clock,
         };
 
-        let pool = |(hub, pool): (&Arc<Hub>, &PoolConfig)| Pool {
-            hub: hub.clone(),
-            aliases: pool.aliases.clone(),
-            adapters: pool.adapters.clone(),
-            house: house(pool, &config.api),
-        };
-        let pools = hubs.iter().zip(&config.pools).map(pool).collect();
+        let pools = hubs.iter().zip(&config.pools);
+        let pools = pools.map(|(hub, pool)| pool_of(hub, pool, &config.api)).collect();
         let limits = config.api.limits;
-        let api = Arc::new(Api::new(config.api, pools, clock, metrics)?);
+        let api = Api::new(config.api.clone(), pools, clock, metrics)?;
+        let api = Arc::new(api.with_trace_context(config.telemetry.trace_context));
+        let (members, ordered) = channel::<Vec<Members>>(vec![]);
+        let parts = Parts { api: api.clone(), hubs: hubs.clone(), members };
+        let reloader = Reloader::new(origin.clone(), &config, parts, clock, watched.config.clone());
+        let reloader = Arc::new(reloader);
 
         let spool = spool_writer(&config.learn, samples, &watched)?;
         let (loader, bell) = loader(&config.learn, slots, &watched, (counter, bell, heard))?;
         let musters = musters(&hubs, config.pools, config.scrape.every.is_some());
         let scrape = config.scrape;
-        let fleet =
-            Worker::spawn_async("weir-fleet", move |stop| fleet::run(musters, scrape, stop))?;
+        let fleet = Worker::spawn_async("weir-fleet", move |stop| {
+            fleet::run(musters, scrape, ordered, stop)
+        })?;
+        let changes = Worker::spawn_async("weir-config", move |stop| watch::watch(reloader, stop))?;
         let seen = watched.clone();
         let side = Worker::spawn_async("weir-admin", move |stop| admin::run(door, seen, stop))?;
 
@@ -164,7 +175,7 @@ impl App {
         let plane = PlaneConfig { listen: config.listen, threads: config.threads, limits };
         let plane = api::start(plane, &api, config.upstream).map_err(listen(config.listen))?;
         tracing::info!(api = %plane.address(), %admin, "serving");
-        let workers = Workers { fleet, loader, bell, sink, spool, admin: side };
+        let workers = Workers { config: changes, fleet, loader, bell, sink, spool, admin: side };
         Ok(Self { plane, admin, watched, shutdown: config.shutdown, trainer, workers })
     }
 
@@ -210,6 +221,7 @@ impl App {
 impl Workers {
     /// Ends them in the order in which they feed each other; the admin side answers to the last.
     fn end(self) {
+        self.config.join(FAREWELL);
         self.fleet.join(FAREWELL);
         self.sink.close();
         self.spool.join(FAREWELL);
@@ -244,17 +256,6 @@ fn hubs(
         (Hub::new(scheduler, model, clock, sink.clone()), slot)
     };
     pools.iter().map(hub).unzip()
-}
-
-/// What a pool says of the terms of its requests.
-fn house(pool: &PoolConfig, api: &ApiConfig) -> House {
-    let objective = pool.objective.as_ref().and_then(|name| api.objectives.named(name));
-    let scheduler = &pool.scheduler;
-    House {
-        objective: objective.cloned(),
-        require_slo: scheduler.rules().require_slo,
-        second: scheduler.rules_by_header.as_ref().map(|rules| rules.require_slo),
-    }
 }
 
 fn musters(hubs: &[Arc<Hub>], pools: Vec<PoolConfig>, prove: bool) -> Vec<Muster> {

@@ -4,6 +4,8 @@ use axum::{Router, routing::get};
 use http_body_util::BodyExt as _;
 use tokio::{net::TcpListener, sync::Semaphore};
 
+use std::path::Path;
+
 use super::*;
 use crate::{config::RawConfig, learn::profile::RawProfile};
 
@@ -61,7 +63,7 @@ async fn ask_until(address: SocketAddr, path: &str, status: u16) -> String {
 async fn it_becomes_ready_with_its_first_pod_and_drains_on_a_signal() {
     let folder = tempfile::tempdir().unwrap();
     let (listener, pod) = listener().await;
-    let app = App::start(config(folder.path(), pod), None).unwrap();
+    let app = App::start(config(folder.path(), pod), &Origin::default()).unwrap();
     let (api, admin) = app.addresses();
     let signals = Arc::new(Semaphore::new(0));
     let heard = signals.clone();
@@ -102,7 +104,7 @@ async fn a_dispatcher_without_a_bundle_predicts_by_the_profile_of_its_class() {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/profiles");
     let file = |kind| shipped.join(format!("h100-qwen3-32b-tp2.llumnix-{kind}.json"));
     raw.classes[0].profile = Some(RawProfile::Files(vec![file("ttft"), file("tpot")]));
-    let app = App::start(Config::check(&raw).unwrap(), None).unwrap();
+    let app = App::start(Config::check(&raw).unwrap(), &Origin::default()).unwrap();
     let text = crate::telemetry::exposition::text(&app.watched).unwrap();
     for target in ["ttft", "tpot"] {
         let source = format!(
@@ -121,6 +123,6 @@ async fn an_address_that_is_taken_is_named() {
     let (_held, taken) = listener().await;
     let mut config = config(folder.path(), taken);
     config.admin = taken;
-    let error = App::start(config, None).err().unwrap().to_string();
+    let error = App::start(config, &Origin::default()).err().unwrap().to_string();
     assert!(error.contains(&format!("cannot listen on {taken}")), "{error}");
 }

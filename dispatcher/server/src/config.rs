@@ -6,17 +6,28 @@
 //!
 //! # Layout
 //! - [`raw`]: the file's shape and its defaults
+//! - [`reference`]: docs/configuration.md
 //! - [`policy`]: a pool's policy, by name or part by part
+//! - [`secret`]: what the environment holds for it
 //! - [`load`]: file, environment and flags
-//! - [`problems`], [`suggest`]: what is said about a file that is wrong
+//! - [`parse`]: from text to the raw form
+//! - [`reload`], [`watch`], [`keys`]: a changed file while requests wait and run
+//! - [`problems`], [`locate`], [`suggest`]: what is said about a file that is wrong
 
+pub mod keys;
 pub mod load;
+pub mod locate;
+pub mod parse;
 pub mod policy;
 pub mod problems;
 pub mod raw;
+pub mod reference;
+pub mod reload;
+pub mod secret;
 pub mod suggest;
 #[cfg(test)]
 mod tests;
+pub mod watch;
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -27,15 +38,16 @@ use self::raw::{RawPool, RawQueue};
 pub use self::{
     load::{ConfigError, Origin},
     policy::RawPolicy,
-    problems::Problems,
+    problems::{Problem, Problems},
     raw::{RawConfig, choice, schema},
+    reload::{Applied, ConfigTally, Reloader},
 };
 use crate::{
     api::config::ApiConfig,
     fleet::config::{Members, RawClass, ScrapeConfig},
     learn::{LearnConfig, profile},
     shutdown::ShutdownConfig,
-    telemetry::log::LogConfig,
+    telemetry::{compat::RawTelemetry, log::LogConfig},
     upstream::UpstreamConfig,
 };
 
@@ -58,12 +70,14 @@ pub struct Config {
     pub upstream: UpstreamConfig,
     /// Samples, bundles, trainer.
     pub learn: LearnConfig,
-    /// Whether `/metrics` has other systems' names too.
-    pub compat_metrics: bool,
+    /// What is told to those who watch.
+    pub telemetry: RawTelemetry,
     /// What is logged.
     pub log: LogConfig,
     /// How the dispatcher stops.
     pub shutdown: ShutdownConfig,
+    /// What it was checked from.
+    pub raw: Arc<RawConfig>,
 }
 
 /// What a pool is told.
@@ -93,13 +107,18 @@ impl Config {
         let listen = address("listen", &raw.listen, &mut problems);
         let admin = address("admin.listen", &raw.admin.listen, &mut problems);
         let apart = listen.zip(admin).is_none_or(|(one, other)| one != other || one.port() == 0);
-        problems.require(apart, "admin.listen", "is the address of listen too");
+        problems.require(
+            apart,
+            "admin.listen",
+            "is the address of listen too; give it a port of its own",
+        );
         problems.require((1..=256).contains(&raw.threads), "threads", "must be in 1..=256");
         let api = problems.take(raw.api().check());
         let upstream = problems.take(UpstreamConfig::try_from(raw.upstream.clone()));
         let pools = pools(raw, &mut problems);
         let scrape = raw.scrape.check(&mut problems);
         let learn = LearnConfig::check(&raw.model, &raw.spool, &raw.trainer, &mut problems);
+        raw.telemetry.check(raw.pools.len(), &mut problems);
         let log = raw.log.check(&mut problems);
         let shutdown = raw.shutdown.check(&mut problems);
         let (Some(listen), Some(admin), Some(api), Some(upstream)) = (listen, admin, api, upstream)
@@ -115,9 +134,10 @@ impl Config {
             scrape,
             upstream,
             learn,
-            compat_metrics: raw.telemetry.compat_metrics,
+            telemetry: raw.telemetry.clone(),
             log,
             shutdown,
+            raw: Arc::new(raw.clone()),
         };
         problems.none_or(config)
     }
@@ -140,6 +160,7 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
     let classes = classes(&raw.classes, problems);
     let profiles = profile::check(&raw.classes, problems);
     let bounds = bounds(&raw.queue, problems);
+    let buckets = raw.patterns.check(problems);
     check_pull(&raw.pull, problems);
     problems.require(!raw.pools.is_empty(), "pools", "name at least one model and its pods");
     let mut names = BTreeSet::new();
@@ -159,6 +180,7 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
             places: pool.places(),
             classes: classes.clone(),
             profiles: capacities(&profiles),
+            buckets: buckets.clone(),
             bounds,
             pull,
             max_attempts: raw.upstream.max_attempts,
@@ -196,17 +218,22 @@ fn check_rules(key: &str, pool: &RawPool, raw: &RawConfig, problems: &mut Proble
         pool.default_objective.as_ref().filter(|name| !raw.objectives.contains_key(*name));
     if let Some(name) = unknown {
         let key = format!("{key}.default_objective");
-        problems.add(&key, format!("{name:?} is not among the objectives"));
+        let instead = suggest::one_of(name, raw.objectives.keys().map(String::as_str));
+        problems.add(&key, format!("{name:?} is not among the objectives; {instead}"));
     }
 }
 
 fn check_names(key: &str, pool: &RawPool, names: &mut BTreeSet<String>, problems: &mut Problems) {
-    problems.require(!pool.model.is_empty(), &format!("{key}.model"), "missing");
+    problems.require(
+        !pool.model.is_empty(),
+        &format!("{key}.model"),
+        "missing; write the name that requests ask for",
+    );
     let blank = pool.adapters.iter().any(String::is_empty);
     problems.require(!blank, &format!("{key}.adapters"), "a name must not be empty");
     for name in std::iter::once(&pool.model).chain(&pool.aliases).chain(&pool.adapters) {
         if !names.insert(name.clone()) {
-            problems.add(key, format!("the model name {name:?} is taken already"));
+            problems.add(key, format!("the model name {name:?} is taken already; name it once"));
         }
     }
 }
@@ -219,7 +246,11 @@ fn classes(raw: &[RawClass], problems: &mut Problems) -> Vec<PodClass> {
         let key = format!("classes[{index}]");
         let class = class.check(&key, problems);
         let new = classes.iter().all(|other| other.name != class.name);
-        problems.require(new, &format!("{key}.name"), "is the name of another class too");
+        problems.require(
+            new,
+            &format!("{key}.name"),
+            "is the name of another class too; give each its own",
+        );
         classes.push(class);
     }
     classes

@@ -167,7 +167,7 @@ impl Naive {
             }
             Event::PodPhase(pod, phase) => self.phase(*pod, *phase),
             Event::PodDown(pod) => self.down(*pod),
-            Event::Tick => {}
+            Event::Tick | Event::Reconfigure(_) => {}
             Event::Close => self.closing = true,
             Event::Control(control) => self.control(control),
         }

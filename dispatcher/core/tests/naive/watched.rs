@@ -132,6 +132,7 @@ const fn name(event: &Event) -> &'static str {
         Event::PodPhase(..) => "pod phase",
         Event::PodDown(_) => "pod down",
         Event::Tick => "tick",
+        Event::Reconfigure(_) => "reconfigure",
         Event::Close => "close",
         Event::Control(_) => "control",
     }

@@ -21,7 +21,7 @@ use super::{
     limit::Rate,
     objective::{Objective, Objectives},
 };
-use crate::config::Problems;
+use crate::config::{Problems, secret::Written, suggest::one_of};
 
 /// What the file says about the data API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,6 +57,8 @@ pub struct RawObjective {
 pub struct RawKey {
     /// SHA-256 of the key, in hexadecimal. The key itself is never stored.
     pub sha256: String,
+    /// Instead of `sha256`: the variable of the environment that holds the key.
+    pub key_env: Option<String>,
     /// Who holds the key.
     pub tenant: String,
     /// The objective of requests under this key that ask for none.
@@ -220,7 +222,7 @@ impl RawApi {
             let path = format!("keys[{index}]");
             let Some(key) = raw.check(&path, by_name, problems) else { continue };
             let new = keys.iter().all(|other| other.digest != key.digest);
-            problems.require(new, &format!("{path}.sha256"), "listed twice");
+            problems.require(new, &format!("{path}.sha256"), "is listed twice; take one out");
             keys.push(key);
         }
         KeyRing::new(keys)
@@ -248,9 +250,9 @@ impl RawObjective {
 impl RawKey {
     /// `None` when nothing could be told by it.
     fn check(&self, path: &str, by_name: &ByName, problems: &mut Problems) -> Option<Key> {
-        let digest = digest(&self.sha256);
-        let sha256 = format!("{path}.sha256");
-        problems.require(digest.is_some(), &sha256, "must be 64 hexadecimal digits");
+        let env = self.key_env.as_deref();
+        let digest =
+            Written { sha256: &self.sha256, env, env_key: "key_env" }.digest(path, problems);
         let tenant = format!("{path}.tenant");
         problems.require(!self.tenant.is_empty(), &tenant, "must not be empty");
         let named = self.objective.as_ref();
@@ -319,7 +321,8 @@ fn find(
 ) -> Option<Arc<Objective>> {
     let found = by_name.get(name).cloned();
     if found.is_none() {
-        problems.add(key, format!("{name:?} is not among the objectives"));
+        let instead = one_of(name, by_name.keys().map(|name| &**name));
+        problems.add(key, format!("{name:?} is not among the objectives; {instead}"));
     }
     found
 }
@@ -341,19 +344,6 @@ fn rate(
     let per_minute = NonZeroU32::new(per_minute?)?;
     let all = per_minute.min(NonZeroU32::new(MOST_BURST).unwrap_or(per_minute));
     Some(Rate { per_minute, burst: burst.and_then(NonZeroU32::new).unwrap_or(all) })
-}
-
-fn digest(hex: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
-    if pairs.len() != digest.len() || !rest.is_empty() {
-        return None;
-    }
-    for (byte, pair) in digest.iter_mut().zip(pairs) {
-        let [high, low] = pair.map(|digit| char::from(digit).to_digit(16));
-        *byte = u8::try_from(high? << 4 | low?).ok()?;
-    }
-    Some(digest)
 }
 
 #[cfg(test)]

@@ -91,6 +91,11 @@ impl RequestIds {
         self.random.hash_one(number) as f64 / u64::MAX as f64
     }
 
+    /// What makes ids that no client can foresee.
+    pub fn random(&self) -> &RandomState {
+        &self.random
+    }
+
     /// The next number; never given twice.
     pub fn number(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)

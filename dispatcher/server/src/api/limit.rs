@@ -56,7 +56,7 @@ pub struct RateExceeded {
 /// The rates of all tenants.
 pub struct Limiter<C: Clock = MonotonicClock> {
     default: Option<Rate>,
-    buckets: HashMap<Rate, Buckets<C>>,
+    buckets: HashMap<Rate, Arc<Buckets<C>>>,
     max_tenants: usize,
     /// Requests seen while the tracked tenants were at their bound.
     crowded: AtomicU32,
@@ -78,10 +78,26 @@ impl<C: Clock + Clone> Limiter<C> {
         max_tenants: usize,
         clock: C,
     ) -> Self {
+        Self::following(None, default, own, max_tenants, clock)
+    }
+
+    /// The same, in the place of another: at rates that both have, tenants stand where they stood.
+    pub fn following(
+        before: Option<&Self>,
+        default: Option<Rate>,
+        own: impl Iterator<Item = Rate>,
+        max_tenants: usize,
+        clock: C,
+    ) -> Self {
+        let before = before.filter(|before| before.max_tenants == max_tenants);
         let buckets = |rate: Rate| {
-            let quota = Quota::per_minute(rate.per_minute).allow_burst(rate.burst);
-            let tracked = Tracked::new(max_tenants);
-            (rate, Buckets::<C>::new(quota, tracked, clock.clone()))
+            let kept = before.and_then(|before| before.buckets.get(&rate)).cloned();
+            let fresh = || {
+                let quota = Quota::per_minute(rate.per_minute).allow_burst(rate.burst);
+                let tracked = Tracked::new(max_tenants);
+                Arc::new(Buckets::<C>::new(quota, tracked, clock.clone()))
+            };
+            (rate, kept.unwrap_or_else(fresh))
         };
         let buckets = default.into_iter().chain(own).map(buckets).collect();
         let nobody = Arc::from("");

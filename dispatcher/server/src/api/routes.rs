@@ -5,6 +5,7 @@
 
 use std::{convert::Infallible, io, rc::Rc, sync::Arc};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use governor::clock::MonotonicClock;
 use http::{
@@ -32,7 +33,10 @@ use super::{
 use crate::{
     clock::Clock,
     hub::Hub,
-    telemetry::Metrics,
+    telemetry::{
+        Metrics,
+        trace::{Known, TraceContext},
+    },
     upstream::{self, Call, RelayBody, Upstream, UpstreamConfig},
 };
 
@@ -53,13 +57,52 @@ pub struct Pool {
 
 /// What all threads of the data plane share.
 pub struct Api {
+    /// Replaced as a whole: a call goes by one of them from its head to its verdict.
+    settings: ArcSwap<Settings>,
+    ids: RequestIds,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    /// When the models came to be, for their list.
+    created_unix_s: u64,
+    trace_context: TraceContext,
+}
+
+/// What a reload of the configuration may change.
+struct Settings {
     config: ApiConfig,
     catalogue: Catalogue,
     pools: Vec<(Arc<Hub>, House)>,
     limiter: Limiter,
-    ids: RequestIds,
-    clock: Clock,
-    metrics: Arc<Metrics>,
+}
+
+impl Settings {
+    fn new(
+        config: ApiConfig,
+        pools: Vec<Pool>,
+        created_unix_s: u64,
+        before: Option<&Limiter>,
+    ) -> Result<Self, NameTaken> {
+        let names = |pool: &Pool| Names {
+            model: pool.hub.model().clone(),
+            aliases: pool.aliases.clone(),
+            adapters: pool.adapters.clone(),
+        };
+        let names: Vec<Names> = pools.iter().map(names).collect();
+        let catalogue = Catalogue::new(&names, created_unix_s)?;
+        let own_rates = config.keys.iter().filter_map(|key| key.rate);
+        let (rate, most) = (config.limits.rate, config.limits.max_tenants);
+        let limiter = Limiter::following(before, rate, own_rates, most, MonotonicClock);
+        let pools = pools.into_iter().map(|pool| (pool.hub, pool.house)).collect();
+        Ok(Self { config, catalogue, pools, limiter })
+    }
+
+    /// Lets a call in, by its head alone.
+    fn admit(&self, headers: &HeaderMap) -> Result<Guest<'_>, ApiError> {
+        let key = self.config.keys.admit(headers)?;
+        let tenant = objective::tenant(headers, key);
+        let standing = self.limiter.count(key.and_then(|key| key.rate), tenant.as_ref())?;
+        Ok(Guest { settings: self, key, tenant, standing })
+    }
 }
 
 /// Starts the data plane.
@@ -101,6 +144,7 @@ fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
 
 /// A call that was let in.
 struct Guest<'a> {
+    settings: &'a Settings,
     key: Option<&'a Key>,
     tenant: Option<Arc<str>>,
     standing: Option<Standing>,
@@ -142,26 +186,27 @@ impl Api {
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> Result<Self, NameTaken> {
-        let names = |pool: &Pool| Names {
-            model: pool.hub.model().clone(),
-            aliases: pool.aliases.clone(),
-            adapters: pool.adapters.clone(),
-        };
-        let names: Vec<Names> = pools.iter().map(names).collect();
-        let catalogue = Catalogue::new(&names, clock.unix_ms() / 1000)?;
-        let own_rates = config.keys.iter().filter_map(|key| key.rate);
-        let limiter =
-            Limiter::new(config.limits.rate, own_rates, config.limits.max_tenants, MonotonicClock);
-        let pools = pools.into_iter().map(|pool| (pool.hub, pool.house)).collect();
-        Ok(Self { config, catalogue, pools, limiter, ids: RequestIds::new(), clock, metrics })
+        let created_unix_s = clock.unix_ms() / 1000;
+        let settings = ArcSwap::from_pointee(Settings::new(config, pools, created_unix_s, None)?);
+        let (ids, trace_context) = (RequestIds::new(), TraceContext::default());
+        Ok(Self { settings, ids, clock, metrics, created_unix_s, trace_context })
     }
 
-    /// Lets a call in, by its head alone.
-    fn admit(&self, headers: &HeaderMap) -> Result<Guest<'_>, ApiError> {
-        let key = self.config.keys.admit(headers)?;
-        let tenant = objective::tenant(headers, key);
-        let standing = self.limiter.count(key.and_then(|key| key.rate), tenant.as_ref())?;
-        Ok(Guest { key, tenant, standing })
+    /// The same, doing this with the trace context of requests.
+    #[must_use]
+    pub fn with_trace_context(self, trace_context: TraceContext) -> Self {
+        Self { trace_context, ..self }
+    }
+
+    /// Goes by another configuration from the next call on. Rates that it has too go on counting.
+    ///
+    /// # Errors
+    /// When two pools share a name; then nothing changes.
+    pub fn adopt(&self, config: ApiConfig, pools: Vec<Pool>) -> Result<(), NameTaken> {
+        let before = self.settings.load_full();
+        let after = Settings::new(config, pools, self.created_unix_s, Some(&before.limiter))?;
+        self.settings.store(Arc::new(after));
+        Ok(())
     }
 
     /// Reads a body's facts and settles the terms.
@@ -175,13 +220,14 @@ impl Api {
     ) -> Result<Admission, ApiError> {
         let arrived = self.clock.now();
         let facts = peek(endpoint, body)?;
-        let served = self.catalogue.find(&facts.model);
+        let settings = guest.settings;
+        let served = settings.catalogue.find(&facts.model);
         let pool =
-            served.and_then(|served| Some((self.pools.get(served.pool)?, &served.cached_as)));
+            served.and_then(|served| Some((settings.pools.get(served.pool)?, &served.cached_as)));
         let ((hub, house), cached_as) =
             pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?;
         let tier = facts.service_tier.as_deref();
-        let terms = self.config.objectives.terms(headers, tier, guest.key, house)?;
+        let terms = settings.config.objectives.terms(headers, tier, guest.key, house)?;
         let wait = wait::asked(headers)?;
         let (body, own_priority) = guest.onward(body, &facts);
         let request = CoreRequest {
@@ -259,10 +305,11 @@ impl Door {
     }
 
     fn models(&self, headers: &HeaderMap, number: u64) -> Response<Full<Bytes>> {
-        if let Err(error) = self.api.config.keys.admit(headers) {
+        let settings = self.api.settings.load();
+        if let Err(error) = settings.config.keys.admit(headers) {
             return self.api.reject(&error.into(), number);
         }
-        let mut response = Response::new(Full::new(self.api.catalogue.json()));
+        let mut response = Response::new(Full::new(settings.catalogue.json()));
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(CONTENT_TYPE, json);
         response
@@ -279,14 +326,18 @@ impl Door {
         B: Body<Data = Bytes>,
     {
         let (head, body) = request.into_parts();
-        let guest = match self.api.admit(&head.headers) {
+        let settings = self.api.settings.load_full();
+        let guest = match settings.admit(&head.headers) {
             Ok(guest) => guest,
             Err(error) => return self.api.reject(&error, number).map(Either::Right),
         };
         let standing = guest.standing;
         let taken = self.take(endpoint, &head, body, &guest, (number, id)).await;
         let mut response = match taken {
-            Ok(admission) => self.dispatch(head, admission, id).await,
+            Ok(admission) => {
+                let keys_are_ours = !settings.config.keys.is_empty();
+                self.dispatch(head, admission, id, keys_are_ours).await
+            }
             Err(error) => self.api.reject(&error, number).map(Either::Right),
         };
         if let Some(standing) = standing {
@@ -307,35 +358,40 @@ impl Door {
     where
         B: Body<Data = Bytes>,
     {
-        let body = body::read(&head.headers, body, &self.api.config.limits).await?;
+        let body = body::read(&head.headers, body, &guest.settings.config.limits).await?;
         self.api.consider(endpoint, &head.headers, guest, &body, name)
     }
 
     /// Has the pool serve it.
     async fn dispatch(
         &self,
-        head: Parts,
+        mut head: Parts,
         admission: Admission,
         id: &HeaderValue,
+        keys_are_ours: bool,
     ) -> Response<AnswerBody> {
         let Admission { hub, objective, request, body, own_priority } = admission;
         let sheddable = request.band.sheddable();
         let number = request.id.0;
+        let trace_id = self.api.trace_context.of(&mut head.headers, self.api.ids.random(), number);
+        let request_id = Arc::from(id.to_str().unwrap_or_default());
+        let known = Known { request_id, trace_id };
         let own_path = || PathAndQuery::from_static("/");
         let call = Call {
             method: head.method,
             path_and_query: head.uri.path_and_query().cloned().unwrap_or_else(own_path),
-            headers: headers::filter(head.headers, id, !self.api.config.keys.is_empty()),
+            headers: headers::filter(head.headers, id, keys_are_ours),
             body,
             own_priority,
             request,
-            request_id: id.to_str().unwrap_or_default().to_owned(),
+            known: known.clone(),
             objective: objective.clone(),
         };
         match upstream::serve(&hub, &self.upstream, call).await {
             Ok(response) => response.map(Either::Left),
             Err(fault) => {
-                tracing::debug!(request_id = ?id, %fault, "not served");
+                let request_id = &*known.request_id;
+                tracing::debug!(request_id, trace_id = known.trace(), %fault, "not served");
                 let error = ApiError::of_fault(&fault, sheddable);
                 self.api.refuse(&error, number, hub.model(), &objective).map(Either::Right)
             }

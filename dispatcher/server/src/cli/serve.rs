@@ -13,7 +13,7 @@ pub(super) fn run(origin: &Origin) -> ExitCode {
                 eprint!("{}", tried.welcome(api, admin));
             }
         };
-        Ok(app::serve(config, origin.file.as_deref(), greet)?)
+        Ok(app::serve(config, origin, greet)?)
     })
 }
 

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use weir_core::Policy;
 
-use super::{Config, Problems, RawConfig, RawPolicy, suggest::with_suggestion};
+pub use super::parse::parse;
+use super::{Config, Problems, RawConfig, RawPolicy, locate::Lines, problems::Problem};
 
 /// config/weir.yaml, which a dispatcher without a file starts on.
 pub const DEFAULT_FILE: &str = include_str!("../../../../config/weir.yaml");
@@ -34,7 +35,7 @@ pub enum ConfigError {
         error: std::io::Error,
     },
     /// The file is read, and wrong.
-    #[error("{}:\n{problems}", .file.display())]
+    #[error("{}: {}", .file.display(), listed(.problems))]
     Wrong {
         /// The file.
         file: PathBuf,
@@ -43,18 +44,68 @@ pub enum ConfigError {
     },
 }
 
+impl ConfigError {
+    /// Everything that is wrong; a file that cannot be read is one problem.
+    pub fn problems(self) -> Problems {
+        match self {
+            Self::Wrong { problems, .. } => problems,
+            Self::Unreadable { .. } => {
+                Problem { key: String::new(), line: None, message: self.to_string() }.into()
+            }
+        }
+    }
+}
+
+/// How many there are, and each in a line of its own.
+fn listed(problems: &Problems) -> String {
+    let count = problems.all().len();
+    let plural = if count == 1 { "" } else { "s" };
+    let each = problems.all().iter().map(|problem| format!("\n  {problem}"));
+    format!("{count} problem{plural}{}", each.collect::<String>())
+}
+
 impl Origin {
     /// The raw configuration with everything that overrides it.
     ///
     /// # Errors
     /// When the file cannot be read or is not understood.
     pub fn raw(&self) -> Result<RawConfig, ConfigError> {
-        let text = match &self.file {
-            None => DEFAULT_FILE.to_owned(),
-            Some(file) => std::fs::read_to_string(file)
-                .map_err(|error| ConfigError::Unreadable { file: file.clone(), error })?,
+        self.over(&self.text()?)
+    }
+
+    /// The configuration.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is not understood, or any value cannot be used.
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        self.load_text(&self.text()?)
+    }
+
+    /// What the file says.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn text(&self) -> Result<String, ConfigError> {
+        let Some(file) = &self.file else { return Ok(DEFAULT_FILE.to_owned()) };
+        let unreadable = |error| ConfigError::Unreadable { file: file.clone(), error };
+        std::fs::read_to_string(file).map_err(unreadable)
+    }
+
+    /// The configuration that this text is.
+    ///
+    /// # Errors
+    /// When it is not understood or any value cannot be used.
+    pub fn load_text(&self, text: &str) -> Result<Config, ConfigError> {
+        let raw = self.over(text)?;
+        let wrong = |problems: Problems| {
+            self.wrong(problems.located(&Lines::of(text), &self.said_elsewhere()))
         };
-        let mut raw = parse(&text).map_err(|problems| self.wrong(problems))?;
+        Config::check(&raw).map_err(wrong)
+    }
+
+    /// What a text says, and over it what the flags and the environment say.
+    fn over(&self, text: &str) -> Result<RawConfig, ConfigError> {
+        let mut raw = parse(text).map_err(|problems| self.wrong(problems))?;
         raw.listen = self.listen.clone().unwrap_or(raw.listen);
         raw.admin.listen = self.admin_listen.clone().unwrap_or(raw.admin.listen);
         if let Some(policy) = self.policy {
@@ -63,24 +114,18 @@ impl Origin {
         Ok(raw)
     }
 
-    /// The configuration.
-    ///
-    /// # Errors
-    /// When the file cannot be read, is not understood, or any value cannot be used.
-    pub fn load(&self) -> Result<Config, ConfigError> {
-        Config::check(&self.raw()?).map_err(|problems| self.wrong(problems))
+    /// The keys that the file does not say, and who says them.
+    fn said_elsewhere(&self) -> Vec<(&'static str, String)> {
+        let said = |key: &'static str, over: &Option<String>, by: &str| {
+            over.as_ref().map(|_| (key, by.to_owned()))
+        };
+        let listen = said("listen", &self.listen, "--listen or WEIR_LISTEN");
+        let admin = said("admin.listen", &self.admin_listen, "--admin-listen or WEIR_ADMIN_LISTEN");
+        listen.into_iter().chain(admin).collect()
     }
 
     fn wrong(&self, problems: Problems) -> ConfigError {
         let file = self.file.as_deref().unwrap_or(Path::new("built-in configuration"));
         ConfigError::Wrong { file: file.to_owned(), problems }
     }
-}
-
-/// Reads YAML. The message names the key and the line.
-///
-/// # Errors
-/// The first thing that is not understood.
-pub fn parse(text: &str) -> Result<RawConfig, Problems> {
-    serde_yaml_ng::from_str(text).map_err(|error| with_suggestion(&error.to_string()).into())
 }

@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use weir_core::{
-    PullConfig, SchedulerConfig,
+    BucketEdges, PullConfig, SchedulerConfig,
     decide::failover::{Place, Places},
 };
 
-use super::RawPolicy;
+use super::{Problems, RawPolicy};
 use crate::{
     api::config::{RawApi, RawKey, RawLimits, RawObjective},
     fleet::config::{RawClass, RawDns, RawPod, RawScrape},
@@ -48,6 +48,8 @@ pub struct RawConfig {
     pub limits: RawLimits,
     /// Bounds on what may wait, for each pool.
     pub queue: RawQueue,
+    /// How requests are grouped into lanes.
+    pub patterns: RawPatterns,
     /// Parameters of the pull loop.
     #[schemars(schema_with = "pull_schema")]
     pub pull: PullConfig,
@@ -86,6 +88,7 @@ impl Default for RawConfig {
             keys: api.keys,
             limits: api.limits,
             queue: RawQueue::default(),
+            patterns: RawPatterns::default(),
             pull: PullConfig::default(),
             scrape: RawScrape::default(),
             upstream: RawUpstream::default(),
@@ -222,6 +225,42 @@ impl Default for RawQueue {
             max_wait_s: bounds.max_wait.as_secs_f64(),
             max_wait_no_pods_s: bounds.max_wait_no_pods.as_secs_f64(),
         }
+    }
+}
+
+/// How requests are grouped: those that cost alike wait in one lane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawPatterns {
+    /// Upper edges of the buckets of input tokens, ascending.
+    pub input_tokens: Vec<u32>,
+    /// Upper edges of the buckets of predicted output tokens, ascending.
+    pub output_tokens: Vec<u32>,
+}
+
+impl Default for RawPatterns {
+    fn default() -> Self {
+        let BucketEdges { input, output } = BucketEdges::default();
+        Self { input_tokens: input, output_tokens: output }
+    }
+}
+
+impl RawPatterns {
+    /// Most edges of one kind: each pair of buckets is a lane, and a pass looks at every lane's head.
+    const MOST: usize = 32;
+
+    /// The validated form.
+    pub fn check(&self, problems: &mut Problems) -> BucketEdges {
+        for (name, edges) in
+            [("input_tokens", &self.input_tokens), ("output_tokens", &self.output_tokens)]
+        {
+            let ascending = edges.is_sorted_by(|one, next| one < next);
+            let sane = ascending && !edges.contains(&0) && edges.len() <= Self::MOST;
+            let why =
+                format!("must be at most {} numbers above 0, each above the last", Self::MOST);
+            problems.require(sane, &format!("patterns.{name}"), &why);
+        }
+        BucketEdges { input: self.input_tokens.clone(), output: self.output_tokens.clone() }
     }
 }
 

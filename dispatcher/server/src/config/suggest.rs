@@ -18,16 +18,61 @@ fn unknown_word(message: &str) -> Option<&str> {
     rest.split_once('`').map(|(word, _)| word)
 }
 
+/// A message of the reader in the words of the file: no names of types of this program.
+pub fn plain_words(message: &str) -> String {
+    let mut words = message.to_owned();
+    for (theirs, ours) in [
+        ("unknown field `", "unknown key `"),
+        ("unknown variant `", "unknown value `"),
+        ("invalid type: ", "is "),
+        ("invalid value: ", "is "),
+        ("expected usize", "write a whole number"),
+        ("expected u8", "write a whole number"),
+        ("expected u16", "write a whole number"),
+        ("expected u32", "write a whole number"),
+        ("expected u64", "write a whole number"),
+        ("expected i8", "write a whole number from -128 to 127"),
+        ("expected f32", "write a number"),
+        ("expected f64", "write a number"),
+        ("expected a boolean", "write true or false"),
+        ("expected a sequence", "write a list"),
+        ("expected a string", "write a text"),
+        ("expected a map", "write a mapping"),
+    ] {
+        words = words.replace(theirs, ours);
+    }
+    // "expected struct RawPool": a mapping with that part's keys.
+    match words.find("expected struct ") {
+        Some(at) => words.get(..at).unwrap_or_default().to_owned() + "write a mapping of keys",
+        None => words,
+    }
+}
+
+/// What to write instead of a name that is not among the known ones.
+pub fn one_of<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let mut known: Vec<&str> = known.collect();
+    known.sort_unstable();
+    let near = known.iter().map(|known| (slips(unknown, known), known)).min();
+    match near.filter(|(slips, near)| is_near(*slips, unknown, near)) {
+        Some((_, near)) => format!("did you mean {near:?}?"),
+        None if known.is_empty() => "there are none".to_owned(),
+        None => format!("write one of {}", known.join(", ")),
+    }
+}
+
+fn is_near(slips: usize, unknown: &str, known: &str) -> bool {
+    let letters = unknown.chars().count().max(known.chars().count());
+    slips as f64 <= WORST * letters as f64
+}
+
 fn nearest_in(message: &str) -> Option<String> {
     let unknown = unknown_word(message)?;
     let (before, expected) = message.split_once(", expected ")?;
     // Every second piece stands between backticks.
     let known = expected.split('`').skip(1).step_by(2);
     let (slips, near) = known.map(|known| (slips(unknown, known), known)).min()?;
-    let letters = unknown.chars().count().max(near.chars().count());
     let (_, place) = expected.rsplit_once('`')?;
-    let is_near = slips as f64 <= WORST * letters as f64;
-    is_near.then(|| format!("{before}{place}; did you mean `{near}`?"))
+    is_near(slips, unknown, near).then(|| format!("{before}{place}; did you mean `{near}`?"))
 }
 
 /// Slips of the keyboard from one word to the other: its letters in another order are one.
@@ -86,5 +131,21 @@ mod tests {
         assert_eq!(with_suggestion("invalid type"), "invalid type");
         let message = "unknown variant `wier`, expected one of `weir`, `round-robin`";
         assert!(with_suggestion(message).ends_with("; did you mean `weir`?"));
+    }
+
+    #[test]
+    fn a_name_is_answered_by_the_nearest_or_by_all() {
+        let known = || ["standard", "batch"].into_iter();
+        assert_eq!(one_of("bacth", known()), "did you mean \"batch\"?");
+        assert_eq!(one_of("gold", known()), "write one of batch, standard");
+        assert_eq!(one_of("gold", [].into_iter()), "there are none");
+    }
+
+    #[test]
+    fn kinds_are_named_as_the_file_names_them() {
+        let said = "invalid type: string \"many\", expected usize";
+        assert_eq!(plain_words(said), "is string \"many\", write a whole number");
+        let said = "invalid type: integer `3`, expected struct RawQueue";
+        assert_eq!(plain_words(said), "is integer `3`, write a mapping of keys");
     }
 }

@@ -94,8 +94,31 @@ fn the_shipped_schema_is_the_one_the_code_has() {
 }
 
 #[test]
+fn the_reference_is_the_schema_in_words() {
+    let path = repository().join("docs/configuration.md");
+    let want = reference::markdown();
+    if std::env::var_os("WEIR_WRITE_DOCS").is_some() {
+        std::fs::write(&path, &want).unwrap();
+    }
+    let page = std::fs::read_to_string(path).unwrap();
+    assert!(page == want, "run this test with WEIR_WRITE_DOCS=1");
+}
+
+#[test]
+fn every_key_of_the_default_is_in_the_reference() {
+    let page = reference::markdown();
+    let all = serde_yaml_ng::to_value(RawConfig::default()).unwrap();
+    for name in missing("", &all, Some(&Value::Null)) {
+        let key = name.rsplit('.').next().unwrap();
+        assert!(page.contains(&format!("| `{key}` |")), "{name}");
+    }
+}
+
+#[test]
 fn the_examples_can_be_loaded() {
-    for name in ["one-machine.yaml", "demo.yaml"] {
+    for name in
+        ["one-machine.yaml", "demo.yaml", "kubernetes.yaml", "from-llm-d.yaml", "from-aibrix.yaml"]
+    {
         let file = repository().join("config/examples").join(name);
         let config = Origin { file: Some(file), ..Origin::default() }.load();
         config.unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -105,19 +128,38 @@ fn the_examples_can_be_loaded() {
 #[test]
 fn an_unknown_key_is_refused_with_its_line_and_a_suggestion() {
     let text = problems("pools:\n  - model: m\n    pods:\n      - ulr: http://a:1\n");
-    assert!(text.contains("pools[0].pods[0]: unknown field `ulr`"), "{text}");
-    assert!(text.contains("at line 4"), "{text}");
-    assert!(text.ends_with("did you mean `url`?"), "{text}");
+    let want = "line 4: pools[0].pods[0].ulr: unknown key `ulr`; did you mean `url`?";
+    assert_eq!(text, want);
     let text = problems("# a comment\nlisen: 127.0.0.1:1\n");
-    assert_eq!(text, "unknown field `lisen` at line 2 column 1; did you mean `listen`?");
+    assert_eq!(text, "line 2: lisen: unknown key `lisen`; did you mean `listen`?");
 }
 
 #[test]
 fn a_value_of_the_wrong_kind_is_refused_with_its_key_and_line() {
     let text = problems("threads: many\n");
-    assert!(text.contains("threads") && text.contains("line 1"), "{text}");
+    assert_eq!(text, "line 1: threads: is string \"many\", write a whole number");
     let text = problems("pools:\n  - model: m\n    policy: wier\n");
     assert!(text.contains("did you mean `weir`?"), "{text}");
+}
+
+#[test]
+fn mistakes_in_keys_and_kinds_are_found_all_at_once() {
+    let text = problems(
+        "lisen: x\npools:\n  - modle: m\n    pods: [ { url: 3 } ]\n  - pods: none\nqueue: 7\n\
+         objectives: { a: { band: high } }\nscrape: { every_ms: -1 }\n",
+    );
+    let want = "line 1: lisen: unknown key `lisen`; did you mean `listen`?\n\
+                line 3: pools[0].modle: unknown key `modle`; did you mean `model`?";
+    assert!(text.starts_with(want), "{text}");
+    for (line, key) in
+        [(5, "pools[1].pods"), (6, "queue"), (7, "objectives.a.band"), (8, "scrape.every_ms")]
+    {
+        assert!(text.contains(&format!("\nline {line}: {key}: ")), "{key} in\n{text}");
+    }
+    assert!(!text.contains("expected"), "{text}");
+    // What is no YAML has one.
+    let text = problems("listen: x\npools: [\n");
+    assert_eq!(text.lines().count(), 1, "{text}");
 }
 
 #[test]
@@ -233,7 +275,7 @@ fn an_adapter_needs_a_name_that_nothing_else_has() {
         "pools:\n  - { model: m, aliases: [n], adapters: ['', n], pods: [ { url: 'http://a:1' } ] }\n",
     );
     let want = "pools[0].adapters: a name must not be empty\n\
-                pools[0]: the model name \"n\" is taken already";
+                pools[0]: the model name \"n\" is taken already; name it once";
     assert_eq!(text, want);
 }
 

@@ -8,7 +8,7 @@ use weir_core::{PodClass, Role};
 use weir_schema::profile::Percentile;
 
 use crate::{
-    config::{Problems, choice},
+    config::{Problems, choice, suggest::one_of},
     learn::profile::{RawProfile, percentile_schema},
 };
 
@@ -59,7 +59,11 @@ impl Default for RawClass {
 impl RawClass {
     /// The validated class.
     pub fn check(&self, key: &str, problems: &mut Problems) -> PodClass {
-        problems.require(!self.name.is_empty(), &format!("{key}.name"), "missing");
+        problems.require(
+            !self.name.is_empty(),
+            &format!("{key}.name"),
+            "missing; give the class a name",
+        );
         let positive = [
             ("chunk_tokens", self.chunk_tokens),
             ("max_sequences", self.max_sequences),
@@ -219,9 +223,17 @@ impl Members {
             let key = format!("{key}.pods[{index}]");
             let Some(seat) = pod.check(&key, classes, problems) else { continue };
             let new = seats.iter().all(|other| other.name != seat.name);
-            problems.require(new, &format!("{key}.name"), "is the name of another pod too");
+            problems.require(
+                new,
+                &format!("{key}.name"),
+                "is the name of another pod too; give each its own",
+            );
             let new = seats.iter().all(|other| other.authority != seat.authority);
-            problems.require(new, &format!("{key}.url"), "is the address of another pod too");
+            problems.require(
+                new,
+                &format!("{key}.url"),
+                "is the address of another pod too; list each once",
+            );
             seats.push(seat);
         }
         let dns = dns.map(|dns| dns.check(&format!("{key}.dns"), classes, problems));
@@ -275,7 +287,11 @@ impl RawPod {
 
 impl RawDns {
     fn check(&self, key: &str, classes: &[PodClass], problems: &mut Problems) -> DnsConfig {
-        problems.require(!self.host.is_empty(), &format!("{key}.host"), "missing");
+        problems.require(
+            !self.host.is_empty(),
+            &format!("{key}.host"),
+            "missing; write the name to ask for",
+        );
         problems.require(self.port > 0, &format!("{key}.port"), "must not be 0");
         let sane = (1..=3600).contains(&self.every_s);
         problems.require(sane, &format!("{key}.every_s"), "must be in 1..=3600");
@@ -299,7 +315,8 @@ fn class_index(
     let index = classes.iter().position(|class| &*class.name == name);
     let index = index.and_then(|index| u16::try_from(index).ok());
     if index.is_none() {
-        problems.add(&format!("{key}.class"), format!("{name:?} is not one of classes"));
+        let instead = one_of(name, classes.iter().map(|class| &*class.name));
+        problems.add(&format!("{key}.class"), format!("{name:?} is not one of classes; {instead}"));
     }
     index.unwrap_or_default()
 }

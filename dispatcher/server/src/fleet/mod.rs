@@ -9,6 +9,7 @@
 //! - [`pod`]: one pod, shared with the hub and the relays
 //! - [`breaker`]: takes a failing pod out and back; [`cordon`]: so does an operator
 //! - [`roster`]: lets pods join and leave a hub
+//! - `posts`: the watcher of each address, kept as the configuration asks
 //! - [`watch`]: one task per address: scrape, breakers, restarts
 //! - [`connection`], [`gauges`]: the text of a scrape, and its meaning
 //! - [`dns`]: pods found by name
@@ -20,21 +21,20 @@ pub mod cordon;
 pub mod dns;
 pub mod gauges;
 pub mod pod;
+mod posts;
 pub mod roster;
 #[cfg(test)]
 mod tests;
 pub mod watch;
 
-use std::collections::BTreeMap;
-
-use tokio::task::JoinSet;
-
 pub use breaker::Breaker;
 pub use cordon::{Ask, Cordon};
 pub use pod::{Pod, PulseCell};
+use tokio::sync::watch::Receiver;
 
 use self::{
     config::{DnsConfig, Members, ScrapeConfig},
+    posts::Posts,
     roster::{Place, Roster},
 };
 use crate::worker::Stop;
@@ -55,21 +55,35 @@ impl Muster {
     }
 }
 
-/// Watches every pod until it is told to stop.
-pub async fn run(musters: Vec<Muster>, scrape: ScrapeConfig, mut stop: Stop) {
-    let mut tasks = JoinSet::new();
-    let mut by_address: BTreeMap<String, Vec<Place>> = BTreeMap::new();
-    for Muster { roster, joined, dns } in musters {
-        for place in joined {
-            by_address.entry(place.seat.authority.clone()).or_default().push(place);
-        }
+/// Watches every pod until it is told to stop. `orders` are the members that each pool has to have from
+/// then on; only the last of several counts.
+pub async fn run(
+    musters: Vec<Muster>,
+    scrape: ScrapeConfig,
+    mut orders: Receiver<Vec<Members>>,
+    mut stop: Stop,
+) {
+    let rosters = musters.iter().map(|muster| muster.roster.clone()).collect();
+    let mut posts = Posts::new(rosters, scrape);
+    let mut all = Vec::new();
+    for (pool, Muster { joined, dns, .. }) in musters.into_iter().enumerate() {
+        all.extend(joined.into_iter().map(|place| (pool, place)));
         if let Some(dns) = dns {
-            tasks.spawn(dns::discover(roster, dns, scrape));
+            posts.ask(pool, dns);
         }
     }
-    for places in by_address.into_values() {
-        tasks.spawn(watch::watch(places, scrape));
+    posts.man(all);
+    let follow = async {
+        // Whoever gives orders is gone: those that were given stay in force.
+        while orders.changed().await.is_ok() {
+            let members = orders.borrow_and_update().clone();
+            posts.follow(&members).await;
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = follow => {}
+        () = stop.requested() => {}
     }
-    stop.requested().await;
-    tasks.shutdown().await;
+    posts.dismiss().await;
 }

@@ -13,7 +13,10 @@ use axum::{
 };
 use tokio::{
     net::TcpListener,
-    sync::{mpsc, oneshot},
+    sync::{
+        mpsc, oneshot,
+        watch::{Sender, channel},
+    },
 };
 use weir_core::{Phase, Scheduler, SchedulerConfig};
 use weir_predict::Chain;
@@ -82,14 +85,21 @@ fn watched(gate: &Gate, timeout: Duration) -> Arc<Hub> {
 
 /// Two pools with nothing but this gate as their pod, and the thread that watches it.
 fn shared(gate: &Gate) -> ([Arc<Hub>; 2], Worker) {
+    let (hubs, fleet, _) = ordered(gate);
+    (hubs, fleet)
+}
+
+/// The same, with whom to tell who shall be watched.
+fn ordered(gate: &Gate) -> ([Arc<Hub>; 2], Worker, Sender<Vec<Members>>) {
     let hubs = [pool(), pool()];
     let seat = Seat { shared: true, ..gate.seat.clone() };
     let members = || Members { seats: vec![seat.clone()], dns: None };
     let rosters = Roster::for_each(&hubs, true).into_iter();
     let musters: Vec<_> = rosters.map(|roster| Muster::new(roster, members())).collect();
     let config = ScrapeConfig { every: Some(Duration::from_millis(1)), timeout: LONG };
-    let fleet = Worker::spawn_async("test-fleet", move |stop| run(musters, config, stop));
-    (hubs, fleet.unwrap())
+    let (orders, ordered) = channel(vec![]);
+    let fleet = Worker::spawn_async("test-fleet", move |stop| run(musters, config, ordered, stop));
+    (hubs, fleet.unwrap(), orders)
 }
 
 fn only(hub: &Hub) -> Arc<Pod> {
@@ -239,4 +249,39 @@ async fn what_an_operator_asks_goes_before_the_breaker_and_outlives_a_restart() 
     assert_eq!(hub.snapshot().pods[0].kv_usage, 0.1, "it is scraped as before");
     hub.ask_pod("pod-0", Ask::Serve).unwrap();
     assert_eq!(hub.snapshot().pods[0].phase, Phase::Ready);
+}
+
+#[tokio::test]
+async fn a_reload_takes_only_what_changed() {
+    let (mut gate, other) = (Gate::open().await, Gate::open().await);
+    let (hubs, fleet, orders) = ordered(&gate);
+    gate.answer(gauges("0.5")).await;
+    let parked = gate.next().await;
+    let before = hubs.each_ref().map(|hub| only(hub).id);
+    // The first pool gets a pod more; the second one keeps what it has.
+    let seat = Seat { shared: true, ..gate.seat.clone() };
+    let added = Seat { name: Arc::from("pod-1"), ..other.seat.clone() };
+    let seats = vec![seat.clone(), added];
+    orders.send_replace(vec![
+        Members { seats, dns: None },
+        Members { seats: vec![seat.clone()], dns: None },
+    ]);
+    let mut other = other;
+    other.answer(gauges("0.2")).await;
+    let _parked_too = other.next().await;
+    assert_eq!(hubs[0].pods().len(), 2);
+    let known = |hub: &Hub| hub.pods().iter().map(|pod| pod.id).collect::<Vec<_>>();
+    assert!(known(&hubs[0]).contains(&before[0]), "the pod that stays is the same pod");
+    assert_eq!(known(&hubs[1]), [before[1]]);
+    assert_eq!(only(&hubs[1]).phase(), Phase::Ready);
+    drop(parked);
+    // It leaves the second pool, and the first one has it anew: it is no longer shared.
+    let alone = Seat { shared: false, ..seat };
+    orders.send_replace(vec![Members { seats: vec![alone], dns: None }, Members::default()]);
+    gate.answer(gauges("0.5")).await;
+    let _parked = gate.next().await;
+    assert_eq!(hubs[0].pods().len(), 1);
+    assert_ne!(only(&hubs[0]).id, before[0]);
+    assert!(hubs[1].pods().is_empty());
+    assert!(fleet.join(LONG));
 }

@@ -236,8 +236,23 @@ impl Page {
         self.tally(&series::SPOOL_SEGMENTS, &[], &spool.segments);
         self.flag(&series::TRAINER_UP, trainer.up.load(Relaxed));
         self.tally(&series::TRAINER_RESTARTS, &[], &trainer.restarts);
+        self.configuration(watched);
         self.flag(&series::DRAINING, watched.life.stage() > Stage::Serving);
         self.set(&series::UPTIME, &[], watched.uptime_s());
+    }
+}
+
+impl Page {
+    fn configuration(&mut self, watched: &Watched) {
+        let config = &watched.config;
+        self.tally(&series::CONFIG_RELOADS, &["applied"], &config.applied);
+        self.tally(&series::CONFIG_RELOADS, &["unchanged"], &config.unchanged);
+        self.tally(&series::CONFIG_RELOADS, &["refused"], &config.refused);
+        self.tally(&series::CONFIG_HASH, &[], &config.hash);
+        let age_s = watched.uptime_s() - config.since_us.load(Relaxed) as f64 / 1e6;
+        self.set(&series::CONFIG_AGE, &[], age_s);
+        self.flag(&series::CONFIG_FAILING, config.failing.load(Relaxed));
+        self.tally(&series::CONFIG_NEEDS_RESTART, &[], &config.needs_restart);
     }
 }
 

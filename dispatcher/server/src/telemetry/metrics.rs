@@ -59,12 +59,13 @@ impl Metrics {
         })
     }
 
-    /// Empty metrics, which are there under other systems' names too.
+    /// Empty metrics, which are there under other systems' names too, with labels for
+    /// so many tenants.
     ///
     /// # Errors
     /// As for [`Metrics::new`].
-    pub fn with_compat() -> Result<Self, prometheus::Error> {
-        Ok(Self { compat: Some(Arc::new(Compat::new()?)), ..Self::new()? })
+    pub fn with_compat(most_tenants: usize) -> Result<Self, prometheus::Error> {
+        Ok(Self { compat: Some(Arc::new(Compat::new(most_tenants)?)), ..Self::new()? })
     }
 
     /// The same under other systems' names, if it is on.

@@ -8,6 +8,7 @@
 //! - `quality`: how good the predictions are, as series
 //! - [`compat`]: the same under other systems' names
 //! - [`log`]: log lines
+//! - [`trace`]: by which trace a request is known
 
 pub mod compat;
 pub mod exposition;
@@ -15,6 +16,7 @@ pub mod log;
 pub mod metrics;
 mod quality;
 pub mod series;
+pub mod trace;
 pub mod watched;
 
 pub use metrics::Metrics;

@@ -178,6 +178,16 @@ series! {
         "1 while the supervised trainer runs.";
     TRAINER_RESTARTS: Counter "weir_trainer_restarts_total" []
         "Times the supervised trainer was started again.";
+    CONFIG_RELOADS: Counter "weir_config_reloads_total" ["result"]
+        "Reloads of the configuration, by result: applied, unchanged, refused (the one before goes on).";
+    CONFIG_HASH: Gauge "weir_config_hash" []
+        "A number that is equal in dispatchers that run the same configuration.";
+    CONFIG_AGE: Gauge "weir_config_age_seconds" []
+        "Time since the configuration in force was taken over.";
+    CONFIG_FAILING: Gauge "weir_config_failing" []
+        "1 while the file cannot be used as it is, so that an older configuration is in force.";
+    CONFIG_NEEDS_RESTART: Gauge "weir_config_needs_restart" []
+        "Keys of the file that differ from what runs and count after a restart only.";
     DRAINING: Gauge "weir_draining" []
         "1 once the dispatcher was asked to stop.";
     UPTIME: Gauge "weir_uptime_seconds" []

@@ -9,6 +9,7 @@ use weir_core::{Phase, Snapshot};
 use super::Metrics;
 use crate::{
     clock::Clock,
+    config::ConfigTally,
     hub::Hub,
     learn::{
         Shelf, Versions, reload::ReloadTally, spool::SpoolTally, trainer::TrainerTally,
@@ -32,6 +33,8 @@ pub struct Watched {
     pub reload: Arc<ReloadTally>,
     /// The bundles themselves.
     pub shelf: Arc<Shelf>,
+    /// What became of the configuration.
+    pub config: Arc<ConfigTally>,
     /// What the trainer's process came to.
     pub trainer: Arc<TrainerTally>,
     /// Where the process is in its life.

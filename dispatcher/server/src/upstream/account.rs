@@ -11,6 +11,7 @@ use crate::{
     telemetry::{
         Metrics,
         compat::visit::{POD_FAILED, Visit},
+        trace::Known,
     },
 };
 
@@ -21,6 +22,8 @@ const CLIENT_CLOSED_REQUEST: u16 = 499;
 /// left.
 pub(super) struct Account {
     metrics: Arc<Metrics>,
+    /// Its names in log lines.
+    pub(super) known: Known,
     model: Arc<str>,
     objective: Arc<str>,
     arrived: Time,
@@ -39,6 +42,7 @@ impl Account {
     pub(super) fn open(metrics: &Arc<Metrics>, hub: &Hub, call: &Call) -> Self {
         Self {
             metrics: metrics.clone(),
+            known: call.known.clone(),
             model: hub.model().clone(),
             objective: call.objective.clone(),
             arrived: call.request.arrived,
@@ -145,7 +149,24 @@ impl Account {
         if self.open {
             self.handed_over();
             self.metrics.request_done(&self.model, &self.objective, outcome, self.status);
+            self.say(outcome);
         }
+    }
+
+    /// A line for each response, for those who ask for it: log.level `info,weir::request=debug`.
+    fn say(&self, outcome: &'static str) {
+        let ttft_ms = self.first_token_at.map(|at| at.ms_since(self.arrived));
+        tracing::debug!(
+            target: "weir::request",
+            request_id = &*self.known.request_id,
+            trace_id = self.known.trace(),
+            model = &*self.model,
+            objective = &*self.objective,
+            outcome,
+            status = self.status,
+            ttft_ms,
+            "request is over"
+        );
     }
 
     fn tpot(&self, output_tokens: Option<u32>) {

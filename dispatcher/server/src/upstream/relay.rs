@@ -326,7 +326,10 @@ impl Live {
         self.source = None;
         // After `data: [DONE]` the client has everything.
         let lease = self.lease.take()?;
-        tracing::warn!(request = lease.id().0, pod = %lease.pod().name, code = error.code(), "response broken off");
+        let known = &self.account.known;
+        let (request_id, trace_id) = (&*known.request_id, known.trace());
+        let (pod, code) = (&*lease.pod().name, error.code());
+        tracing::warn!(request_id, trace_id, pod, code, "response broken off");
         if error == RelayError::Stalled {
             lease.pod().breaker.failed();
         }

@@ -19,7 +19,10 @@ use super::{
     sse::Scan,
     usage,
 };
-use crate::hub::{Hub, Lease, Ticket};
+use crate::{
+    hub::{Hub, Lease, Ticket},
+    telemetry::trace::Known,
+};
 
 /// A request to be served.
 #[derive(Debug)]
@@ -36,8 +39,8 @@ pub struct Call {
     pub own_priority: bool,
     /// What the scheduler is told of it.
     pub request: Request,
-    /// Its name in logs and for the client.
-    pub request_id: String,
+    /// Its names in logs and for the client.
+    pub known: Known,
     /// Name of its objective in the configuration: a label of its metrics.
     pub objective: Arc<str>,
 }
@@ -88,7 +91,6 @@ pub async fn serve(
         deadline: Instant::now(),
         // The Responses API ends its streams with another event.
         ends_with_done: call.path_and_query.path().ends_with("/completions"),
-        request_id: call.request_id,
     };
     let inject = upstream.config().inject_priority && !call.own_priority;
     let urgency = inject.then(|| Urgency::of(&call.request, &call.body));
@@ -126,7 +128,6 @@ struct Attempt<'a> {
     deadline: Instant,
     /// Whether a stream that just ends is broken.
     ends_with_done: bool,
-    request_id: String,
 }
 
 impl Attempt<'_> {
@@ -160,7 +161,7 @@ impl Attempt<'_> {
         } else {
             lease.pod().breaker.succeeded();
         }
-        headers::own(&mut head, &lease, &self.request_id);
+        headers::own(&mut head, &lease, &self.account.known.request_id);
         self.account.answered(head.status);
         let way_back = self.upstream.way_back(lease.pod().id);
         let body = if !streams && ahead.complete {
@@ -211,7 +212,9 @@ impl Attempt<'_> {
 
     fn unsent(&self, lease: Lease, reason: &UnsentReason, ticket: &mut Ticket) {
         let pod = &lease.pod().name;
-        tracing::info!(request_id = self.request_id, %pod, %reason, "request not delivered");
+        let Known { request_id, .. } = &self.account.known;
+        let trace_id = self.account.known.trace();
+        tracing::info!(%request_id, trace_id, %pod, %reason, "request not delivered");
         lease.pod().breaker.failed();
         lease.undelivered(ticket);
     }
@@ -219,13 +222,17 @@ impl Attempt<'_> {
     fn lost(mut self, lease: Lease, reason: Option<hyper::Error>) -> Fault {
         let pod = self.failed(lease);
         let error = reason.as_ref().map(tracing::field::display);
-        tracing::warn!(request_id = self.request_id, %pod, error, "pod lost before its answer");
+        let Known { request_id, .. } = &self.account.known;
+        let trace_id = self.account.known.trace();
+        tracing::warn!(%request_id, trace_id, %pod, error, "pod lost before its answer");
         Fault::PodLost { pod, reason }
     }
 
     fn silent(mut self, lease: Lease) -> Fault {
         let pod = self.failed(lease);
-        tracing::warn!(request_id = self.request_id, %pod, "pod did not answer in time");
+        let Known { request_id, .. } = &self.account.known;
+        let trace_id = self.account.known.trace();
+        tracing::warn!(%request_id, trace_id, %pod, "pod did not answer in time");
         Fault::Timeout { pod, limit: self.limit }
     }
 

@@ -38,7 +38,7 @@ fn a_refusal_names_the_key() {
             refusal(|raw| raw.keys = vec![RawKey { sha256: "abc".into(), ..key() }]),
             "keys[0].sha256: must",
         ),
-        (refusal(|raw| raw.keys = vec![key(), key()]), "keys[1].sha256: listed twice"),
+        (refusal(|raw| raw.keys = vec![key(), key()]), "keys[1].sha256: is listed twice"),
         (
             refusal(|raw| raw.keys = vec![RawKey { objective: Some("x".into()), ..key() }]),
             "keys[0].objective: \"x\"",

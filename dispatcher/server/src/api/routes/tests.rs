@@ -234,7 +234,8 @@ fn the_scheduler_is_told_what_the_call_says() {
         ("x-llm-d-slo-ttft-ms".parse().unwrap(), HeaderValue::from_static("750")),
         ("x-llm-d-inference-fairness-id".parse().unwrap(), HeaderValue::from_static("team")),
     ]);
-    let guest = api.admit(&headers).unwrap();
+    let settings = api.settings.load_full();
+    let guest = settings.admit(&headers).unwrap();
     let text = "x".repeat(128);
     let body = Bytes::from(format!(
         r#"{{"model":"qwen","prompt":["{text}","b"],"n":2,"max_tokens":9,"stream":true}}"#
@@ -265,7 +266,8 @@ fn the_scheduler_is_told_what_the_call_says() {
 fn an_alias_shares_the_cached_blocks_of_its_model_and_an_adapter_has_its_own() {
     let api = api_of(&RawApi::default());
     let headers = HeaderMap::new();
-    let guest = api.admit(&headers).unwrap();
+    let settings = api.settings.load_full();
+    let guest = settings.admit(&headers).unwrap();
     let blocks = |model: &str| {
         let body =
             Bytes::from(format!(r#"{{"model":"{model}","messages":"{}"}}"#, "x".repeat(200)));
@@ -279,7 +281,7 @@ fn an_alias_shares_the_cached_blocks_of_its_model_and_an_adapter_has_its_own() {
 #[tokio::test]
 async fn a_refusal_of_the_scheduler_is_answered_and_counted() {
     let door = door_of(&RawApi::default());
-    door.api.pools[0].0.post(weir_core::Event::Close);
+    door.api.settings.load().pools[0].0.post(weir_core::Event::Close);
     let answer =
         ask(&door, request("POST", CHAT, r#"{"model":"qwen","service_tier":"flex"}"#)).await;
     assert_eq!(answer.status, 503);
@@ -314,8 +316,13 @@ async fn through(raw: &RawApi, headers: &str, body: &str) -> (String, serde_json
     let pod = mirror();
     let api = api_of(raw);
     let address = pod.address().to_string();
-    api.pools[0].0.add_pod(Arc::new(Pod::new(PodId(0), Arc::from("pod-0"), address, 0)));
-    let limits = api.config.limits;
+    api.settings.load().pools[0].0.add_pod(Arc::new(Pod::new(
+        PodId(0),
+        Arc::from("pod-0"),
+        address,
+        0,
+    )));
+    let limits = api.settings.load().config.limits;
     let config = PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, limits };
     let plane = start(config, &api, upstream()).unwrap();
 
@@ -330,7 +337,7 @@ async fn through(raw: &RawApi, headers: &str, body: &str) -> (String, serde_json
     client.read_to_string(&mut text).await.unwrap();
     plane.stop();
     plane.finished().await;
-    assert!(api.pools[0].0.idle(), "nothing is left in the ledger");
+    assert!(api.settings.load().pools[0].0.idle(), "nothing is left in the ledger");
     let (head, json) = text.split_once("\r\n\r\n").unwrap();
     (head.to_owned(), serde_json::from_str(json).unwrap())
 }
@@ -372,7 +379,12 @@ async fn an_adapter_passes_by_its_own_name_and_counts_with_its_model() {
     let pod = mirror();
     let door = door_of(&RawApi::default());
     let address = pod.address().to_string();
-    door.api.pools[0].0.add_pod(Arc::new(Pod::new(PodId(0), Arc::from("pod-0"), address, 0)));
+    door.api.settings.load().pools[0].0.add_pod(Arc::new(Pod::new(
+        PodId(0),
+        Arc::from("pod-0"),
+        address,
+        0,
+    )));
     let body = r#"{"model": "sql", "messages": []}"#;
     let answer = ask(&door, request("POST", CHAT, body)).await;
     assert_eq!((answer.status, &answer.json["body"]), (200, &body.into()));
@@ -397,4 +409,30 @@ async fn a_call_that_is_not_to_wait_is_answered_at_once() {
         assert_eq!((answer.status, &answer.json["error"]["param"]), (400, &name.into()));
         assert_eq!(answer.json["error"]["code"], "invalid_header");
     }
+}
+
+#[tokio::test]
+async fn another_configuration_counts_from_the_next_call_on() {
+    let door = door_of(&RawApi::default());
+    let list = |door: &Door| {
+        let response = door.models(&HeaderMap::new(), 1);
+        (response.status(), response)
+    };
+    assert_eq!(list(&door).0, StatusCode::OK);
+    let hub = door.api.settings.load().pools[0].0.clone();
+    let pool = |alias: &str| Pool {
+        hub: hub.clone(),
+        aliases: vec![Arc::from(alias)],
+        adapters: vec![],
+        house: House::default(),
+    };
+    let config = with_key("sk-1").check().unwrap();
+    door.api.adopt(config.clone(), vec![pool("renamed")]).unwrap();
+    assert_eq!(list(&door).0, StatusCode::UNAUTHORIZED);
+    let settings = door.api.settings.load_full();
+    assert!(settings.catalogue.find("renamed").is_some());
+    assert!(settings.catalogue.find("qwen").is_none());
+    // One that cannot be taken changes nothing.
+    assert!(door.api.adopt(config, vec![pool("qwen3-32b")]).is_err());
+    assert!(door.api.settings.load().catalogue.find("renamed").is_some());
 }

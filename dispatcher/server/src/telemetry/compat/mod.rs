@@ -8,7 +8,7 @@
 //! it knows: TTFT counts from arrival and not from the end of the queue.
 //!
 //! `fairness_id` is the tenant, the one label whose values may come from clients: after
-//! [`TENANTS`] of them it is `other`.
+//! `telemetry.max_tenants` of them it is `other`.
 //!
 //! # Layout
 //! - [`series`]: every series, in one table
@@ -35,24 +35,59 @@ use serde::{Deserialize, Serialize};
 use super::{
     metrics::{counter, histogram},
     series::Series,
+    trace::TraceContext,
 };
+use crate::config::Problems;
 
-/// Tenants told apart. The router stops at 1000; each is several hundred lines of text per model.
+/// Tenants told apart by default. The router stops at 1000; each is several hundred lines of text per model.
 pub const TENANTS: usize = 100;
 
 /// The tenant of requests without one, as the router calls it.
 const NO_TENANT: &str = "default-flow";
-/// The tenant of everybody beyond [`TENANTS`].
+/// The tenant of everybody beyond the bound.
 const OTHER: &str = "other";
 /// The plugin that measures predictions in the router; name and type are the same by default.
 const PLUGIN: &str = "predicted-latency-producer";
 
 /// What is told to those who watch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawTelemetry {
     /// Whether `/metrics` has the series of the llm-d router and the inference extension too, under their names.
     pub compat_metrics: bool,
+    /// Tenants that have series of their own there; those beyond share one. No other series names a tenant.
+    pub max_tenants: usize,
+    /// Most models that may be configured: each has its own series.
+    pub max_models: usize,
+    /// What is done with W3C trace context: pass or make. It always passes to the pod; with make, a request
+    /// without one gets one.
+    pub trace_context: TraceContext,
+}
+
+impl Default for RawTelemetry {
+    fn default() -> Self {
+        Self {
+            compat_metrics: false,
+            max_tenants: TENANTS,
+            max_models: 100,
+            trace_context: TraceContext::default(),
+        }
+    }
+}
+
+impl RawTelemetry {
+    /// Notes what cannot be used; `models` is how many are configured.
+    pub fn check(&self, models: usize, problems: &mut Problems) {
+        let sane = (1..=10_000).contains(&self.max_tenants);
+        problems.require(sane, "telemetry.max_tenants", "must be in 1..=10000");
+        if models > self.max_models {
+            let most = self.max_models;
+            let why = format!(
+                "{models} models are configured; raise it from {most} if your metrics system bears their series"
+            );
+            problems.add("telemetry.max_models", why);
+        }
+    }
 }
 
 /// A measure under its current and its former name.
@@ -89,14 +124,15 @@ pub struct Compat {
     queue_size: IntGaugeVec,
     queue_bytes: IntGaugeVec,
     tenants: Mutex<HashSet<Arc<str>>>,
+    most_tenants: usize,
 }
 
 impl Compat {
-    /// Empty metrics.
+    /// Empty metrics, with labels for so many tenants.
     ///
     /// # Errors
     /// When two series have one name, which is a mistake in [`series`].
-    pub fn new() -> Result<Self, prometheus::Error> {
+    pub fn new(most_tenants: usize) -> Result<Self, prometheus::Error> {
         use series as of;
         let registry = Registry::new();
         let r = &registry;
@@ -140,6 +176,7 @@ impl Compat {
             queue_size: gauge(r, &of::QUEUE_SIZE)?,
             queue_bytes: gauge(r, &of::QUEUE_BYTES)?,
             tenants: Mutex::default(),
+            most_tenants,
             registry,
         })
     }
@@ -156,7 +193,7 @@ impl Compat {
         if let Some(tenant) = known.get(tenant) {
             return tenant.clone();
         }
-        if known.len() >= TENANTS {
+        if known.len() >= self.most_tenants {
             return Arc::from(OTHER);
         }
         known.insert(tenant.clone());

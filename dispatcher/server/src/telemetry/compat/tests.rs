@@ -139,7 +139,7 @@ fn dispatch() -> Dispatch {
 
 /// Metrics after one request that missed both objectives and one that was refused.
 fn used() -> (Metrics, Vec<MetricFamily>) {
-    let metrics = Metrics::with_compat().unwrap();
+    let metrics = Metrics::with_compat(TENANTS).unwrap();
     let compat = metrics.compat().unwrap();
     let mut visit = open(compat, Some("acme"));
     visit.dispatched(&dispatch());
@@ -216,7 +216,7 @@ fn a_request_is_counted_under_both_names_at_the_same_moment() {
 
 #[test]
 fn a_client_that_leaves_the_queue_is_evicted_and_off_every_gauge() {
-    let compat = Arc::new(Compat::new().unwrap());
+    let compat = Arc::new(Compat::new(TENANTS).unwrap());
     let visit = open(&compat, None);
     let text = || TextEncoder::new().encode_to_string(&compat.gather()).unwrap();
     let running =
@@ -230,7 +230,7 @@ fn a_client_that_leaves_the_queue_is_evicted_and_off_every_gauge() {
 
 #[test]
 fn tenants_beyond_the_hundredth_share_one_label() {
-    let compat = Arc::new(Compat::new().unwrap());
+    let compat = Arc::new(Compat::new(TENANTS).unwrap());
     let label = |number: usize| compat.fairness_id(Some(&Arc::from(format!("tenant-{number}"))));
     (0..TENANTS).for_each(|number| assert_eq!(*label(number), *format!("tenant-{number}")));
     assert_eq!((&*label(TENANTS), &*label(3)), ("other", "tenant-3"));

@@ -258,7 +258,7 @@ async fn a_pods_own_error_passes_unchanged() {
 async fn a_stream_is_counted_under_the_other_systems_names_when_they_are_on() {
     let pod = FakePod::saying(stream()).await;
     let mut scene = Scene::new(&[&pod.authority]);
-    let metrics = Arc::new(Metrics::with_compat().unwrap());
+    let metrics = Arc::new(Metrics::with_compat(100).unwrap());
     scene.upstream = Arc::new(Upstream::new(*scene.upstream.config(), metrics.clone()));
     let (body, _) = scene.relay(1).await;
     let text = prometheus::TextEncoder::new().encode_to_string(&metrics.gather()).unwrap();

@@ -176,7 +176,10 @@ impl Scene {
             body: Bytes::from_static(b"{\"stream\":true}"),
             own_priority: false,
             request: request(&self.hub, id),
-            request_id: format!("req-{id}"),
+            known: crate::telemetry::trace::Known {
+                request_id: Arc::from(format!("req-{id}")),
+                trace_id: None,
+            },
             objective: Arc::from("standard"),
         }
     }

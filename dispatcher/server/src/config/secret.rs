@@ -1,0 +1,84 @@
+//! Secrets: known by their SHA-256 in the file, or read from a variable of the environment, so that no
+//! file has to hold one.
+
+use sha2::{Digest, Sha256};
+
+use super::Problems;
+
+/// How a part of the file names its secret.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a> {
+    /// Its SHA-256 in hexadecimal; empty when it is not given so.
+    pub sha256: &'a str,
+    /// The variable that holds it.
+    pub env: Option<&'a str>,
+    /// The key that names the variable, as in `key_env`.
+    pub env_key: &'a str,
+}
+
+impl Written<'_> {
+    /// The SHA-256 of the secret of the part at `path`.
+    pub fn digest(&self, path: &str, problems: &mut Problems) -> Option<[u8; 32]> {
+        let Self { sha256, env, env_key } = *self;
+        match env {
+            Some(_) if !sha256.is_empty() => {
+                problems.add(path, format!("has both sha256 and {env_key}; keep one"));
+                None
+            }
+            Some(name) => {
+                let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+                if value.is_none() {
+                    let why = format!("the variable {name} is not set; export it, or give sha256");
+                    problems.add(&format!("{path}.{env_key}"), why);
+                }
+                value.map(|value| Sha256::digest(value).into())
+            }
+            None => {
+                let digest = from_hex(sha256);
+                let why =
+                    "must be 64 hexadecimal digits; make them with: printf %s \"$KEY\" | sha256sum";
+                problems.require(digest.is_some(), &format!("{path}.sha256"), why);
+                digest
+            }
+        }
+    }
+}
+
+fn from_hex(hex: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
+    if pairs.len() != digest.len() || !rest.is_empty() {
+        return None;
+    }
+    for (byte, pair) in digest.iter_mut().zip(pairs) {
+        let [high, low] = pair.map(|digit| char::from(digit).to_digit(16));
+        *byte = u8::try_from(high? << 4 | low?).ok()?;
+    }
+    Some(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(sha256: &str, env: Option<&str>) -> Result<[u8; 32], String> {
+        let mut problems = Problems::default();
+        let digest = Written { sha256, env, env_key: "key_env" }.digest("keys[0]", &mut problems);
+        digest.ok_or_else(|| problems.to_string())
+    }
+
+    #[test]
+    fn a_secret_is_a_digest_or_a_variable_but_not_both() {
+        assert_eq!(digest(&"aB".repeat(32), None), Ok([0xab; 32]));
+        // A variable that every test run has.
+        let path: [u8; 32] = Sha256::digest(std::env::var("PATH").unwrap()).into();
+        assert_eq!(digest("", Some("PATH")), Ok(path));
+        assert!(digest("ab", Some("PATH")).unwrap_err().contains("keep one"));
+        assert!(digest("", None).unwrap_err().contains("sha256sum"));
+        let unset = digest("", Some("WEIR_NO_SUCH_VARIABLE")).unwrap_err();
+        assert!(
+            unset.starts_with("keys[0].key_env: the variable WEIR_NO_SUCH_VARIABLE"),
+            "{unset}"
+        );
+    }
+}

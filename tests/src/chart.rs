@@ -1,0 +1,240 @@
+//! Renders a Helm chart without Helm, as far as Weir's chart goes: values, `include`, `if`, `toYaml`, `nindent`, `add`,
+//! `quote`, `default` and `sha256sum`. Anything else is a mistake of the chart here, so that nothing is
+//! shipped that no test has rendered.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde_yaml_ng::{Mapping, Value};
+use sha2::{Digest, Sha256};
+
+/// A chart with the values it is rendered with.
+#[derive(Debug)]
+pub struct Chart {
+    templates: BTreeMap<String, Vec<Node>>,
+    defined: BTreeMap<String, Vec<Node>>,
+    root: Value,
+}
+
+#[derive(Clone, Debug)]
+enum Node {
+    Text(String),
+    Print(String),
+    If(String, Vec<Node>, Vec<Node>),
+    Define(String, Vec<Node>),
+}
+
+enum Token {
+    Text(String),
+    Action(String),
+}
+
+/// Reads YAML.
+///
+/// # Panics
+/// When the text is none.
+pub fn yaml(text: &str) -> Value {
+    serde_yaml_ng::from_str(text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
+}
+
+impl Chart {
+    /// A chart with values over its own.
+    ///
+    /// # Panics
+    /// When a file cannot be read or understood.
+    pub fn new(folder: &Path, release: &str, over: &Value) -> Self {
+        let read = |name: &str| fs::read_to_string(folder.join(name)).expect("the chart is whole");
+        let mut values = yaml(&read("values.yaml"));
+        merge(&mut values, over);
+        let chart = yaml(&read("Chart.yaml"));
+        let field = |name: &str| chart[name].clone();
+        let chart = [("Name", "name"), ("Version", "version"), ("AppVersion", "appVersion")];
+        let chart = chart.map(|(name, key)| (name, field(key)));
+        let release = [("Name", release), ("Namespace", "default"), ("Service", "Helm")];
+        let release = release.map(|(name, value)| (name, Value::from(value)));
+        let root = [("Values", values), ("Chart", mapping(chart)), ("Release", mapping(release))];
+        let (mut templates, mut defined) = (BTreeMap::new(), BTreeMap::new());
+        for entry in fs::read_dir(folder.join("templates")).expect("the chart has templates") {
+            let path = entry.expect("a folder can be read").path();
+            let text = fs::read_to_string(&path).expect("a template is text");
+            let name = path.file_name().and_then(|name| name.to_str()).expect("it has a name");
+            let mut tokens = tokens(&text).into_iter();
+            let (nodes, end) = block(&mut tokens);
+            assert!(end.is_empty(), "{name}: {end:?} closes nothing");
+            for node in &nodes {
+                if let Node::Define(name, body) = node {
+                    defined.insert(name.clone(), body.clone());
+                }
+            }
+            if !name.starts_with('_') {
+                templates.insert(name.to_owned(), nodes);
+            }
+        }
+        Self { templates, defined, root: mapping(root) }
+    }
+
+    /// Every file as it is sent to the cluster, by the name of its template.
+    pub fn render(&self) -> BTreeMap<String, String> {
+        let render = |(name, nodes): (&String, &Vec<Node>)| (name.clone(), self.write(nodes));
+        self.templates.iter().map(render).collect()
+    }
+
+    /// Every object of the rendered files.
+    pub fn objects(&self) -> Vec<Value> {
+        let files = self.render().into_iter().filter(|(name, _)| name.ends_with(".yaml"));
+        let parts = files.flat_map(|(_, text)| {
+            text.split("\n---").map(str::to_owned).collect::<Vec<_>>()
+        });
+        parts.filter(|part| !part.trim().is_empty()).map(|part| yaml(&part)).collect()
+    }
+
+    fn write(&self, nodes: &[Node]) -> String {
+        nodes.iter().map(|node| self.one(node)).collect()
+    }
+
+    fn one(&self, node: &Node) -> String {
+        match node {
+            Node::Text(text) => text.clone(),
+            Node::Print(words) => text(&self.pipeline(words)),
+            Node::Define(..) => String::new(),
+            Node::If(condition, then, or) => {
+                self.write(if is_true(&self.pipeline(condition)) { then } else { or })
+            }
+        }
+    }
+
+    fn pipeline(&self, words: &str) -> Value {
+        let mut stages = words.split('|').map(str::trim);
+        let first = self.first(stages.next().unwrap_or_default());
+        stages.fold(first, |value, stage| self.stage(value, stage))
+    }
+
+    fn first(&self, stage: &str) -> Value {
+        let words: Vec<&str> = stage.split_whitespace().collect();
+        match words.as_slice() {
+            ["include", name, "."] => {
+                let body = self.defined.get(name.trim_matches('"'));
+                Value::from(self.write(body.unwrap_or_else(|| panic!("{name} is not defined"))))
+            }
+            ["toYaml", path] => {
+                let text = serde_yaml_ng::to_string(&self.look_up(path)).expect("a value is YAML");
+                Value::from(text.trim_end())
+            }
+            ["add", paths @ ..] => {
+                let numbers = paths.iter().map(|path| self.look_up(path).as_i64());
+                Value::from(numbers.map(|number| number.expect("a whole number")).sum::<i64>())
+            }
+            [path] => self.look_up(path),
+            other => panic!("not rendered here: {other:?}"),
+        }
+    }
+
+    fn stage(&self, value: Value, stage: &str) -> Value {
+        let words: Vec<&str> = stage.split_whitespace().collect();
+        match words.as_slice() {
+            ["quote"] => Value::from(format!("{:?}", text(&value))),
+            ["sha256sum"] => Value::from(format!("{:x}", Sha256::digest(text(&value)))),
+            ["default", path] if !is_true(&value) => self.look_up(path),
+            ["default", _] => value,
+            ["nindent", by] => {
+                let by = " ".repeat(by.parse().expect("a number of columns"));
+                let lines = text(&value);
+                let lines = lines.lines().map(|line| format!("\n{by}{line}"));
+                Value::from(lines.collect::<String>())
+            }
+            other => panic!("not rendered here: {other:?}"),
+        }
+    }
+
+    /// The value at a path; one that is missing would render as `<no value>`.
+    fn look_up(&self, path: &str) -> Value {
+        let mut at = &self.root;
+        for step in path.strip_prefix('.').expect("a path begins with a dot").split('.') {
+            at = at.get(step).unwrap_or_else(|| panic!("there is no {path}"));
+        }
+        at.clone()
+    }
+}
+
+fn mapping<const N: usize>(entries: [(&str, Value); N]) -> Value {
+    let entries = entries.into_iter().map(|(name, value)| (Value::from(name), value));
+    Value::Mapping(entries.collect::<Mapping>())
+}
+
+/// Puts `over` over `under`, key by key, as Helm does.
+fn merge(under: &mut Value, over: &Value) {
+    match (under, over) {
+        (Value::Mapping(under), Value::Mapping(over)) => {
+            for (key, value) in over {
+                merge(under.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (under, over) => *under = over.clone(),
+    }
+}
+
+fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(yes) => *yes,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Sequence(all) => !all.is_empty(),
+        Value::Mapping(all) => !all.is_empty(),
+        Value::Tagged(_) => true,
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Bool(yes) => yes.to_string(),
+        Value::Number(number) => number.to_string(),
+        other => panic!("no text: {other:?}"),
+    }
+}
+
+/// Text and actions; a dash at an action's edge takes the white space there away.
+fn tokens(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = text.to_owned();
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (action, after) = after.split_once("}}").expect("an action is closed");
+        let before = if action.starts_with('-') { before.trim_end() } else { before };
+        tokens.push(Token::Text(before.to_owned()));
+        let after = if action.ends_with('-') { after.trim_start() } else { after };
+        let action = action.trim_matches('-').trim();
+        tokens.push(Token::Action(action.to_owned()));
+        rest = after.to_owned();
+    }
+    tokens.push(Token::Text(rest));
+    tokens
+}
+
+/// The nodes up to the action that ends them, and that action; it is empty at the end of the file.
+fn block(tokens: &mut impl Iterator<Item = Token>) -> (Vec<Node>, String) {
+    let mut nodes = Vec::new();
+    while let Some(token) = tokens.next() {
+        let action = match token {
+            Token::Text(text) => {
+                nodes.push(Node::Text(text));
+                continue;
+            }
+            Token::Action(action) => action,
+        };
+        let (word, rest) = action.split_once(' ').unwrap_or((&action, ""));
+        match word {
+            "end" | "else" => return (nodes, action),
+            "if" => {
+                let (then, end) = block(tokens);
+                let or = if end == "else" { block(tokens).0 } else { Vec::new() };
+                nodes.push(Node::If(rest.to_owned(), then, or));
+            }
+            "define" => {
+                let body = block(tokens).0;
+                nodes.push(Node::Define(rest.trim_matches('"').to_owned(), body));
+            }
+            _ => nodes.push(Node::Print(action)),
+        }
+    }
+    (nodes, String::new())
+}
