@@ -6,7 +6,7 @@
 //!
 //! # Layout
 //! - [`raw`]: the file's shape and its defaults
-//! - [`reference`]: docs/configuration.md
+//! - `reference`: docs/configuration.md, written from the schema
 //! - [`policy`]: a pool's policy, by name or part by part
 //! - [`secret`]: what the environment holds for it
 //! - [`load`]: file, environment and flags

@@ -81,8 +81,8 @@ pub fn applies(path: &str) -> Applies {
         let below = path.strip_prefix(*key).is_some_and(|rest| rest.starts_with('.'));
         path == *key || (below && *key != "pools")
     };
-    let excepted = EXCEPT.iter().any(|key| within(&key));
-    if !excepted && NEED_RESTART.iter().any(|key| within(&key)) {
+    let excepted = EXCEPT.iter().any(within);
+    if !excepted && NEED_RESTART.iter().any(within) {
         Applies::Restart
     } else {
         Applies::Reload
