@@ -1,0 +1,222 @@
+// The panel beside the board: a lane's requests, a tenant's, one request, one pod. What it shows is in
+// the address, so it can be sent to a colleague.
+
+import { at, h, mark, percent, put, redraw } from "./dom.js";
+import { get } from "./api.js";
+import { link, requestLink } from "./board.js";
+import { cancelMany, cancelRequest, changePod, moveRequest, pauseLane } from "./acts.js";
+import { requestList } from "./list.js";
+import { drawRequest, factList } from "./request.js";
+import { levelOf, used } from "./pods.js";
+import { bytes, count, plain, share, time, why } from "./words.js";
+
+const EVERY_MS = 2000;
+const KINDS = { lane: lanePage, find: findPage, request: requestPage, pod: podPage };
+let open = null;
+let board = null;
+let cameFrom = null;
+
+/** Tells the panel of a new board: lanes are drawn from it. */
+export function seeBoard(fresh) {
+  board = fresh;
+}
+
+/** Opens what the address says, or closes the panel. */
+export function route() {
+  const [kind, query] = location.hash.slice(1).split("?");
+  if (query == null && open == null) return;
+  stop();
+  const make = KINDS[kind];
+  const panel = at("panel");
+  const was = !panel.hidden;
+  panel.hidden = !make || query == null;
+  mark(document.body, "data-panel", !panel.hidden);
+  if (panel.hidden) return giveBack();
+  if (!was) cameFrom = document.activeElement;
+  start(make(Object.fromEntries(new URLSearchParams(query))), panel);
+}
+
+function giveBack() {
+  if (cameFrom?.isConnected) cameFrom.focus();
+  cameFrom = null;
+}
+
+function stop() {
+  clearInterval(open?.timer);
+  open = null;
+}
+
+export function close() {
+  if (open) location.hash = "";
+}
+
+// The frame stays while its contents change: the buttons keep the focus.
+function start(page, panel) {
+  const frame = {
+    title: h("h2", { tabindex: -1 }, page.title), note: h("p", { class: "note" }), acts: h("p", { class: "acts" }), body: h("div", { class: "body" }),
+  };
+  panel.replaceChildren(h("div", { class: "top" }, frame.title, h("button", { class: "quiet", type: "button", "aria-label": "Close", onclick: close }, "✕")),
+    frame.note, frame.acts, frame.body);
+  const mine = { ...page, frame, timer: 0, data: null };
+  mine.update = () => update(mine);
+  open = mine;
+  mine.timer = setInterval(mine.update, EVERY_MS);
+  mine.update();
+  frame.title.focus({ preventScroll: true });
+}
+
+async function update(page) {
+  if (document.hidden) return;
+  try {
+    const data = await page.load();
+    if (open !== page) return;
+    page.data = data;
+    draw(page);
+  } catch (error) {
+    put(page.frame.note, error.message);
+  }
+}
+
+function draw(page) {
+  const { frame, data } = page;
+  put(frame.title, page.name?.(data) ?? page.title);
+  put(frame.note, page.state(data));
+  redraw(frame.acts, page.buttons(data).map((one) => one[0]), () => page.buttons(page.data).map(([label, act]) => button(page, label, act)));
+  if (page.list && !frame.body.contains(page.list.el)) frame.body.append(page.facts ?? "", page.list.el);
+  if (!page.list) redraw(frame.body, data, () => page.draw(data, () => (redraw(frame.body, Math.random(), () => page.draw(page.data, page.again)))));
+  page.after?.(data);
+}
+
+// A button acts on what is known when it is pressed, not when it was made.
+const button = (page, label, act) =>
+  h("button", { type: "button", onclick: async () => (await act(page.data)) && page.update() }, label);
+
+/** Does what a shortcut says on what is open; says whether there was something. */
+export function shortcut(name) {
+  const act = open?.data && open.keys?.[name];
+  if (act) Promise.resolve(act(open.data)).then(open.update);
+  return Boolean(act);
+}
+
+function lanePage({ pool, lane }) {
+  const list = requestList({ pool, lane });
+  const facts = h("div");
+  const empty = { pool, lane, depth: 0, gone: true };
+  return {
+    title: lane, list, facts,
+    load: async () => (list.refresh(), await laneOf(pool, lane) ?? empty),
+    state: (of) => (of.gone ? "Nothing waits in this lane." : of.paused ? "Paused by an operator." : `Its head ${why(of.reason)}.`),
+    buttons: (of) => [[of.paused ? "Resume" : "Pause…", pauseLane], ["Cancel requests…", () => cancelMany(lane, { pool, lane })]],
+    after: (of) => redraw(facts, of, () => (of.gone ? null : laneFacts(of))),
+    keys: { pause: pauseLane, cancel: () => cancelMany(lane, { pool, lane }) },
+  };
+}
+
+async function laneOf(pool, lane) {
+  const is = (of) => of.pool === pool && of.lane === lane;
+  return board?.queues.find(is) ?? (await get("/queues", { pool })).queues.find(is);
+}
+
+const laneFacts = (of) => factList([
+  ["waiting", count(of.depth)], ["bytes", bytes(of.bytes)], ["head waited", time(of.head_wait_ms)], ["drains in", time(of.drain_ms)],
+  ["too late", count(of.risk?.late)], ["tight", count(of.risk?.tight)], ["in time", count(of.risk?.ok)], ["band", of.band], ["pattern", of.pattern],
+]);
+
+function findPage(query) {
+  const list = requestList(query);
+  const title = query.tenant ? `Tenant ${query.tenant}` : query.late ? "Requests that cannot make it" : "Requests";
+  return {
+    title, list, load: async () => (list.refresh(), query),
+    state: () => "Waiting requests, oldest first.",
+    buttons: () => [["Cancel requests…", () => cancelMany(title.toLowerCase(), query)]],
+    keys: { cancel: () => cancelMany(title.toLowerCase(), query) },
+  };
+}
+
+function requestPage({ pool, id }) {
+  const waits = (of) => of.state === "waiting";
+  return {
+    title: id, name: (of) => of.request_id ?? id, draw: drawRequest,
+    load: () => get(`/requests/${encodeURIComponent(id)}`, { pool }),
+    state: (of) => [of.state, of.lane, of.id != null && `number ${of.id}`].filter(Boolean).join(" · "),
+    buttons: (of) => (waits(of) ? [["Move band…", moveRequest], ["Cancel…", cancelRequest]] : []),
+    keys: { cancel: (of) => waits(of) && cancelRequest(of) },
+  };
+}
+
+function podPage({ pool, pod }) {
+  return {
+    title: pod, draw: drawPod,
+    load: () => get(`/pods/${encodeURIComponent(pod)}`, { pool }),
+    state: (of) => [of.phase, of.class, of.address].filter(Boolean).join(" · "),
+    buttons: (of) => (of.phase === "ready" || of.phase === "broken"
+      ? [["Cordon…", (one) => changePod(one, "cordon")], ["Drain…", (one) => changePod(one, "drain")]]
+      : [["Uncordon", (one) => changePod(one, "uncordon")], of.phase === "cordoned" && ["Drain…", (one) => changePod(one, "drain")]].filter(Boolean)),
+    keys: { drain: (of) => changePod(of, "drain") },
+  };
+}
+
+function drawPod(of) {
+  const { pace, kv } = used(of);
+  const gauge = (name, part, text) => h("div", { class: "meter", vars: { "--part": percent(part) }, "data-level": part > 1 ? "late" : part > 0.9 ? "tight" : "ok" }, h("span", {}, name), h("i"), h("b", {}, text));
+  return [
+    of.breaker?.open && h("p", { class: "because late" }, `Broken: ${plain(of.breaker.reason ?? `${of.breaker.failures} failures in a row`)}.`),
+    of.drain && draining(of),
+    h("div", { class: "meters", "data-level": levelOf(of) },
+      gauge("Step against the tightest TPOT", pace, of.tightest_tpot_ms ? `${time(of.step_ms)} of ${time(of.tightest_tpot_ms)}` : `${time(of.step_ms)}, nobody has one`),
+      gauge("KV cache", kv, share(kv))),
+    factList(podFacts(of)),
+    h("section", {}, h("h3", {}, "On it ", h("span", { class: "note" }, "tightest TPOT first")), residents(of)),
+  ];
+}
+
+const podFacts = (of) => [
+  ["residents", count(of.residents)], ["before first token", count(of.pending)], ["their tokens", count(of.pending_tokens)],
+  ["stall they bear", time(of.stall_budget_ms)], ["engine runs", count(of.running)], ["engine queues", count(of.queued)],
+  ["ledger − scrape", signed(of.ledger_minus_scrape)], ["last scrape", of.scrape_age_ms == null ? null : `${time(of.scrape_age_ms)} ago`],
+  ["TTFT error", share(of.error_ttft)], ["TPOT error", share(of.error_tpot)], ["given so far", count(of.dispatched)],
+];
+
+const signed = (value) => (value == null ? null : value > 0 ? `+${count(value)}` : count(value));
+const mostLeft = new Map();
+
+// How many there were when the drain began is not told: the most that this page has seen.
+function draining(of) {
+  const key = `${of.pod}/${Math.round((Date.now() - of.drain.since_ms) / 10_000)}`;
+  const most = Math.max(mostLeft.get(of.pod)?.most ?? 0, of.drain.left, 1);
+  mostLeft.set(of.pod, { key, most });
+  const words = of.phase === "drained" ? "Drained: nothing is left on it. It may be stopped."
+    : `Draining for ${time(of.drain.since_ms)}: ${count(of.drain.left)} left${of.drain.expected_ms == null ? "" : `, about ${time(of.drain.expected_ms)} to go`}.`;
+  return h("figure", { class: "drain", vars: { "--part": percent(1 - of.drain.left / most) } },
+    h("div", { class: "track", role: "progressbar", "aria-label": "drained", "aria-valuenow": Math.round((1 - of.drain.left / most) * 100) }, h("i")),
+    h("figcaption", {}, words));
+}
+
+const HEADS = ["request", "band", "waited", "TTFT", "its SLO", "TPOT", "its SLO", "tokens"];
+
+function residents(of) {
+  if (!of.requests?.length) return h("p", { class: "note" }, "Nothing.");
+  return h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, HEADS.map((name, index) => h("th", { scope: "col", class: index ? "number" : null }, name)))),
+    h("tbody", {}, of.requests.map((one) => residentRow(one, of)))));
+}
+
+function residentRow(one, pod) {
+  const first = one.ttft_ms == null ? null : one.wait_ms + one.ttft_ms;
+  const over = (value, slo) => (value != null && slo != null && value > slo ? "number late" : "number");
+  return h("tr", {}, h("th", { scope: "row" }, h("a", { href: requestLink({ ...one, pool: pod.pool }) }, one.request_id ?? one.id)),
+    h("td", { class: "number" }, one.band), h("td", { class: "number" }, time(one.wait_ms)),
+    h("td", { class: over(first, one.ttft_slo_ms) }, one.decoding || first == null ? time(first) : `${time(first)}…`), h("td", { class: "number" }, time(one.ttft_slo_ms)),
+    h("td", { class: over(one.tpot_ms, one.tpot_slo_ms) }, time(one.tpot_ms)), h("td", { class: "number" }, time(one.tpot_slo_ms)),
+    h("td", { class: "number" }, count(one.tokens)));
+}
+
+/** Looks for a request by id; what is none is taken for a tenant. */
+export async function find(text, pool) {
+  try {
+    await get(`/requests/${encodeURIComponent(text)}`, { pool });
+    location.hash = requestLink({ pool, id: text });
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    location.hash = link("find", { pool, tenant: text });
+  }
+}

@@ -1,0 +1,84 @@
+// The pods: one cell each, trouble first. Five hundred cells are drawn once; afterwards only those
+// whose figures changed are touched.
+
+import { at, h, keyed, mark, percent, put, vary } from "./dom.js";
+import { podLink } from "./board.js";
+import { count, time } from "./words.js";
+
+/** Up to so many pods have cells with words in them. */
+const ROOMY = 24;
+const RANK = { broken: 0, draining: 1, drained: 2, cordoned: 3, ready: 5 };
+const MARKS = { broken: "✕", draining: "↓", drained: "○", cordoned: "‖", ready: "" };
+
+/** How much of a pod is used: its step against the tightest TPOT it holds, and its KV cache. */
+export function used(pod) {
+  const pace = pod.tightest_tpot_ms ? pod.step_ms / pod.tightest_tpot_ms : 0;
+  return { pace, kv: pod.kv_usage ?? 0 };
+}
+
+export function levelOf(pod) {
+  const { pace, kv } = used(pod);
+  if (pod.phase === "broken" || pod.breaker?.open) return "late";
+  if (pod.phase !== "ready") return "off";
+  if (pace > 1 || kv > 0.98) return "late";
+  return pace > 0.9 || kv > 0.9 ? "tight" : "ok";
+}
+
+// Whole steps only, so that cells do not change places with every scrape.
+function rank(pod) {
+  const level = levelOf(pod);
+  if (level === "late" && pod.phase === "ready") return RANK.broken + 0.5;
+  return level === "tight" ? 4 : (RANK[pod.phase] ?? 5);
+}
+
+export function drawPods(pods) {
+  const cells = at("pod-cells");
+  const items = pods.map(cell).sort((a, b) => a.rank - b.rank || (a.pod < b.pod ? -1 : 1));
+  mark(cells, "class", items.length > ROOMY ? "dense" : "roomy");
+  keyed(cells, items, (pod) => pod.pod, make, draw);
+  put(at("pods-note"), summary(items));
+}
+
+function cell(pod) {
+  const { pace, kv } = used(pod);
+  return {
+    pool: pod.pool, pod: pod.pod, phase: pod.phase, level: levelOf(pod), rank: rank(pod),
+    residents: pod.residents, pending: pod.pending, pace: percent(pace), kv: percent(kv),
+    step: time(pod.step_ms), tightest: pod.tightest_tpot_ms && time(pod.tightest_tpot_ms), left: pod.drain?.left,
+  };
+}
+
+function make(pod) {
+  const gauge = (name) => h("i", { class: `gauge ${name}` });
+  return h("div", { role: "listitem" }, h("a", { href: podLink(pod), class: "pod" },
+    h("span", { class: "mark" }), h("span", { class: "name" }, pod.pod), h("b"), gauge("pace"), gauge("kv"), h("span", { class: "words" })));
+}
+
+function draw(el, pod) {
+  const a = el.firstElementChild;
+  const title = words(pod);
+  mark(a, "data-level", pod.level);
+  mark(a, "data-phase", pod.phase);
+  mark(a, "title", title);
+  mark(a, "aria-label", `${pod.pod}: ${title}`);
+  put(a.querySelector(".mark"), MARKS[pod.phase] ?? "");
+  put(a.querySelector("b"), pod.left ?? pod.residents);
+  put(a.querySelector(".words"), title);
+  vary(a, "--pace", pod.pace);
+  vary(a, "--kv", pod.kv);
+}
+
+function words(pod) {
+  const state = { draining: `draining, ${count(pod.left)} left. `, ready: "" }[pod.phase] ?? `${pod.phase}. `;
+  const pace = pod.tightest ? `step ${pod.step} of ${pod.tightest}` : `step ${pod.step}`;
+  return `${state}${count(pod.residents)} residents, ${count(pod.pending)} before their first token, ${pace}, KV ${pod.kv}`;
+}
+
+function summary(items) {
+  const off = ["broken", "draining", "drained", "cordoned"]
+    .map((phase) => [items.filter((pod) => pod.phase === phase).length, phase])
+    .filter(([number]) => number)
+    .map(([number, phase]) => `${number} ${phase}`);
+  const tight = items.filter((pod) => pod.phase === "ready" && pod.level !== "ok").length;
+  return [`${items.length}`, ...off, tight && `${tight} with little room`, "trouble first"].filter(Boolean).join(" · ");
+}

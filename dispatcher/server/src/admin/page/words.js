@@ -1,0 +1,82 @@
+// Numbers and reasons as people read them.
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
+export const count = (value) => (value == null ? "–" : whole.format(value));
+export const share = (value) => (value == null ? "–" : `${exact.format(Math.floor(value * 1000) / 10)} %`);
+export const clock = (time) => new Date(time).toLocaleTimeString("en-GB");
+
+/** Milliseconds, in the unit in which they are read: 47.5 ms, 840 ms, 2.31 s, 41 s, 2 min 10 s, 3 h 5 min. */
+export function time(ms) {
+  if (ms == null || !Number.isFinite(ms)) return "–";
+  const size = Math.abs(ms);
+  if (size < 100) return `${exact.format(ms)} ms`;
+  if (size < 1000) return `${whole.format(ms)} ms`;
+  if (size < 10_000) return `${(ms / 1000).toFixed(2)} s`;
+  if (size < 120_000) return `${whole.format(ms / 1000)} s`;
+  return parts(ms / 1000);
+}
+
+function parts(s) {
+  const sign = s < 0 ? "−" : "";
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const from = units.findIndex(([, size]) => Math.abs(s) >= size);
+  const [[big, size], small] = [units[from], units[from + 1]];
+  const rest = Math.floor((Math.abs(s) % size) / small[1]);
+  return `${sign}${Math.floor(Math.abs(s) / size)} ${big}${rest ? ` ${rest} ${small[0]}` : ""}`;
+}
+
+export function bytes(value) {
+  if (value == null) return "–";
+  const units = ["B", "KiB", "MiB", "GiB"];
+  const unit = value < 1 ? 0 : Math.min(3, Math.floor(Math.log2(value) / 10));
+  return `${exact.format(value / 1024 ** unit)} ${units[unit]}`;
+}
+
+const REASONS = {
+  not_considered: () => "has just arrived",
+  behind_its_lane: () => "behind the head of its lane",
+  no_pod_ready: () => "no pod takes requests",
+  behind_head: (r) => `behind request ${r.head}, which comes first`,
+  pods_claimed: () => "every pod it may use is claimed by a head before it",
+  pending_full: () => "the pods have as many prompts without a first token as they may",
+  kv_full: () => "no pod has the KV cache for it",
+  ttft_over_slo: (r) => `TTFT would be ${time(r.ttft_ms)}, objective ${time(r.slo_ms)}`,
+  tpot_over_slo: (r) => `TPOT would be ${time(r.tpot_ms)}, limit ${time(r.limit_ms)}`,
+  stall_over_budget: (r) => `its prefill would stall residents ${time(r.stall_ms)}, they bear ${time(r.budget_ms)}`,
+  waits_for_warm_pod: () => "waits for the pod that has its prefix",
+  late: () => "can no longer make its objective; goes after those that can",
+  pool_saturated: (r) => `the pool is ${share(r.saturation)} full, more than its band may use`,
+  over_capacity: () => "over the profiled capacity on every pod",
+  pods_stale: () => "the last scrape of every pod is too old",
+  failure_domain: () => "every pod shares a failure domain with one that failed",
+  latency_over_threshold: () => "over the latency threshold on every pod",
+  paused: () => "paused by an operator",
+};
+
+/** Why something waits, as a sentence's end. */
+export function why(reason) {
+  if (!reason) return "";
+  const name = typeof reason === "string" ? reason : reason.reason;
+  return REASONS[name]?.(reason) ?? plain(name);
+}
+
+const VERDICTS = {
+  pending_full: () => "prefill buffer full",
+  kv_full: () => "KV cache full",
+  stall_over_budget: (r) => `would stall residents ${time(r.stall_ms)} of ${time(r.budget_ms)}`,
+  ttft_over_slo: () => "TTFT over SLO",
+  tpot_over_slo: (r) => `TPOT ${time(r.tpot_ms)} over ${time(r.limit_ms)}`,
+  pods_claimed: () => "claimed by another head",
+  late: () => "too late everywhere",
+};
+
+/** Why one pod does not take a request, short enough for a table's cell. */
+export function verdict(reason) {
+  if (!reason) return "";
+  const name = typeof reason === "string" ? reason : reason.reason;
+  return VERDICTS[name]?.(reason) ?? plain(name);
+}
+
+export const plain = (name) => String(name ?? "").replaceAll("_", " ");
