@@ -3,7 +3,7 @@
 import { at, h, keyed, mark, percent, put, vary } from "./dom.js";
 import { bytes, count, plain, share, time, why } from "./words.js";
 
-const LANES_SHOWN = 12;
+const LANES_SHOWN = 10;
 const DECISIONS_SHOWN = 40;
 let allLanes = false;
 
@@ -22,7 +22,7 @@ function vitals(pool) {
     ["waiting", count(pool.waiting), bytes(pool.waiting_bytes)],
     ["oldest", time(pool.oldest_wait_ms), "since arrival"],
     ["drains in", time(pool.drain_ms), "predicted"],
-    ["late", count(pool.late), pool.late ? "cannot make it" : "none", pool.late ? "late" : null],
+    ["late", count(pool.late), pool.late ? "cannot make it" : "none", pool.late ? "late" : null, link("find", { pool: pool.pool, late: true })],
     ["in flight", count(pool.in_flight), "on pods"],
     ["pods", `${count(pool.pods_ready)}/${count(pool.pods)}`, "take requests", pool.pods_ready < pool.pods ? "tight" : null],
     ["attained", attained(pool.attainment), worst(pool.attainment)],
@@ -31,14 +31,16 @@ function vitals(pool) {
   keyed(at("vitals"), figures, ([name]) => name, makeVital, drawVital);
 }
 
-const makeVital = ([name]) => h("div", {}, h("dt", {}, name), h("dd"), h("dd", { class: "note" }));
+const makeVital = ([name, , , , href]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("a", { href })), h("dd", { class: "note" }));
 
 function drawVital(el, [, value, note, level]) {
-  put(el.children[1], value);
+  put(el.children[1].firstChild, value);
   put(el.children[2], note);
   mark(el, "class", level);
 }
 
+const className = (of) => (of.objective ? `${of.objective} · ${minus(of.band)}` : `band ${minus(of.band)}`);
+const minus = (band) => String(band).replace("-", "−");
 const rate = (of) => (of.sent ? of.attained / of.sent : null);
 
 function attained(all = []) {
@@ -48,7 +50,7 @@ function attained(all = []) {
 
 function worst(all = []) {
   const known = all.filter((of) => of.sent).sort((a, b) => rate(a) - rate(b));
-  return known.length ? `lowest: band ${known[0].band}, ${share(rate(known[0]))}` : "nothing sent yet";
+  return known.length ? `lowest: ${className(known[0])}, ${share(rate(known[0]))}` : "nothing sent yet";
 }
 
 // Trouble is said in sentences, worst first, each a way to where it is seen.
@@ -66,7 +68,7 @@ function* poolTrouble(pool) {
 
 function* laneTrouble(queues) {
   for (const lane of queues.filter((lane) => lane.risk.late).slice(0, 3)) {
-    const head = lane.paused ? "paused by an operator" : `its head ${why(lane.reason)}`;
+    const head = lane.paused ? "paused by an operator" : `head: ${why(lane.reason)}`;
     const late = `${count(lane.risk.late)} of ${count(lane.depth)} too late`;
     yield { level: "late", what: `${lane.lane}: ${late}`, why: head, href: laneLink(lane) };
   }
@@ -74,12 +76,12 @@ function* laneTrouble(queues) {
 
 function* podTrouble(pods) {
   const broken = pods.filter((pod) => pod.breaker?.open || pod.phase === "broken");
-  for (const pod of broken.slice(0, 2)) {
-    const failures = pod.breaker?.failures;
-    const reason = pod.breaker?.reason ?? (failures ? `${failures} failures in a row` : "it does not answer");
-    const others = broken.length > 2 && pod === broken[1] ? `, and ${broken.length - 2} more pods` : "";
-    yield { level: "tight", what: `${pod.pod} is broken${others}`, why: plain(reason), href: podLink(pod) };
-  }
+  if (!broken.length) return;
+  const [first, ...others] = broken;
+  const names = broken.slice(0, 4).map((pod) => pod.pod).join(", ");
+  const what = others.length ? `${broken.length} pods are broken` : `${first.pod} is broken`;
+  const reason = plain(first.breaker?.reason ?? `${first.breaker?.failures ?? 0} failures in a row`);
+  yield { level: "tight", what, why: others.length ? `${names}${broken.length > 4 ? ", …" : ""}; the first: ${reason}` : reason, href: podLink(first) };
 }
 
 const makeTrouble = (one) => h("li", {}, h("a", { href: one.href }, h("b"), h("span")));
@@ -99,7 +101,6 @@ function lanes(queues) {
   const shown = allLanes ? queues : queues.slice(0, LANES_SHOWN);
   const items = shown.map((lane) => ({ ...pick(lane), scale: Math.sqrt(lane.depth / deepest) }));
   keyed(at("lane-rows"), items, (lane) => lane.lane, makeLane, drawLane);
-  mark(at("lane-rows").firstElementChild ?? at("lane-rows"), "data-first", true);
   put(at("lanes-note"), queues.length ? `${queues.length}, most at risk first` : "nothing waits");
   const more = at("lanes-more");
   more.hidden = queues.length <= LANES_SHOWN;
@@ -147,7 +148,7 @@ const makeClass = () =>
 
 function drawClass(el, of) {
   const held = rate(of);
-  put(el.children[0], of.objective ? `${of.objective} (band ${of.band})` : `band ${of.band}`);
+  put(el.children[0], className(of));
   vary(el.children[1], "--depth", percent(held));
   put(el.children[2], share(held));
   mark(el, "data-level", held == null ? null : held >= 0.95 ? "ok" : held >= 0.9 ? "tight" : "late");
@@ -190,5 +191,5 @@ function makeDecision(one) {
     h("b", {}, one.kind),
     h("span", { class: "name" }, one.request_id ?? one.id),
     h("span", {}, one.pod ? `to ${one.pod}, TTFT ${time(one.ttft_ms)}` : why(one.reason)),
-    h("span", { class: "note" }, lost.length ? `rather than ${lost.join(", ")}` : `waited ${time(one.wait_ms)}`)));
+    h("span", { class: "note" }, one.kind === "dispatch" && lost.length ? `rather than ${lost.join(", ")}` : `waited ${time(one.wait_ms)}`)));
 }

@@ -4,7 +4,7 @@
 import { at, h, s } from "./dom.js";
 import { count, share, time } from "./words.js";
 
-const HEIGHT = 64;
+const HEIGHT = 76;
 const SMOOTHED_S = 10;
 
 const CHARTS = {
@@ -40,13 +40,14 @@ function draw(figure, chart, points) {
   const bottom = chart.floor ? Math.min(0.9, Math.floor(Math.min(...known, 1) * 10) / 10) : 0;
   const scale = { width, x: (index) => (index / Math.max(1, points.length - 1)) * width, y: (value) => HEIGHT - ((value - bottom) / (top - bottom || 1)) * (HEIGHT - 4) - 1 };
   const caption = h("figcaption");
-  const hair = s("line", { class: "hair", y1: 0, y2: HEIGHT, x1: -9, x2: -9 });
+  const hair = s("line", { class: "hair", y1: 0, y2: HEIGHT, visibility: "hidden" });
   const picture = s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": chart.title },
     ...[bottom, top].map((value) => s("line", { class: "grid", x1: 0, x2: width, y1: scale.y(value), y2: scale.y(value) })),
+    ...[bottom, top].map((value) => s("text", { x: width, y: scale.y(value) - 3, "text-anchor": "end" }, chart.lines[0][2](value))),
     ...values.flatMap((of, index) => path(chart.lines[index][0], of, scale, index === 0)), hair);
-  const say = (index) => tell(caption, chart, values, index, points.length, chart.lines[0][2](top));
+  const say = (index) => tell(caption, chart, values, index, points.length);
   picture.addEventListener("pointermove", (event) => follow(event, picture, points.length, hair, scale, say));
-  picture.addEventListener("pointerleave", () => (hair.setAttribute("transform", "translate(-9)"), say(points.length - 1)));
+  picture.addEventListener("pointerleave", () => (hair.setAttribute("visibility", "hidden"), say(points.length - 1)));
   say(points.length - 1);
   figure.replaceChildren(caption, picture);
 }
@@ -54,15 +55,16 @@ function draw(figure, chart, points) {
 function follow(event, picture, length, hair, scale, say) {
   const box = picture.getBoundingClientRect();
   const index = Math.max(0, Math.min(length - 1, Math.round(((event.clientX - box.left) / box.width) * (length - 1))));
-  hair.setAttribute("transform", `translate(${scale.x(index) + 9})`);
+  hair.setAttribute("visibility", "visible");
+  hair.setAttribute("transform", `translate(${scale.x(index)})`);
   say(index);
 }
 
-function tell(caption, chart, values, index, length, top) {
+function tell(caption, chart, values, index, length) {
   const ago = length - 1 - index;
   caption.replaceChildren(h("b", {}, chart.title),
     ...chart.lines.map(([name, , form], line) => h("span", { class: name }, `${name.replace("-", " ")} ${form(values[line][index])}`)),
-    h("span", { class: "note" }, ago > 0 ? `${time(ago * 1000)} ago` : `top ${top}`));
+    h("span", { class: "note" }, ago > 0 ? `${time(ago * 1000)} ago` : ""));
 }
 
 // Gaps stay gaps: a second without a first token has no median.

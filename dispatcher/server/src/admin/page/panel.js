@@ -105,7 +105,7 @@ function lanePage({ pool, lane }) {
   return {
     title: lane, list, facts,
     load: async () => (list.refresh(), await laneOf(pool, lane) ?? empty),
-    state: (of) => (of.gone ? "Nothing waits in this lane." : of.paused ? "Paused by an operator." : `Its head ${why(of.reason)}.`),
+    state: (of) => (of.gone ? "Nothing waits in this lane." : of.paused ? "Paused by an operator." : `Head: ${why(of.reason)}.`),
     buttons: (of) => [[of.paused ? "Resume" : "Pause…", pauseLane], ["Cancel requests…", () => cancelMany(lane, { pool, lane })]],
     after: (of) => redraw(facts, of, () => (of.gone ? null : laneFacts(of))),
     keys: { pause: pauseLane, cancel: () => cancelMany(lane, { pool, lane }) },
@@ -122,7 +122,8 @@ const laneFacts = (of) => factList([
   ["too late", count(of.risk?.late)], ["tight", count(of.risk?.tight)], ["in time", count(of.risk?.ok)], ["band", of.band], ["pattern", of.pattern],
 ]);
 
-function findPage(query) {
+function findPage(asked) {
+  const query = asked.late ? { ...asked, late: true } : asked;
   const list = requestList(query);
   const title = query.tenant ? `Tenant ${query.tenant}` : query.late ? "Requests that cannot make it" : "Requests";
   return {
@@ -158,7 +159,7 @@ function podPage({ pool, pod }) {
 
 function drawPod(of) {
   const { pace, kv } = used(of);
-  const gauge = (name, part, text) => h("div", { class: "meter", vars: { "--part": percent(part) }, "data-level": part > 1 ? "late" : part > 0.9 ? "tight" : "ok" }, h("span", {}, name), h("i"), h("b", {}, text));
+  const gauge = (name, part, text) => h("div", { class: "meter", vars: { "--part": percent(part) }, "data-level": part > 1 ? "late" : part > 0.9 ? "tight" : "ok" }, h("span", {}, name), h("b", {}, text), h("i"));
   return [
     of.breaker?.open && h("p", { class: "because late" }, `Broken: ${plain(of.breaker.reason ?? `${of.breaker.failures} failures in a row`)}.`),
     of.drain && draining(of),
@@ -182,9 +183,8 @@ const mostLeft = new Map();
 
 // How many there were when the drain began is not told: the most that this page has seen.
 function draining(of) {
-  const key = `${of.pod}/${Math.round((Date.now() - of.drain.since_ms) / 10_000)}`;
-  const most = Math.max(mostLeft.get(of.pod)?.most ?? 0, of.drain.left, 1);
-  mostLeft.set(of.pod, { key, most });
+  const most = Math.max(mostLeft.get(of.pod) ?? 0, of.drain.left, 1);
+  mostLeft.set(of.pod, most);
   const words = of.phase === "drained" ? "Drained: nothing is left on it. It may be stopped."
     : `Draining for ${time(of.drain.since_ms)}: ${count(of.drain.left)} left${of.drain.expected_ms == null ? "" : `, about ${time(of.drain.expected_ms)} to go`}.`;
   return h("figure", { class: "drain", vars: { "--part": percent(1 - of.drain.left / most) } },

@@ -33,16 +33,25 @@ function rank(pod) {
 
 export function drawPods(pods) {
   const cells = at("pod-cells");
-  const items = pods.map(cell).sort((a, b) => a.rank - b.rank || (a.pod < b.pod ? -1 : 1));
+  const prefix = pods.length > ROOMY ? common(pods) : "";
+  const items = pods.map((pod) => cell(pod, prefix)).sort((a, b) => a.rank - b.rank || (a.pod < b.pod ? -1 : 1));
   mark(cells, "class", items.length > ROOMY ? "dense" : "roomy");
   keyed(cells, items, (pod) => pod.pod, make, draw);
-  put(at("pods-note"), summary(items));
+  put(at("pods-note"), summary(items, prefix));
 }
 
-function cell(pod) {
+// Names of hundreds of pods begin alike: what they share is said once.
+function common(pods) {
+  const [first, last] = pods.map((pod) => pod.pod).sort().filter((_, index, all) => index === 0 || index === all.length - 1);
+  let end = 0;
+  while (end < first.length && first[end] === last[end]) end += 1;
+  return first.slice(0, end).replace(/[^-_.]*$/, "");
+}
+
+function cell(pod, prefix) {
   const { pace, kv } = used(pod);
   return {
-    pool: pod.pool, pod: pod.pod, phase: pod.phase, level: levelOf(pod), rank: rank(pod),
+    pool: pod.pool, pod: pod.pod, short: pod.pod.slice(prefix.length), phase: pod.phase, level: levelOf(pod), rank: rank(pod),
     residents: pod.residents, pending: pod.pending, pace: percent(pace), kv: percent(kv),
     step: time(pod.step_ms), tightest: pod.tightest_tpot_ms && time(pod.tightest_tpot_ms), left: pod.drain?.left,
   };
@@ -51,7 +60,7 @@ function cell(pod) {
 function make(pod) {
   const gauge = (name) => h("i", { class: `gauge ${name}` });
   return h("div", { role: "listitem" }, h("a", { href: podLink(pod), class: "pod" },
-    h("span", { class: "mark" }), h("span", { class: "name" }, pod.pod), h("b"), gauge("pace"), gauge("kv"), h("span", { class: "words" })));
+    h("span", { class: "mark" }), h("span", { class: "name" }), h("b"), gauge("pace"), gauge("kv"), h("span", { class: "words" })));
 }
 
 function draw(el, pod) {
@@ -61,6 +70,7 @@ function draw(el, pod) {
   mark(a, "data-phase", pod.phase);
   mark(a, "title", title);
   mark(a, "aria-label", `${pod.pod}: ${title}`);
+  put(a.querySelector(".name"), pod.short);
   put(a.querySelector(".mark"), MARKS[pod.phase] ?? "");
   put(a.querySelector("b"), pod.left ?? pod.residents);
   put(a.querySelector(".words"), title);
@@ -74,11 +84,11 @@ function words(pod) {
   return `${state}${count(pod.residents)} residents, ${count(pod.pending)} before their first token, ${pace}, KV ${pod.kv}`;
 }
 
-function summary(items) {
+function summary(items, prefix) {
   const off = ["broken", "draining", "drained", "cordoned"]
     .map((phase) => [items.filter((pod) => pod.phase === phase).length, phase])
     .filter(([number]) => number)
     .map(([number, phase]) => `${number} ${phase}`);
   const tight = items.filter((pod) => pod.phase === "ready" && pod.level !== "ok").length;
-  return [`${items.length}`, ...off, tight && `${tight} with little room`, "trouble first"].filter(Boolean).join(" · ");
+  return [`${items.length}`, ...off, tight && `${tight} with little room`, "trouble first", prefix && `names begin with ${prefix}`].filter(Boolean).join(" · ");
 }
