@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::RequestId;
 
 /// Why a head has not been dispatched yet. The names are the values of the metric's `reason` label.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Reason {

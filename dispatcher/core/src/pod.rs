@@ -66,6 +66,7 @@ pub struct PodSpec {
 }
 
 /// Whether new requests may go to a pod.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {

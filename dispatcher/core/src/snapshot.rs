@@ -108,6 +108,7 @@ pub struct PodView {
 }
 
 /// One request on a pod: what was promised, what was predicted, and what it has come to so far.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RequestView {
     /// Which request.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::{Band, PodId, PodView, Policy, Reason, RefusalReason, RequestId};
 
 /// A lane.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueView {
     /// Its name; see [`crate::queue::key`].

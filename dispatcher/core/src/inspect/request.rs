@@ -8,6 +8,7 @@ use super::WaitingView;
 use crate::{Band, Phase, Reason, RequestId, RequestView, Slo};
 
 /// Why a pod does not get a request.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Against {
@@ -18,6 +19,7 @@ pub enum Against {
 }
 
 /// Why a pod is out of the question for a request.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Out {
@@ -57,6 +59,7 @@ impl Against {
 }
 
 /// A pod as seen by one request.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, Serialize)]
 pub struct Look {
     /// Its name.
@@ -96,6 +99,7 @@ pub struct Look {
 }
 
 /// Where a request is.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -108,6 +112,7 @@ pub enum State {
 }
 
 /// Something that happened to a request.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, Serialize)]
 pub struct Moment {
     /// How long ago, in milliseconds; `None` when that was not kept.
@@ -140,6 +145,7 @@ pub struct Inspection {
 }
 
 /// A pod that lost.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, Serialize)]
 pub struct AlternativeView {
     /// Its name.
@@ -153,6 +159,7 @@ pub struct AlternativeView {
 }
 
 /// A decision.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, Serialize)]
 pub struct DecisionView {
     /// Its number among all decisions of the pool.
@@ -184,6 +191,7 @@ pub struct DecisionView {
 }
 
 /// A request that is over.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, Serialize)]
 pub struct EndedView {
     /// Its number among all that ended in the pool.
@@ -246,6 +254,7 @@ pub struct Supposition {
 }
 
 /// What would be done.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Would {

@@ -63,6 +63,7 @@ pub struct Page {
 }
 
 /// A request that waits.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaitingView {
     /// Its number.
@@ -102,6 +103,7 @@ pub struct WaitingView {
 }
 
 /// How many of some requests are how near to their objective.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Risk {
     /// More than a quarter of the objective is left as slack, or there is none to meet.
@@ -113,6 +115,7 @@ pub struct Risk {
 }
 
 /// What a walk counted of some requests.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Count {
     /// Requests.
