@@ -18,7 +18,7 @@ use weir_predict::{Chain, Slot};
 use weir_schema::Predict;
 
 use crate::{
-    admin,
+    admin::{self, seat::Seat, settings::Settings},
     api::{self, Api, Plane, PlaneConfig, models::NameTaken},
     clock::Clock,
     config::{
@@ -128,7 +128,7 @@ impl App {
         let metrics = if compat { Metrics::with_compat(most_tenants) } else { Metrics::new() };
         let metrics = Arc::new(metrics?);
 
-        for note in config.profile_notes() {
+        for note in config.notes() {
             tracing::warn!("{note}");
         }
         let clock = Clock::new();
@@ -159,6 +159,11 @@ impl App {
         let parts = Parts { api: api.clone(), hubs: hubs.clone(), members };
         let reloader = Reloader::new(origin.clone(), &config, parts, clock, watched.config.clone());
         let reloader = Arc::new(reloader);
+        let settings = Settings {
+            written: config.raw.clone(),
+            origin: origin.clone(),
+            reloader: Some(reloader.clone()),
+        };
 
         let spool = spool_writer(&config.learn, samples, &watched)?;
         let (loader, bell) = loader(&config.learn, slots, &watched, (counter, bell, heard))?;
@@ -168,8 +173,8 @@ impl App {
             fleet::run(musters, scrape, ordered, stop)
         })?;
         let changes = Worker::spawn_async("weir-config", move |stop| watch::watch(reloader, stop))?;
-        let seen = watched.clone();
-        let side = Worker::spawn_async("weir-admin", move |stop| admin::run(door, seen, stop))?;
+        let seat = Seat::new(watched.clone(), config.seat, settings, admin);
+        let side = Worker::spawn_async("weir-admin", move |stop| admin::run(door, seat, stop))?;
 
         // Last the door that requests come through.
         let plane = PlaneConfig { listen: config.listen, threads: config.threads, limits };

@@ -39,7 +39,7 @@ async fn ask(address: SocketAddr, path: &str) -> (u16, String) {
     let io = hyper_util::rt::TokioIo::new(stream);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
     tokio::spawn(connection);
-    let request = http::Request::get(path).header("host", "weir");
+    let request = http::Request::get(path).header("host", "localhost");
     let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
     let response = sender.send_request(request).await.unwrap();
     let status = response.status().as_u16();

@@ -43,6 +43,7 @@ pub use self::{
     reload::{Applied, ConfigTally, Reloader},
 };
 use crate::{
+    admin::config::AdminConfig,
     api::config::ApiConfig,
     fleet::config::{Members, RawClass, ScrapeConfig},
     learn::{LearnConfig, profile},
@@ -60,6 +61,8 @@ pub struct Config {
     pub threads: usize,
     /// Address of the admin side.
     pub admin: SocketAddr,
+    /// The admin side: who may look and change.
+    pub seat: AdminConfig,
     /// The data API.
     pub api: ApiConfig,
     /// One per model.
@@ -106,6 +109,7 @@ impl Config {
         let mut problems = Problems::default();
         let listen = address("listen", &raw.listen, &mut problems);
         let admin = address("admin.listen", &raw.admin.listen, &mut problems);
+        let seat = raw.admin.check(&mut problems);
         let apart = listen.zip(admin).is_none_or(|(one, other)| one != other || one.port() == 0);
         problems.require(
             apart,
@@ -129,6 +133,7 @@ impl Config {
             listen,
             threads: raw.threads,
             admin,
+            seat,
             api,
             pools,
             scrape,
@@ -142,9 +147,11 @@ impl Config {
         problems.none_or(config)
     }
 
-    /// What is noteworthy in the profiles of pod classes, a line each.
-    pub fn profile_notes(&self) -> Vec<String> {
-        self.pools.first().map(|pool| profile::notes(&pool.profiles)).unwrap_or_default()
+    /// What is noteworthy: in the profiles of pod classes, and of the admin side. A line each.
+    pub fn notes(&self) -> Vec<String> {
+        let profiles = self.pools.first().map(|pool| profile::notes(&pool.profiles));
+        let admin = self.raw.admin.note(self.admin);
+        profiles.unwrap_or_default().into_iter().chain(admin).collect()
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) fn run(origin: &Origin) -> ExitCode {
         Ok(both) => both,
         Err(error) => return bad_config(&error),
     };
-    for note in config.profile_notes() {
+    for note in config.notes() {
         eprintln!("weir: {note}");
     }
     for pool in &mut raw.pools {

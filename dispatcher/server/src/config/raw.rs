@@ -11,6 +11,7 @@ use weir_core::{
 
 use super::{Problems, RawPolicy};
 use crate::{
+    admin::config::RawAdmin,
     api::config::{RawApi, RawKey, RawLimits, RawObjective},
     fleet::config::{RawClass, RawDns, RawPod, RawScrape},
     learn::config::{RawModel, RawSpool, RawTrainer},
@@ -120,20 +121,6 @@ pub fn schema() -> String {
     let schema = schemars::schema_for!(RawConfig);
     let text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text + "\n"
-}
-
-/// The admin listener.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct RawAdmin {
-    /// Address of probes, metrics and the snapshot. Keep it from clients.
-    pub listen: String,
-}
-
-impl Default for RawAdmin {
-    fn default() -> Self {
-        Self { listen: "127.0.0.1:8081".to_owned() }
-    }
 }
 
 /// The pods that serve one model.

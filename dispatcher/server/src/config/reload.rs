@@ -79,7 +79,7 @@ pub struct Reloader {
 
 /// What counts now.
 struct Running {
-    raw: RawConfig,
+    raw: Arc<RawConfig>,
     pools: Vec<PoolConfig>,
     /// The text, or the reason why there is none, that was looked at last.
     seen: Option<String>,
@@ -102,7 +102,7 @@ impl Reloader {
         tally: Arc<ConfigTally>,
     ) -> Self {
         let seen = origin.text().ok();
-        let (raw, pools) = (config.raw.as_ref().clone(), config.pools.clone());
+        let (raw, pools) = (config.raw.clone(), config.pools.clone());
         tally.hash.store(hash(&raw), Relaxed);
         Self { origin, parts, clock, tally, running: Mutex::new(Running { raw, pools, seen }) }
     }
@@ -110,6 +110,11 @@ impl Reloader {
     /// The file; `None` when the process began without one.
     pub fn file(&self) -> Option<&Path> {
         self.origin.file.as_deref()
+    }
+
+    /// What counts now.
+    pub fn running(&self) -> Arc<RawConfig> {
+        self.running.lock().raw.clone()
     }
 
     /// What counts now, as a file that says everything.
@@ -214,10 +219,10 @@ impl Reloader {
             self.parts.members.send_replace(members);
         }
         self.tally.hash.store(hash(&raw), Relaxed);
-        if running.raw != raw {
+        if *running.raw != raw {
             self.tally.since_us.store(self.clock.now().as_micros(), Relaxed);
         }
-        (running.raw, running.pools) = (raw, config.pools);
+        (running.raw, running.pools) = (Arc::new(raw), config.pools);
         Ok(said(&changes))
     }
 }

@@ -239,8 +239,8 @@ fn profiles_reach_the_scheduler_and_the_evaluator_of_every_pool() {
     assert_eq!((*class, profile.chunk_tokens), (0, 8192));
     assert!(profile.profile.ttft.is_some() && profile.profile.tpot.is_some());
     // Patterns that have no room for a token every 50 ms.
-    assert_eq!(config.profile_notes().len(), 3);
-    assert!(config.profile_notes()[0].contains("infeasible"));
+    assert_eq!(config.notes().len(), 3);
+    assert!(config.notes()[0].contains("infeasible"));
 }
 
 #[test]

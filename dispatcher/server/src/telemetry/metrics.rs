@@ -35,6 +35,7 @@ pub struct Metrics {
     queue_wait: HistogramVec,
     refused: IntCounterVec,
     stream_errors: IntCounterVec,
+    admin_changes: IntCounterVec,
     /// The same under other systems' names, when the configuration asks for it.
     compat: Option<Arc<Compat>>,
 }
@@ -54,6 +55,7 @@ impl Metrics {
             queue_wait: histogram(&registry, &series::QUEUE_WAIT, &WAIT_EDGES)?,
             refused: counter(&registry, &series::REFUSED)?,
             stream_errors: counter(&registry, &series::STREAM_ERRORS)?,
+            admin_changes: counter(&registry, &series::ADMIN_CHANGES)?,
             registry,
             compat: None,
         })
@@ -119,6 +121,13 @@ impl Metrics {
     /// A stream ended in an in-band error with this code.
     pub fn stream_error(&self, code: &'static str) {
         if let Ok(counter) = self.stream_errors.get_metric_with_label_values(&[code]) {
+            counter.inc();
+        }
+    }
+
+    /// Somebody asked the admin side for a change; `result` is ok or refused.
+    pub fn admin_change(&self, action: &'static str, result: &'static str) {
+        if let Ok(counter) = self.admin_changes.get_metric_with_label_values(&[action, result]) {
             counter.inc();
         }
     }

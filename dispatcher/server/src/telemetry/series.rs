@@ -188,6 +188,8 @@ series! {
         "1 while the file cannot be used as it is, so that an older configuration is in force.";
     CONFIG_NEEDS_RESTART: Gauge "weir_config_needs_restart" []
         "Keys of the file that differ from what runs and count after a restart only.";
+    ADMIN_CHANGES: Counter "weir_admin_changes_total" ["action", "result"]
+        "Changes that somebody asked the admin side for, by action (denied: without the right to) and result: ok, refused.";
     DRAINING: Gauge "weir_draining" []
         "1 once the dispatcher was asked to stop.";
     UPTIME: Gauge "weir_uptime_seconds" []

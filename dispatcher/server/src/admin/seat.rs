@@ -1,0 +1,161 @@
+//! The operator's seat: what every admin call reads. One per process.
+//!
+//! A call looks at a pool's scheduler beside the admin thread, so that a walk over a hundred thousand
+//! requests delays no probe; the hub sees to it that it delays no dispatch either.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use parking_lot::Mutex;
+use weir_core::{Time, queue::LaneKey};
+
+use super::{
+    config::AdminConfig, events::Broadcast, fault::Fault, history::History, settings::Settings,
+};
+use crate::{hub::Hub, telemetry::Watched};
+
+/// How old the version of a pool's model may be that is shown among other figures.
+const VERSION_MS: f64 = 2000.0;
+
+/// What every admin call reads.
+pub struct Seat {
+    watched: Watched,
+    config: AdminConfig,
+    settings: Settings,
+    /// Whether the listener is on a loopback address.
+    local: bool,
+    history: History,
+    broadcast: Broadcast,
+    /// Versions of the models that predict: a snapshot is too much to make for each look.
+    versions: Vec<Mutex<Option<(Time, u64)>>>,
+}
+
+impl Seat {
+    /// A seat at the listener `address`.
+    pub fn new(
+        watched: Watched,
+        config: AdminConfig,
+        settings: Settings,
+        address: SocketAddr,
+    ) -> Arc<Self> {
+        let pools = watched.hubs.len();
+        Arc::new(Self {
+            history: History::new(pools),
+            broadcast: Broadcast::default(),
+            versions: (0..pools).map(|_| Mutex::default()).collect(),
+            local: address.ip().is_loopback(),
+            watched,
+            config,
+            settings,
+        })
+    }
+
+    /// Does work that may take a while beside the admin thread.
+    ///
+    /// # Errors
+    /// What the work says, or that the process ends.
+    pub async fn aside<T: Send + 'static>(
+        self: Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let done = tokio::task::spawn_blocking(move || work(&self)).await;
+        done.unwrap_or(Err(Fault::Closing))
+    }
+
+    /// Handles to the owners of state.
+    pub fn watched(&self) -> &Watched {
+        &self.watched
+    }
+
+    /// Who may do what.
+    pub fn config(&self) -> &AdminConfig {
+        &self.config
+    }
+
+    /// The configuration in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether the listener is on a loopback address.
+    pub fn is_local(&self) -> bool {
+        self.local
+    }
+
+    /// The last five minutes.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// What is sent to those who watch.
+    pub fn broadcast(&self) -> &Broadcast {
+        &self.broadcast
+    }
+
+    /// Every pool, or the one that is named.
+    ///
+    /// # Errors
+    /// When there is no pool of that name.
+    pub fn pools(&self, name: Option<&str>) -> Result<Vec<Pool<'_>>, Fault> {
+        let all = self.watched.hubs.iter().enumerate();
+        let all = all.map(|(index, hub)| Pool { seat: self, index, hub });
+        let Some(name) = name else { return Ok(all.collect()) };
+        let named: Vec<_> = all.filter(|pool| pool.name() == name).collect();
+        if named.is_empty() { Err(Fault::not_found("pool", name)) } else { Ok(named) }
+    }
+
+    /// The pool that is named, or the only one.
+    ///
+    /// # Errors
+    /// When there is no pool of that name, or none is named and there are several.
+    pub fn pool(&self, name: Option<&str>) -> Result<Pool<'_>, Fault> {
+        let pools = self.pools(name)?;
+        match pools.as_slice() {
+            [only] => Ok(*only),
+            _ => Err(several(&pools)),
+        }
+    }
+}
+
+/// A pool must be named, because there are these.
+pub fn several(pools: &[Pool<'_>]) -> Fault {
+    Fault::PoolRequired(pools.iter().map(Pool::name).collect::<Vec<_>>().join(", "))
+}
+
+/// One pool, as the admin side asks it.
+#[derive(Clone, Copy)]
+pub struct Pool<'a> {
+    seat: &'a Seat,
+    /// Its place among the pools.
+    pub index: usize,
+    /// Its hub.
+    pub hub: &'a Arc<Hub>,
+}
+
+impl<'a> Pool<'a> {
+    /// The model it serves.
+    pub fn name(&self) -> &'a str {
+        self.hub.model()
+    }
+
+    /// The lane that a name means, whether or not it holds anything.
+    ///
+    /// # Errors
+    /// When no lane of this pool can have that name.
+    pub fn lane(&self, name: &str) -> Result<LaneKey, Fault> {
+        self.hub.lane_called(name).ok_or_else(|| Fault::not_found("lane", name))
+    }
+
+    /// Version of the bundle that predicts; `None`: none does.
+    pub fn model_version(&self) -> Option<u64> {
+        let now = self.hub.clock().now();
+        let mut kept = self.seat.versions.get(self.index)?.lock();
+        let version = match *kept {
+            Some((at, version)) if now.ms_since(at) < VERSION_MS => version,
+            _ => self.hub.snapshot().predictor.model_version,
+        };
+        if kept.is_none_or(|(at, _)| now.ms_since(at) >= VERSION_MS) {
+            *kept = Some((now, version));
+        }
+        (version > 0).then_some(version)
+    }
+}

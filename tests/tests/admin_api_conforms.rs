@@ -1,0 +1,63 @@
+//! The admin API does what its description says, whatever it is asked: schemathesis makes calls from
+//! `/api/v1/openapi.json`, good and bad, to every operation, and judges the answers.
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a scenario says what broke")]
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use weir_tests::{Call, Plan, built};
+
+const VERSION: &str = "4.32.5";
+const TOKEN: &str = "a-token-that-may-write";
+
+/// The tool in an environment of its own beside the binaries, made once; `None` when it cannot be had.
+fn schemathesis() -> Option<PathBuf> {
+    let venv = built::folder().parent().unwrap().join(format!("schemathesis-{VERSION}"));
+    let tool = venv.join("bin/st");
+    let works = |tool: &Path| Command::new(tool).arg("--version").output().is_ok();
+    if works(&tool) {
+        return Some(tool);
+    }
+    let made = Command::new("python3").args(["-m", "venv"]).arg(&venv).output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        println!("skipped: python3 -m venv does not work here");
+        return None;
+    }
+    let package = format!("schemathesis=={VERSION}");
+    let got = Command::new(venv.join("bin/pip")).args(["install", "--quiet", &package]).output();
+    let got = got.unwrap();
+    if got.status.success() && works(&tool) {
+        return Some(tool);
+    }
+    println!("skipped: pip cannot get {package}: {}", String::from_utf8_lossy(&got.stderr));
+    None
+}
+
+#[tokio::test]
+async fn every_operation_answers_as_it_is_described_to_good_and_bad_calls() {
+    let Some(tool) = schemathesis() else { return };
+    let sha256 = format!("{:x}", Sha256::digest(TOKEN));
+    let tokens = json!([{"name": "checker", "sha256": sha256, "scope": "write"}]);
+    let plan = Plan::default().pods(2).config(json!({"admin": {"tokens": tokens}}));
+    let stage = plan.start().await;
+    stage.weir.ready().await;
+    stage.call(&Call::chat(3)).await.assert_whole();
+    let authorization = format!("Authorization: Bearer {TOKEN}");
+    let run = Command::new(tool)
+        .arg("run")
+        .arg(format!("http://{}/api/v1/openapi.json", stage.weir.admin))
+        .args(["-H", &authorization, "--seed", "7", "--max-examples", "25"])
+        .args(["--checks", "all", "--request-timeout", "30", "--suppress-health-check", "all"])
+        // It never ends; a test of the admin side reads it.
+        .args(["--exclude-path", "/api/v1/events"])
+        .env("NO_COLOR", "1")
+        .current_dir(stage.path(""))
+        .output()
+        .unwrap();
+    println!("{}", String::from_utf8_lossy(&run.stdout));
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+}
