@@ -258,18 +258,26 @@ impl Reply {
         assert!(self.is_whole(), "not a complete answer: {self:#?}");
     }
 
-    /// Asserts that it is an error of OpenAI's shape with this status and code.
+    /// Asserts that it is an error of OpenAI's shape with this status and code, and names its request.
     ///
     /// # Panics
     /// When it is not.
     pub fn assert_error(&self, status: u16, code: &str) {
+        self.assert_admin_error(status, code);
+        assert!(!self.header("x-request-id").is_empty(), "{self:#?}");
+    }
+
+    /// Asserts that it is an error of OpenAI's shape with this status and code.
+    ///
+    /// # Panics
+    /// When it is not.
+    pub fn assert_admin_error(&self, status: u16, code: &str) {
         let body = self.json();
         let error = body["error"].as_object();
         let error = error.unwrap_or_else(|| panic!("no error of OpenAI's shape: {self:#?}"));
         assert_eq!((self.status, error["code"].as_str()), (status, Some(code)), "{self:#?}");
         assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "{self:#?}");
         assert!(error["type"].is_string() && error.contains_key("param"), "{self:#?}");
-        assert!(!self.header("x-request-id").is_empty(), "{self:#?}");
     }
 }
 

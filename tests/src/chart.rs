@@ -81,9 +81,8 @@ impl Chart {
     /// Every object of the rendered files.
     pub fn objects(&self) -> Vec<Value> {
         let files = self.render().into_iter().filter(|(name, _)| name.ends_with(".yaml"));
-        let parts = files.flat_map(|(_, text)| {
-            text.split("\n---").map(str::to_owned).collect::<Vec<_>>()
-        });
+        let parts =
+            files.flat_map(|(_, text)| text.split("\n---").map(str::to_owned).collect::<Vec<_>>());
         parts.filter(|part| !part.trim().is_empty()).map(|part| yaml(&part)).collect()
     }
 

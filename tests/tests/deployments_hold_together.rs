@@ -77,8 +77,30 @@ networkPolicy: { enabled: false }
 #[test]
 fn the_chart_renders_to_objects_that_fit_together() {
     for (over, kinds) in [
-        ("{}", ["ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "Service"].as_slice()),
-        (EVERYTHING, &["ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "Service", "ServiceMonitor"]),
+        (
+            "{}",
+            [
+                "ConfigMap",
+                "Deployment",
+                "NetworkPolicy",
+                "PodDisruptionBudget",
+                "Service",
+                "Service",
+            ]
+            .as_slice(),
+        ),
+        (
+            EVERYTHING,
+            &[
+                "ConfigMap",
+                "Deployment",
+                "NetworkPolicy",
+                "PodDisruptionBudget",
+                "Service",
+                "Service",
+                "ServiceMonitor",
+            ],
+        ),
         (LEAST, &["ConfigMap", "Deployment", "Service", "Service"]),
     ] {
         let objects = chart(over).objects();
@@ -100,7 +122,8 @@ fn assert_pod_is_whole(objects: &[Value]) {
     let pod = &deployment["spec"]["template"];
     let labels = pod["metadata"]["labels"].as_mapping().unwrap();
     let mut selectors = vec![&deployment["spec"]["selector"]["matchLabels"]];
-    selectors.extend(of_kind(objects, "Service").iter().map(|service| &service["spec"]["selector"]));
+    selectors
+        .extend(of_kind(objects, "Service").iter().map(|service| &service["spec"]["selector"]));
     let budgets = of_kind(objects, "PodDisruptionBudget");
     selectors.extend(budgets.iter().map(|of| &of["spec"]["selector"]["matchLabels"]));
     let policies = of_kind(objects, "NetworkPolicy");
@@ -113,7 +136,12 @@ fn assert_pod_is_whole(objects: &[Value]) {
     let spec = &pod["spec"];
     assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
     let containers = spec["containers"].as_sequence().unwrap();
-    let ports: BTreeSet<&str> = containers[0]["ports"].as_sequence().unwrap().iter().map(|port| port["name"].as_str().unwrap()).collect();
+    let ports: BTreeSet<&str> = containers[0]["ports"]
+        .as_sequence()
+        .unwrap()
+        .iter()
+        .map(|port| port["name"].as_str().unwrap())
+        .collect();
     assert_eq!(ports, BTreeSet::from(["admin", "http"]));
     for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
         let port = containers[0][probe]["httpGet"]["port"].as_str().unwrap();
@@ -123,7 +151,12 @@ fn assert_pod_is_whole(objects: &[Value]) {
         let target = service["spec"]["ports"][0]["targetPort"].as_str().unwrap();
         assert!(ports.contains(target), "{service:?}");
     }
-    let volumes: BTreeSet<&str> = spec["volumes"].as_sequence().unwrap().iter().map(|volume| volume["name"].as_str().unwrap()).collect();
+    let volumes: BTreeSet<&str> = spec["volumes"]
+        .as_sequence()
+        .unwrap()
+        .iter()
+        .map(|volume| volume["name"].as_str().unwrap())
+        .collect();
     for container in containers {
         assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
         assert_eq!(container["securityContext"]["capabilities"]["drop"][0], "ALL");
@@ -139,7 +172,8 @@ fn a_pod_is_given_longer_than_its_drain() {
     for over in ["{}", "config: { shutdown: { drain_delay_s: 20, grace_s: 600 } }"] {
         let objects = chart(over).objects();
         let deployment = of_kind(&objects, "Deployment")[0];
-        let grace_s = number(&deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]);
+        let grace_s =
+            number(&deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]);
         let config = yaml(of_kind(&objects, "ConfigMap")[0]["data"]["weir.yaml"].as_str().unwrap());
         let shutdown = &config["shutdown"];
         assert!(grace_s >= number(&shutdown["drain_delay_s"]) + number(&shutdown["grace_s"]) + 5);
@@ -152,9 +186,15 @@ fn what_the_chart_mounts_is_a_configuration_that_fits_the_pod() {
     let text = of_kind(&objects, "ConfigMap")[0]["data"]["weir.yaml"].as_str().unwrap();
     assert_usable(text);
     let config = yaml(text);
-    assert_eq!((config["listen"].as_str(), config["admin"]["listen"].as_str()), (Some("0.0.0.0:8080"), Some("0.0.0.0:8081")));
+    assert_eq!(
+        (config["listen"].as_str(), config["admin"]["listen"].as_str()),
+        (Some("0.0.0.0:8080"), Some("0.0.0.0:8081"))
+    );
     for folder in [&config["model"]["bundles"], &config["spool"]["dir"]] {
-        assert!(folder.as_str().unwrap().starts_with("/var/lib/weir/"), "the one folder to write to");
+        assert!(
+            folder.as_str().unwrap().starts_with("/var/lib/weir/"),
+            "the one folder to write to"
+        );
     }
     assert_eq!(config["trainer"]["run"], false, "it runs beside");
 }
@@ -163,7 +203,8 @@ fn what_the_chart_mounts_is_a_configuration_that_fits_the_pod() {
 fn a_changed_configuration_restarts_pods_only_if_asked_to() {
     let checksum = |over: &str| {
         let objects = chart(over).objects();
-        let annotations = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["metadata"]["annotations"];
+        let annotations =
+            &of_kind(&objects, "Deployment")[0]["spec"]["template"]["metadata"]["annotations"];
         annotations.get("checksum/config").and_then(Value::as_str).map(str::to_owned)
     };
     assert_eq!(checksum("{}"), None);
@@ -370,7 +411,13 @@ fn a_query_that_asks_for_what_is_not_there_is_found() {
         let expression = expression.to_owned();
         std::panic::catch_unwind(move || assert_answerable(&expression, &known)).is_err()
     };
-    for wrong in ["weir_queue_dept", "sum by (pod) (weir_in_flight)", "weir_in_flight{pod=\"a\"}", "rate(weir_in_flight", "1 + 1"] {
+    for wrong in [
+        "weir_queue_dept",
+        "sum by (pod) (weir_in_flight)",
+        "weir_in_flight{pod=\"a\"}",
+        "rate(weir_in_flight",
+        "1 + 1",
+    ] {
         assert!(refused(wrong), "{wrong}");
     }
     assert!(!refused("sum by (model) (weir_in_flight{model=\"a\"})"));
@@ -442,7 +489,16 @@ fn the_image_is_built_of_what_is_there_and_runs_without_root() {
     assert!(user.split(':').all(|id| id.parse::<u32>().is_ok_and(|id| id > 0)), "{user}");
     let ignored = read("Dockerfile.dockerignore");
     let kept: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
-    for member in ["Cargo.toml", "Cargo.lock", "config", "deploy/native", "dispatcher", "model", "bench", "tests"] {
+    for member in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "config",
+        "deploy/native",
+        "dispatcher",
+        "model",
+        "bench",
+        "tests",
+    ] {
         assert!(kept.contains(&member), "{member} is left out of the image's build");
     }
     assert!(kept.iter().all(|path| built::root().join(path).exists()), "{kept:?}");

@@ -15,7 +15,8 @@ use weir_tests::{Call, Plan, Stage, eventually};
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 fn traced(call: Call, id: &str) -> Call {
-    call.header("x-request-id", id).header("traceparent", &format!("00-{TRACE}-b7ad6b7169203331-01"))
+    call.header("x-request-id", id)
+        .header("traceparent", &format!("00-{TRACE}-b7ad6b7169203331-01"))
 }
 
 /// The lines of the log that are about a request by its id.
@@ -71,7 +72,8 @@ async fn head_seen_by_a_pod(trace_context: &str, call: Call) -> String {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = vec![0; 4096];
         let read = stream.read(&mut head).await.unwrap();
-        let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+        let answer =
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
         stream.write_all(answer.as_bytes()).await.unwrap();
         head.truncate(read);
         String::from_utf8_lossy(&head).to_lowercase()

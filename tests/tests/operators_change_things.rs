@@ -101,3 +101,43 @@ async fn a_drained_pod_finishes_its_streams_and_gets_nothing_more() {
     assert_eq!((&back["phase"], &back["drain"]), (&"ready".into(), &Value::Null));
     stage.assert_settled().await;
 }
+
+#[tokio::test]
+async fn a_changed_file_is_taken_over_and_a_wrong_one_is_told_problem_by_problem() {
+    let stage = Stage::simple().await;
+    let write = |change: &dyn Fn(&mut Value)| {
+        let text = std::fs::read_to_string(stage.config()).unwrap();
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        change(&mut config);
+        std::fs::write(stage.config(), config.to_string()).unwrap();
+    };
+    write(&|config| {
+        config["default_objective"] = "batch".into();
+        config["threads"] = 2.into();
+    });
+    // The file is watched too: whoever is first, it is taken over once.
+    let reloaded = change(&stage, "/config/reload", json!({})).await;
+    assert_eq!(reloaded["needs_restart"], json!(["threads"]), "{reloaded}");
+    let changes = look(&stage, "/config/diff").await["changes"].take();
+    assert_eq!(changes, json!([{"key": "threads", "running": 1, "file": 2, "applies": "restart"}]));
+    let effective = look(&stage, "/config").await;
+    let text = effective["effective"].as_str().unwrap();
+    assert!(text.contains("default_objective: batch") && text.contains("threads: 1"), "{text}");
+    assert_eq!(effective["file"].as_str().unwrap(), stage.config().to_str().unwrap());
+
+    write(&|config| {
+        config["default_objective"] = "gold".into();
+        config["queue"] = json!({"max_requests": 0});
+    });
+    let told = Call::post("/api/v1/config/reload", "{}").to(stage.weir.admin).await;
+    told.assert_admin_error(400, "invalid_configuration");
+    let problems = told.json()["error"]["problems"].to_string();
+    assert!(
+        problems.contains("default_objective") && problems.contains("max_requests"),
+        "{problems}"
+    );
+    let told = Call::get("/api/v1/config/diff").to(stage.weir.admin).await;
+    told.assert_admin_error(400, "invalid_configuration");
+    let effective = look(&stage, "/config").await;
+    assert!(effective["effective"].as_str().unwrap().contains("default_objective: batch"));
+}

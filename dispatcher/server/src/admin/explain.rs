@@ -13,7 +13,7 @@ use weir_core::{
 use super::{
     fault::{ErrorBody, Fault},
     seat::Seat,
-    take::Body,
+    take::{Body, maybe_whole, whole},
 };
 use crate::api::objective::slo_from_ms;
 
@@ -25,10 +25,11 @@ pub struct ExplainAsk {
     #[serde(default)]
     pub pool: Option<String>,
     /// Prompt tokens.
+    #[serde(deserialize_with = "whole")]
     #[schema(minimum = 1, maximum = 10_000_000)]
     pub input_tokens: u32,
     /// The client's bound on output tokens; left out: as long as such requests are.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "maybe_whole")]
     #[schema(minimum = 0, maximum = 10_000_000)]
     pub output_tokens: Option<u32>,
     /// Its objective for the time from arrival to the first token, in milliseconds.
@@ -40,7 +41,8 @@ pub struct ExplainAsk {
     #[schema(minimum = 0.001, maximum = 86_400_000)]
     pub tpot_ms: Option<f64>,
     /// Its band; left out: 0.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "maybe_whole")]
+    #[schema(minimum = -128, maximum = 127)]
     pub band: Option<i8>,
     /// Who would send it.
     #[serde(default)]

@@ -13,7 +13,7 @@ use super::{
     guard::Caller,
     history::PoolQuery,
     seat::{Pool, Seat},
-    take::{Body, Name, Query},
+    take::{Body, Name, Query, whole},
 };
 use crate::{
     clock::Clock,
@@ -267,6 +267,8 @@ pub struct NothingAsk {}
 #[serde(deny_unknown_fields)]
 pub struct PinAsk {
     /// Its number.
+    #[serde(deserialize_with = "whole")]
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_992_u64)]
     pub version: u64,
 }
 

@@ -17,7 +17,7 @@ use super::{
     guard::Caller,
     history::PoolQuery,
     seat::{Pool, Seat},
-    take::{Body, Name, Query},
+    take::{Body, Name, Query, maybe_whole, whole},
 };
 use crate::hub::{Hub, seat::Called};
 
@@ -36,6 +36,7 @@ pub struct ListQuery {
     /// Those of a lane, by its name.
     pub lane: Option<String>,
     /// Those of a band.
+    #[param(minimum = -128, maximum = 127)]
     pub band: Option<i8>,
     /// Those of a tenant.
     pub tenant: Option<String>,
@@ -295,6 +296,8 @@ pub struct MoveAsk {
     #[serde(default)]
     pub pool: Option<String>,
     /// The band; a higher one goes first, below 0 is sheddable.
+    #[serde(deserialize_with = "whole")]
+    #[schema(minimum = -128, maximum = 127)]
     pub band: i8,
 }
 
@@ -338,7 +341,8 @@ pub struct CancelAsk {
     #[serde(default)]
     pub lane: Option<String>,
     /// Those of a band.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "maybe_whole")]
+    #[schema(minimum = -128, maximum = 127)]
     pub band: Option<i8>,
     /// Those of a tenant.
     #[serde(default)]

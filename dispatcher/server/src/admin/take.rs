@@ -6,7 +6,7 @@ use axum::{
     extract::{FromRequest, FromRequestParts, Path, Request},
     http::request::Parts,
 };
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 
 use super::fault::Fault;
 
@@ -46,7 +46,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     }
 }
 
-/// The JSON body, whatever its content type says; an empty one is `{}`.
+/// The JSON body, whatever its content type says. An empty one is refused: it would pause a whole pool.
 #[derive(Debug)]
 pub struct Body<T>(pub T);
 
@@ -56,12 +56,65 @@ impl<S: Sync, T: DeserializeOwned + Send> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
         let too_large = |_| Fault::TooLarge(BODY_BYTES);
         let bytes = to_bytes(request.into_body(), BODY_BYTES).await.map_err(too_large)?;
-        let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
         // An array would fill the members in their order, which nobody means.
-        let object = text.trim_ascii_start().first() == Some(&b'{');
-        let read = object.then(|| serde_json::from_slice(text));
+        let object = bytes.trim_ascii_start().first() == Some(&b'{');
+        let read = object.then(|| serde_json::from_slice(&bytes));
         let read = read.ok_or_else(|| "the body must be a JSON object".to_owned());
         let read = read.and_then(|read| read.map_err(|error| format!("the body: {error}")));
         read.map(Self).map_err(|message| Fault::Parameter { param: None, message })
+    }
+}
+
+/// Reads a whole number, written with a fraction of zero or without: JSON makes no difference.
+///
+/// # Errors
+/// When it is none, or out of range.
+pub fn whole<'de, D: Deserializer<'de>, T: TryFrom<i64>>(from: D) -> Result<T, D::Error> {
+    let number = f64::deserialize(from)?;
+    // Larger ones are not exact.
+    let exact = number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0;
+    let whole = exact.then(|| T::try_from(number as i64).ok()).flatten();
+    whole.ok_or_else(|| D::Error::custom(format!("{number} is no whole number in its range")))
+}
+
+/// The same for one that may be left out.
+///
+/// # Errors
+/// As for [`whole`].
+pub fn maybe_whole<'de, D: Deserializer<'de>, T: TryFrom<i64>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    struct Whole<T>(T);
+    impl<'de, T: TryFrom<i64>> Deserialize<'de> for Whole<T> {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            whole(from).map(Self)
+        }
+    }
+    Ok(Option::<Whole<T>>::deserialize(from)?.map(|Whole(number)| number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Ask {
+        #[serde(deserialize_with = "whole")]
+        least: i8,
+        #[serde(default, deserialize_with = "maybe_whole")]
+        most: Option<u32>,
+    }
+
+    #[test]
+    fn a_whole_number_may_be_written_with_a_fraction_of_zero() {
+        let ask = |text: &str| serde_json::from_str::<Ask>(text).map_err(|error| error.to_string());
+        assert_eq!(ask(r#"{"least": -3.0}"#), Ok(Ask { least: -3, most: None }));
+        let both = Ok(Ask { least: 127, most: Some(u32::MAX) });
+        assert_eq!(ask(r#"{"least": 127, "most": 4294967295}"#), both);
+        assert_eq!(ask(r#"{"least": 0, "most": null}"#), Ok(Ask { least: 0, most: None }));
+        for bad in ["0.5", "128", "-129", "1e300", "\"1\"", "null"] {
+            assert!(ask(&format!(r#"{{"least": {bad}}}"#)).is_err(), "{bad}");
+        }
+        assert!(ask(r#"{"least": 0, "most": -1}"#).is_err());
     }
 }

@@ -82,11 +82,7 @@ pub fn applies(path: &str) -> Applies {
         path == *key || (below && *key != "pools")
     };
     let excepted = EXCEPT.iter().any(within);
-    if !excepted && NEED_RESTART.iter().any(within) {
-        Applies::Restart
-    } else {
-        Applies::Reload
-    }
+    if !excepted && NEED_RESTART.iter().any(within) { Applies::Restart } else { Applies::Reload }
 }
 
 /// What differs between what runs and what the file says, and the configuration that counts after a
