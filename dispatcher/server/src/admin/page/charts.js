@@ -9,7 +9,7 @@ const SMOOTHED_S = 10;
 
 const CHARTS = {
   ttft: { title: "TTFT, median", lines: [["measured", (p) => p.ttft_ms, time], ["predicted", (p) => p.predicted_ms, time]] },
-  attainment: { title: "SLO attained", floor: 1, lines: [["held", (p) => p.attained, share]] },
+  attainment: { title: "SLO attained", floor: 1, lines: [["attained", (p) => p.attained, share]] },
   queue: { title: "Queue", lines: [["waiting", (p) => p.waiting, count], ["in-flight", (p) => p.in_flight, count]] },
   sheds: { title: "Refused per second", lines: [["refused", (p) => p.refused, count]] },
 };
@@ -43,8 +43,8 @@ function draw(figure, chart, points) {
   const hair = s("line", { class: "hair", y1: 0, y2: HEIGHT, visibility: "hidden" });
   const picture = s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": chart.title },
     ...[bottom, top].map((value) => s("line", { class: "grid", x1: 0, x2: width, y1: scale.y(value), y2: scale.y(value) })),
-    ...[bottom, top].map((value) => s("text", { x: width, y: scale.y(value) - 3, "text-anchor": "end" }, chart.lines[0][2](value))),
-    ...values.flatMap((of, index) => path(chart.lines[index][0], of, scale, index === 0)), hair);
+    ...values.flatMap((of, index) => path(chart.lines[index][0], of, scale, index === 0)), hair,
+    ...[bottom, top].map((value) => s("text", { x: width, y: scale.y(value) - 3, "text-anchor": "end" }, chart.lines[0][2](value))));
   const say = (index) => tell(caption, chart, values, index, points.length);
   picture.addEventListener("pointermove", (event) => follow(event, picture, points.length, hair, scale, say));
   picture.addEventListener("pointerleave", () => (hair.setAttribute("visibility", "hidden"), say(points.length - 1)));

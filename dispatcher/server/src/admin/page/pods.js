@@ -7,6 +7,10 @@ import { count, time } from "./words.js";
 
 /** Up to so many pods have cells with words in them. */
 const ROOMY = 24;
+/** A phone shows so many, until it is asked for all. */
+const ON_PHONE = 40;
+const phone = matchMedia("(max-width: 640px)");
+let allPods = false;
 const RANK = { broken: 0, draining: 1, drained: 2, cordoned: 3, ready: 5 };
 const MARKS = { broken: "✕", draining: "↓", drained: "○", cordoned: "‖", ready: "" };
 
@@ -36,7 +40,12 @@ export function drawPods(pods) {
   const prefix = pods.length > ROOMY ? common(pods) : "";
   const items = pods.map((pod) => cell(pod, prefix)).sort((a, b) => a.rank - b.rank || (a.pod < b.pod ? -1 : 1));
   mark(cells, "class", items.length > ROOMY ? "dense" : "roomy");
-  keyed(cells, items, (pod) => pod.pod, make, draw);
+  const shown = phone.matches && !allPods ? items.slice(0, ON_PHONE) : items;
+  const more = at("pods-more");
+  more.hidden = shown.length === items.length;
+  more.onclick = () => ((allPods = true), drawPods(pods));
+  put(more, `Show all ${items.length}`);
+  keyed(cells, shown, (pod) => pod.pod, make, draw);
   put(at("pods-note"), summary(items, prefix));
 }
 
@@ -59,7 +68,9 @@ function cell(pod, prefix) {
 
 function make(pod) {
   const gauge = (name) => h("i", { class: `gauge ${name}` });
-  return h("div", { role: "listitem" }, h("a", { href: podLink(pod), class: "pod" },
+  // A tooltip for 500 cells is written when it is looked at, not once a second.
+  const onpointerenter = (event) => mark(event.target, "title", event.target.getAttribute("aria-label"));
+  return h("div", { role: "listitem" }, h("a", { href: podLink(pod), class: "pod", onpointerenter },
     h("span", { class: "mark" }), h("span", { class: "name" }), h("b"), gauge("pace"), gauge("kv"), h("span", { class: "words" })));
 }
 
@@ -68,7 +79,6 @@ function draw(el, pod) {
   const title = words(pod);
   mark(a, "data-level", pod.level);
   mark(a, "data-phase", pod.phase);
-  mark(a, "title", title);
   mark(a, "aria-label", `${pod.pod}: ${title}`);
   put(a.querySelector(".name"), pod.short);
   put(a.querySelector(".mark"), MARKS[pod.phase] ?? "");
