@@ -9,6 +9,7 @@
 //! cannot go on panics: that is how a scenario fails.
 //!
 //! # Layout
+//! - [`browser`]: a headless Chromium on the page
 //! - [`built`]: the binaries, built once per test process
 //! - [`program`]: a child process, its log, its signals
 //! - [`pod`]: one simulated pod, its faults and its own account
@@ -29,6 +30,7 @@
     reason = "a scenario that cannot go on fails"
 )]
 
+pub mod browser;
 pub mod built;
 pub mod call;
 pub mod chart;
@@ -43,6 +45,7 @@ pub mod stage;
 pub mod wait;
 pub mod weir;
 
+pub use browser::{Browser, Screen};
 pub use call::{Call, Live, Reply};
 pub use echo::Echo;
 pub use load::Load;

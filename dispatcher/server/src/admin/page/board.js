@@ -1,7 +1,7 @@
 // What comes with every board: vital figures, trouble, lanes, classes, refusals, decisions.
 
 import { at, h, keyed, mark, percent, put, vary } from "./dom.js";
-import { bytes, count, plain, share, time, why } from "./words.js";
+import { bytes, count, plain, share, time, version, why } from "./words.js";
 
 const LANES_SHOWN = 10;
 const DECISIONS_SHOWN = 40;
@@ -26,7 +26,7 @@ function vitals(pool) {
     ["in flight", count(pool.in_flight), "on pods"],
     ["pods", `${count(pool.pods_ready)}/${count(pool.pods)}`, "take requests", pool.pods_ready < pool.pods ? "tight" : null],
     ["attained", attained(pool.attainment), worst(pool.attainment)],
-    ["model", pool.model_version ?? "–", `policy ${pool.policy}`],
+    ["model", version(pool.model_version), `policy ${pool.policy}`],
   ];
   keyed(at("vitals"), figures, ([name]) => name, makeVital, drawVital);
 }
@@ -176,7 +176,7 @@ let decided = [];
 /** Puts new decisions before those shown. */
 export function drawDecisions(fresh, pool) {
   const known = new Set(decided.map((one) => one.key));
-  const stamped = fresh.map((one) => ({ ...one, key: `${one.id}/${one.kind}/${one.pod ?? ""}`, time: Date.now() - one.at_ms }));
+  const stamped = fresh.map((one) => ({ ...one, key: `${one.pool}/${one.number}`, time: Date.now() - one.at_ms }));
   decided = [...stamped.filter((one) => !known.has(one.key)), ...decided].slice(0, DECISIONS_SHOWN);
   const items = decided.filter((one) => one.pool === pool);
   put(at("decisions-note"), items.length ? `the last ${items.length}` : "none yet");
@@ -190,6 +190,6 @@ function makeDecision(one) {
     h("time", {}, new Date(one.time).toLocaleTimeString("en-GB")),
     h("b", {}, one.kind),
     h("span", { class: "name" }, one.request_id ?? one.id),
-    h("span", {}, one.pod ? `to ${one.pod}, TTFT ${time(one.ttft_ms)}` : why(one.reason)),
+    h("span", {}, one.pod ? `to ${one.pod}, TTFT ${time(one.ttft_ms)}` : why(one.waited_for ?? one.reason)),
     h("span", { class: "note" }, one.kind === "dispatch" && lost.length ? `rather than ${lost.join(", ")}` : `waited ${time(one.wait_ms)}`)));
 }

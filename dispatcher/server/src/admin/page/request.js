@@ -22,7 +22,7 @@ export function drawRequest(of, again) {
 }
 
 function because(of) {
-  if (of.state === "running") return `Runs on ${of.running?.pod ?? of.decision?.pod ?? "a pod"}.`;
+  if (of.state === "running") return `Runs on ${of.pod ?? "a pod"}.`;
   if (of.state === "recent") return `Is over: ${plain(of.history?.at(-1)?.what ?? of.decision?.kind ?? "done")}.`;
   return `Waits: ${why(of.reason)}.`;
 }
@@ -49,8 +49,8 @@ function facts(of) {
   const all = [
     ["left", of.deadline_ms == null ? "no deadline" : time(of.deadline_ms)], ["slack", time(of.slack_ms)],
     ["TPOT SLO", time(of.tpot_slo_ms)], ["band", of.band], ["tenant", of.tenant || "–"],
-    ["input", `${count(of.input_tokens)} tokens`], ["output", `${count(of.output_tokens)} tokens, predicted`],
-    ["body", bytes(of.body_bytes)], ["attempts", of.attempts ?? 0], ["answer", of.streamed ? "streamed" : "in one piece"],
+    ["input tokens", count(of.input_tokens)], ["output tokens, predicted", count(of.output_tokens)],
+    ["body", bytes(of.body_bytes)], ["attempts", of.attempts], ["answer", of.streamed == null ? null : of.streamed ? "streamed" : "in one piece"],
   ];
   return factList(all);
 }
@@ -109,5 +109,5 @@ function lookRow(look, of) {
 
 function story(history) {
   return h("section", {}, h("h3", {}, "History"), h("ol", { class: "story" }, history.map((step) =>
-    h("li", {}, h("time", {}, `${time(step.at_ms)} ago`), h("span", {}, plain(step.what))))));
+    h("li", {}, h("time", {}, step.at_ms == null ? "" : `${time(step.at_ms)} ago`), h("span", {}, plain(step.what))))));
 }

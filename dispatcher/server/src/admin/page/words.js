@@ -1,6 +1,7 @@
 // Numbers and reasons as people read them.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+export const version = (value) => (value == null ? "–" : /^\d/.test(value) ? `v${value}` : value);
 const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
 export const count = (value) => (value == null ? "–" : whole.format(value));
@@ -58,8 +59,14 @@ const REASONS = {
 /** Why something waits, as a sentence's end. */
 export function why(reason) {
   if (!reason) return "";
+  return inWords(REASONS, reason);
+}
+
+// A reason is its name alone, or has the figures of its sentence with it.
+function inWords(words, reason) {
   const name = typeof reason === "string" ? reason : reason.reason;
-  return REASONS[name]?.(reason) ?? plain(name);
+  const known = words[name];
+  return known && (known.length === 0 || typeof reason === "object") ? known(reason) : plain(name);
 }
 
 const VERDICTS = {
@@ -68,15 +75,14 @@ const VERDICTS = {
   stall_over_budget: (r) => `would stall residents ${time(r.stall_ms)} of ${time(r.budget_ms)}`,
   ttft_over_slo: () => "TTFT over SLO",
   tpot_over_slo: (r) => `TPOT ${time(r.tpot_ms)} over ${time(r.limit_ms)}`,
-  pods_claimed: () => "claimed by another head",
+  claimed: (r) => `claimed by ${r.by}`,
   late: () => "too late everywhere",
 };
 
 /** Why one pod does not take a request, short enough for a table's cell. */
 export function verdict(reason) {
   if (!reason) return "";
-  const name = typeof reason === "string" ? reason : reason.reason;
-  return VERDICTS[name]?.(reason) ?? plain(name);
+  return inWords(VERDICTS, reason);
 }
 
 export const plain = (name) => String(name ?? "").replaceAll("_", " ");
