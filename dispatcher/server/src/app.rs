@@ -189,6 +189,11 @@ impl App {
         (self.plane.address(), self.admin)
     }
 
+    /// The hubs of its pools, in the configuration's order.
+    pub fn hubs(&self) -> &[Arc<Hub>] {
+        &self.watched.hubs
+    }
+
     /// Serves until `signal` ends, then drains and takes everything apart.
     pub async fn run<S, N>(self, signal: S)
     where
