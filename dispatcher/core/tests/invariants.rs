@@ -56,7 +56,7 @@ fn log(case: &Case) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(share(64))]
+    #![proptest_config(share(54))]
     #[test]
     fn whatever_happens_in_whatever_order_the_invariants_hold(
         case in steps::cases(EVERY_RULE, Just(Mood::Sound), LENGTH),

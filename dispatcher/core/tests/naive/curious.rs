@@ -18,6 +18,7 @@ pub fn everything(watched: &Watched) -> Vec<WaitingView> {
 
 /// Looks at everything there is to see.
 pub fn look(watched: &mut Watched) {
+    let before = shown(watched);
     pages(watched);
     counts(watched);
     requests(watched);
@@ -33,6 +34,17 @@ pub fn look(watched: &mut Watched) {
         let name = watched.scheduler.name_of(key);
         assert_eq!(watched.scheduler.lane_called(&name), Some(key), "{name}");
     }
+    assert_eq!(shown(watched), before, "looking has changed something");
+}
+
+/// All that is shown of the pool, with the reason of every request.
+fn shown(watched: &Watched) -> String {
+    let reasons = watched.naive.waiting().map(|tale| {
+        let id = tale.request.id;
+        (id, watched.scheduler.reason(id))
+    });
+    let reasons: Vec<_> = reasons.collect();
+    format!("{reasons:?} {:?}", watched.scheduler.snapshot(watched.now))
 }
 
 /// Walks in small slices see what one large slice sees, and filters leave what they say.
