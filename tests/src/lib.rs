@@ -20,6 +20,7 @@
 //! - [`call`]: one HTTP call, whole or as it streams
 //! - [`load`]: calls that go on in the background
 //! - [`chart`]: a Helm chart, rendered
+//! - [`promql`]: whether a query can be answered
 //! - [`wait`]: awaiting something that can only be looked at
 //! - [`samples`]: made-up samples, and a bundle trained on them
 //! - [`graph`]: a bundle whose model answers NaN in service
@@ -39,6 +40,7 @@ pub mod graph;
 pub mod load;
 pub mod pod;
 pub mod program;
+pub mod promql;
 pub mod samples;
 pub mod settled;
 pub mod stage;

@@ -1,9 +1,5 @@
 //! A changed configuration is taken over while requests wait and run, and loses none of them.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a scenario says what broke by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a scenario says what broke by panicking")]
 
 use std::{
     fs,

@@ -7,18 +7,13 @@
     reason = "a scenario says what broke by panicking"
 )]
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::PathBuf,
-    process::Command,
-};
+use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
 
-use promql_parser::parser::{self, Expr};
 use serde_yaml_ng::Value;
 use weir_tests::{
     built,
     chart::{Chart, yaml},
+    promql::{self, Known, Series},
 };
 
 fn deploy(name: &str) -> PathBuf {
@@ -281,94 +276,23 @@ fn the_values_are_what_their_schema_says() {
     }
 }
 
-/// Every series of docs/metrics.md with its labels and kind.
-fn series() -> BTreeMap<String, (String, BTreeSet<String>)> {
+/// Every series of docs/metrics.md.
+fn series() -> Known {
     let page = fs::read_to_string(built::root().join("docs/metrics.md")).unwrap();
     let rows = page.lines().filter_map(|line| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         let name = cells.get(1)?.strip_prefix('`')?.strip_suffix('`')?;
         let labels = cells.get(3)?.split(", ").filter(|label| !label.is_empty());
-        Some((name.to_owned(), (cells.get(2)?.to_string(), labels.map(str::to_owned).collect())))
+        let labels = labels.map(str::to_owned).collect();
+        Some((name.to_owned(), Series { labels, histogram: cells[2] == "histogram" }))
     });
     rows.collect()
 }
 
-/// Labels that the scrape adds.
-const OF_THE_SCRAPE: [&str; 3] = ["instance", "job", "le"];
-
-/// Asserts that an expression is PromQL over series and labels that there are.
-fn assert_answerable(expression: &str, known: &BTreeMap<String, (String, BTreeSet<String>)>) {
-    let expression = expression.replace("$__rate_interval", "5m").replace("$model", ".*");
-    let parsed = parser::parse(&expression).unwrap_or_else(|why| panic!("{why}: {expression}"));
-    let mut todo = vec![&parsed];
-    let mut asked = 0;
-    while let Some(expr) = todo.pop() {
-        let (mut selector, mut grouped) = (None, vec![]);
-        match expr {
-            Expr::Aggregate(of) => {
-                todo.push(&of.expr);
-                todo.extend(of.param.as_deref());
-                grouped = match &of.modifier {
-                    Some(parser::LabelModifier::Include(labels)) => labels.labels.clone(),
-                    _ => vec![],
-                };
-                // Grouping is checked against every series below.
-                for name in names(&of.expr) {
-                    assert_labels(&expression, &name, &grouped, known);
-                }
-            }
-            Expr::Binary(of) => todo.extend([&*of.lhs, &*of.rhs]),
-            Expr::Paren(of) => todo.push(&of.expr),
-            Expr::Unary(of) => todo.push(&of.expr),
-            Expr::Call(of) => todo.extend(of.args.args.iter().map(|arg| &**arg)),
-            Expr::Subquery(of) => todo.push(&of.expr),
-            Expr::VectorSelector(of) => selector = Some(of),
-            Expr::MatrixSelector(of) => selector = Some(&of.vs),
-            _ => {}
-        }
-        if let Some(selector) = selector {
-            let name = selector.name.clone().unwrap();
-            let matched = selector.matchers.matchers.iter().map(|matcher| matcher.name.clone());
-            grouped.extend(matched.filter(|label| label != "__name__"));
-            assert_labels(&expression, &name, &grouped, known);
-            asked += 1;
-        }
-    }
-    assert!(asked > 0, "{expression} asks for nothing");
-}
-
-fn names(expr: &Expr) -> Vec<String> {
-    match expr {
-        Expr::Aggregate(of) => names(&of.expr),
-        Expr::Binary(of) => [names(&of.lhs), names(&of.rhs)].concat(),
-        Expr::Paren(of) => names(&of.expr),
-        Expr::Unary(of) => names(&of.expr),
-        Expr::Call(of) => of.args.args.iter().flat_map(|arg| names(arg)).collect(),
-        Expr::Subquery(of) => names(&of.expr),
-        Expr::VectorSelector(of) => of.name.clone().into_iter().collect(),
-        Expr::MatrixSelector(of) => of.vs.name.clone().into_iter().collect(),
-        _ => vec![],
-    }
-}
-
-fn assert_labels(
-    expression: &str,
-    name: &str,
-    labels: &[String],
-    known: &BTreeMap<String, (String, BTreeSet<String>)>,
-) {
-    if name == "up" {
-        return;
-    }
-    let part = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
-    let whole = part.filter(|whole| known.get(*whole).is_some_and(|(kind, _)| kind == "histogram"));
-    let (_, has) = known
-        .get(whole.unwrap_or(name))
-        .unwrap_or_else(|| panic!("there is no series {name}: {expression}"));
-    for label in labels {
-        let there = has.contains(label) || OF_THE_SCRAPE.contains(&label.as_str());
-        assert!(there, "{name} has no label {label}: {expression}");
-    }
+/// Asserts that a query asks for series and labels that there are.
+fn assert_answerable(query: &str, known: &Known) {
+    let query = query.replace("$__rate_interval", "5m").replace("$model", ".*");
+    promql::check(&query, known).unwrap_or_else(|why| panic!("{why}: {query}"));
 }
 
 #[test]
@@ -406,21 +330,27 @@ fn alerts_ask_for_series_that_there_are_and_say_where_to_look() {
 #[test]
 fn a_query_that_asks_for_what_is_not_there_is_found() {
     let known = series();
-    let refused = |expression: &str| {
-        let known = known.clone();
-        let expression = expression.to_owned();
-        std::panic::catch_unwind(move || assert_answerable(&expression, &known)).is_err()
-    };
     for wrong in [
         "weir_queue_dept",
+        "weir_ttft_seconds",
         "sum by (pod) (weir_in_flight)",
         "weir_in_flight{pod=\"a\"}",
-        "rate(weir_in_flight",
+        "rate(weir_in_flight[5m]",
+        "rat(weir_in_flight)",
+        "sum by (objective) (rate(weir_ttft_seconds_bucket[5m]))",
         "1 + 1",
     ] {
-        assert!(refused(wrong), "{wrong}");
+        let answer = promql::check(wrong, &known);
+        println!("{wrong}: {}", answer.clone().unwrap_err());
+        assert!(answer.is_err(), "{wrong}");
     }
-    assert!(!refused("sum by (model) (weir_in_flight{model=\"a\"})"));
+    for right in [
+        "sum by (model) (weir_in_flight{model=~\"a|b\"}) / 2 > 0.5",
+        "histogram_quantile(0.9, sum by (le, model) (rate(weir_ttft_seconds_bucket[5m])))",
+        "up{job=\"weir\"} == 0",
+    ] {
+        assert_eq!(promql::check(right, &known), Ok(()), "{right}");
+    }
 }
 
 #[test]
