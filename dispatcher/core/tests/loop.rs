@@ -383,3 +383,20 @@ fn steps_that_others_shared_teach_nothing() {
         assert_eq!(world.strides.load(Relaxed), strides, "shared: {shared}");
     }
 }
+
+/// A head that no busy pod would serve in time would only keep the others from going.
+#[test]
+fn a_head_that_every_pod_would_serve_too_late_is_late_before_an_idle_pod_would_be_too() {
+    let mut world = world(1);
+    let first = world.arrive(|request| {
+        request.prompt = PromptSize::Tokens(8000);
+        request.slo = slo(60_000, 50);
+    });
+    let lost = world.arrive(|request| request.slo = slo(300, 50));
+    assert_eq!(world.pod_of(lost), None, "an idle pod would take 75 ms, this one half a second");
+    world.send(Event::Tick);
+    assert_eq!(world.scheduler.reason(lost), Some(Reason::Late));
+    let made = world.arrive(|request| request.slo = slo(10_000, 50));
+    world.send(Event::FirstToken(first));
+    assert_eq!(world.dispatched[1].id, made, "it was not kept waiting");
+}

@@ -24,6 +24,9 @@ use crate::{
     policy::{Affinity, Hopeless, Mode},
 };
 
+/// Share of a busy pod's predicted TTFT that is certain: what misses its deadline by less is not given up.
+const CERTAIN_SHARE: f64 = 0.95;
+
 /// Heads that can no longer meet their objective; the caller demotes or refuses them.
 pub fn hopeless(floor: &mut Floor<'_>) -> Vec<RequestId> {
     let factor = floor.config.pull.hopeless_factor;
@@ -38,9 +41,23 @@ pub fn hopeless(floor: &mut Floor<'_>) -> Vec<RequestId> {
         affinity::refresh(waiting, floor.pods);
         let waiting = floor.board.get(*id)?;
         let best_ms = floor.best_ttft_ms(waiting).unwrap_or(0.0);
-        (factor * best_ms > deadline.ms_until(floor.now)).then_some(*id)
+        let left_ms = deadline.ms_until(floor.now);
+        (factor * best_ms > left_ms || no_pod_in_time(floor, *id, left_ms)).then_some(*id)
     };
     heads.iter().filter_map(lost).collect()
+}
+
+/// Whether a head that found no pod would be too late on each of them if it went there now. It would be
+/// no earlier later: a backlog shrinks no faster than what is left of the objective. Until it is lost
+/// even to an idle pod it would only keep others from pods that they could use.
+fn no_pod_in_time(floor: &mut Floor<'_>, id: RequestId, left_ms: f64) -> bool {
+    let fresh = floor.board.get(id).is_none_or(|waiting| waiting.reason == Reason::NotConsidered);
+    if fresh {
+        return false;
+    }
+    let outlooks = floor.look(id);
+    let late = |one: &Outlook| !one.empty && CERTAIN_SHARE * one.ttft_ms > left_ms;
+    !outlooks.is_empty() && outlooks.iter().all(late)
 }
 
 /// What a pass has held back so far.
