@@ -218,7 +218,7 @@ impl Default for PullConfig {
             pending_tokens: 2048,
             pass_share: 0.5,
             warm_gap_tokens: 1024,
-            warm_slack: 0.2,
+            warm_slack: 0.05,
             kv_limit: 0.98,
             kv_growth: 0.3,
             no_slo_tokens: 6144,

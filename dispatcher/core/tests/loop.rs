@@ -400,3 +400,57 @@ fn a_head_that_every_pod_would_serve_too_late_is_late_before_an_idle_pod_would_b
     world.send(Event::FirstToken(first));
     assert_eq!(world.dispatched[1].id, made, "it was not kept waiting");
 }
+
+fn shares_a_prompt(request: &mut weir_core::Request) {
+    request.prompt = PromptSize::Tokens(4000);
+    request.slo = slo(10_000, 50);
+    request.blocks = (1..=250).collect();
+}
+
+#[test]
+fn several_heads_wait_for_the_same_warm_pod() {
+    let mut world = world(2);
+    let first = world.arrive(shares_a_prompt);
+    let warm = world.pod_of(first).unwrap();
+    let second = world.arrive(shares_a_prompt);
+    let longer = world.arrive(|request| {
+        shares_a_prompt(request);
+        request.prompt = PromptSize::Tokens(5000);
+    });
+    for id in [second, longer] {
+        assert_eq!(world.scheduler.reason(id), Some(Reason::WaitsForWarmPod), "{id:?}");
+    }
+    world.send(Event::FirstToken(first));
+    assert_eq!(world.pod_of(second), Some(warm));
+}
+
+#[test]
+fn a_prefix_that_too_many_share_gets_a_second_pod_before_its_requests_are_late() {
+    let mut world = world(2);
+    let first = world.arrive(shares_a_prompt);
+    let other = world.arrive(|request| request.slo = slo(10_000, 50));
+    world.send(Event::FirstToken(other));
+    let second = world.arrive(shares_a_prompt);
+    world.pass(Duration::from_secs(9));
+    assert_eq!(world.scheduler.reason(second), Some(Reason::WaitsForWarmPod));
+    world.pass(Duration::from_millis(500));
+    let cold = world.pod_of(second);
+    assert!(cold.is_some() && cold != world.pod_of(first), "{:?}", world.scheduler.reason(second));
+}
+
+#[test]
+fn a_late_request_waits_for_its_warm_pod_unless_another_is_empty() {
+    let mut world = world(2);
+    let first = world.arrive(shares_a_prompt);
+    let warm = world.pod_of(first).unwrap();
+    let other = world.arrive(|request| request.slo = slo(10_000, 50));
+    world.send(Event::FirstToken(other));
+    let late = world.arrive(|request| {
+        shares_a_prompt(request);
+        request.slo = slo(5, 50);
+    });
+    assert_eq!((world.scheduler.reason(late), world.pod_of(late)), (Some(Reason::Late), None));
+    world.end(other, EndKind::Complete);
+    let cold = world.pod_of(late);
+    assert!(cold.is_some() && cold != Some(warm), "an idle pod is worse than a cold start");
+}

@@ -43,18 +43,9 @@ pub fn warm_pod(matches: &[Match]) -> Option<PodId> {
     (best.share >= WARM_SHARE).then_some(best.pod)
 }
 
-/// Whether a head waits for a warmer pod although `cold` fits: the cold start costs many more tokens
-/// and there is slack to spend on waiting.
-pub fn worth_waiting(
-    cold: &Outlook,
-    warmest_tokens: f64,
-    slack_after_ms: Option<f64>,
-    ttft_slo_ms: Option<f64>,
-    config: &PullConfig,
-) -> bool {
-    let gap = cold.uncached_tokens - warmest_tokens >= f64::from(config.warm_gap_tokens);
-    let slack = slack_after_ms.zip(ttft_slo_ms);
-    gap && slack.is_some_and(|(slack_ms, slo_ms)| slack_ms > config.warm_slack * slo_ms)
+/// Whether a start on `cold` costs so many tokens more than on `warm` that it is worth waiting.
+pub fn much_colder(cold: &Outlook, warm: &Outlook, config: &PullConfig) -> bool {
+    cold.uncached_tokens - warm.uncached_tokens >= f64::from(config.warm_gap_tokens)
 }
 
 /// A candidate as the prefix gate sees it.

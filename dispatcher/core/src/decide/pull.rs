@@ -6,7 +6,8 @@
 //! Heads are taken by band and deadline. One that fits a pod goes. One that fits none keeps its
 //! place: under the strict rule nothing behind it goes; under claims it claims the pod where it
 //! would fit soonest, and a later head may use another pod if its band is no lower and it needs at
-//! most half as many uncached tokens. A late request goes only in a pass that held nobody back.
+//! most half as many uncached tokens. A late request goes only in a pass that held nobody back. A head
+//! waits for the pod that has its prompt while that one can be in time; a late one always does.
 //! A head that could not be delivered somewhere holds back only the pods it may still use: the others
 //! can never serve it, and nobody waits for what cannot happen.
 
@@ -152,7 +153,7 @@ fn try_head(floor: &mut Floor<'_>, hold: &mut Hold, band: Band, id: RequestId) -
         return Turn::Next;
     }
     match floor.pick(id, &outlooks, &hold.claimed) {
-        Pick::Fits(fit) => match warm_wait(floor, id, &fit, &outlooks, &hold.claimed) {
+        Pick::Fits(fit) => match warm_wait(floor, id, &fit, &outlooks) {
             Some(warm) => {
                 note(floor, id, Reason::WaitsForWarmPod);
                 hold.claimed.push(warm);
@@ -214,44 +215,47 @@ fn claims(floor: &Floor<'_>, outlooks: &Outlooks) -> bool {
     }
 }
 
-/// The warm pod that a head rather waits for than start cold where it fits.
-fn warm_wait(
+/// The warm pod that a head rather waits for than start cold where it fits, while that pod can still be
+/// in time. It may be claimed by another: a cold start costs everybody, for it takes the place of what
+/// others have cached. Shortly before the cold start would be too late as well the head takes it, so that
+/// a prompt that one pod cannot serve to all gets a second one.
+fn warm_wait(floor: &Floor<'_>, id: RequestId, fit: &Fit, outlooks: &Outlooks) -> Option<PodId> {
+    let warm = warmer(floor, id, fit, outlooks)?;
+    let request = &floor.board.get(id)?.request;
+    let left_ms = judge::ttft_slo_ms(&request.slo)? - floor.now.ms_since(request.arrived);
+    let slack_ms = left_ms - f64::from(fit.prediction.ttft_ms.p50);
+    let kept_ms = floor.config.pull.warm_slack * judge::ttft_slo_ms(&request.slo)?;
+    (slack_ms > kept_ms && warm.ttft_ms <= left_ms).then_some(warm.pod)
+}
+
+/// The pod with the most of a request's prompt, if it is so much warmer than the one where it fits that
+/// the policy lets requests wait for it.
+fn warmer<'a>(
     floor: &Floor<'_>,
     id: RequestId,
     fit: &Fit,
-    outlooks: &Outlooks,
-    claimed: &[PodId],
-) -> Option<PodId> {
-    if floor.rules.affinity != Affinity::WarmWait {
-        return None;
-    }
-    let waiting = floor.board.get(id).filter(|waiting| !waiting.request.immediate)?;
-    let slo = &waiting.request.slo;
-    let free: Outlooks =
-        outlooks.iter().filter(|one| !claimed.contains(&one.pod)).copied().collect();
-    let warm: &Outlook = score::warmest(&free)?;
-    let slo_ms = judge::ttft_slo_ms(slo);
-    let waited_ms = floor.now.ms_since(waiting.request.arrived);
-    let ttft_ms = f64::from(fit.prediction.ttft_ms.p50);
-    let slack_ms = slo_ms.map(|slo_ms| slo_ms - waited_ms - ttft_ms);
-    let in_time = slo_ms.is_some_and(|slo_ms| waited_ms + warm.ttft_ms <= slo_ms);
-    let worth = affinity::worth_waiting(
-        &fit.outlook,
-        warm.uncached_tokens,
-        slack_ms,
-        slo_ms,
-        &floor.config.pull,
-    );
-    (worth && in_time).then_some(warm.pod)
+    outlooks: &'a Outlooks,
+) -> Option<&'a Outlook> {
+    let may_wait = floor.rules.affinity == Affinity::WarmWait
+        && floor.board.get(id).is_some_and(|waiting| !waiting.request.immediate);
+    let warm = score::warmest(outlooks).filter(|_| may_wait)?;
+    affinity::much_colder(&fit.outlook, warm, &floor.config.pull).then_some(warm)
 }
 
-/// The late request that goes first, if it fits anywhere.
+/// The late request that goes first, if it fits anywhere. It has nothing to lose by waiting for the pod
+/// that has its prompt, unless another pod is empty.
 fn late(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
     for (_, _, id) in floor.board.late_heads() {
         floor.turn_to(id);
         let outlooks = floor.look(id);
         match floor.pick(id, &outlooks, &hold.claimed) {
-            Pick::Fits(fit) => return Some(fit.choice(id)),
+            Pick::Fits(fit) => {
+                let idle = outlooks.iter().any(|outlook| outlook.empty);
+                match warmer(floor, id, &fit, &outlooks).filter(|_| !idle) {
+                    Some(warm) => hold.claimed.push(warm.pod),
+                    None => return Some(fit.choice(id)),
+                }
+            }
             Pick::Blocked(..) if hold.only_its_pods(floor, id, &outlooks) => {}
             Pick::Blocked(..) => return None,
         }
