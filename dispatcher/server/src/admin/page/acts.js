@@ -42,7 +42,8 @@ async function change(path, body, done) {
 
 onToken(async (error) => {
   const field = h("input", { type: "password", "aria-label": "Token", autocomplete: "off", autofocus: true });
-  const text = error?.code === "invalid_token" ? "This token is not one that Weir knows." : "Weir wants a token. It is kept until this tab is closed.";
+  const unknown = error?.code === "invalid_token";
+  const text = unknown ? "This token is not one that Weir knows." : "Weir wants a token. It is kept until this tab is closed.";
   return (await ask({ title: "Token", text, body: field, yes: "Go on" })) ? field.value.trim() : null;
 });
 
@@ -50,7 +51,8 @@ export async function pauseLane(lane) {
   if (lane.paused) return change("/queues/resume", { pool: lane.pool, lane: lane.lane }, `${lane.lane} goes on.`);
   const yes = await ask({
     title: `Pause ${lane.lane}?`, yes: "Pause",
-    text: `Its ${count(lane.depth)} requests stay where they are and new ones are held too. Their waits stay bounded: those that wait too long are refused.`,
+    text: `Its ${count(lane.depth)} requests stay where they are and new ones are held too. `
+      + "Their waits stay bounded: those that wait too long are refused.",
   });
   return yes ? change("/queues/pause", { pool: lane.pool, lane: lane.lane }, `${lane.lane} is paused.`) : null;
 }
@@ -59,7 +61,8 @@ export async function pausePool(pool) {
   if (pool.paused) return change("/queues/resume", { pool: pool.pool }, `${pool.pool} goes on.`);
   const yes = await ask({
     title: `Pause the pool ${pool.pool}?`, yes: "Pause the pool", danger: true,
-    text: `Nothing is sent to its ${count(pool.pods)} pods any more. ${count(pool.waiting)} requests and all new ones are held; those that wait too long are refused. What runs goes on.`,
+    text: `Nothing is sent to its ${count(pool.pods)} pods any more. ${count(pool.waiting)} requests and all new ones are held; `
+      + "those that wait too long are refused. What runs goes on.",
   });
   return yes ? change("/queues/pause", { pool: pool.pool }, `${pool.pool} is paused.`) : null;
 }
@@ -86,7 +89,8 @@ export async function cancelMany(name, filter) {
   const found = h("p", { class: "found", role: "status" }, "counting…");
   const wanted = () => ({ ...filter, ...(late.checked && { late: true }), ...(older.value && { older_than_ms: Number(older.value) * 1000 }) });
   const body = h("div", {}, h("label", {}, late, " only those too late"), h("label", {}, "older than ", older, " s"), found);
-  const answered = ask({ title: `Cancel requests of ${name}`, text: "Clients are answered 503 cancelled_by_operator and told not to retry.", body, yes: "Cancel them", danger: true });
+  const text = "Clients are answered 503 cancelled_by_operator and told not to retry.";
+  const answered = ask({ title: `Cancel requests of ${name}`, text, body, yes: "Cancel them", danger: true });
   const recount = () => dryRun(wanted(), found);
   older.addEventListener("keydown", (event) => event.key === "Enter" && (event.preventDefault(), recount()));
   body.addEventListener("change", recount);
@@ -129,13 +133,16 @@ export async function changePod(pod, verb) {
 const MODEL_ACTS = {
   reload: { title: "Look for new bundles now?", yes: "Reload", text: "A bundle is verified before it serves; one that fails stays out and the reason is shown." },
   unpin: { title: "Unpin?", yes: "Unpin", text: "The newest bundle that is good enough serves again." },
-  rollback: { title: "Roll back?", yes: "Roll back", danger: true, text: "The version before the serving one is pinned. New bundles are loaded and not served until it is unpinned." },
+  rollback: {
+    title: "Roll back?", yes: "Roll back", danger: true,
+    text: "The version before the serving one is pinned. New bundles are loaded and not served until it is unpinned.",
+  },
   pin: { yes: "Pin", text: "It serves until it is unpinned, whatever is trained meanwhile." },
 };
 
 export async function changeModel(models, verb, version) {
   const words = MODEL_ACTS[verb];
-  const yes = await ask({ ...words, title: words.title ?? `Pin ${version}?` });
+  const yes = await ask({ ...words, title: words.title ?? `Pin version ${version}?` });
   const done = (reply) => `Done: ${reply.pools?.find((of) => of.pool === models.pool)?.serving ?? "no bundle"} serves.`;
   return yes ? change(`/models/${verb}`, { pool: models.pool, ...(version && { version }) }, done) : null;
 }

@@ -115,6 +115,8 @@ function go(id) {
 async function search(event) {
   event.preventDefault();
   const text = at("query").value.trim();
+  // What is found takes the focus; closed again, the keys are shortcuts and not letters.
+  at("query").blur();
   if (text) await find(text, state.pool).catch((error) => say(error.message, "late"));
 }
 

@@ -189,7 +189,7 @@ function makeDecision(one) {
   return h("div", { role: "listitem" }, h("a", { class: "decision", href: requestLink(one), "data-kind": one.kind },
     h("time", {}, new Date(one.time).toLocaleTimeString("en-GB")),
     h("b", {}, one.kind),
-    h("span", { class: "name" }, one.request_id ?? one.id),
+    h("span", { class: "name" }, one.request_id || one.id),
     h("span", {}, one.pod ? `to ${one.pod}, TTFT ${time(one.ttft_ms)}` : why(one.waited_for ?? one.reason)),
     h("span", { class: "note" }, one.kind === "dispatch" && lost.length ? `rather than ${lost.join(", ")}` : `waited ${time(one.wait_ms)}`)));
 }

@@ -38,7 +38,9 @@ function draw(figure, chart, points) {
   const top = chart.floor ?? ceiling(Math.max(...known, 0));
   // Attainment is read near 1: its axis begins where the worst second is.
   const bottom = chart.floor ? Math.min(0.9, Math.floor(Math.min(...known, 1) * 10) / 10) : 0;
-  const scale = { width, x: (index) => (index / Math.max(1, points.length - 1)) * width, y: (value) => HEIGHT - ((value - bottom) / (top - bottom || 1)) * (HEIGHT - 4) - 1 };
+  const x = (index) => (index / Math.max(1, points.length - 1)) * width;
+  const y = (value) => HEIGHT - ((value - bottom) / (top - bottom || 1)) * (HEIGHT - 4) - 1;
+  const scale = { x, y };
   const caption = h("figcaption");
   const hair = s("line", { class: "hair", y1: 0, y2: HEIGHT, visibility: "hidden" });
   const picture = s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": chart.title },

@@ -13,9 +13,10 @@ const HEADS = ["waited", "left", "tokens in, out", "tenant", "request", "why it 
 /** Makes the list of what `query` finds; `refresh` reads its first page anew unless it was scrolled. */
 export function requestList(query) {
   const list = { query, rows: [], cursor: null, ended: false, busy: false, el: null };
-  list.runway = h("div", { class: "runway", role: "presentation" });
+  list.runway = h("div", { class: "runway", role: "rowgroup" });
   list.note = h("p", { class: "note", role: "status" });
-  list.box = h("div", { class: "virtual", role: "table", "aria-label": "Waiting requests, oldest first", onscroll: () => show(list), onkeydown: (event) => move(list, event) }, heads(), list.runway);
+  const props = { class: "virtual", role: "table", "aria-label": "Waiting requests, oldest first" };
+  list.box = h("div", { ...props, onscroll: () => show(list), onkeydown: (event) => move(list, event) }, heads(), list.runway);
   list.el = h("div", {}, list.box, list.note);
   list.refresh = () => (list.box.scrollTop > 0 || list.runway.contains(document.activeElement) ? null : read(list, true));
   return list;
@@ -61,10 +62,13 @@ function draw(el, of, index) {
   vary(el, "--y", `${index * ROW_PX}px`);
   mark(el, "href", requestLink(of));
   mark(el, "aria-rowindex", index + 2);
-  mark(el, "data-level", of.late || of.slack_ms < 0 ? "late" : of.ttft_slo_ms && of.slack_ms < of.ttft_slo_ms / 4 ? "tight" : "ok");
-  const texts = [time(of.age_ms), time(of.deadline_ms), `${count(of.input_tokens)}, ${count(of.output_tokens)}`, of.tenant || "–", of.request_id ?? of.id, why(of.reason)];
+  mark(el, "data-level", levelOf(of));
+  const tokens = `${count(of.input_tokens)}, ${count(of.output_tokens)}`;
+  const texts = [time(of.age_ms), time(of.deadline_ms), tokens, of.tenant || "–", of.request_id || of.id, why(of.reason)];
   texts.forEach((text, cell) => put(el.children[cell], text));
 }
+
+const levelOf = (of) => (of.late || of.slack_ms < 0 ? "late" : of.slack_ms < of.ttft_slo_ms / 4 ? "tight" : "ok");
 
 // Rows move under the focus as the list scrolls: the focus goes to the row of the next number.
 function move({ box, runway }, event) {

@@ -46,6 +46,7 @@ const FILES: &[File] = files![
     "/assets/list.js", "text/javascript; charset=utf-8", "list.js";
     "/assets/models.js", "text/javascript; charset=utf-8", "models.js";
     "/assets/panel.js", "text/javascript; charset=utf-8", "panel.js";
+    "/assets/pod.js", "text/javascript; charset=utf-8", "pod.js";
     "/assets/pods.js", "text/javascript; charset=utf-8", "pods.js";
     "/assets/request.js", "text/javascript; charset=utf-8", "request.js";
     "/assets/words.js", "text/javascript; charset=utf-8", "words.js";

@@ -3,7 +3,7 @@
 import { at, h, put, redraw } from "./dom.js";
 import { get } from "./api.js";
 import { changeModel } from "./acts.js";
-import { clock, count, share, time } from "./words.js";
+import { clock, count, share, time, version } from "./words.js";
 
 /** Reads the pool's models and draws them. */
 export async function refreshModels(pool) {
@@ -13,9 +13,10 @@ export async function refreshModels(pool) {
 }
 
 function drawModels(models) {
-  const serving = models.versions.find((version) => version.state === "serving");
-  put(at("models-note"), [serving ? `serving ${serving.version}` : `serving ${models.serving ?? "without a bundle"}`, models.evaluator, models.pinned && "pinned"].filter(Boolean).join(" · "));
-  redraw(at("model-table"), models, (all) => [head(), h("tbody", {}, all.versions.flatMap((version) => rows(version, all)))]);
+  const serving = models.versions.find((one) => one.state === "serving");
+  const what = `serving ${serving || models.serving ? version(serving?.version ?? models.serving) : "without a bundle"}`;
+  put(at("models-note"), [what, models.evaluator, models.pinned && "pinned"].filter(Boolean).join(" · "));
+  redraw(at("model-table"), models, (all) => [head(), h("tbody", {}, all.versions.flatMap((one) => rows(one, all)))]);
   redraw(at("model-acts"), [models.pool, models.pinned, models.versions.length], () => acts(models));
 }
 
@@ -23,31 +24,34 @@ const head = () =>
   h("thead", {}, h("tr", {}, ["version", "state", "trained", "rows", "TTFT error: holdout", "live", "TPOT error: holdout", "live", "live p90 covers", ""]
     .map((name, index) => h("th", { scope: "col", class: index > 1 && index < 9 ? "number" : null }, name))));
 
-function rows(version, models) {
-  const { holdout = {}, live = {} } = version;
+function rows(one, models) {
+  const { holdout, live } = one;
   const figures = [
-    version.created_unix_ms ? `${clock(version.created_unix_ms)}, ${time(version.age_s * 1000)} ago` : "–", count(version.rows),
+    one.created_unix_ms ? `${clock(one.created_unix_ms)}, ${time(one.age_s * 1000)} ago` : "–", count(one.rows),
     share(holdout?.mape_ttft), share(live?.mape_ttft), share(holdout?.mape_tpot), share(live?.mape_tpot),
     live?.coverage_ttft == null ? "–" : `${share(live.coverage_ttft)} / ${share(live.coverage_tpot)}`,
   ];
-  const pin = version.state === "serving" || version.state === "refused" ? null
-    : h("button", { class: "quiet", type: "button", onclick: () => changeModel(models, "pin", version.version) }, "Pin");
-  const row = h("tr", { "data-state": version.state }, h("th", { scope: "row" }, version.version), h("td", {}, version.state),
+  const onclick = () => changeModel(models, "pin", one.version);
+  const pin = one.state === "loaded" || one.state === "available" ? h("button", { class: "quiet", type: "button", onclick }, "Pin") : null;
+  const row = h("tr", { "data-state": one.state }, h("th", { scope: "row" }, version(one.version)), h("td", {}, one.state),
     figures.map((figure) => h("td", { class: "number" }, figure)), h("td", {}, pin));
-  return [row, version.refused && more("refused", version.refused), version.features && features(version.features)].filter(Boolean);
+  return [row, one.refused && more("refused", one.refused), one.features?.length && features(one.features)].filter(Boolean);
 }
 
 const more = (name, text) => h("tr", { class: "more" }, h("td", { colspan: 10 }, h("span", { class: "late" }, `${name}: `), text));
 
 function features(all) {
   const most = (name) => all.reduce((top, of) => Math.max(top, of[name] ?? 0), 0) || 1;
-  const line = (name, label) => `${label}: ` + [...all].sort((a, b) => (b[name] ?? 0) - (a[name] ?? 0)).slice(0, 4)
-    .map((of) => `${of.name} ${Math.round(((of[name] ?? 0) / most(name)) * 100)}`).join(", ");
-  return h("tr", { class: "more" }, h("td", { colspan: 10 }, h("details", {}, h("summary", {}, "What it looks at"),
-    h("p", {}, line("gain_ttft", "TTFT")), h("p", {}, line("gain_tpot", "TPOT")), h("p", { class: "note" }, "Gain, the greatest being 100."))));
+  const first = (name) => [...all].sort((a, b) => (b[name] ?? 0) - (a[name] ?? 0)).slice(0, 4);
+  const part = (of, name) => Math.round(((of[name] ?? 0) / most(name)) * 100);
+  const line = (name, label) => h("p", {}, `${label}: ${first(name).map((of) => `${of.name} ${part(of, name)}`).join(", ")}`);
+  const scale = h("p", { class: "note" }, "Gain, the greatest being 100.");
+  const details = h("details", {}, h("summary", {}, "What it looks at"), line("gain_ttft", "TTFT"), line("gain_tpot", "TPOT"), scale);
+  return h("tr", { class: "more" }, h("td", { colspan: 10 }, details));
 }
 
 function acts(models) {
   const button = (name, label) => h("button", { type: "button", onclick: () => changeModel(models, name) }, label);
-  return [button("reload", "Reload"), models.pinned && button("unpin", "Unpin"), models.versions.length > 1 && button("rollback", "Roll back…")].filter(Boolean);
+  const back = models.versions.length > 1 && button("rollback", "Roll back…");
+  return [button("reload", "Reload"), models.pinned && button("unpin", "Unpin"), back].filter(Boolean);
 }

@@ -1,14 +1,14 @@
 // The panel beside the board: a lane's requests, a tenant's, one request, one pod. What it shows is in
 // the address, so it can be sent to a colleague.
 
-import { at, h, mark, percent, put, redraw } from "./dom.js";
+import { at, h, mark, put, redraw } from "./dom.js";
 import { get } from "./api.js";
 import { link, requestLink } from "./board.js";
 import { cancelMany, cancelRequest, changePod, moveRequest, pauseLane } from "./acts.js";
 import { requestList } from "./list.js";
+import { drawPod } from "./pod.js";
 import { drawRequest, factList } from "./request.js";
-import { levelOf, used } from "./pods.js";
-import { bytes, count, plain, share, time, why } from "./words.js";
+import { bytes, count, time, why } from "./words.js";
 
 const EVERY_MS = 2000;
 const KINDS = { lane: lanePage, find: findPage, request: requestPage, pod: podPage };
@@ -53,10 +53,11 @@ export function close() {
 // The frame stays while its contents change: the buttons keep the focus.
 function start(page, panel) {
   const frame = {
-    title: h("h2", { tabindex: -1 }, page.title), note: h("p", { class: "note" }), acts: h("p", { class: "acts" }), body: h("div", { class: "body" }),
+    title: h("h2", { tabindex: -1 }, page.title), note: h("p", { class: "note" }),
+    acts: h("p", { class: "acts" }), body: h("div", { class: "body" }),
   };
-  panel.replaceChildren(h("div", { class: "top" }, frame.title, h("button", { class: "quiet", type: "button", "aria-label": "Close", onclick: close }, "✕")),
-    frame.note, frame.acts, frame.body);
+  const shut = h("button", { class: "quiet", type: "button", "aria-label": "Close", onclick: close }, "✕");
+  panel.replaceChildren(h("div", { class: "top" }, frame.title, shut), frame.note, frame.acts, frame.body);
   const mine = { ...page, frame, timer: 0, data: null };
   mine.update = () => update(mine);
   open = mine;
@@ -81,9 +82,10 @@ function draw(page) {
   const { frame, data } = page;
   put(frame.title, page.name?.(data) ?? page.title);
   put(frame.note, page.state(data));
-  redraw(frame.acts, page.buttons(data).map((one) => one[0]), () => page.buttons(page.data).map(([label, act]) => button(page, label, act)));
+  const buttons = page.buttons(data);
+  redraw(frame.acts, buttons.map(([label]) => label), () => buttons.map(([label, act]) => button(page, label, act)));
   if (page.list && !frame.body.contains(page.list.el)) frame.body.append(page.facts ?? "", page.list.el);
-  if (!page.list) redraw(frame.body, data, () => page.draw(data, () => (redraw(frame.body, Math.random(), () => page.draw(page.data, page.again)))));
+  if (!page.list) redraw(frame.body, [data, page.turn], () => page.draw(data, () => ((page.turn = !page.turn), draw(page))));
   page.after?.(data);
 }
 
@@ -118,7 +120,8 @@ async function laneOf(pool, lane) {
 }
 
 const laneFacts = (of) => factList([
-  ["waiting", count(of.depth)], ["bytes", bytes(of.bytes)], ["head waited", time(of.head_wait_ms)], ["drains in", time(of.drain_ms)],
+  ["waiting", count(of.depth)], ["bytes", bytes(of.bytes)],
+  ["head waited", time(of.head_wait_ms)], ["drains in", time(of.drain_ms)],
   ["too late", count(of.risk?.late)], ["tight", count(of.risk?.tight)], ["in time", count(of.risk?.ok)], ["band", of.band], ["pattern", of.pattern],
 ]);
 
@@ -146,68 +149,17 @@ function requestPage({ pool, id }) {
 }
 
 function podPage({ pool, pod }) {
+  const takes = (of) => of.phase === "ready" || of.phase === "broken";
   return {
     title: pod, draw: drawPod,
     load: () => get(`/pods/${encodeURIComponent(pod)}`, { pool }),
     state: (of) => [of.phase, of.class, of.address].filter(Boolean).join(" · "),
-    buttons: (of) => (of.phase === "ready" || of.phase === "broken"
-      ? [["Cordon…", (one) => changePod(one, "cordon")], ["Drain…", (one) => changePod(one, "drain")]]
-      : [["Uncordon", (one) => changePod(one, "uncordon")], of.phase === "cordoned" && ["Drain…", (one) => changePod(one, "drain")]].filter(Boolean)),
+    buttons: (of) => [
+      takes(of) ? ["Cordon…", (one) => changePod(one, "cordon")] : ["Uncordon", (one) => changePod(one, "uncordon")],
+      (takes(of) || of.phase === "cordoned") && ["Drain…", (one) => changePod(one, "drain")],
+    ].filter(Boolean),
     keys: { drain: (of) => changePod(of, "drain") },
   };
-}
-
-function drawPod(of) {
-  const { pace, kv } = used(of);
-  const gauge = (name, part, text) => h("div", { class: "meter", vars: { "--part": percent(part) }, "data-level": part > 1 ? "late" : part > 0.9 ? "tight" : "ok" }, h("span", {}, name), h("b", {}, text), h("i"));
-  return [
-    of.breaker?.open && h("p", { class: "because late" }, `Broken: ${plain(of.breaker.reason ?? `${of.breaker.failures} failures in a row`)}.`),
-    of.drain && draining(of),
-    h("div", { class: "meters", "data-level": levelOf(of) },
-      gauge("Step against the tightest TPOT", pace, of.tightest_tpot_ms ? `${time(of.step_ms)} of ${time(of.tightest_tpot_ms)}` : `${time(of.step_ms)}, nobody has one`),
-      gauge("KV cache", kv, share(kv))),
-    factList(podFacts(of)),
-    h("section", {}, h("h3", {}, "On it ", h("span", { class: "note" }, "tightest TPOT first")), residents(of)),
-  ];
-}
-
-const podFacts = (of) => [
-  ["residents", count(of.residents)], ["before first token", count(of.pending)], ["their tokens", count(of.pending_tokens)],
-  ["stall they bear", time(of.stall_budget_ms)], ["engine runs", count(of.running)], ["engine queues", count(of.queued)],
-  ["ledger − scrape", signed(of.ledger_minus_scrape)], ["last scrape", of.scrape_age_ms == null ? null : `${time(of.scrape_age_ms)} ago`],
-  ["TTFT error", share(of.error_ttft)], ["TPOT error", share(of.error_tpot)], ["given so far", count(of.dispatched)],
-];
-
-const signed = (value) => (value == null ? null : value > 0 ? `+${count(value)}` : count(value));
-const mostLeft = new Map();
-
-// How many there were when the drain began is not told: the most that this page has seen.
-function draining(of) {
-  const most = Math.max(mostLeft.get(of.pod) ?? 0, of.drain.left, 1);
-  mostLeft.set(of.pod, most);
-  const words = of.phase === "drained" ? "Drained: nothing is left on it. It may be stopped."
-    : `Draining for ${time(of.drain.since_ms)}: ${count(of.drain.left)} left${of.drain.expected_ms == null ? "" : `, about ${time(of.drain.expected_ms)} to go`}.`;
-  return h("figure", { class: "drain", vars: { "--part": percent(1 - of.drain.left / most) } },
-    h("div", { class: "track", role: "progressbar", "aria-label": "drained", "aria-valuenow": Math.round((1 - of.drain.left / most) * 100) }, h("i")),
-    h("figcaption", {}, words));
-}
-
-const HEADS = ["request", "band", "waited", "TTFT", "its SLO", "TPOT", "its SLO", "tokens"];
-
-function residents(of) {
-  if (!of.requests?.length) return h("p", { class: "note" }, "Nothing.");
-  return h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, HEADS.map((name, index) => h("th", { scope: "col", class: index ? "number" : null }, name)))),
-    h("tbody", {}, of.requests.map((one) => residentRow(one, of)))));
-}
-
-function residentRow(one, pod) {
-  const first = one.ttft_ms == null ? null : one.wait_ms + one.ttft_ms;
-  const over = (value, slo) => (value != null && slo != null && value > slo ? "number late" : "number");
-  return h("tr", {}, h("th", { scope: "row" }, h("a", { href: requestLink({ ...one, pool: pod.pool }) }, one.request_id ?? one.id)),
-    h("td", { class: "number" }, one.band), h("td", { class: "number" }, time(one.wait_ms)),
-    h("td", { class: over(first, one.ttft_slo_ms) }, one.decoding || first == null ? time(first) : `${time(first)}…`), h("td", { class: "number" }, time(one.ttft_slo_ms)),
-    h("td", { class: over(one.tpot_ms, one.tpot_slo_ms) }, time(one.tpot_ms)), h("td", { class: "number" }, time(one.tpot_slo_ms)),
-    h("td", { class: "number" }, count(one.tokens)));
 }
 
 /** Looks for a request by id; what is none is taken for a tenant. */

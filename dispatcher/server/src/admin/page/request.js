@@ -35,7 +35,8 @@ function timeline(of) {
   const slo = of.ttft_slo_ms;
   const end = Math.max(of.age_ms, first?.ttft_ms ?? 0, slo ?? 0) * 1.06 || 1;
   const late = slo != null && (first?.ttft_ms ?? of.age_ms) > slo;
-  const vars = { "--age": percent(of.age_ms / end), "--first": percent((first?.ttft_ms ?? of.age_ms) / end), "--slo": percent((slo ?? 0) / end) };
+  const part = (ms) => percent((ms ?? 0) / end);
+  const vars = { "--age": part(of.age_ms), "--first": part(first?.ttft_ms ?? of.age_ms), "--slo": part(slo) };
   return h("figure", { class: "timeline", vars, "data-level": late ? "late" : "ok" },
     h("div", { class: "track", role: "img", "aria-label": `waited ${time(of.age_ms)}, objective ${time(slo)}` },
       h("i", { class: "waited" }), h("i", { class: "ahead" }), slo != null && h("i", { class: "slo" })),
@@ -56,7 +57,8 @@ function facts(of) {
 }
 
 export const factList = (all) =>
-  h("dl", { class: "facts" }, all.filter(([, value]) => value != null && value !== "–").map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  h("dl", { class: "facts" }, all.filter(([, value]) => value != null && value !== "–")
+    .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 
 function pace(view) {
   return h("section", {}, h("h3", {}, "On its pod"), factList([
@@ -68,22 +70,26 @@ function pace(view) {
 function decision(of) {
   const lost = (of.alternatives ?? []).filter((other) => other.pod !== of.pod);
   const words = (other) => `${other.pod} ${time(other.ttft_ms)}${other.verdict ? `, ${verdict(other.verdict)}` : ""}`;
-  return h("section", {}, h("h3", {}, "Decision"),
-    h("p", {}, `${plain(of.kind)}${of.pod ? ` to ${of.pod}` : ""} after ${time(of.wait_ms)}${of.ttft_ms == null ? "" : `, TTFT predicted ${time(of.ttft_ms)}`}. ${lost.length ? `Rather than ${lost.map(words).join("; ")}.` : ""}`));
+  const where = of.pod ? ` to ${of.pod}` : `, ${plain(of.reason)}`;
+  const when = of.ttft_ms == null ? "" : `, TTFT predicted ${time(of.ttft_ms)}`;
+  const rather = lost.length ? ` Rather than ${lost.map(words).join("; ")}.` : "";
+  return h("section", {}, h("h3", {}, "Decision"), h("p", {}, `${plain(of.kind)}${where} after ${time(of.wait_ms)}${when}.${rather}`));
 }
 
 // Hundreds of pods are read as a count per verdict first, then as a table of the nearest ones.
 function podTable(of, again) {
   const pods = [...of.pods].sort((a, b) => b.fits - a.fits || (b.headroom_ms ?? -1e12) - (a.headroom_ms ?? -1e12));
   const shown = allPods ? pods : pods.slice(0, PODS_SHOWN);
-  const more = pods.length > PODS_SHOWN && h("button", { class: "quiet", type: "button", onclick: () => ((allPods = !allPods), again()) },
-    allPods ? "Show the nearest" : `Show all ${count(pods.length)}`);
+  const onclick = () => ((allPods = !allPods), again());
+  const more = pods.length > PODS_SHOWN
+    && h("button", { class: "quiet", type: "button", onclick }, allPods ? "Show the nearest" : `Show all ${count(pods.length)}`);
   return h("section", {}, h("h3", {}, `What each pod says `, h("span", { class: "note" }, "most headroom first")),
     tally(pods),
     h("div", { class: "wide" }, h("table", { class: "looks" }, looksHead(), h("tbody", {}, shown.map((look) => lookRow(look, of))))), more);
 }
 
-const said = (look) => (look.fits ? "fits" : look.verdict ? verdict(look.verdict) : (look.phase !== "ready" && look.phase) || "no");
+// A pod that takes nothing says so by its phase alone.
+const said = (look) => (look.fits ? "fits" : verdict(look.verdict) || look.phase);
 const kind = (look) => (look.fits ? "fits" : plain(look.verdict?.reason ?? look.verdict ?? look.phase));
 
 function tally(pods) {
@@ -95,16 +101,21 @@ function tally(pods) {
 }
 
 const LOOKS = ["pod", "verdict", "TTFT", "headroom", "TPOT", "cached", "to prefill", "ahead of it", "on it", "KV after", "stall"];
-const looksHead = () => h("thead", {}, h("tr", {}, LOOKS.map((name, index) => h("th", { scope: "col", class: index > 1 ? "number" : null }, name))));
+const looksHead = () =>
+  h("thead", {}, h("tr", {}, LOOKS.map((name, index) => h("th", { scope: "col", class: index > 1 ? "number" : null }, name))));
 
 function lookRow(look, of) {
   const stall = look.stall_budget_ms == null ? time(look.stall_ms) : `${time(look.stall_ms)} of ${time(look.stall_budget_ms)}`;
-  const numbers = [time(look.ttft_ms), time(look.headroom_ms), time(look.tpot_ms), count(look.cached_tokens), count(look.uncached_tokens), count(look.backlog_tokens),
-    look.pending ? `${count(look.residents)} + ${count(look.pending)}` : count(look.residents), look.kv_after == null ? "–" : percent(look.kv_after).replace("%", " %"), stall];
-  const claimed = look.claimed_by ? h("a", { href: requestLink({ pool: of.pool, id: look.claimed_by }) }, `claimed by ${look.claimed_by}`) : null;
-  return h("tr", { "data-level": look.fits ? "ok" : look.headroom_ms < 0 ? "late" : null },
+  const on = look.pending ? `${count(look.residents)} + ${count(look.pending)}` : count(look.residents);
+  const numbers = [
+    time(look.ttft_ms), time(look.headroom_ms), time(look.tpot_ms), count(look.cached_tokens), count(look.uncached_tokens),
+    count(look.backlog_tokens), on, look.kv_after == null ? "–" : percent(look.kv_after).replace("%", " %"), stall,
+  ];
+  const head = look.claimed_by ?? null;
+  const claimed = head != null && h("a", { href: requestLink({ pool: of.pool, id: head }) }, `claimed by ${head}`);
+  return h("tr", { "data-level": look.fits ? "ok" : look.headroom_ms < 0 ? "late" : null, title: look.text },
     h("th", { scope: "row" }, h("a", { href: podLink({ pool: of.pool, pod: look.pod }) }, look.pod)),
-    h("td", {}, claimed ?? said(look)), numbers.map((text) => h("td", { class: "number" }, text)));
+    h("td", {}, claimed || said(look)), numbers.map((text) => h("td", { class: "number" }, text)));
 }
 
 function story(history) {
