@@ -20,6 +20,15 @@ pub fn binary(name: &str) -> PathBuf {
     folder().join(name)
 }
 
+/// The path of an example of the dispatcher's crate; builds it.
+///
+/// # Panics
+/// When it does not build.
+pub fn example(name: &str) -> PathBuf {
+    cargo(&["-p", "weir", "--example", name]);
+    folder().join("examples").join(name)
+}
+
 /// The repository's root.
 pub fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -27,6 +36,11 @@ pub fn root() -> &'static Path {
 }
 
 fn build() -> PathBuf {
+    cargo(&["-p", "weir", "-p", "weir-bench", "--bins"])
+}
+
+/// Builds something with the profile of the tests, and returns the folder where it lies.
+fn cargo(what: &[&str]) -> PathBuf {
     // This test lies in TARGET/PROFILE/deps, wherever the target folder was put.
     let test = std::env::current_exe().expect("a test knows where it is");
     let folder = test.ancestors().nth(2).expect("a test lies in a target folder");
@@ -35,7 +49,8 @@ fn build() -> PathBuf {
         Some(name) => name,
     };
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "weir", "-p", "weir-bench", "--bins"])
+        .args(["build", "--quiet"])
+        .args(what)
         .args(["--profile", profile, "--target-dir"])
         .arg(folder.parent().expect("a profile lies in a target folder"))
         .current_dir(root())

@@ -110,10 +110,7 @@ fn request(hub: &Hub, number: u64) -> Request {
         prompt: PromptSize::Tokens(tokens),
         max_output_tokens: Some(of(&[64, 256, 1024], 16)),
         sequences: 1,
-        slo: Slo {
-            ttft: Some(Duration::from_secs(ttft_s)),
-            tpot: Some(Duration::from_millis(50)),
-        },
+        slo: Slo { ttft: Some(Duration::from_secs(ttft_s)), tpot: Some(Duration::from_millis(50)) },
         band: Band(band),
         tenant,
         body_bytes: 4 * tokens,
