@@ -143,7 +143,8 @@ const MODEL_ACTS = {
 export async function changeModel(models, verb, version) {
   const words = MODEL_ACTS[verb];
   const yes = await ask({ ...words, title: words.title ?? `Pin version ${version}?` });
-  const done = (reply) => `Done: ${reply.pools?.find((of) => of.pool === models.pool)?.serving ?? "no bundle"} serves.`;
-  return yes ? change(`/models/${verb}`, { pool: models.pool, ...(version && { version }) }, done) : null;
+  const serving = (reply) => reply.pools?.find((of) => of.pool === models.pool)?.serving;
+  const done = (reply) => (serving(reply) == null ? "Done: no bundle serves." : `Done: version ${serving(reply)} serves.`);
+  return yes ? change(`/models/${verb}`, version == null ? {} : { version }, done) : null;
 }
 

@@ -13,9 +13,8 @@ export async function refreshModels(pool) {
 }
 
 function drawModels(models) {
-  const serving = models.versions.find((one) => one.state === "serving");
-  const what = `serving ${serving || models.serving ? version(serving?.version ?? models.serving) : "without a bundle"}`;
-  put(at("models-note"), [what, models.evaluator, models.pinned && "pinned"].filter(Boolean).join(" · "));
+  const what = models.serving == null ? "without a bundle" : `serving ${version(models.serving)}`;
+  put(at("models-note"), [what, models.evaluator, models.pinned != null && `pinned ${version(models.pinned)}`, models.fallback].filter(Boolean).join(" · "));
   redraw(at("model-table"), models, (all) => [head(), h("tbody", {}, all.versions.flatMap((one) => rows(one, all)))]);
   redraw(at("model-acts"), [models.pool, models.pinned, models.versions.length], () => acts(models));
 }
@@ -41,11 +40,9 @@ function rows(one, models) {
 const more = (name, text) => h("tr", { class: "more" }, h("td", { colspan: 10 }, h("span", { class: "late" }, `${name}: `), text));
 
 function features(all) {
-  const most = (name) => all.reduce((top, of) => Math.max(top, of[name] ?? 0), 0) || 1;
   const first = (name) => [...all].sort((a, b) => (b[name] ?? 0) - (a[name] ?? 0)).slice(0, 4);
-  const part = (of, name) => Math.round(((of[name] ?? 0) / most(name)) * 100);
-  const line = (name, label) => h("p", {}, `${label}: ${first(name).map((of) => `${of.name} ${part(of, name)}`).join(", ")}`);
-  const scale = h("p", { class: "note" }, "Gain, the greatest being 100.");
+  const line = (name, label) => h("p", {}, `${label}: ${first(name).map((of) => `${of.name} ${share(of[name])}`).join(", ")}`);
+  const scale = h("p", { class: "note" }, "Share of the gain in its trees.");
   const details = h("details", {}, h("summary", {}, "What it looks at"), line("gain_ttft", "TTFT"), line("gain_tpot", "TPOT"), scale);
   return h("tr", { class: "more" }, h("td", { colspan: 10 }, details));
 }
@@ -53,5 +50,5 @@ function features(all) {
 function acts(models) {
   const button = (name, label) => h("button", { type: "button", onclick: () => changeModel(models, name) }, label);
   const back = models.versions.length > 1 && button("rollback", "Roll back…");
-  return [button("reload", "Reload"), models.pinned && button("unpin", "Unpin"), back].filter(Boolean);
+  return [button("reload", "Reload"), models.pinned != null && button("unpin", "Unpin"), back].filter(Boolean);
 }
