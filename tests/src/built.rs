@@ -25,7 +25,7 @@ pub fn binary(name: &str) -> PathBuf {
 /// # Panics
 /// When it does not build.
 pub fn example(name: &str) -> PathBuf {
-    cargo(&["-p", "weir", "--example", name]);
+    cargo(&["-p", "weir", "-p", "weir-bench", "--example", name]);
     folder().join("examples").join(name)
 }
 
