@@ -26,7 +26,7 @@ function vitals(pool) {
     ["in flight", count(pool.in_flight), "on pods"],
     ["pods", `${count(pool.pods_ready)}/${count(pool.pods)}`, "take requests", pool.pods_ready < pool.pods ? "tight" : null],
     ["attained", attained(pool.attainment), worst(pool.attainment)],
-    ["model", version(pool.model_version), `policy ${pool.policy}`],
+    ["model", pool.model_version == null ? "none" : version(pool.model_version), `policy ${pool.policy}`],
   ];
   keyed(at("vitals"), figures, ([name]) => name, makeVital, drawVital);
 }
@@ -125,13 +125,14 @@ function drawLane(el, lane) {
   const a = el.firstElementChild;
   const text = (name, value) => put(a.querySelector(`.${name}`), value);
   const { late = 0, tight = 0, ok = 0 } = lane.risk ?? {};
-  const known = late + tight + ok || 1;
+  // A lane that is younger than the last count has no risk yet: its bar stays grey.
+  const known = late + tight + ok;
   vary(a, "--depth", percent(lane.scale));
   for (const [name, value] of [["late", late], ["tight", tight], ["ok", ok]])
-    vary(a.querySelector(`.bar .${name}`), "--part", percent(value / known));
+    vary(a.querySelector(`.bar .${name}`), "--part", percent(known ? value / known : 0));
   text("name", lane.lane);
   text("depth", count(lane.depth));
-  text("lates", late ? `${count(late)} late` : tight ? `${count(tight)} tight` : "in time");
+  text("lates", late ? `${count(late)} late` : tight ? `${count(tight)} tight` : known ? "in time" : "not counted");
   mark(a.querySelector(".lates"), "data-level", late ? "late" : tight ? "tight" : "ok");
   text("waited", lane.waited);
   text("why", lane.why);

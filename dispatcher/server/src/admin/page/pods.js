@@ -3,7 +3,7 @@
 
 import { at, h, keyed, mark, percent, put, vary } from "./dom.js";
 import { podLink } from "./board.js";
-import { count, time } from "./words.js";
+import { count, time, whole } from "./words.js";
 
 /** Up to so many pods have cells with words in them. */
 const ROOMY = 24;
@@ -61,7 +61,7 @@ function cell(pod, prefix) {
   const { pace, kv } = used(pod);
   return {
     pool: pod.pool, pod: pod.pod, short: pod.pod.slice(prefix.length), phase: pod.phase, level: levelOf(pod), rank: rank(pod),
-    residents: pod.residents, pending: pod.pending, pace: percent(pace), kv: percent(kv),
+    residents: pod.residents, pending: pod.pending, pace: percent(pace), kv: percent(kv), full: whole(kv),
     step: time(pod.step_ms), tightest: pod.tightest_tpot_ms && time(pod.tightest_tpot_ms), left: pod.drain?.left,
   };
 }
@@ -91,7 +91,7 @@ function draw(el, pod) {
 function words(pod) {
   const state = { draining: `draining, ${count(pod.left)} left. `, ready: "" }[pod.phase] ?? `${pod.phase}. `;
   const pace = pod.tightest ? `step ${pod.step} of ${pod.tightest}` : `step ${pod.step}`;
-  return `${state}${count(pod.residents)} residents, ${count(pod.pending)} before their first token, ${pace}, KV ${pod.kv}`;
+  return `${state}${count(pod.residents)} residents, ${count(pod.pending)} before their first token, ${pace}, KV ${pod.full}`;
 }
 
 function summary(items, prefix) {

@@ -2,7 +2,7 @@
 
 import { h, percent } from "./dom.js";
 import { requestLink, podLink } from "./board.js";
-import { bytes, count, plain, time, verdict, why } from "./words.js";
+import { bytes, count, plain, time, verdict, whole, why } from "./words.js";
 
 const PODS_SHOWN = 20;
 let allPods = false;
@@ -23,7 +23,7 @@ export function drawRequest(of, again) {
 
 function because(of) {
   if (of.state === "running") return `Runs on ${of.pod ?? "a pod"}.`;
-  if (of.state === "recent") return `Is over: ${plain(of.history?.at(-1)?.what ?? of.decision?.kind ?? "done")}.`;
+  if (of.state === "recent") return `Over: ${plain(of.history?.at(-1)?.what ?? "done").replace(/^ended: /, "")}.`;
   return `Waits: ${why(of.reason)}.`;
 }
 
@@ -47,10 +47,11 @@ function timeline(of) {
 }
 
 function facts(of) {
+  const waits = of.state === "waiting";
   const all = [
-    ["left", of.deadline_ms == null ? "no deadline" : time(of.deadline_ms)], ["slack", time(of.slack_ms)],
+    ["left", waits && of.deadline_ms == null ? "no deadline" : time(of.deadline_ms)], ["slack", time(of.slack_ms)],
     ["TPOT SLO", time(of.tpot_slo_ms)], ["band", of.band], ["tenant", of.tenant || "–"],
-    ["input tokens", count(of.input_tokens)], ["output tokens, predicted", count(of.output_tokens)],
+    ["input tokens", count(of.input_tokens)], [waits ? "output tokens, predicted" : "output tokens", count(of.output_tokens)],
     ["body", bytes(of.body_bytes)], ["attempts", of.attempts], ["answer", of.streamed == null ? null : of.streamed ? "streamed" : "in one piece"],
   ];
   return factList(all);
@@ -109,7 +110,7 @@ function lookRow(look, of) {
   const on = look.pending ? `${count(look.residents)} + ${count(look.pending)}` : count(look.residents);
   const numbers = [
     time(look.ttft_ms), time(look.headroom_ms), time(look.tpot_ms), count(look.cached_tokens), count(look.uncached_tokens),
-    count(look.backlog_tokens), on, look.kv_after == null ? "–" : percent(look.kv_after).replace("%", " %"), stall,
+    count(look.backlog_tokens), on, whole(look.kv_after), stall,
   ];
   const head = look.claimed_by ?? null;
   const claimed = head != null && h("a", { href: requestLink({ pool: of.pool, id: head }) }, `claimed by ${head}`);

@@ -1,11 +1,12 @@
 // Numbers and reasons as people read them.
 
-const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const integer = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 export const version = (value) => (value == null ? "–" : /^\d/.test(value) ? `v${value}` : value);
 const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
-export const count = (value) => (value == null ? "–" : whole.format(value));
+export const count = (value) => (value == null ? "–" : integer.format(value));
 export const share = (value) => (value == null ? "–" : `${exact.format(Math.floor(value * 1000) / 10)} %`);
+export const whole = (value) => (value == null ? "–" : `${Math.round(value * 100)} %`);
 export const clock = (time) => new Date(time).toLocaleTimeString("en-GB");
 
 /** Milliseconds, in the unit in which they are read: 47.5 ms, 840 ms, 2.31 s, 41 s, 2 min 10 s, 3 h 5 min. */
@@ -13,9 +14,9 @@ export function time(ms) {
   if (ms == null || !Number.isFinite(ms)) return "–";
   const size = Math.abs(ms);
   if (size < 100) return `${exact.format(ms)} ms`;
-  if (size < 1000) return `${whole.format(ms)} ms`;
+  if (size < 1000) return `${integer.format(ms)} ms`;
   if (size < 10_000) return `${(ms / 1000).toFixed(2)} s`;
-  if (size < 120_000) return `${whole.format(ms / 1000)} s`;
+  if (size < 120_000) return `${integer.format(ms / 1000)} s`;
   return parts(ms / 1000);
 }
 
@@ -42,7 +43,7 @@ const REASONS = {
   behind_head: (r) => `behind request ${r.head}, which comes first`,
   pods_claimed: () => "every pod it may use is claimed by a head before it",
   pending_full: () => "the pods have as many prompts without a first token as they may",
-  kv_full: () => "no pod has the KV cache for it",
+  kv_full: () => "no pod has room in its KV cache or its batch",
   ttft_over_slo: (r) => `TTFT would be ${time(r.ttft_ms)}, objective ${time(r.slo_ms)}`,
   tpot_over_slo: (r) => `TPOT would be ${time(r.tpot_ms)}, limit ${time(r.limit_ms)}`,
   stall_over_budget: (r) => `its prefill would stall residents ${time(r.stall_ms)}, they bear ${time(r.budget_ms)}`,
@@ -71,7 +72,7 @@ function inWords(words, reason) {
 
 const VERDICTS = {
   pending_full: () => "prefill buffer full",
-  kv_full: () => "KV cache full",
+  kv_full: () => "no room in its KV cache or its batch",
   stall_over_budget: (r) => `would stall residents ${time(r.stall_ms)} of ${time(r.budget_ms)}`,
   ttft_over_slo: () => "TTFT over SLO",
   tpot_over_slo: (r) => `TPOT ${time(r.tpot_ms)} over ${time(r.limit_ms)}`,
