@@ -93,8 +93,8 @@ async fn every_operation_answers_as_it_is_described_to_good_and_bad_calls() {
         held.spawn(async move { call.to(api).await });
     }
     eventually("they wait", async || {
-        let overview = Call::get("/api/v1/overview").header(name, &value).to(stage.weir.admin);
-        let overview = overview.await.json();
+        let call = Call::get("/api/v1/overview").header(name, &value);
+        let overview = call.to(stage.weir.admin).await.json();
         if overview["pools"][0]["waiting"] == 3 { Ok(()) } else { Err(overview) }
     })
     .await;
