@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::{task::JoinSet, time};
 use weir::{
     app::App,
-    config::{Config, load},
+    config::{Config, Origin, load},
     hub::{Hub, Ticket},
 };
 use weir_core::{Band, EndKind, PromptSize, Request, RequestId, Slo};
@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn run(config: Config, waiting: usize) -> anyhow::Result<()> {
-    let app = App::start(config, None)?;
+    let app = App::start(config, &Origin::default())?;
     let (_, admin) = app.addresses();
     let hub = app.hubs().first().context("there is a pool")?.clone();
     let serving = app.run(std::future::pending);

@@ -114,6 +114,7 @@ fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
         spool: Arc::default(),
         reload: Arc::default(),
         shelf: Arc::new(shelf),
+        config: Arc::default(),
         trainer: Arc::default(),
         life: Life::default(),
         clock: hub.clock(),
