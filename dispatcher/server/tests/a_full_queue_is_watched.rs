@@ -113,6 +113,7 @@ fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
         versions: Arc::default(),
         spool: Arc::default(),
         reload: Arc::default(),
+        config: Arc::default(),
         shelf: Arc::new(shelf),
         config: Arc::default(),
         trainer: Arc::default(),

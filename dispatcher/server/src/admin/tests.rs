@@ -62,6 +62,7 @@ async fn side_of(raw: &RawAdmin, ip: [u8; 4], hubs: Vec<Arc<Hub>>) -> Side {
         versions: Arc::default(),
         spool: Arc::default(),
         reload: Arc::default(),
+        config: Arc::default(),
         shelf: Arc::new(shelf),
         trainer: Arc::default(),
         life: Life::default(),
