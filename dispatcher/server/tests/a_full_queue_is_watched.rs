@@ -115,7 +115,6 @@ fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
         reload: Arc::default(),
         config: Arc::default(),
         shelf: Arc::new(shelf),
-        config: Arc::default(),
         trainer: Arc::default(),
         life: Life::default(),
         clock: hub.clock(),
