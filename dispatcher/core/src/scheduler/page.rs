@@ -80,20 +80,25 @@ impl Scheduler {
         scan: usize,
         census: &mut Census,
     ) -> Option<Cursor> {
-        let (best, mut names, mut last) = (self.best(), LaneNames::new(), None);
+        let (best, mut lanes, mut last) = (self.best(), BTreeMap::new(), None);
         let mut rest = self.board.behind(None, after.map(|at| (at.arrived, at.id)));
         for waiting in rest.by_ref().take(scan) {
             let risk = risk(waiting, best.slack_ms(now, waiting));
             let age_ms = now.ms_since(waiting.request.arrived);
             let bytes = waiting.request.body_bytes;
-            let lane = self.lane_name(waiting.key(), &mut names);
             census.counted += 1;
-            add(census.lanes.entry(lane).or_default(), bytes, age_ms, risk);
+            let lane: &mut Count = lanes.entry(waiting.key()).or_default();
+            add(lane, bytes, age_ms, risk);
             add(census.bands.entry(waiting.pattern.band).or_default(), bytes, age_ms, risk);
             add(tenant(census, waiting), bytes, age_ms, risk);
             last = Some(Cursor { arrived: waiting.request.arrived, id: waiting.request.id });
         }
-        last.filter(|_| rest.next().is_some())
+        let more = rest.next().is_some();
+        for (key, count) in lanes {
+            let name = key.name(&self.config.buckets).into();
+            merge(census.lanes.entry(name).or_default(), count);
+        }
+        last.filter(|_| more)
     }
 
     /// Every lane that holds something.
@@ -234,12 +239,17 @@ fn risk(waiting: &Waiting, slack_ms: Option<f64>) -> Risk {
 }
 
 fn add(count: &mut Count, bytes: u32, age_ms: f64, risk: Risk) {
-    count.depth += 1;
-    count.bytes += u64::from(bytes);
-    count.oldest_wait_ms = count.oldest_wait_ms.max(age_ms);
-    count.risk.ok += risk.ok;
-    count.risk.tight += risk.tight;
-    count.risk.late += risk.late;
+    merge(count, Count { depth: 1, bytes: bytes.into(), oldest_wait_ms: age_ms, risk });
+}
+
+/// Adds what one slice counted of a lane.
+fn merge(into: &mut Count, of: Count) {
+    into.depth += of.depth;
+    into.bytes += of.bytes;
+    into.oldest_wait_ms = into.oldest_wait_ms.max(of.oldest_wait_ms);
+    into.risk.ok += of.risk.ok;
+    into.risk.tight += of.risk.tight;
+    into.risk.late += of.risk.late;
 }
 
 /// The count that a request's tenant has.

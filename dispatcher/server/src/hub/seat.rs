@@ -21,8 +21,9 @@ use weir_schema::Status;
 use super::Hub;
 use crate::fleet::{Ask, Pod, breaker::BreakerSeen};
 
-/// Waiting requests looked at in one turn at the desk.
-pub const SLICE: usize = 500;
+/// Waiting requests looked at in one turn at the desk: some 0.2 ms, less than a decision over hundreds of
+/// pods takes.
+pub const SLICE: usize = 250;
 /// Lanes shown in one turn.
 const LANES: usize = 200;
 /// Pods shown in one turn.
