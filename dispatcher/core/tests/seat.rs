@@ -186,6 +186,18 @@ fn paused_lanes_are_named_and_do_not_hold_a_pod() {
     assert!(world.scheduler.summary(world.now).paused.is_empty());
 }
 
+#[test]
+fn a_paused_lane_stays_paused_under_its_name_when_the_buckets_change() {
+    let (mut world, head) = full(1);
+    let key = world.scheduler.lane_called("b0/i4096/o256").unwrap();
+    world.send(Event::Control(Control::Pause(Gate::Lane(key))));
+    let mut config = SchedulerConfig::default();
+    config.buckets.input = vec![1024, 4096];
+    world.send(Event::Reconfigure(Box::new(config)));
+    assert_eq!(world.scheduler.summary(world.now).paused, ["b0/i4096/o256"]);
+    assert_eq!(world.scheduler.reason(head), Some(Reason::Paused));
+}
+
 /// How long each of some steps took.
 struct Times(&'static str, Vec<Duration>);
 

@@ -30,6 +30,9 @@ impl Scheduler {
         if before.classes != self.config.classes {
             self.classify();
         }
+        if new_buckets {
+            self.board.paused_mut().rename(&before.buckets, &self.config.buckets);
+        }
         if new_buckets || rules_before.order != self.rules.order {
             self.sort_anew();
         }

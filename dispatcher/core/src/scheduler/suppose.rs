@@ -91,11 +91,16 @@ impl Scheduler {
         };
         let notes: Vec<(RequestId, Reason, Option<PodId>)> = heads.filter_map(note).collect();
         let choice = pull::pass(&mut self.floor(now));
+        // What found no pod may be lost by the next pass, which comes within a tick.
+        let lost = if choice.is_none() { self.lost(now) } else { None };
         let reason = self.reason(NOBODY).unwrap_or_default();
         for (id, reason, claim) in notes {
             if let Some(waiting) = self.board.get_mut(id) {
                 (waiting.reason, waiting.claim) = (reason, claim);
             }
+        }
+        if let Some(reason) = lost {
+            return Said::Refuse(reason);
         }
         match choice {
             Some(choice) if choice.id == NOBODY => Said::Go(choice),
@@ -104,21 +109,13 @@ impl Scheduler {
         }
     }
 
-    /// Refuses it, or puts it last, if it could not meet its objective on any pod.
+    /// Refuses it, or puts it last, if a pass would find that it cannot meet its objective.
     fn lost(&mut self, now: Time) -> Option<RefusalReason> {
-        let mut floor = self.floor(now);
-        floor.turn_to(NOBODY);
-        let hopeless = floor.rules.hopeless;
-        let factor = floor.config.pull.hopeless_factor;
-        let waiting = floor.board.get(NOBODY)?;
-        let deadline = waiting.request.deadline()?;
-        let best_ms = floor.best_ttft_ms(waiting).unwrap_or(0.0);
-        let held = floor.board.paused().covers(waiting.key());
-        let lost = factor * best_ms > deadline.ms_until(now) && hopeless != Hopeless::Serve;
-        if !lost || held {
+        if !pull::hopeless(&mut self.floor(now)).contains(&NOBODY) {
             return None;
         }
-        if hopeless == Hopeless::Refuse || waiting.request.band.sheddable() {
+        let sheddable = self.board.get(NOBODY)?.request.band.sheddable();
+        if self.rules.hopeless == Hopeless::Refuse || sheddable {
             return Some(RefusalReason::Hopeless);
         }
         self.board.demote(NOBODY);
