@@ -4,8 +4,8 @@
 //! verdict: the whole way through mailbox, scheduler and pass, over everything that waits. Rounds with
 //! and without somebody who looks take turns, so that whatever else the machine does meets both alike.
 //!
-//! Prints both distributions. With `--release` a hundred thousand wait; otherwise two thousand do, and
-//! only the counts are judged. Run it with `--nocapture` to see the figures.
+//! Prints both distributions. With `--release` a hundred thousand wait; otherwise two thousand do, or as
+//! many as WEIR_CROWD says, and only the counts are judged. `--nocapture` shows the figures.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -44,15 +44,19 @@ use weir_core::{
 use weir_predict::Chain;
 
 const RELEASE: bool = !cfg!(debug_assertions);
-const WAITING: u64 = if RELEASE { 100_000 } else { 2_000 };
-const ROUNDS: usize = if RELEASE { 10 } else { 2 };
-const DECISIONS: usize = if RELEASE { 1_000 } else { 50 };
+const ROUNDS: usize = if RELEASE { 10 } else { 3 };
+const DECISIONS: usize = if RELEASE { 1_000 } else { 200 };
 const PAGE: usize = 1000;
 
-fn hub() -> Arc<Hub> {
+fn crowd_size() -> u64 {
+    let asked = std::env::var("WEIR_CROWD").ok().and_then(|size| size.parse().ok());
+    asked.unwrap_or(if RELEASE { 100_000 } else { 2_000 })
+}
+
+fn hub(crowd: u64) -> Arc<Hub> {
     let day = Duration::from_secs(86_400);
     let bounds = Bounds {
-        max_requests: 2 * WAITING as usize,
+        max_requests: 2 * crowd as usize,
         max_bytes: u64::MAX,
         max_wait: day,
         max_wait_no_pods: day,
@@ -91,10 +95,10 @@ fn request(hub: &Hub, id: u64) -> Request {
 }
 
 /// Lets a crowd in that does not go: tickets and leases are kept.
-async fn crowd(hub: &Arc<Hub>) -> Vec<Ticket> {
+async fn gather(hub: &Arc<Hub>, crowd: u64) -> Vec<Ticket> {
     let mut tickets = Vec::new();
     let mut next = 1;
-    while hub.waiting() < WAITING as usize {
+    while hub.waiting() < crowd as usize {
         tickets.push(hub.admit(request(hub, next)));
         next += 1;
         if next % 1000 == 0 {
@@ -211,10 +215,11 @@ fn quantile(times: &mut [Duration], share: f64) -> f64 {
 
 #[tokio::test]
 async fn a_hundred_thousand_waiting_requests_are_listed_without_disturbing_dispatch() {
-    let hub = hub();
+    let crowd = crowd_size();
+    let hub = hub(crowd);
     let ticking = tokio::spawn(run_ticks(hub.clone()));
     let filling = Instant::now();
-    let tickets = crowd(&hub).await;
+    let tickets = gather(&hub, crowd).await;
     println!("{} wait after {:.1} s", hub.waiting(), filling.elapsed().as_secs_f64());
     let (address, side) = admin_side(&hub);
     let looking = Arc::new(Looking::default());
@@ -223,7 +228,7 @@ async fn a_hundred_thousand_waiting_requests_are_listed_without_disturbing_dispa
         thread::spawn(move || look(address, &looking))
     });
 
-    let (mut alone, mut watched, mut next) = (Vec::new(), Vec::new(), 10 * WAITING);
+    let (mut alone, mut watched, mut next) = (Vec::new(), Vec::new(), 10 * crowd);
     for _ in 0..ROUNDS {
         looking.on.store(false, Release);
         decide(&hub, &mut next, &mut alone).await;
@@ -231,7 +236,7 @@ async fn a_hundred_thousand_waiting_requests_are_listed_without_disturbing_dispa
         decide(&hub, &mut next, &mut watched).await;
     }
     // However fast the rounds were: everything is listed once at least.
-    while looking.listed.load(Relaxed) < WAITING || looking.boards.load(Relaxed) < 2 {
+    while looking.listed.load(Relaxed) < crowd || looking.boards.load(Relaxed) < 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     looking.over.store(true, Release);
@@ -257,7 +262,7 @@ async fn a_hundred_thousand_waiting_requests_are_listed_without_disturbing_dispa
         p99[number] = high;
     }
     println!("p99 with / without: {:.2}", p99[1] / p99[0]);
-    assert!(hub.waiting() >= WAITING as usize, "they still wait");
+    assert!(hub.waiting() >= crowd as usize, "they still wait");
     // What a slice may hold the scheduler for, and room for a busy machine.
     assert!(!RELEASE || p99[1] < 3.0 * p99[0] + 5_000.0, "{p99:?}");
     ticking.abort();
