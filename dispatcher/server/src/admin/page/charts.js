@@ -49,8 +49,10 @@ function draw(figure, chart, points) {
     ...[bottom, top].map((value) => s("text", { x: width, y: scale.y(value) - 3, "text-anchor": "end" }, chart.lines[0][2](value))));
   const say = (index) => tell(caption, chart, values, index, points.length);
   picture.addEventListener("pointermove", (event) => follow(event, picture, points.length, hair, scale, say));
-  picture.addEventListener("pointerleave", () => (hair.setAttribute("visibility", "hidden"), say(points.length - 1)));
-  say(points.length - 1);
+  // A second without a first token has no median: what is said then is the last one that has.
+  const rest = () => say(Math.max(0, values[0].findLastIndex((value) => value != null)));
+  picture.addEventListener("pointerleave", () => (hair.setAttribute("visibility", "hidden"), rest()));
+  rest();
   figure.replaceChildren(caption, picture);
 }
 

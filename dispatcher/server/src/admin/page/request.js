@@ -91,7 +91,7 @@ function podTable(of, again) {
 
 // A pod that takes nothing says so by its phase alone.
 const said = (look) => (look.fits ? "fits" : verdict(look.verdict) || look.phase);
-const kind = (look) => (look.fits ? "fits" : plain(look.verdict?.reason ?? look.verdict ?? look.phase));
+const kind = (look) => (look.fits ? "fits" : verdict(look.verdict?.reason ?? look.verdict) || look.phase);
 
 function tally(pods) {
   const counts = new Map();

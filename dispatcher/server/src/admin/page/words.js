@@ -72,7 +72,7 @@ function inWords(words, reason) {
 
 const VERDICTS = {
   pending_full: () => "prefill buffer full",
-  kv_full: () => "no room in its KV cache or its batch",
+  kv_full: () => "no room in KV cache or batch",
   stall_over_budget: (r) => `would stall residents ${time(r.stall_ms)} of ${time(r.budget_ms)}`,
   ttft_over_slo: () => "TTFT over SLO",
   tpot_over_slo: (r) => `TPOT ${time(r.tpot_ms)} over ${time(r.limit_ms)}`,
@@ -86,4 +86,5 @@ export function verdict(reason) {
   return inWords(VERDICTS, reason);
 }
 
-export const plain = (name) => String(name ?? "").replaceAll("_", " ");
+export const plain = (name) =>
+  String(name ?? "").replaceAll("_", " ").replace(/\b(slo|ttft|tpot|kv)\b/g, (word) => word.toUpperCase());
