@@ -207,7 +207,8 @@ impl BlockPool {
     }
 }
 
-/// Keys are hashes already but may be small numbers in a test or a trace: one multiplication spreads them.
+/// Keys are hashes already, but may be small numbers, or count up along a text: a multiplication spreads them. Sixteen in a row
+/// stay neighbours, because a text is looked up block after block and what that costs is waiting for memory.
 #[derive(Default)]
 struct Spread(u64);
 
@@ -223,8 +224,11 @@ impl Hasher for Spread {
     }
 
     fn write_u64(&mut self, key: u64) {
-        let product = u128::from(key ^ 0x2545_F491_4F6C_DD1D) * 0x9E37_79B9_7F4A_7C15_u128;
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
+        let (row, seat) = (key >> 4, key & 15);
+        let product = u128::from(row ^ 0x2545_F491_4F6C_DD1D) * 0x9E37_79B9_7F4A_7C15_u128;
+        let spread = (product as u64) ^ ((product >> 64) as u64);
+        // The table takes the place from the low bits and tells neighbours apart by the highest seven.
+        self.0 = ((spread & !15) | seat) ^ (seat << 57);
     }
 }
 

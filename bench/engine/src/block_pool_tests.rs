@@ -123,3 +123,21 @@ fn a_block_that_is_hit_again_and_again_is_evicted_by_its_last_release() {
     assert_eq!([pool.take(), pool.take(), pool.take()], order);
     assert_eq!((pool.take(), pool.free(), pool.find(100)), (None, 0, None));
 }
+
+#[test]
+fn keys_that_count_up_get_neighbouring_places_and_rows_of_them_are_spread() {
+    use std::collections::HashSet;
+    use std::hash::{BuildHasher, BuildHasherDefault};
+    let place = |key: u64| BuildHasherDefault::<Spread>::default().hash_one(key);
+    // What the table takes of a hash: the place from the low bits, and the highest seven to tell neighbours apart.
+    let low = |key: u64| place(key) & 0xffff;
+    for first in [0_u64, 160, u64::MAX - 15] {
+        let row: Vec<u64> = (0..16).map(|seat| low(first + seat)).collect();
+        assert!(row.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{row:?}");
+        let told_apart: HashSet<u64> = (0..16).map(|seat| place(first + seat) >> 57).collect();
+        assert_eq!(told_apart.len(), 16);
+    }
+    // As many rows as there are places for rows: thrown at random, 63 % of the places are taken.
+    let rows: HashSet<u64> = (0..4096_u64).map(|row| low(row * 16) >> 4).collect();
+    assert!(rows.len() > 2400, "{}", rows.len());
+}

@@ -2,7 +2,8 @@
 //!
 //! A text is a row of stretches, each with an identity and a length; two texts are equal as far as their stretches are. A block
 //! that two stretches share is hashed over both, as the engine would hash its tokens, so a system prompt of 1000 tokens shares
-//! 62 blocks of 16 and not 63.
+//! 62 blocks of 16 and not 63. The blocks that one stretch fills alone are numbered from one hash: whoever keeps them in a table
+//! can keep them side by side, and a text is always looked up as a whole.
 
 use std::sync::Arc;
 
@@ -25,6 +26,12 @@ impl Chain {
     pub(super) fn append(&mut self, id: u64, tokens: u32) {
         let mut from = 0;
         while from < tokens {
+            let blocks = (tokens - from) / BLOCK_TOKENS;
+            if self.open_tokens == 0 && blocks > 0 {
+                self.fill(name([id, u64::from(from), u64::from(BLOCK_TOKENS)], self.state), blocks);
+                from += blocks * BLOCK_TOKENS;
+                continue;
+            }
             let taken = (BLOCK_TOKENS - self.open_tokens).min(tokens - from);
             self.state = name([id, u64::from(from), u64::from(taken)], self.state);
             self.open_tokens += taken;
@@ -34,6 +41,13 @@ impl Chain {
                 self.open_tokens = 0;
             }
         }
+    }
+
+    /// Adds full blocks of one stretch, of which the first is called `first`.
+    fn fill(&mut self, first: u64, blocks: u32) {
+        let names = (0..u64::from(blocks)).map(|number| first.wrapping_add(number));
+        self.hashes.extend(names);
+        self.state = self.hashes.last().copied().unwrap_or(self.state);
     }
 
     /// Its length.
@@ -77,6 +91,16 @@ mod tests {
         assert_eq!((a.tokens(), a.hashes.len()), (1500, 93));
         assert_eq!(shared(&a, &b), 62);
         assert_eq!(shared(&a, &text(&[(1, 700)])), 43, "a part of a stretch is shared too");
+    }
+
+    #[test]
+    fn the_full_blocks_of_a_stretch_are_neighbours() {
+        let text = text(&[(1, 40), (2, 100)]);
+        assert_eq!(text.hashes.len(), 8);
+        assert_eq!(text.hashes[0].wrapping_add(1), text.hashes[1]);
+        assert_ne!(text.hashes[1].wrapping_add(1), text.hashes[2], "shared by both stretches");
+        let rest = text.hashes[3..].windows(2).all(|pair| pair[0].wrapping_add(1) == pair[1]);
+        assert!(rest, "{:?}", text.hashes);
     }
 
     #[test]
