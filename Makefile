@@ -8,7 +8,7 @@ BINARIES := $(or $(CARGO_TARGET_DIR),target)/release
 DATA_FOLDERS := WEIR_TRACES WEIR_VECTORS WEIR_CALIBRATION
 
 .DEFAULT_GOAL := help
-.PHONY: help native build demo lab test lint bench clean-native need-cargo need-absolute-data-folders
+.PHONY: help native build demo lab guard test lint bench clean-native need-cargo need-absolute-data-folders
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ demo: need-cargo native ## run the demo; KEEP=1 leaves it running, POLICY=<name>
 lab: need-cargo native ## run the lab (under 40 minutes): target/lab/summary.json and report.html; replays the traces in WEIR_TRACES if set
 	$(CARGO) build --release --locked --package weir-bench --bins
 	$(BINARIES)/weir-bench lab $(LAB)
+
+guard: need-cargo ## fail when Weir's goodput against its best rival has fallen (under five minutes); GUARD=--renew stores it
+	$(CARGO) build --release --locked --package weir-bench --bins
+	$(BINARIES)/weir-bench guard $(GUARD)
 
 test: need-cargo need-absolute-data-folders native ## run every test; reads the folders WEIR_TRACES, WEIR_VECTORS, WEIR_CALIBRATION if set
 	$(CARGO) test --workspace --locked

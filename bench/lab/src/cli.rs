@@ -6,8 +6,16 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    advise::AdviseArgs, demo::DemoArgs, honesty::HonestyArgs, lab::LabArgs, limits::LimitsArgs,
-    load::LoadArgs, pod::PodArgs, report::ReportArgs, rfc::RfcArgs, sensitivity::SensitivityArgs,
+    advise::AdviseArgs,
+    demo::DemoArgs,
+    honesty::HonestyArgs,
+    lab::{GuardArgs, LabArgs},
+    limits::LimitsArgs,
+    load::LoadArgs,
+    pod::PodArgs,
+    report::ReportArgs,
+    rfc::RfcArgs,
+    sensitivity::SensitivityArgs,
     study::SimArgs,
 };
 
@@ -28,6 +36,7 @@ enum Command {
     Limits(LimitsArgs),
     Report(ReportArgs),
     Lab(LabArgs),
+    Guard(GuardArgs),
     Advise(AdviseArgs),
     Rfc(RfcArgs),
     Honesty(HonestyArgs),
@@ -48,6 +57,7 @@ impl Cli {
             Command::Limits(limits) => limits.run(),
             Command::Report(report) => report.run(),
             Command::Lab(lab) => lab.run(),
+            Command::Guard(guard) => guard.run(),
             Command::Advise(advise) => advise.run(),
             Command::Rfc(rfc) => rfc.run(),
             Command::Honesty(honesty) => honesty.run(),

@@ -1,6 +1,10 @@
 //! The settings of the lab: which traffic under which objectives in front of which pods.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result};
 
@@ -126,11 +130,8 @@ impl Case {
     ) -> Result<Option<Setting>> {
         let source: Arc<dyn Source> = match self.traffic {
             Traffic::Scenario(name) => scenario(name, SAMPLE)?,
-            Traffic::Trace(stem) => {
-                let Some(file) = traces.and_then(|folder| find(folder, stem)) else {
-                    return Ok(None);
-                };
-                let path = traces.map(|folder| folder.join(&file)).unwrap_or_default();
+            Traffic::Trace(_) => {
+                let Some(path) = self.trace(traces) else { return Ok(None) };
                 Arc::new(Replay::read(&path).with_context(|| path.display().to_string())?)
             }
         };
@@ -151,6 +152,13 @@ impl Case {
                 Knowledge::default()
             },
         }))
+    }
+
+    /// The file of its trace, where it has one and the folder has it.
+    pub(super) fn trace(&self, traces: Option<&Path>) -> Option<PathBuf> {
+        let Traffic::Trace(stem) = self.traffic else { return None };
+        let folder = traces?;
+        Some(folder.join(find(folder, stem)?))
     }
 
     /// Requests per seed that a run needs at least: for its seconds, and for three times as long as an answer takes at the

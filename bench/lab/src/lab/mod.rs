@@ -12,11 +12,13 @@
 //! # Layout
 //! - `case`: the settings; `wanted`: the table; `contest`: who is run where
 //! - `probe`: one policy load by load; `reading`: a figure and its interval; `effort`: how much fits
+//! - `guard`: `weir-bench guard`, a few small slices of it that CI runs
 //! - `stage`: the rounds; `judge`: rows from what was shown; `output`: files; `progress`: what is said meanwhile
 
 mod case;
 mod contest;
 mod effort;
+mod guard;
 mod judge;
 mod output;
 mod probe;
@@ -50,6 +52,8 @@ use output::Output;
 use progress::Progress;
 use stage::Stage;
 use wanted::{Wanted, table};
+
+pub use guard::GuardArgs;
 
 /// Run the whole table of targets and write what came out: summary.json, a page, its pictures and every row
 #[derive(Clone, Debug, Args)]
