@@ -5,7 +5,11 @@ use std::sync::OnceLock;
 use anyhow::Result;
 
 use super::{
-    Means, Objectives, Source, arrivals, chain::Chain, draft::Draft, draw::stream, means::Count,
+    Means, Objectives, Source, arrivals,
+    chain::{self, Chain},
+    draft::Draft,
+    draw::stream,
+    means::Count,
 };
 use crate::{
     load::{Class, DemoMix, Planned, parse_classes},
@@ -53,6 +57,8 @@ impl BuiltIn {
             text.append(segment.id, segment.tokens.min(left));
             left -= segment.tokens.min(left);
         }
+        // The rest is nobody else's. It has blocks all the same: what is cached of a prompt is told by its share of them.
+        text.append(chain::name([planned.at.as_nanos() as u64, 0, 0], self.seed), left);
         Draft {
             at_s: planned.at.as_secs_f64(),
             input_tokens: planned.input_tokens,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rand::{Rng, rngs::SmallRng};
 use weir_core::{PromptSize, Request, RequestId, Time};
 
-use super::{Objective, Objectives};
+use super::{BLOCK_TOKENS, Objective, Objectives};
 use crate::sim::SimRequest;
 
 /// What a source knows of a request.
@@ -19,7 +19,7 @@ pub(super) struct Draft<'a> {
     pub(super) output_tokens: u32,
     /// The class that it has of itself.
     pub(super) class: Option<&'a str>,
-    /// Hashes of the prompt's full blocks, as far as somebody may share them.
+    /// Hashes of all of the prompt's full blocks, or none where nobody shares any.
     pub(super) blocks: Arc<[u64]>,
     /// The same with the answer's, where a later turn has that in its prompt.
     pub(super) blocks_with_answer: Option<Arc<[u64]>>,
@@ -40,6 +40,11 @@ impl Draft<'_> {
         let own = self.class.and_then(|name| objectives.place_of(name));
         let class = own.unwrap_or(drawn);
         let objective = objectives.classes.get(class);
+        debug_assert!(
+            self.blocks.is_empty()
+                || self.blocks.len() == (self.input_tokens / BLOCK_TOKENS) as usize,
+            "blocks of a part of the prompt pass for all of it"
+        );
         SimRequest {
             request: Request {
                 id: RequestId(place as u64),

@@ -7,7 +7,11 @@ use anyhow::{Context, Result, ensure};
 use rand::Rng;
 
 use super::{
-    Means, Objectives, Source, arrivals, chain::Chain, draft::Draft, draw::stream, means::Count,
+    Means, Objectives, Source, arrivals,
+    chain::{self, Chain},
+    draft::Draft,
+    draw::stream,
+    means::Count,
 };
 use crate::{
     sim::SimRequest,
@@ -45,7 +49,8 @@ impl Replay {
         ensure!(last_s > 0.0, "{name}: a rate needs rows at different times");
         let span_s = last_s * rows.len() as f64 / (rows.len() - 1).max(1) as f64;
         let mut count = Count::default();
-        rows.iter().for_each(|row| count.draft(&draft(row, row.at_s)));
+        let drafts = rows.iter().enumerate().map(|(place, row)| draft(row, row.at_s, place));
+        drafts.for_each(|draft| count.draft(&draft));
         Ok(Self { name, rows, span_s, means: count.means() })
     }
 
@@ -81,19 +86,25 @@ impl Source for Replay {
         let one = |(place, row): (usize, &Arrival)| {
             let round = ((from + place) / rows) as f64;
             let at_s = (row.at_s + round * self.span_s - start_s) / speed;
-            draft(row, at_s).request(place, objectives, &mut classes)
+            draft(row, at_s, place).request(place, objectives, &mut classes)
         };
         Ok(turns.map(one).collect())
     }
 }
 
-/// A row as a request, with the hashes of what it shares. What it has to itself has none.
-fn draft(row: &Arrival, at_s: f64) -> Draft<'_> {
+/// Seed of the names of what a row has to itself.
+const OWN_TEXT: u64 = 1;
+
+/// A row as the request at a place. Behind what it may share is text of its own.
+fn draft(row: &Arrival, at_s: f64, place: usize) -> Draft<'_> {
     let mut text = Chain::default();
     let mut left = row.input_tokens;
     for segment in &row.prefix {
         text.append(segment.id, segment.tokens.min(left));
         left -= segment.tokens.min(left);
+    }
+    if !row.prefix.is_empty() {
+        text.append(chain::name([place as u64, 0, 0], OWN_TEXT), left);
     }
     Draft {
         at_s,
@@ -145,8 +156,9 @@ mod tests {
         let replay = Replay::new("rows".to_owned(), rows()).unwrap();
         assert!((replay.means().hit - 0.99 * 512.0 / 600.0).abs() < 1e-9, "{:?}", replay.means());
         let requests = replay.requests(1.0, 2, &Objectives::default(), 1).unwrap();
-        assert_eq!(requests[0].request.blocks.len(), 32);
-        assert_eq!(requests[0].request.blocks, requests[1].request.blocks);
+        let [first, second] = [0, 1].map(|place: usize| &requests[place].request.blocks);
+        assert_eq!((first.len(), &first[..32]), (37, &second[..32]));
+        assert_ne!(first[32..], second[32..]);
     }
 
     #[test]
