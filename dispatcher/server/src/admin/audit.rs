@@ -48,6 +48,6 @@ pub fn denied(seat: &Seat, caller: &Caller, path: &str, fault: &Fault) {
 fn write(caller: &Caller, action: &str, pool: &str, what: &str, count: usize, result: &str) {
     let from = caller.from.map(|from| from.to_string()).unwrap_or_default();
     tracing::info!(
-        target: "weir::audit", who = %caller.who, action, pool, what = ?what, count, result, from, "change"
+        target: "weir::audit", who = %caller.who, action, pool, what = ?what, count, result, from, "operator's change"
     );
 }

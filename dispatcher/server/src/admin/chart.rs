@@ -160,7 +160,8 @@ fn draw(of: &Chart, seconds: &[Second], theme: Theme) -> Drawn<String> {
     };
     let lines: Vec<_> = of.lines.iter().map(|(name, value)| (*name, points(*value))).collect();
     let highest = lines.iter().flat_map(|(_, line)| line).flatten().copied().fold(0.0, f64::max);
-    let top = of.top.unwrap_or_else(|| if highest > 0.0 { highest * 1.1 } else { 1.0 });
+    let above = if highest > 0.0 { highest * 1.1 } else { 1.0 };
+    let top = of.top.unwrap_or(above);
     let mut svg = String::new();
     plot(of.title, &lines, top, ink, &mut svg)?;
     Ok(svg)

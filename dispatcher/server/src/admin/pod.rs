@@ -258,7 +258,7 @@ fn tell(
     (action, what): (&'static str, Ask),
 ) -> Result<Json<PodRow>, Fault> {
     let pool = ask.pool.as_deref();
-    let change = Change { action, pool: pool.unwrap_or_default(), what: name };
+    let change = Change { action, pool: seat.written(pool), what: name };
     audit::change(seat, caller, change, || {
         let pool = home(seat, pool, name)?;
         let seen = pool.hub.ask_pod(name, what).ok_or_else(|| Fault::not_found("pod", name))?;

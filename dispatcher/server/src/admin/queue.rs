@@ -224,7 +224,7 @@ fn turn(
         (None, None) => "pool".to_owned(),
     };
     let pool = ask.pool.as_deref();
-    let change = Change { action, pool: pool.unwrap_or_default(), what: &what };
+    let change = Change { action, pool: seat.written(pool), what: &what };
     let held = audit::change(seat, caller, change, || {
         let pool = seat.pool(pool)?;
         let paused = turn(pool.hub, gate(pool, ask)?);

@@ -261,7 +261,7 @@ pub(super) async fn cancel(
 ) -> Result<Json<Cancelled>, Fault> {
     let cancel = move |seat: &Seat| {
         let pool = ask.pool.as_deref();
-        let change = Change { action: "cancel", pool: pool.unwrap_or_default(), what: &name };
+        let change = Change { action: "cancel", pool: seat.written(pool), what: &name };
         audit::change(seat, &caller, change, || {
             on_waiting(seat, pool, &name, Hub::cancel_waiting)?;
             Ok((Json(Cancelled { cancelled: 1 }), 1))
@@ -321,7 +321,7 @@ pub(super) async fn shift(
     let shift = move |seat: &Seat| {
         let (pool, band) = (ask.pool.as_deref(), Band(ask.band));
         let what = format!("{name} to band {}", band.0);
-        let change = Change { action: "move", pool: pool.unwrap_or_default(), what: &what };
+        let change = Change { action: "move", pool: seat.written(pool), what: &what };
         audit::change(seat, &caller, change, || {
             on_waiting(seat, pool, &name, |hub, which| hub.move_waiting(which, band))?;
             Ok((Json(detail(seat, pool, &name)?), 1))
@@ -385,7 +385,7 @@ pub(super) async fn cancel_many(
         if ask.dry_run {
             return sweep(seat, &ask).map(Json);
         }
-        let (pool, what) = (ask.pool.as_deref().unwrap_or_default(), described(&ask));
+        let (pool, what) = (seat.written(ask.pool.as_deref()), described(&ask));
         let change = Change { action: "cancel_many", pool, what: &what };
         audit::change(seat, &caller, change, || {
             let done = sweep(seat, &ask)?;

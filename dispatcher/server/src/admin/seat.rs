@@ -103,6 +103,15 @@ impl Seat {
         if named.is_empty() { Err(Fault::not_found("pool", name)) } else { Ok(named) }
     }
 
+    /// How a pool is written down that was named or left out: by its name if that is clear.
+    pub fn written<'a>(&'a self, named: Option<&'a str>) -> &'a str {
+        match (named, self.watched.hubs.as_slice()) {
+            (Some(name), _) => name,
+            (None, [only]) => only.model(),
+            (None, _) => "",
+        }
+    }
+
     /// The pool that is named, or the only one.
     ///
     /// # Errors
