@@ -111,7 +111,7 @@ async fn a_pod_is_drained_and_taken_back_on_the_page() {
     let mut stage = Plan::default().pods(2).speed(1.0).raise().await;
     let mut streams = JoinSet::new();
     for _ in 0..8 {
-        let (call, address) = (Call::chat(1500), stage.weir.api);
+        let (call, address) = (Call::chat(30_000), stage.weir.api);
         streams.spawn(async move { call.to(address).await });
     }
     eventually("all streams run", async || {
@@ -120,15 +120,16 @@ async fn a_pod_is_drained_and_taken_back_on_the_page() {
     })
     .await;
     let Some(mut browser) = page(&stage).await else { return };
+    let pod = &fullest_pod(&stage).await;
 
-    browser.click("#pod-cells a[aria-label^='pod-0:']").await;
+    browser.click(&format!("#pod-cells a[aria-label^='{pod}:']")).await;
     browser
         .sees("what is on the pod", "document.querySelectorAll('#panel tbody tr').length > 0")
         .await;
     browser.click("#panel .acts button:nth-child(2)").await;
     let question = browser.text("#ask").await;
-    assert!(question.contains("Drain pod-0?"), "{question}");
-    assert_eq!(phase(&stage).await, "ready", "nothing is done before it is confirmed");
+    assert!(question.contains(&format!("Drain {pod}?")), "{question}");
+    assert_eq!(phase(&stage, pod).await, "ready", "nothing is done before it is confirmed");
     browser.click("#ask .danger").await;
     browser
         .sees(
@@ -139,7 +140,7 @@ async fn a_pod_is_drained_and_taken_back_on_the_page() {
     browser
         .sees("the pod's mark", "document.querySelector('#pod-cells a[data-phase=draining]')")
         .await;
-    assert_eq!(phase(&stage).await, "draining");
+    assert_eq!(phase(&stage, pod).await, "draining");
     // A draining pod gets nothing more.
     stage.call(&Call::chat(3)).await.assert_whole();
 
@@ -152,7 +153,7 @@ async fn a_pod_is_drained_and_taken_back_on_the_page() {
         .await;
     browser.click("#panel .acts button").await;
     eventually("the pod takes requests again", async || {
-        let phase = phase(&stage).await;
+        let phase = phase(&stage, pod).await;
         if phase == "ready" { Ok(()) } else { Err(phase) }
     })
     .await;
@@ -160,9 +161,19 @@ async fn a_pod_is_drained_and_taken_back_on_the_page() {
     stage.assert_settled().await;
 }
 
-async fn phase(stage: &Stage) -> Value {
-    let pods = stage.weir.snapshot().await["pods"].take();
-    pods.as_array().unwrap().iter().find(|pod| pod["name"] == "pod-0").unwrap()["phase"].clone()
+async fn pods(stage: &Stage) -> Vec<Value> {
+    stage.weir.snapshot().await["pods"].as_array().unwrap().clone()
+}
+
+async fn fullest_pod(stage: &Stage) -> String {
+    let pods = pods(stage).await;
+    let fullest = pods.iter().max_by_key(|pod| pod["residents"].as_u64()).unwrap();
+    fullest["name"].as_str().unwrap().to_owned()
+}
+
+async fn phase(stage: &Stage, pod: &str) -> Value {
+    let pods = pods(stage).await;
+    pods.iter().find(|one| one["name"] == pod).unwrap()["phase"].clone()
 }
 
 #[tokio::test]

@@ -36,8 +36,10 @@ export function route() {
   start(make(Object.fromEntries(new URLSearchParams(query))), panel);
 }
 
+// The focus goes back to where it came from, unless it has gone elsewhere since.
 function giveBack() {
-  if (cameFrom?.isConnected) cameFrom.focus();
+  const free = document.activeElement === document.body || at("panel").contains(document.activeElement);
+  if (free && cameFrom?.isConnected) cameFrom.focus();
   cameFrom = null;
 }
 
