@@ -89,12 +89,12 @@ async fn no_request_is_lost_over_reloads_under_load() {
 
 #[tokio::test]
 async fn what_waits_is_served_after_a_reload() {
-    let stage = Plan::default().pod_argument("--max-sequences", "1").config(json!({
+    let stage = Plan::default().speed(4.0).pod_argument("--max-sequences", "1").config(json!({
         "classes": [{"name": "h100-qwen3-32b-tp2", "max_sequences": 1}],
         "objectives": {"standard": {"ttft_ms": 60000}, "interactive": {"band": 1, "ttft_ms": 60000}, "batch": {"band": -1}},
     }));
     let mut stage = stage.raise().await;
-    let waiting = stage.queue_up(4, &Call::chat(150)).await;
+    let waiting = stage.queue_up(3, &Call::chat(800)).await;
     edit(stage.config(), |config| {
         config["patterns"] = json!({"input_tokens": [8], "output_tokens": []});
         config["queue"] = json!({"max_requests": 1});
