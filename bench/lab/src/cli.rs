@@ -13,6 +13,7 @@ use crate::{
     limits::LimitsArgs,
     load::LoadArgs,
     pod::PodArgs,
+    qps::QpsArgs,
     report::ReportArgs,
     rfc::RfcArgs,
     sensitivity::SensitivityArgs,
@@ -41,6 +42,7 @@ enum Command {
     Rfc(RfcArgs),
     Honesty(HonestyArgs),
     Sensitivity(SensitivityArgs),
+    Qps(QpsArgs),
 }
 
 impl Cli {
@@ -62,6 +64,7 @@ impl Cli {
             Command::Rfc(rfc) => rfc.run(),
             Command::Honesty(honesty) => honesty.run(),
             Command::Sensitivity(sensitivity) => sensitivity.run(),
+            Command::Qps(qps) => qps.run(),
         }
     }
 }

@@ -15,7 +15,8 @@
 //! - [`learned`]: the trainer and its bundles in that simulation
 //! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
 //! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
-//! - [`limits`]: what no scheduler could beat, and one that sees the future; [`rfc`]: the RFC of pattern-based routing, done again
+//! - [`limits`]: what no scheduler could beat, and one that sees the future; [`rfc`]: the RFC of pattern-based routing, done again;
+//!   [`qps`]: the benchmark of predicted-latency scheduling, done again
 //! - [`report`]: `weir-bench report`, run files as one page for people; [`lab`]: `weir-bench lab`, the whole table of targets
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
@@ -32,6 +33,7 @@ pub mod limits;
 pub mod load;
 pub mod pod;
 pub mod prompt;
+pub mod qps;
 pub mod report;
 pub mod rfc;
 pub mod sensitivity;

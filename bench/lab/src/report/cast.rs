@@ -42,6 +42,11 @@ impl Cast {
         Self { rivals }
     }
 
+    /// These rivals, in this order.
+    pub(super) fn named<'a>(rivals: impl Iterator<Item = &'a str>) -> Self {
+        Self { rivals: rivals.map(str::to_owned).collect() }
+    }
+
     /// How a policy is drawn where it is named.
     pub(super) fn look(&self, policy: &str) -> Look {
         if policy == SUBJECT_NAME {

@@ -11,9 +11,10 @@
 //! - `series`: what single requests got, written by runners; `target`: the table of targets, written by the lab
 //! - `input`: run files; `group`, `scene`: what can be compared, and a setting in words; `cast`: who has which colour
 //! - `section`: the parts of the page; `plot`: pictures; `palette`: colours
-//! - `page`, `html`, `words`: the page, markup and numbers
+//! - `page`, `html`, `words`: the page, markup and numbers; `curves`: a picture without a page
 
 mod cast;
+mod curves;
 mod group;
 mod html;
 mod input;
@@ -37,6 +38,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Args;
 
+pub(crate) use curves::{Curves, write_curves};
 pub use series::{Call, Moment, Series, SeriesFile};
 pub use target::{Judged, Keep, Summary, Target};
 

@@ -49,7 +49,7 @@ pub(crate) use pool_file::read as read_pool;
 pub use row::Row;
 pub use seek::max_load;
 pub(crate) use seek::seek;
-pub(crate) use spread::half_width;
+pub(crate) use spread::{Quantiles, half_width};
 
 /// What all contenders of a study share.
 #[derive(Clone)]

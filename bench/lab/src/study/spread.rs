@@ -24,16 +24,16 @@ pub(crate) fn half_width(values: &[f64]) -> Option<f64> {
 
 /// What is said of a latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Quantiles {
-    pub(super) mean: Option<f64>,
-    pub(super) p50: Option<f64>,
-    pub(super) p95: Option<f64>,
-    pub(super) p99: Option<f64>,
-    pub(super) max: Option<f64>,
+pub(crate) struct Quantiles {
+    pub(crate) mean: Option<f64>,
+    pub(crate) p50: Option<f64>,
+    pub(crate) p95: Option<f64>,
+    pub(crate) p99: Option<f64>,
+    pub(crate) max: Option<f64>,
 }
 
 impl Quantiles {
-    pub(super) fn of(mut values: Vec<f64>) -> Self {
+    pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         // The value that this share of them does not exceed.
         let at = |share: f64| {

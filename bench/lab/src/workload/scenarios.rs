@@ -10,8 +10,10 @@ use super::{Conversation, Reading, arrivals::STAGE_S, conversation::Facts, lengt
 /// A conversation gets no longer than the longest input of the production profile.
 const CONTEXT_TOKENS: u32 = 131_072;
 /// Seconds between two stages. The original starts a stage when the last answer of the one before it is over; the list of
-/// arrivals is made before that is known.
-const PAUSE_S: f64 = 60.0;
+/// arrivals is made before that is known, so the pause is longer than that ever takes.
+const PAUSE_S: f64 = 400.0;
+/// The same of the production ladder, whose stages of many requests are followed by quiet ones.
+const PRODUCTION_PAUSE_S: f64 = 60.0;
 /// Seconds of a stage of the production ladder.
 const PRODUCTION_STAGE_S: f64 = 200.0;
 /// Turns of an open conversation.
@@ -121,13 +123,14 @@ const fn facts(
 /// A variant of a scenario as a source.
 pub(super) fn conversation(scenario: &Scenario, variant: &Variant, seed: u64) -> Conversation {
     let name = format!("{}{}", scenario.letter, variant.suffix);
-    let stages = variant.ladder.then(|| ladder(STAGE_S, scenario.ladder_rps.iter().copied()));
+    let stages =
+        variant.ladder.then(|| ladder(STAGE_S, PAUSE_S, scenario.ladder_rps.iter().copied()));
     Conversation::new(name, scenario.facts, variant.reading, stages, seed)
 }
 
 /// Stages of these rates and so many seconds, with a pause after each but the last.
-fn ladder(stage_s: f64, rates_rps: impl Iterator<Item = f64>) -> Vec<(f64, f64)> {
-    let mut stages: Vec<_> = rates_rps.flat_map(|rps| [(rps, stage_s), (0.0, PAUSE_S)]).collect();
+fn ladder(stage_s: f64, pause_s: f64, rates_rps: impl Iterator<Item = f64>) -> Vec<(f64, f64)> {
+    let mut stages: Vec<_> = rates_rps.flat_map(|rps| [(rps, stage_s), (0.0, pause_s)]).collect();
     stages.pop();
     stages
 }
@@ -159,7 +162,7 @@ pub(super) fn production_ladder(name: &str, factor: f64, seed: u64) -> Conversat
         name,
         PRODUCTION,
         Reading::Kept,
-        Some(ladder(PRODUCTION_STAGE_S, rates.into_iter())),
+        Some(ladder(PRODUCTION_STAGE_S, PRODUCTION_PAUSE_S, rates.into_iter())),
         seed,
     )
 }
