@@ -53,7 +53,8 @@ pub fn hopeless(floor: &mut Floor<'_>) -> Vec<RequestId> {
 /// even to an idle pod it would only keep others from pods that they could use.
 fn no_pod_in_time(floor: &mut Floor<'_>, id: RequestId, left_ms: f64) -> bool {
     let fresh = floor.board.get(id).is_none_or(|waiting| waiting.reason == Reason::NotConsidered);
-    if fresh {
+    // Under a policy that asks no prediction a pod's TTFT is nobody's reason.
+    if fresh || !floor.rules.gated() {
         return false;
     }
     let outlooks = floor.look(id);
