@@ -10,7 +10,7 @@ use super::{
     output::{
         OutputArgs, Sheet,
         figures::time,
-        table::{facts, plain},
+        table::{facts, sentences},
     },
     queue::{looks, one},
     remote::{Admin, RemoteArgs},
@@ -81,6 +81,7 @@ struct Verdict {
     would: String,
     pod: Option<String>,
     reason: Why,
+    waits_for: Why,
     explanation: String,
     queue_ahead: Option<f64>,
     predicted_wait_ms: Option<f64>,
@@ -93,15 +94,16 @@ impl Sheet for Verdict {
         let ahead =
             self.queue_ahead.map(|ahead| format!("{ahead:.0} requests")).unwrap_or_default();
         let wait = self.predicted_wait_ms.map(|ms| time(Some(ms))).unwrap_or_default();
+        let reason = if self.waits_for.is_empty() { &self.reason } else { &self.waits_for };
         let mut out = facts(&[
             ("would", format!("{}{to}", self.would)),
-            ("reason", self.reason.to_string()),
+            ("reason", reason.to_string()),
             ("ahead", ahead),
             ("wait", wait),
         ]);
         if !self.explanation.is_empty() {
             out.push('\n');
-            out.extend(self.explanation.lines().map(|line| plain(line) + "\n"));
+            out += &sentences(&self.explanation);
         }
         if !self.pods.is_empty() {
             out.push('\n');

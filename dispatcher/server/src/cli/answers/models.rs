@@ -22,6 +22,8 @@ pub(crate) struct Model {
     pub(crate) pinned: Option<u64>,
     /// Which evaluator serves.
     pub(crate) evaluator: String,
+    /// Why nothing better serves.
+    pub(crate) fallback: String,
     /// Every version that is known.
     pub(crate) versions: Vec<Version>,
 }

@@ -74,6 +74,8 @@ pub(crate) struct BandRow {
     pub(crate) oldest_wait_ms: Option<f64>,
     /// Predicted time until it is empty.
     pub(crate) drain_ms: Option<f64>,
+    /// Whether it only holds.
+    pub(crate) paused: bool,
     /// How its requests stand.
     pub(crate) risk: Risk,
 }

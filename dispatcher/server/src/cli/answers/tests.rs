@@ -34,9 +34,12 @@ fn every_answer_may_lack_every_member_and_have_new_ones() {
 }
 
 #[test]
-fn a_time_that_is_infinite_is_not_known() {
-    let lane: Lane = from_value(json!({"lane": "b0", "drain_ms": null, "depth": 3})).unwrap();
-    assert_eq!((lane.drain_ms, lane.depth), (None, 3));
+fn a_member_that_is_null_is_one_that_is_absent_wherever_it_is() {
+    let answer =
+        json!({"tenants": [{"tenant": null, "depth": 3, "oldest_wait_ms": null}], "bands": null});
+    let queues: Queues = read(answer).unwrap();
+    let tenant = queues.tenants.first().unwrap();
+    assert_eq!((tenant.tenant.as_str(), tenant.depth, tenant.oldest_wait_ms), ("", 3, None));
 }
 
 #[test]

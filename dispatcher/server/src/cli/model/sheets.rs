@@ -10,7 +10,7 @@ use crate::cli::{
     output::{
         Sheet,
         figures::{count, percent, text, time},
-        table::{Grid, Left, Right, facts},
+        table::{Grid, Left, Right, facts, plain},
     },
 };
 
@@ -43,7 +43,8 @@ impl Sheet for Models {
 
 fn without_bundle(pool: &Model) -> String {
     let evaluator = if pool.evaluator.is_empty() { "no model" } else { &pool.evaluator };
-    format!("{} is predicted by {evaluator}\n", pool.pool)
+    let why = if pool.fallback.is_empty() { String::new() } else { format!(": {}", pool.fallback) };
+    format!("{} is predicted by {evaluator}{}\n", plain(&pool.pool), plain(&why))
 }
 
 fn row(pool: &Model, version: &Version) -> [String; 10] {

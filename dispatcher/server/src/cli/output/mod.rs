@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::failure::Failure;
+use super::{answers, failure::Failure};
 
 /// The form of what is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -60,7 +60,7 @@ impl Format {
                 .map_err(|error| broken(&error)),
             Self::Yaml => serde_yaml_ng::to_string(&answer).map_err(|error| broken(&error)),
             Self::Table | Self::Wide => {
-                let read: S = serde_json::from_value(answer).map_err(|error| broken(&error))?;
+                let read: S = answers::read(answer).map_err(|error| broken(&error))?;
                 Ok(read.sheet(self == Self::Wide))
             }
         }

@@ -76,6 +76,12 @@ pub(crate) fn facts(facts: &[(&str, String)]) -> String {
     shown.map(line).collect()
 }
 
+/// A text of several sentences, each on a line of its own.
+pub(crate) fn sentences(text: &str) -> String {
+    let lines = text.lines().flat_map(|line| line.split_inclusive(". "));
+    lines.map(|sentence| plain(sentence.trim_end()) + "\n").collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 use crate::cli::{
-    answers::Pod,
+    answers::{self, Pod},
     failure::Failure,
     output::{figures::time, table::plain},
     remote::Admin,
@@ -31,7 +31,7 @@ pub(super) fn until_drained(
     let mut progress = Progress::default();
     loop {
         let answer = super::look(admin, name, pool)?;
-        let pod: Pod = serde_json::from_value(answer.clone())
+        let pod: Pod = answers::read(answer.clone())
             .map_err(|error| Failure::not_understood("the pod", error))?;
         if pod.is_drained() {
             progress.end();

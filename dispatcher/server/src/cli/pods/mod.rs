@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    answers::{Pod, Pods},
+    answers::{self, Pod, Pods},
     failure::Failure,
     output::{Format, OutputArgs, print, table::plain},
     queue::duration,
@@ -126,8 +126,7 @@ fn say(format: Format, verb: &str, answer: Value) -> Result<(), Failure> {
     if !format.is_for_people() {
         return format.print::<Pod>(verb, answer);
     }
-    let pod: Pod =
-        serde_json::from_value(answer).map_err(|error| Failure::not_understood(verb, error))?;
+    let pod: Pod = answers::read(answer).map_err(|error| Failure::not_understood(verb, error))?;
     let left = match pod.left() {
         0 => String::new(),
         1 => ", 1 request on it".to_owned(),

@@ -64,7 +64,7 @@ impl Sheet for Pods {
 pub(crate) fn note(pod: &Pod) -> String {
     if let Some(drain) = &pod.drain {
         if pod.is_drained() {
-            return format!("drained {} ago", time(drain.since_ms));
+            return format!("drained, asked for {} ago", time(drain.since_ms));
         }
         return format!("{} left, about {} more", drain.left, time(drain.expected_ms));
     }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{args::CancelArgs, filter::FilterArgs};
 use crate::cli::{
+    answers,
     confirm::confirm,
     failure::Failure,
     output::{Format, Sheet, print, table::plain},
@@ -81,7 +82,7 @@ fn by_filter(admin: &Admin, format: Format, what: &CancelArgs) -> Result<(), Fai
         if what.dry_run {
             return format.print::<Matched>("cancel", answer);
         }
-        let matched: Matched = serde_json::from_value(answer.clone())
+        let matched: Matched = answers::read(answer.clone())
             .map_err(|error| Failure::not_understood("cancel", error))?;
         if matched.matched == 0 {
             return format.print::<Matched>("cancel", answer);

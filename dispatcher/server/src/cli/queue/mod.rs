@@ -19,7 +19,7 @@ use self::{
     sheets::{Bands, Lanes, Paused, Tenants},
 };
 use super::{
-    answers::{Request, Requests},
+    answers::{self, Request, Requests},
     confirm::confirm,
     failure::Failure,
     output::{Format, print},
@@ -59,7 +59,7 @@ fn show(admin: &Admin, format: Format, show: &ShowArgs) -> Result<(), Failure> {
     };
     let (answer, next) = pages(admin, show, path)?;
     format.print::<Requests>("requests", answer)?;
-    if let Some(next) = next {
+    if let Some(next) = next.filter(|_| format.is_for_people()) {
         eprintln!("weir: there are more: --cursor {next}, or --all");
     }
     Ok(())
@@ -75,7 +75,7 @@ fn pages(
     let mut all = Vec::new();
     loop {
         let mut answer = admin.get(path(cursor.as_deref()).as_str())?;
-        let page: Requests = serde_json::from_value(answer.clone())
+        let page: Requests = answers::read(answer.clone())
             .map_err(|error| Failure::not_understood("requests", error))?;
         let requests = answer.get_mut("requests").map(Value::take);
         all.append(requests.unwrap_or_default().as_array_mut().unwrap_or(&mut Vec::new()));

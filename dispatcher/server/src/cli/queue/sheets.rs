@@ -8,7 +8,7 @@ use crate::cli::{
     output::{
         Sheet,
         figures::{bytes, count, flag, percent, text, time},
-        table::{Grid, Left, Right, facts, plain},
+        table::{Grid, Left, Right, facts, plain, sentences},
     },
 };
 
@@ -29,7 +29,7 @@ impl Sheet for Lanes {
             ("DEPTH", Right),
             ("OLDEST", Right),
             ("DRAIN", Right),
-            ("OK/TIGHT/LATE", Right),
+            ("LATE/TIGHT/OK", Right),
             ("WHY THE HEAD WAITS", Left),
         ];
         if wide {
@@ -55,9 +55,9 @@ impl Sheet for Lanes {
     }
 }
 
-/// The three counts.
+/// The three counts, the worst first.
 fn risk(risk: Risk) -> String {
-    format!("{}/{}/{}", risk.ok, risk.tight, risk.late)
+    format!("{}/{}/{}", risk.late, risk.tight, risk.ok)
 }
 
 /// Queues by band.
@@ -74,7 +74,8 @@ impl Sheet for Bands {
             ("BYTES", Right),
             ("OLDEST", Right),
             ("DRAIN", Right),
-            ("OK/TIGHT/LATE", Right),
+            ("LATE/TIGHT/OK", Right),
+            ("NOTE", Left),
         ]);
         for band in &self.0.bands {
             grid.row([
@@ -85,6 +86,7 @@ impl Sheet for Bands {
                 time(band.oldest_wait_ms),
                 time(band.drain_ms),
                 risk(band.risk),
+                flag(band.paused, "paused"),
             ]);
         }
         grid.text_or(NOTHING)
@@ -173,8 +175,7 @@ impl Sheet for Request {
     fn sheet(&self, wide: bool) -> String {
         let mut parts = vec![facts(&about(self))];
         if !self.explanation.is_empty() {
-            let lines = self.explanation.lines().map(|line| plain(line) + "\n");
-            parts.push(lines.collect());
+            parts.push(sentences(&self.explanation));
         }
         if !self.pods.is_empty() {
             parts.push(looks(&self.pods, wide));

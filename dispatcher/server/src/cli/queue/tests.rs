@@ -13,7 +13,7 @@ fn lanes_are_listed_with_risk_and_the_reason_of_the_head() {
     .unwrap();
     let text = lanes.sheet(false);
     let row = text.lines().nth(1).unwrap();
-    for part in ["b0/i512/o256", "213", "1.2s", "180/30/3", "ttft_over_slo (slo 2.0s, ttft 2.4s)"] {
+    for part in ["b0/i512/o256", "213", "1.2s", "3/30/180", "ttft_over_slo (slo 2.0s, ttft 2.4s)"] {
         assert!(row.contains(part), "{part}: {row}");
     }
     assert!(text.lines().nth(2).unwrap().ends_with("paused"), "{text}");

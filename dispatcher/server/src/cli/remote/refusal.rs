@@ -41,6 +41,9 @@ pub(super) fn failure(status: u16, body: &[u8], has_token: bool, address: &Addre
             "{message}: set admin.tokens, or run this on the dispatcher's own machine"
         )),
         (403, _) => Failure::Refused(message),
+        (404 | 405, Some("unknown_url" | "method_not_allowed")) => Failure::Failed(format!(
+            "the dispatcher at {address} does not know this: it is of another version than this program"
+        )),
         (404, _) => Failure::NotFound(message),
         (400, Some("pool_required")) => Failure::Usage(format!("{message}: name one with --pool")),
         (400, _) if !said.problems.is_empty() => {

@@ -19,7 +19,9 @@ use serde_json::Value;
 use super::change::Change;
 use crate::{
     cli::{
-        answers::{Decision, Decisions, Lane, Overview, Pod, Pods, Queues, Request, Requests},
+        answers::{
+            self, Decision, Decisions, Lane, Overview, Pod, Pods, Queues, Request, Requests,
+        },
         failure::Failure,
         remote::{Admin, path::Path},
     },
@@ -233,7 +235,7 @@ impl Reader {
 
 fn read<T: DeserializeOwned>(admin: &Admin, what: &str, path: &Path) -> Result<T, Failure> {
     let answer = admin.get(path.as_str())?;
-    serde_json::from_value(answer).map_err(|error| Failure::not_understood(what, error))
+    answers::read(answer).map_err(|error| Failure::not_understood(what, error))
 }
 
 impl Board {
@@ -254,8 +256,8 @@ impl Board {
 
     /// What an event says.
     fn heard(pool: Option<&str>, event: Value) -> Result<Self, Failure> {
-        let heard: Self = serde_json::from_value(event)
-            .map_err(|error| Failure::not_understood("events", error))?;
+        let heard: Self =
+            answers::read(event).map_err(|error| Failure::not_understood("events", error))?;
         Ok(heard.of(pool))
     }
 

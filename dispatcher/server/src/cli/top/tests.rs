@@ -287,3 +287,53 @@ fn a_hundred_thousand_requests_in_a_thousand_lanes_and_five_hundred_pods_are_dra
     assert!(shown.contains("1000 lanes") && shown.contains("500 pods"), "{shown}");
     assert!(shown.contains("b0/i999"), "the picked row is in sight:\n{shown}");
 }
+
+/// Answers every call of one connection after the other with a board; the stream ends after one event.
+fn serve_boards(listener: &std::net::TcpListener, connections: usize) {
+    use std::io::{Read as _, Write as _};
+    for _ in 0..connections {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = [0; 4096];
+        let read = stream.read(&mut head).unwrap();
+        assert!(
+            head[..read].starts_with(b"GET /api/v1/events "),
+            "{}",
+            String::from_utf8_lossy(&head)
+        );
+        let queues =
+            serde_json::to_string(&serde_json::json!({"overview": {"version": "9"}})).unwrap();
+        let head =
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+        write!(stream, "{head}event: board\ndata: {queues}\n\n").unwrap();
+    }
+}
+
+#[test]
+fn the_feed_says_that_the_stream_broke_and_opens_it_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = std::thread::spawn(move || serve_boards(&listener, 2));
+    let line = ["weir", "--admin", &address];
+    let args = <Alone as clap::Parser>::try_parse_from(line).unwrap();
+    let feed = Feed::start(Admin::new(&args.remote).unwrap(), None).unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let mut heard = Vec::new();
+    while heard.len() < 4 {
+        assert!(std::time::Instant::now() < deadline, "{heard:?}");
+        match feed.news() {
+            Some(News::Board(board)) => heard.push(board.overview.version),
+            Some(News::Lost(_)) => heard.push("lost".to_owned()),
+            Some(other) => panic!("{other:?}"),
+            None => std::thread::yield_now(),
+        }
+    }
+    assert_eq!(heard, ["9", "lost", "9", "lost"]);
+    server.join().unwrap();
+    feed.end();
+}
+
+#[derive(clap::Parser)]
+struct Alone {
+    #[command(flatten)]
+    remote: RemoteArgs,
+}

@@ -21,7 +21,7 @@ use crate::cli::{
 /// A table in a frame of its own.
 struct Part<'a> {
     title: String,
-    columns: &'a [(&'static str, Constraint)],
+    columns: &'a [(Cell<'static>, Constraint)],
     focused: bool,
     picked: usize,
     rows: Vec<Row<'a>>,
@@ -30,7 +30,7 @@ struct Part<'a> {
 impl Part<'_> {
     fn draw(self, frame: &mut Frame<'_>, area: Rect, paint: Paint) {
         let border = if self.focused { paint.focused() } else { paint.dim() };
-        let titles = self.columns.iter().map(|(title, _)| *title);
+        let titles = self.columns.iter().map(|(title, _)| title.clone());
         let widths = self.columns.iter().map(|(_, width)| *width);
         let some = !self.rows.is_empty();
         let table = Table::new(self.rows, widths)
@@ -74,13 +74,13 @@ pub(super) fn lanes(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: Paint
         ])
     };
     let columns = [
-        ("LANE", as_wide_as(lanes.iter().map(|lane| lane.lane.as_str()))),
-        ("DEPTH", Constraint::Length(5)),
-        ("", Constraint::Length(12)),
-        ("COUNTS", Constraint::Length(10)),
-        ("OLDEST", Constraint::Length(6)),
-        ("DRAIN", Constraint::Length(6)),
-        ("WHY THE HEAD WAITS", Constraint::Fill(1)),
+        (cell("LANE"), as_wide_as(lanes.iter().map(|lane| lane.lane.as_str()))),
+        (figure("DEPTH"), Constraint::Length(5)),
+        (cell(""), Constraint::Length(12)),
+        (figure("LATE/TIGHT/OK"), Constraint::Length(13)),
+        (figure("OLDEST"), Constraint::Length(6)),
+        (figure("DRAIN"), Constraint::Length(6)),
+        (cell("WHY THE HEAD WAITS"), Constraint::Fill(1)),
     ];
     let title = match lanes.len() {
         0 => " lanes: nothing waits ".to_owned(),
@@ -112,14 +112,14 @@ pub(super) fn pods(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: Paint)
         ])
     };
     let columns = [
-        ("POD", as_wide_as(pods.iter().map(|pod| pod.pod.as_str()))),
-        ("STATE", Constraint::Length(8)),
-        ("RESID", Constraint::Length(5)),
-        ("PEND", Constraint::Length(4)),
-        ("STEP / TIGHTEST", Constraint::Length(21)),
-        ("KV CACHE", Constraint::Length(14)),
-        ("STALL", Constraint::Length(6)),
-        ("NOTE", Constraint::Fill(1)),
+        (cell("POD"), as_wide_as(pods.iter().map(|pod| pod.pod.as_str()))),
+        (cell("STATE"), Constraint::Length(8)),
+        (figure("RESID"), Constraint::Length(5)),
+        (figure("PEND"), Constraint::Length(4)),
+        (cell("STEP / TIGHTEST"), Constraint::Length(21)),
+        (cell("KV CACHE"), Constraint::Length(14)),
+        (figure("STALL"), Constraint::Length(6)),
+        (cell("NOTE"), Constraint::Fill(1)),
     ];
     let ready = pods.iter().filter(|pod| pod.phase == "ready").count();
     let part = Part {
@@ -151,13 +151,13 @@ pub(super) fn decisions(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: P
         ])
     };
     let columns = [
-        ("AGO", Constraint::Length(6)),
-        ("DECISION", Constraint::Length(8)),
-        ("REQUEST", Constraint::Max(32)),
-        ("POD", Constraint::Max(20)),
-        ("WAITED", Constraint::Length(7)),
-        ("TTFT", Constraint::Length(7)),
-        ("WHY", Constraint::Fill(1)),
+        (figure("AGO"), Constraint::Length(6)),
+        (cell("DECISION"), Constraint::Length(8)),
+        (cell("REQUEST"), as_wide_as(decisions.iter().map(|of| of.request_id.as_str()))),
+        (cell("POD"), as_wide_as(decisions.iter().filter_map(|of| of.pod.as_deref()))),
+        (figure("WAITED"), Constraint::Length(7)),
+        (figure("TTFT"), Constraint::Length(7)),
+        (cell("WHY"), Constraint::Fill(1)),
     ];
     let part = Part {
         title: " decisions ".into(),
@@ -188,13 +188,13 @@ pub(super) fn requests(frame: &mut Frame<'_>, area: Rect, seat: &Seat, title: &s
         ])
     };
     let columns = [
-        ("REQUEST", Constraint::Max(36)),
-        ("TENANT", Constraint::Max(16)),
-        ("AGE", Constraint::Length(7)),
-        ("LEFT", Constraint::Length(7)),
-        ("IN", Constraint::Length(7)),
-        ("OUT", Constraint::Length(7)),
-        ("WHY", Constraint::Fill(1)),
+        (cell("REQUEST"), Constraint::Max(36)),
+        (cell("TENANT"), Constraint::Max(16)),
+        (figure("AGE"), Constraint::Length(7)),
+        (figure("LEFT"), Constraint::Length(7)),
+        (figure("IN"), Constraint::Length(7)),
+        (figure("OUT"), Constraint::Length(7)),
+        (cell("WHY"), Constraint::Fill(1)),
     ];
     let requests = seat.requests();
     let part = Part {
