@@ -67,7 +67,12 @@ impl Paint {
 
     /// The picked row.
     pub(crate) fn picked(self) -> Style {
-        if self.colours { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() }
+        // Not reversed: the colours of its cells still count.
+        if self.colours {
+            Style::new().bg(Color::DarkGray).add_modifier(Modifier::BOLD)
+        } else {
+            Style::new()
+        }
     }
 
     /// A question that waits.

@@ -47,7 +47,7 @@ impl Part<'_> {
 /// Wide enough for the longest name, within reason.
 fn as_wide_as<'a>(names: impl Iterator<Item = &'a str>) -> Constraint {
     let widest = names.map(|name| name.chars().count()).max().unwrap_or_default();
-    Constraint::Length(u16::try_from(widest).unwrap_or(u16::MAX).clamp(5, 32))
+    Constraint::Length(u16::try_from(widest).unwrap_or(u16::MAX).clamp(7, 36))
 }
 
 fn cell(text: &str) -> Cell<'static> {
@@ -187,16 +187,17 @@ pub(super) fn requests(frame: &mut Frame<'_>, area: Rect, seat: &Seat, title: &s
             cell(&request.reason.to_string()),
         ])
     };
+    let requests = seat.requests();
+    let tenants = requests.iter().filter_map(|request| request.tenant.as_deref());
     let columns = [
-        (cell("REQUEST"), Constraint::Max(36)),
-        (cell("TENANT"), Constraint::Max(16)),
+        (cell("REQUEST"), as_wide_as(requests.iter().map(|of| of.request_id.as_str()))),
+        (cell("TENANT"), as_wide_as(tenants)),
         (figure("AGE"), Constraint::Length(7)),
         (figure("LEFT"), Constraint::Length(7)),
         (figure("IN"), Constraint::Length(7)),
         (figure("OUT"), Constraint::Length(7)),
         (cell("WHY"), Constraint::Fill(1)),
     ];
-    let requests = seat.requests();
     let part = Part {
         title: format!("{}the oldest {} ", plain(title), requests.len()),
         columns: &columns,
