@@ -41,8 +41,10 @@ pub(super) fn failure(status: u16, body: &[u8], has_token: bool, address: &Addre
             "{message}: set admin.tokens, or run this on the dispatcher's own machine"
         )),
         (403, _) => Failure::Refused(message),
-        (404 | 405, Some("unknown_url" | "method_not_allowed")) => Failure::Failed(format!(
-            "the dispatcher at {address} does not know this: it is of another version than this program"
+        // The OpenAI API says so too.
+        (404 | 405, Some("unknown_url" | "method_not_allowed")) => Failure::Unreachable(format!(
+            "{address} does not know this call: --admin or WEIR_ADMIN must name weir's admin.listen, not \
+             the OpenAI API; or it is of another version than this program"
         )),
         (404, _) => Failure::NotFound(message),
         (400, Some("pool_required")) => Failure::Usage(format!("{message}: name one with --pool")),

@@ -49,7 +49,7 @@ fn every_refusal_has_its_exit_code_and_says_what_to_do() {
         (403, "read_only", true, 77, "scope write"),
         (403, "no_tokens", false, 77, "admin.tokens"),
         (404, "not_found", false, 66, "said"),
-        (404, "unknown_url", false, 1, "another version"),
+        (404, "unknown_url", false, 69, "admin.listen"),
         (400, "pool_required", false, 2, "--pool"),
         (400, "invalid_parameter", false, 2, "said"),
         (409, "conflict", false, 1, "said"),
