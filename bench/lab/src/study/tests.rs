@@ -116,7 +116,7 @@ fn with_no_objectives_whoever_is_served_attains() {
 fn predictions_without_error_are_graded_better_than_those_with_much() {
     let mape = |error| {
         let setting = Setting { knowledge: Knowledge::Oracle { error }, ..setting(300) };
-        at_load(&setting, &contender("weir"), 0.6, &[1]).unwrap()[0].mape_ttft.unwrap()
+        at_load(&setting, &contender("weir"), 0.6, &[1]).unwrap()[0].mape_tpot.unwrap()
     };
     let (none, much) = (mape(0.0), mape(0.4));
     assert!(much > none + 0.05, "{none} {much}");
