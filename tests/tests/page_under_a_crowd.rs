@@ -4,6 +4,7 @@
 //! cargo test --release -p weir-tests --test page_under_a_crowd -- --ignored --nocapture
 //! ```
 //! The crowd is `dispatcher/server/examples/crowd.rs`: everything of `weir serve` but the sockets.
+#![expect(clippy::indexing_slicing, reason = "a scenario says what broke by panicking")]
 #![expect(clippy::unwrap_used, reason = "a scenario says what broke by panicking")]
 
 use std::{net::SocketAddr, process::Command, time::Duration};
