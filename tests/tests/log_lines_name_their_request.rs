@@ -1,9 +1,5 @@
 //! Every log line of a request names the request and its trace, and the trace reaches the pod.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a scenario says what broke by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a scenario says what broke by panicking")]
 
 use serde_json::{Value, json};
 use tokio::{

@@ -8,7 +8,7 @@
 //! # Layout
 //! - [`config`]: tokens and what they allow; [`guard`]: who may; [`audit`]: who did
 //! - [`seat`]: what every call reads; [`take`]: what a call says; [`fault`]: what it is told
-//! - [`probe`]: liveness, readiness, metrics, the snapshot
+//! - `probe`: liveness, readiness, metrics, the snapshot
 //! - [`overview`], [`queue`], [`request`], [`pod`], [`model`], [`decision`], [`explain`], [`settings`]:
 //!   one kind of thing each
 //! - [`history`]: the last five minutes; [`chart`]: pictures of them; [`events`]: boards as they come

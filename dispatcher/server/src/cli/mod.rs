@@ -1,15 +1,15 @@
 //! The command line: what runs here, and the clients of a running dispatcher's admin side.
 //!
 //! A client deserialises leniently, prints a table for people or the answer itself for programs, and
-//! fails with one line and an exit code of its own ([`failure`]). docs/cli.md is written from the
-//! definitions here ([`reference`]).
+//! fails with one line and an exit code of its own (`failure`). docs/cli.md is written from the
+//! definitions here (`reference`).
 //!
 //! # Layout
-//! - [`serve`], [`train`], [`check`], [`profile`], [`advise`], [`completions`], [`reference`]: work on this machine
-//! - [`queue`], [`pods`], [`model`], [`decisions`], [`explain`], [`config`]: clients, a command each
-//! - [`top`]: the live board
-//! - [`remote`]: the admin side as a client sees it; [`answers`]: what it answers
-//! - [`output`], [`confirm`], [`failure`]: what is printed, asked and returned
+//! - `serve`, `train`, `check`, `profile`, `advise`, `completions`, `reference`: work on this machine
+//! - `queue`, `pods`, `model`, `decisions`, `explain`, `config`: clients, a command each
+//! - `top`: the live board
+//! - `remote`: the admin side as a client sees it; `answers`: what it answers
+//! - `output`, `confirm`, `failure`: what is printed, asked and returned
 
 mod advise;
 mod answers;

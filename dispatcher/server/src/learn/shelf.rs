@@ -2,7 +2,7 @@
 //!
 //! The list is read from the folder by whoever asks. Orders go to the loader's thread, which alone loads
 //! bundles, and are answered when they are done; while it is busy with another one, or ended, they are
-//! refused after [`PATIENCE`]. A pin is forgotten when this process ends.
+//! refused after `PATIENCE`. A pin is forgotten when this process ends.
 
 use std::{
     collections::BTreeMap,
@@ -123,7 +123,7 @@ impl Shelf {
         (Self { dir, orders, bell, refused, pinned }, counter)
     }
 
-    /// Has the loader carry out an order. Waits for it, at most [`PATIENCE`]: not to be called on a
+    /// Has the loader carry out an order. Waits for it, at most `PATIENCE`: not to be called on a
     /// thread that must not block.
     ///
     /// # Errors
