@@ -2,7 +2,6 @@
 //! from the exit code what went wrong.
 #![expect(
     clippy::indexing_slicing,
-    clippy::panic,
     clippy::unwrap_used,
     reason = "a scenario says what broke by panicking"
 )]
