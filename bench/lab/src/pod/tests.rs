@@ -25,8 +25,11 @@ fn pods(count: u16) -> PodThread {
         .unwrap()
 }
 
-/// One connection to a pod.
-struct Client(SendRequest<Full<Bytes>>);
+/// One connection to a pod, and how long an answer is asked for.
+struct Client {
+    sender: SendRequest<Full<Bytes>>,
+    output_tokens: u32,
+}
 
 impl Client {
     async fn open(address: SocketAddr) -> Self {
@@ -34,7 +37,7 @@ impl Client {
         let (sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        Self(sender)
+        Self { sender, output_tokens: 5 }
     }
 
     async fn to(pods: &PodThread) -> Self {
@@ -53,11 +56,11 @@ impl Client {
             .uri(path)
             .header(header::HOST, "pod")
             .header("x-request-id", id)
-            .header("x-sim-output-tokens", "5")
+            .header("x-sim-output-tokens", self.output_tokens)
             .body(Full::new(body.into()))
             .unwrap();
-        self.0.ready().await?;
-        self.0.send_request(request).await
+        self.sender.ready().await?;
+        self.sender.send_request(request).await
     }
 
     async fn post(&mut self, path: &str, body: &Value) -> Response<Incoming> {
@@ -281,6 +284,8 @@ async fn errors_have_vllms_shape() {
 async fn a_client_that_leaves_aborts_its_sequences() {
     let pods = pods(1);
     let mut leaving = Client::to(&pods).await;
+    // None of them is over before the client is seen to be gone.
+    leaving.output_tokens = 3000;
     let response = leaving.post(CHAT, &ask(json!({"stream": true, "n": 64}))).await;
     drop((response, leaving));
     let mut client = Client::to(&pods).await;
