@@ -37,9 +37,8 @@ pub fn hopeless(floor: &mut Floor<'_>) -> Vec<RequestId> {
         if floor.rules.hopeless == Hopeless::Serve {
             return None;
         }
-        let waiting = floor.board.get_mut(*id)?;
-        let deadline = waiting.request.deadline()?;
-        affinity::refresh(waiting, floor.pods);
+        let deadline = floor.board.get(*id)?.request.deadline()?;
+        floor.refresh(*id);
         let waiting = floor.board.get(*id)?;
         let best_ms = floor.best_ttft_ms(waiting).unwrap_or(0.0);
         let left_ms = deadline.ms_until(floor.now);
@@ -51,15 +50,16 @@ pub fn hopeless(floor: &mut Floor<'_>) -> Vec<RequestId> {
 /// Whether a head that found no pod would be too late on each of them if it went there now. It would be
 /// no earlier later: a backlog shrinks no faster than what is left of the objective. Until it is lost
 /// even to an idle pod it would only keep others from pods that they could use.
-fn no_pod_in_time(floor: &mut Floor<'_>, id: RequestId, left_ms: f64) -> bool {
-    let fresh = floor.board.get(id).is_none_or(|waiting| waiting.reason == Reason::NotConsidered);
+fn no_pod_in_time(floor: &Floor<'_>, id: RequestId, left_ms: f64) -> bool {
+    let Some(waiting) = floor.board.get(id) else { return false };
     // Under a policy that asks no prediction a pod's TTFT is nobody's reason.
-    if fresh || !floor.rules.gated() {
+    if waiting.reason == Reason::NotConsidered || !floor.rules.gated() {
         return false;
     }
-    let outlooks = floor.look(id);
-    let late = |one: &Outlook| !one.empty && CERTAIN_SHARE * one.ttft_ms > left_ms;
-    !outlooks.is_empty() && outlooks.iter().all(late)
+    // Mostly the first pod is in time and the others need not be looked at: this is asked of every head in every pass.
+    let late = |one: Outlook| !one.empty && CERTAIN_SHARE * one.ttft_ms > left_ms;
+    let mut usable = floor.usable(waiting).peekable();
+    usable.peek().is_some() && usable.all(|pod| late(floor.outlook(waiting, pod)))
 }
 
 /// What a pass has held back so far.

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use crate::{
     PodClass, RequestId, SchedulerConfig,
     decide::{Floor, affinity, filter},
+    fleet::PodState,
     headroom::{Demand, Outlook, judge::Room, outlook},
     queue::Waiting,
 };
@@ -24,19 +25,29 @@ pub fn demand(waiting: &Waiting) -> Demand {
 impl Floor<'_> {
     /// Every pod that a head may use, looked at. Empty when there is none.
     pub fn look(&mut self, id: RequestId) -> Outlooks {
-        let Some(waiting) = self.board.get_mut(id) else { return Outlooks::new() };
-        affinity::refresh(waiting, self.pods);
-        let demand = demand(waiting);
-        let stale = self.config.pull.stale_after_ms;
-        let usable = self.pods.values().filter(|pod| filter::usable(pod, waiting));
-        usable
-            .map(|pod| {
-                let steps = self.predictor.step_time(pod.spec.class);
-                let share = affinity::cached_share(waiting, pod.spec.id);
-                let others = pod.others(self.now, stale);
-                Outlook::of(pod, &steps, demand, share, pod.prefill_rate(self.now), others)
-            })
-            .collect()
+        self.refresh(id);
+        let Some(waiting) = self.board.get(id) else { return Outlooks::new() };
+        self.usable(waiting).map(|pod| self.outlook(waiting, pod)).collect()
+    }
+
+    /// Brings up to date what each pod has cached of a waiting request.
+    pub fn refresh(&mut self, id: RequestId) {
+        if let Some(waiting) = self.board.get_mut(id) {
+            affinity::refresh(waiting, self.pods);
+        }
+    }
+
+    /// The pods that a head may use.
+    pub fn usable(&self, waiting: &Waiting) -> impl Iterator<Item = &PodState> {
+        self.pods.values().filter(|pod| filter::usable(pod, waiting))
+    }
+
+    /// A waiting request on a pod, with what was last known to be cached there.
+    pub fn outlook(&self, waiting: &Waiting, pod: &PodState) -> Outlook {
+        let steps = self.predictor.step_time(pod.spec.class);
+        let share = affinity::cached_share(waiting, pod.spec.id);
+        let others = pod.others(self.now, self.config.pull.stale_after_ms);
+        Outlook::of(pod, &steps, demand(waiting), share, pod.prefill_rate(self.now), others)
     }
 
     /// Whether one full step of a pod would break the tightest objective alive: then what it has

@@ -267,6 +267,7 @@ pub enum Would {
 }
 
 /// What would become of a request that does not exist.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Debug, Serialize)]
 pub struct Supposed {
     /// What would be done.

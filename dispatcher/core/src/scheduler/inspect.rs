@@ -79,11 +79,6 @@ impl Scheduler {
         wanted.map(|(number, decision)| self.decision_view(now, number, decision)).collect()
     }
 
-    /// The number that the next decision will have.
-    pub const fn next_decision(&self) -> u64 {
-        self.decisions.count()
-    }
-
     /// The requests that ended last, newest first: of those numbered `since` or later at most `limit`.
     pub fn ended(&self, now: Time, since: u64, limit: usize) -> Vec<EndedView> {
         let kept = self.ended.newest().take_while(|(number, _)| *number >= since).take(limit);

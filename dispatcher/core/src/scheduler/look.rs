@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Phase, PodId, Reason, RequestId, Role, Time,
-    decide::{Floor, affinity, pick::Fit, score},
+    decide::{Floor, pick::Fit},
     fleet::PodState,
     headroom::{Outlook, judge},
     inspect::{Against, Look, Out},
@@ -29,7 +29,10 @@ impl Scheduler {
         floor.turn_to(id);
         // Brings what pods have cached of it up to date.
         floor.look(id);
-        let outlooks = every_outlook(&floor, id);
+        let outlooks: Vec<Outlook> = match floor.board.get(id) {
+            Some(waiting) => floor.pods.values().map(|pod| floor.outlook(waiting, pod)).collect(),
+            None => Vec::new(),
+        };
         let fits = floor.predict(id, &outlooks);
         let against = verdicts(&mut floor, id, &fits, &claims);
         let called = |id: RequestId| names.get(&id).cloned().unwrap_or_default();
@@ -64,20 +67,6 @@ impl Scheduler {
             claims
         })
     }
-}
-
-/// A request on every pod, whether or not it may use it.
-fn every_outlook(floor: &Floor<'_>, id: RequestId) -> Vec<Outlook> {
-    let Some(waiting) = floor.board.get(id) else { return Vec::new() };
-    let demand = score::demand(waiting);
-    let stale = floor.config.pull.stale_after_ms;
-    let outlook = |pod: &PodState| {
-        let steps = floor.predictor.step_time(pod.spec.class);
-        let share = affinity::cached_share(waiting, pod.spec.id);
-        let others = pod.others(floor.now, stale);
-        Outlook::of(pod, &steps, demand, share, pod.prefill_rate(floor.now), others)
-    };
-    floor.pods.values().map(outlook).collect()
 }
 
 /// What stands against each pod, in the order in which the decision asks.

@@ -6,8 +6,8 @@ use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_core::{
-    Band, Reason, Slo,
-    inspect::{Look, Supposed, Supposition, Would},
+    Band, Slo,
+    inspect::{Supposed, Supposition},
 };
 
 use super::{
@@ -54,26 +54,9 @@ pub struct ExplainAsk {
 pub struct Explained {
     /// The pool.
     pub pool: String,
-    /// Whether it would be dispatched, wait, or be refused.
-    pub would: Would,
-    /// The pod it would go to, as `to`.
-    pub pod: Option<Arc<str>>,
-    /// Why, in a word; `fits` when it would go.
-    pub reason: &'static str,
-    /// Why it would wait, with its figures.
-    pub waits_for: Option<Reason>,
-    /// That in plain words.
-    pub explanation: String,
-    /// The lane it would be in.
-    pub lane: Arc<str>,
-    /// Output tokens that would be predicted for it.
-    pub output_tokens: u32,
-    /// Requests waiting in its band and in those above.
-    pub queue_ahead: usize,
-    /// How long a newcomer to its band waits, in milliseconds.
-    pub predicted_wait_ms: f64,
-    /// Every pod as it would see it.
-    pub pods: Vec<Look>,
+    /// What would become of it there.
+    #[serde(flatten)]
+    pub supposed: Supposed,
 }
 
 /// What would become of a request of these sizes and objectives. Nothing is sent and nothing changes.
@@ -91,32 +74,8 @@ pub(super) async fn explain(
 fn said(seat: &Seat, ask: &ExplainAsk) -> Result<Explained, Fault> {
     let supposition = supposition(ask)?;
     let pool = seat.pool(ask.pool.as_deref())?;
-    let Supposed {
-        would,
-        pod,
-        reason,
-        waits_for,
-        explanation,
-        lane,
-        output_tokens,
-        queue_ahead,
-        predicted_wait_ms,
-        pods,
-    } = pool.hub.suppose(&supposition);
-    let pool = pool.name().to_owned();
-    Ok(Explained {
-        pool,
-        would,
-        pod,
-        reason,
-        waits_for,
-        explanation,
-        lane,
-        output_tokens,
-        queue_ahead,
-        predicted_wait_ms,
-        pods,
-    })
+    let supposed = pool.hub.suppose(&supposition);
+    Ok(Explained { pool: pool.name().to_owned(), supposed })
 }
 
 const MOST_TOKENS: u32 = 10_000_000;

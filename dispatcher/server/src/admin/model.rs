@@ -164,7 +164,7 @@ fn all(seat: &Seat, pool: Option<&str>) -> Result<Models, Fault> {
 
 fn of(seat: &Seat, pool: Pool<'_>, bundles: &[BundleView]) -> PoolModels {
     let watched = seat.watched();
-    let status = pool.hub.snapshot().predictor;
+    let status = pool.hub.predictor();
     let serving = Some(status.model_version).filter(|version| *version > 0);
     let lately = watched.versions.of(pool.name());
     let on_disk = bundles.iter().map(|bundle| bundle.version);

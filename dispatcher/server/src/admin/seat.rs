@@ -5,16 +5,12 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use parking_lot::Mutex;
-use weir_core::{Time, queue::LaneKey};
+use weir_core::queue::LaneKey;
 
 use super::{
     config::AdminConfig, events::Broadcast, fault::Fault, history::History, settings::Settings,
 };
 use crate::{hub::Hub, telemetry::Watched};
-
-/// How old the version of a pool's model may be that is shown among other figures.
-const VERSION_MS: f64 = 2000.0;
 
 /// What every admin call reads.
 pub struct Seat {
@@ -25,8 +21,6 @@ pub struct Seat {
     local: bool,
     history: History,
     broadcast: Broadcast,
-    /// Versions of the models that predict: a snapshot is too much to make for each look.
-    versions: Vec<Mutex<Option<(Time, u64)>>>,
 }
 
 impl Seat {
@@ -37,11 +31,9 @@ impl Seat {
         settings: Settings,
         address: SocketAddr,
     ) -> Arc<Self> {
-        let pools = watched.hubs.len();
         Arc::new(Self {
-            history: History::new(pools),
+            history: History::new(watched.hubs.len()),
             broadcast: Broadcast::default(),
-            versions: (0..pools).map(|_| Mutex::default()).collect(),
             local: address.ip().is_loopback(),
             watched,
             config,
@@ -97,7 +89,7 @@ impl Seat {
     /// When there is no pool of that name.
     pub fn pools(&self, name: Option<&str>) -> Result<Vec<Pool<'_>>, Fault> {
         let all = self.watched.hubs.iter().enumerate();
-        let all = all.map(|(index, hub)| Pool { seat: self, index, hub });
+        let all = all.map(|(index, hub)| Pool { index, hub });
         let Some(name) = name else { return Ok(all.collect()) };
         let named: Vec<_> = all.filter(|pool| pool.name() == name).collect();
         if named.is_empty() { Err(Fault::not_found("pool", name)) } else { Ok(named) }
@@ -133,7 +125,6 @@ pub fn several(pools: &[Pool<'_>]) -> Fault {
 /// One pool, as the admin side asks it.
 #[derive(Clone, Copy)]
 pub struct Pool<'a> {
-    seat: &'a Seat,
     /// Its place among the pools.
     pub index: usize,
     /// Its hub.
@@ -156,15 +147,6 @@ impl<'a> Pool<'a> {
 
     /// Version of the bundle that predicts; `None`: none does.
     pub fn model_version(&self) -> Option<u64> {
-        let now = self.hub.clock().now();
-        let mut kept = self.seat.versions.get(self.index)?.lock();
-        let version = match *kept {
-            Some((at, version)) if now.ms_since(at) < VERSION_MS => version,
-            _ => self.hub.snapshot().predictor.model_version,
-        };
-        if kept.is_none_or(|(at, _)| now.ms_since(at) >= VERSION_MS) {
-            *kept = Some((now, version));
-        }
-        (version > 0).then_some(version)
+        Some(self.hub.predictor().model_version).filter(|version| *version > 0)
     }
 }

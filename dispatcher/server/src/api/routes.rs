@@ -374,8 +374,7 @@ impl Door {
         let sheddable = request.band.sheddable();
         let number = request.id.0;
         let trace_id = self.api.trace_context.of(&mut head.headers, self.api.ids.random(), number);
-        let request_id = Arc::from(id.to_str().unwrap_or_default());
-        let known = Known { request_id, trace_id };
+        let known = Known { request_id: request.name.clone(), trace_id };
         let own_path = || PathAndQuery::from_static("/");
         let call = Call {
             method: head.method,

@@ -8,11 +8,11 @@
 use std::{sync::Arc, thread, time::Duration};
 
 use weir_core::{
-    Band, RequestId, Scheduler, Time,
+    RequestId, Scheduler, Time,
     decisions::{Decision, KEPT},
     inspect::{
         BandView, Census, Count, Cursor, DecisionView, EndedView, Filter, Inspection, Page,
-        PodDetail, QueueView, Summary, Supposed, Supposition, Tally,
+        PodDetail, QueueView, Summary, Supposed, Supposition,
     },
     queue::LaneKey,
 };
@@ -227,11 +227,6 @@ impl Hub {
         self.look(|scheduler, now| scheduler.decisions(now, since, limit.min(KEPT), wanted))
     }
 
-    /// The number that the next decision will have: whoever begins to follow them begins here.
-    pub fn next_decision(&self) -> u64 {
-        self.look(|scheduler, _| scheduler.next_decision())
-    }
-
     /// What a sampler reads once a second; `since` is what the last look said.
     pub fn sampling(&self, since: u64) -> Sampling {
         self.look(|scheduler, now| Sampling {
@@ -240,11 +235,6 @@ impl Hub {
             ended: scheduler.ended(now, since, KEPT),
             next_ended: scheduler.next_ended(),
         })
-    }
-
-    /// What became of each band's requests since the start.
-    pub fn tallies(&self) -> Vec<(Band, Tally)> {
-        self.look(|scheduler, _| scheduler.tallies().collect())
     }
 
     /// The lane that a name means, whether or not it holds anything.

@@ -1,6 +1,6 @@
 //! The operator's methods over the real scheduler.
 
-use weir_core::{Gate, PodId, RefusalReason};
+use weir_core::{Band, Gate, PodId, RefusalReason, inspect::Tally};
 
 use super::*;
 use crate::hub::fixture::{Fixture, assert_settled, pod, request};
