@@ -190,6 +190,9 @@ pub struct PullConfig {
     pub warm_gap_tokens: u32,
     /// Share of the TTFT objective that must be left after the colder pod's TTFT to wait.
     pub warm_slack: f64,
+    /// How many times its own time a computed prompt counts where a request has no objectives: it displaces what others would
+    /// find in the cache.
+    pub cold_weight: f64,
     /// Share of the KV cache that may be filled.
     pub kv_limit: f64,
     /// Share of the expected growth of the newcomer counted against the KV cache.
@@ -219,6 +222,7 @@ impl Default for PullConfig {
             pass_share: 0.5,
             warm_gap_tokens: 1024,
             warm_slack: 0.05,
+            cold_weight: 16.0,
             kv_limit: 0.98,
             kv_growth: 0.3,
             no_slo_tokens: 6144,

@@ -34,6 +34,13 @@ pub struct Slo {
     pub tpot: Option<Duration>,
 }
 
+impl Slo {
+    /// Whether nothing is promised.
+    pub const fn is_empty(&self) -> bool {
+        self.ttft.is_none() && self.tpot.is_none()
+    }
+}
+
 /// Size of a prompt, as far as it is known on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PromptSize {

@@ -294,8 +294,12 @@ fn check_pull(pull: &PullConfig, problems: &mut Problems) {
         let sane = (0.0..=1.0).contains(&share);
         problems.require(sane, &format!("pull.{name}"), "must be in 0..=1");
     }
-    let sane = (1.0..=100.0).contains(&pull.hopeless_factor);
-    problems.require(sane, "pull.hopeless_factor", "must be in 1..=100");
+    for (name, factor, least) in
+        [("hopeless_factor", pull.hopeless_factor, 1.0), ("cold_weight", pull.cold_weight, 0.0)]
+    {
+        let sane = (least..=100.0).contains(&factor);
+        problems.require(sane, &format!("pull.{name}"), &format!("must be in {least}..=100"));
+    }
     let untouched = pull.stale_after_ms == PullConfig::default().stale_after_ms;
     problems.require(untouched, "pull.stale_after_ms", "set scrape.stale_after_ms instead");
 }

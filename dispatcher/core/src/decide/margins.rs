@@ -30,7 +30,7 @@ impl Margins {
         (ttft_ms, tpot_ms): (f64, f64),
         buffer: f64,
     ) -> Self {
-        if slo.ttft.is_none() && slo.tpot.is_none() {
+        if slo.is_empty() {
             return Self { ttft_ms: -ttft_ms, tpot_ms: -tpot_ms };
         }
         let limit_ms = tpot_slo_ms(slo).into_iter().chain(resident_tpot_ms).reduce(f64::min);

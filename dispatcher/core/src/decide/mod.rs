@@ -6,6 +6,7 @@
 //! - [`sift`]: the filters of a policy; [`margins`], [`saturation`], [`failover`]: what they ask
 //! - [`affinity`]: what each pod has cached of a prompt, and what that is worth
 //! - [`scorer`], [`picker`]: which pod is better, and which one is taken
+//! - [`delay`]: what a request without objectives costs on a pod
 //! - [`admission`]: who is refused on arrival
 //!
 //! A pass changes nothing but notes (reasons and claims) on the board; the scheduler books its
@@ -13,6 +14,7 @@
 
 pub mod admission;
 pub mod affinity;
+pub mod delay;
 pub mod failover;
 pub mod filter;
 pub mod heads;

@@ -220,9 +220,15 @@ fn claims(floor: &Floor<'_>, outlooks: &Outlooks) -> bool {
 /// in time. It may be claimed by another: a cold start costs everybody, for it takes the place of what
 /// others have cached. Shortly before the cold start would be too late as well the head takes it, so that
 /// a prompt that one pod cannot serve to all gets a second one.
+///
+/// One that is promised nothing waits while it costs everybody less.
 fn warm_wait(floor: &Floor<'_>, id: RequestId, fit: &Fit, outlooks: &Outlooks) -> Option<PodId> {
     let warm = warmer(floor, id, fit, outlooks)?;
-    let request = &floor.board.get(id)?.request;
+    let waiting = floor.board.get(id)?;
+    let request = &waiting.request;
+    if request.slo.is_empty() {
+        return floor.cheaper(waiting, fit, outlooks).map(|cheaper| cheaper.pod);
+    }
     let left_ms = judge::ttft_slo_ms(&request.slo)? - floor.now.ms_since(request.arrived);
     let slack_ms = left_ms - f64::from(fit.prediction.ttft_ms.p50);
     let kept_ms = floor.config.pull.warm_slack * judge::ttft_slo_ms(&request.slo)?;

@@ -60,8 +60,7 @@ impl Floor<'_> {
     /// How much a pod may have pending when a request is sent.
     pub fn room(&self, waiting: &Waiting, outlook: &Outlook) -> Room {
         let pull = &self.config.pull;
-        let slo = &waiting.request.slo;
-        if slo.ttft.is_none() && slo.tpot.is_none() {
+        if waiting.request.slo.is_empty() {
             return Room { pending: pull.no_slo_pending, tokens: pull.no_slo_tokens };
         }
         if self.big_chunk(outlook) {

@@ -3,7 +3,7 @@
 //! The formulas of llm-d's latency scorer and its composite are kept to the digit, so that a team
 //! that moves finds the same picks; their errors are not (see docs/policies.md).
 
-use weir_schema::Target;
+use weir_schema::{Prediction, Target};
 
 use crate::{
     RequestId,
@@ -31,6 +31,14 @@ impl Floor<'_> {
         let Some(waiting) = self.board.get(id) else { return Vec::new() };
         let main = match self.rules.scorer {
             Scorer::None => vec![0.0; fits.len()],
+            Scorer::FewestTokens if waiting.request.slo.is_empty() => fits
+                .iter()
+                .map(|fit| {
+                    let Prediction { ttft_ms, tpot_ms, .. } = fit.prediction;
+                    let [ttft_ms, tpot_ms] = [ttft_ms.p50, tpot_ms.p50].map(f64::from);
+                    -self.delay_ms(waiting, &fit.outlook, ttft_ms, tpot_ms)
+                })
+                .collect(),
             Scorer::FewestTokens => return fits.iter().map(fewest_tokens).collect(),
             Scorer::LeastRequest => self.each(fits, |pod| -(pod.ledger.len() as f64)),
             Scorer::LowestLatency { target } => {

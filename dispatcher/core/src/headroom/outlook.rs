@@ -49,6 +49,10 @@ pub struct Outlook {
     pub full_step_ms: f64,
     /// Time by which the prefills delay the residents, in milliseconds.
     pub stall_ms: f64,
+    /// The newcomer's part of that, in milliseconds.
+    pub own_stall_ms: f64,
+    /// Sequences that decode there once what is pending does.
+    pub decodes: f64,
     /// TTFT from dispatch, in milliseconds.
     pub ttft_ms: f64,
     /// TPOT with the rate of prefills as it is, in milliseconds.
@@ -74,7 +78,8 @@ impl Outlook {
         let backlog_tokens = ledger.pending_tokens();
         let work = backlog_tokens + uncached_tokens;
         let cached_tokens = (demand.input_tokens - uncached_tokens).max(0.0);
-        let pairs = ledger.pending_pairs() + prefill_pairs(uncached_tokens, cached_tokens);
+        let own_pairs = prefill_pairs(uncached_tokens, cached_tokens);
+        let pairs = ledger.pending_pairs() + own_pairs;
         // The dearest chunk of the newcomer is its last one.
         let last = chunk.min(uncached_tokens);
         let last_pairs = prefill_pairs(last, (demand.input_tokens - last).max(0.0));
@@ -93,6 +98,8 @@ impl Outlook {
             step_with_ms,
             full_step_ms: steps.step_ms(decodes, kv, chunk) + steps.prefill_ms(0.0, last_pairs),
             stall_ms,
+            own_stall_ms: steps.prefill_ms(uncached_tokens, own_pairs),
+            decodes,
             ttft_ms: STEPS_BEFORE_PREFILL * step_ms + prefill_ms + steps.api_ms,
             tpot_ms: step_with_ms / (1.0 - share),
         }

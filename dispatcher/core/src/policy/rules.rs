@@ -205,7 +205,8 @@ pub enum Scorer {
     /// Nothing.
     #[default]
     None,
-    /// Fewest uncached tokens, in steps, then the lowest predicted TTFT.
+    /// Fewest uncached tokens, in steps, then the lowest predicted TTFT. For a request without objectives: where all together
+    /// lose least time to it.
     FewestTokens,
     /// Predicted headroom under both objectives.
     Headroom {

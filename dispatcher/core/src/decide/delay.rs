@@ -1,0 +1,44 @@
+//! What a request that is promised nothing costs on a pod: its own time and what it takes from others.
+//!
+//! With objectives the gates guard everybody on a pod, and the pod that has most of the prompt is the
+//! best. Without any nothing is guarded, and what counts is how long everybody takes together.
+
+use crate::{
+    decide::{Floor, affinity, pick::Fit},
+    headroom::Outlook,
+    queue::Waiting,
+};
+
+/// A head waits for a pod on which it costs less than this share of what it costs where it may go now.
+const WORTH_WAITING: f64 = 0.9;
+
+impl Floor<'_> {
+    /// Time that all requests together lose to one on a pod, in milliseconds: until its end, what its
+    /// prompt stalls the others by, and what its tokens add to their steps. What it computes displaces
+    /// prompts that others would have found, so the stall counts several times.
+    pub fn delay_ms(&self, waiting: &Waiting, on: &Outlook, ttft_ms: f64, tpot_ms: f64) -> f64 {
+        let tokens = f64::from(waiting.output_tokens);
+        let own_ms = ttft_ms + tokens * tpot_ms;
+        let slower_ms = tokens * (on.step_with_ms - on.step_ms) * on.decodes;
+        let stalled_ms = on.own_stall_ms * (1.0 + on.decodes);
+        own_ms + slower_ms + self.config.pull.cold_weight * stalled_ms
+    }
+
+    /// The warmer pod, not open to a head at this moment, on which it would cost so much less than
+    /// where it fits that it rather waits.
+    pub fn cheaper<'a>(
+        &self,
+        waiting: &Waiting,
+        fit: &Fit,
+        outlooks: &'a [Outlook],
+    ) -> Option<&'a Outlook> {
+        let prior_ms = |on: &Outlook| self.delay_ms(waiting, on, on.ttft_ms, on.tpot_ms);
+        let here_ms = prior_ms(&fit.outlook);
+        let warmer = outlooks
+            .iter()
+            .filter(|on| affinity::much_colder(&fit.outlook, on, &self.config.pull))
+            .map(|on| (prior_ms(on), on));
+        let best = warmer.min_by(|(a, _), (b, _)| a.total_cmp(b));
+        best.filter(|(ms, _)| *ms < WORTH_WAITING * here_ms).map(|(_, on)| on)
+    }
+}

@@ -1,0 +1,91 @@
+//! Requests that are promised nothing: each goes where all together lose least time to it.
+
+#[expect(dead_code, reason = "shared with tests that use all of it")]
+mod world;
+
+use std::time::Duration;
+
+use weir_core::{EndKind, Event, PodId, PromptSize, Reason, Request, SchedulerConfig, Slo};
+use world::World;
+
+fn world(pods: u32) -> World {
+    World::new(SchedulerConfig::default(), pods)
+}
+
+fn prompt(tokens: u32) -> impl FnOnce(&mut Request) {
+    move |request| {
+        request.slo = Slo::default();
+        request.prompt = PromptSize::Tokens(tokens);
+    }
+}
+
+/// One of those whose prompts begin alike, and are the same for so many tokens.
+fn shared(tokens: u32, alike: u32) -> impl FnOnce(&mut Request) {
+    move |request| {
+        prompt(tokens)(request);
+        let own = 1_000_000 + request.id.0 * 1000;
+        let blocks = (0..u64::from(tokens / 16))
+            .map(|block| if block < u64::from(alike / 16) { block + 1 } else { own + block });
+        request.blocks = blocks.collect();
+    }
+}
+
+#[test]
+fn a_prompt_goes_where_it_stalls_fewest_though_its_own_first_token_comes_later_there() {
+    let mut world = world(2);
+    let crowd: Vec<_> = (0..2).map(|_| world.arrive(prompt(1000))).collect();
+    let crowded = world.pod_of(crowd[0]).unwrap();
+    let other = world.pod_of(crowd[1]).unwrap();
+    assert_ne!(crowded, other, "the second goes where nobody is");
+    crowd.iter().for_each(|id| world.send(Event::FirstToken(*id)));
+    // Ten more beside the first: a drained pod takes nobody.
+    world.send(Event::PodPhase(other, weir_core::Phase::Cordoned));
+    for _ in 0..10 {
+        let next = world.arrive(prompt(100));
+        world.send(Event::FirstToken(next));
+    }
+    world.send(Event::PodPhase(other, weir_core::Phase::Ready));
+    let pending = world.arrive(prompt(500));
+    assert_eq!(world.pod_of(pending), Some(other));
+    let next = world.arrive(prompt(3000));
+    assert_eq!(world.pod_of(next), Some(other), "behind a prompt, but beside one and not eleven");
+}
+
+#[test]
+fn a_cached_prompt_draws_a_request_to_a_busier_pod() {
+    let mut world = world(2);
+    let first = world.arrive(shared(4000, 3200));
+    let warm = world.pod_of(first).unwrap();
+    world.send(Event::FirstToken(first));
+    let second = world.arrive(shared(4000, 3200));
+    assert_eq!(world.pod_of(second), Some(warm), "the other pod is empty");
+}
+
+#[test]
+fn a_request_waits_for_its_warm_pod_while_that_costs_everybody_less() {
+    let mut world = world(2);
+    let first = world.arrive(shared(16_000, 14_400));
+    let warm = world.pod_of(first).unwrap();
+    world.send(Event::FirstToken(first));
+    let full: Vec<_> = (0..3).map(|_| world.arrive(shared(16_000, 14_400))).collect();
+    full.iter().for_each(|id| assert_eq!(world.pod_of(*id), Some(warm)));
+    let next = world.arrive(shared(16_000, 14_400));
+    assert_eq!(world.scheduler.reason(next), Some(Reason::WaitsForWarmPod));
+    world.pass(Duration::from_millis(50));
+    world.send(Event::FirstToken(full[0]));
+    assert_eq!(world.pod_of(next), Some(warm));
+}
+
+#[test]
+fn the_last_pod_that_has_a_prompt_is_not_waited_for_when_it_is_gone() {
+    let mut world = world(2);
+    let first = world.arrive(shared(16_000, 14_400));
+    let warm = world.pod_of(first).unwrap();
+    world.send(Event::FirstToken(first));
+    let full: Vec<_> = (0..3).map(|_| world.arrive(shared(16_000, 14_400))).collect();
+    let next = world.arrive(shared(16_000, 14_400));
+    assert_eq!(world.pod_of(next), None);
+    world.send(Event::PodDown(warm));
+    full.iter().for_each(|id| world.end(*id, EndKind::Complete));
+    assert_eq!(world.pod_of(next), Some(PodId(1 - warm.0)));
+}
