@@ -176,10 +176,6 @@ pub struct PullConfig {
     pub remaining_quantile: f32,
     /// A full step longer than this share of the tightest TPOT objective makes the chunk "big".
     pub big_chunk_share: f64,
-    /// Prompts without a first token a pod may have when another is sent, big chunk.
-    pub big_pending: u32,
-    /// Prompts without a first token a pod may have when another is sent, small chunk.
-    pub small_pending: u32,
     /// Uncached tokens that may be pending with the newcomer, top band and small chunk.
     pub top_band_tokens: u32,
     /// Uncached tokens that may be pending with the newcomer otherwise.
@@ -197,10 +193,6 @@ pub struct PullConfig {
     pub kv_limit: f64,
     /// Share of the expected growth of the newcomer counted against the KV cache.
     pub kv_growth: f64,
-    /// Uncached tokens pending with the newcomer for requests without any objective.
-    pub no_slo_tokens: u32,
-    /// Prompts pending with the newcomer for requests without any objective.
-    pub no_slo_pending: u32,
     /// Factor on the best possible TTFT when deciding that a deadline cannot be met.
     pub hopeless_factor: f64,
     /// Scrapes older than this are not used; the ledger alone decides then.
@@ -215,8 +207,6 @@ impl Default for PullConfig {
             margin_tokens: 200,
             remaining_quantile: 0.1,
             big_chunk_share: 0.9,
-            big_pending: 1,
-            small_pending: 8,
             top_band_tokens: 8192,
             pending_tokens: 2048,
             pass_share: 0.5,
@@ -225,8 +215,6 @@ impl Default for PullConfig {
             cold_weight: 16.0,
             kv_limit: 0.98,
             kv_growth: 0.3,
-            no_slo_tokens: 6144,
-            no_slo_pending: 2,
             hopeless_factor: 1.05,
             stale_after_ms: 2000,
         }

@@ -15,8 +15,8 @@ use naive::{
 };
 use proptest::prelude::*;
 use weir_core::{
-    Band, Control, EndKind, Event, Gate, HeadRule, Phase, PodId, Policy, Progress, PromptSize,
-    Reason, RefusalReason, Request, SchedulerConfig,
+    Band, Control, EndKind, Event, Gate, HeadRule, Phase, PodId, Policy, Progress, Reason,
+    RefusalReason, Request, SchedulerConfig,
 };
 
 /// Steps of the longest interleaving.
@@ -136,10 +136,6 @@ fn hopeless(request: &mut Request) {
     request.slo.ttft = Some(Duration::from_millis(10));
 }
 
-fn one_token(request: &mut Request) {
-    request.prompt = PromptSize::Tokens(1);
-}
-
 #[test]
 fn an_answer_that_is_no_number_is_replaced_by_the_prior() {
     let mut watched = Watched::new(SchedulerConfig::default(), Mood::NotANumber);
@@ -228,9 +224,9 @@ fn a_request_that_came_back_holds_nobody_off_the_pods_it_may_not_use() {
     config.pull.head_rule = HeadRule::Strict;
     let mut watched = Watched::new(config, Mood::Sound);
     (0..2).for_each(|id| watched.pod_up(id, 0));
-    let back = watched.arrive(one_token);
+    let back = watched.arrive(|_| {});
     watched.send(Event::PodPhase(PodId(0), Phase::Cordoned));
-    let others = [(); 3].map(|()| watched.arrive(|_| {}));
+    let others = [(); 2].map(|()| watched.arrive(|_| {}));
     assert!(others.iter().all(|id| watched.pod_of(*id) == Some(PodId(1))), "its buffer is full");
     watched.send(Event::Undelivered(back));
     watched.send(Event::PodPhase(PodId(0), Phase::Ready));
@@ -338,7 +334,7 @@ fn a_request_is_not_kept_back_by_one_that_was_not_to_wait() {
     config.pull.head_rule = HeadRule::Strict;
     let mut watched = Watched::new(config, Mood::Sound);
     watched.pod_up(0, 0);
-    let busy = [(); 3].map(|()| watched.arrive(|_| {}));
+    let busy = [(); 2].map(|()| watched.arrive(|_| {}));
     assert!(busy.iter().all(|id| watched.pod_of(*id).is_some()), "its buffer is full");
     let waits = watched.arrive(|_| {});
     watched.arrive(|request| {

@@ -29,7 +29,7 @@ enum Part {
     NoDemotion,
     NoAffinity,
     Margin(f64),
-    /// Prompts that a pod may have pending when another is sent; `None`: any number, of any size.
+    /// Prompt tokens that a pod may have pending with the newcomer; `None`: any number.
     Buffer(Option<u32>),
     Quantile(f32),
     LengthKnown,
@@ -80,9 +80,9 @@ fn part(said: &str) -> Result<Part> {
         _ => match said.split_once('-') {
             Some(("margin", margin)) => Part::Margin(number(margin)?),
             Some(("quantile", quantile)) => Part::Quantile(number(quantile)? as f32),
-            Some(("buffer", pending)) => {
-                let pending = pending.parse().with_context(|| format!("{said:?} needs a count"))?;
-                Part::Buffer(Some(pending))
+            Some(("buffer", tokens)) => {
+                let tokens = tokens.parse().with_context(|| format!("{said:?} needs a count"))?;
+                Part::Buffer(Some(tokens))
             }
             _ => bail!("there is no variant {said:?} of weir"),
         },
@@ -112,23 +112,17 @@ impl Part {
             Self::NoDemotion => rules.hopeless = Hopeless::Serve,
             Self::NoAffinity => rules.affinity = Affinity::None,
             Self::Margin(margin) => config.pull.tpot_margin = margin,
-            Self::Buffer(pending) => buffer(config, pending),
+            Self::Buffer(tokens) => buffer(config, tokens),
             Self::Quantile(quantile) => config.pull.remaining_quantile = quantile,
             Self::LengthKnown | Self::Perfect => {}
         }
     }
 }
 
-/// The buffer inside the engine, for big chunks and small ones alike. Its tokens stay as they are up to one prompt, beyond
-/// that they are those of a small chunk's top band.
-fn buffer(config: &mut SchedulerConfig, pending: Option<u32>) {
-    let pull = &mut config.pull;
-    let count = pending.unwrap_or(u32::MAX);
-    (pull.big_pending, pull.small_pending, pull.no_slo_pending) = (count, count, count);
-    if count > 1 {
-        let tokens = if pending.is_none() { u32::MAX } else { pull.top_band_tokens };
-        (pull.top_band_tokens, pull.pending_tokens, pull.no_slo_tokens) = (tokens, tokens, tokens);
-    }
+/// The buffer inside the engine, for big chunks and small ones alike.
+fn buffer(config: &mut SchedulerConfig, tokens: Option<u32>) {
+    let tokens = tokens.unwrap_or(u32::MAX);
+    (config.pull.top_band_tokens, config.pull.pending_tokens) = (tokens, tokens);
 }
 
 /// Lengths are what the client's bound says: no history ever has enough to say another.
@@ -180,9 +174,9 @@ mod tests {
     fn variants_can_be_put_together_and_unknown_ones_are_named() {
         let both = changed("strict+buffer-0");
         assert_eq!(both.rules().dispatch, Mode::PullStrict);
-        assert_eq!((both.pull.big_pending, both.pull.pending_tokens), (0, 2048));
-        assert_eq!(changed("buffer-8").pull.pending_tokens, 8192);
-        assert_eq!(changed("buffer-unbounded").pull.big_pending, u32::MAX);
+        assert_eq!(both.pull.pending_tokens, 0);
+        assert_eq!(changed("buffer-8192").pull.pending_tokens, 8192);
+        assert_eq!(changed("buffer-unbounded").pull.top_band_tokens, u32::MAX);
         for said in ["nonsense", "margin-much", "buffer--1", ""] {
             let error = part(said).unwrap_err().to_string();
             assert!(error.contains(&format!("{said:?}")), "{error}");

@@ -147,8 +147,8 @@ impl Floor<'_> {
         if !filter::fits_memory(pod, waiting, outlook, self.now, pull) {
             return Err(Reason::KvFull);
         }
-        let room = self.room(waiting, outlook);
-        judge::cheap_gates(&waiting.request.slo, outlook, &pod.ledger, &room, self.now, pull)
+        let room_tokens = self.room_tokens(waiting, outlook);
+        judge::cheap_gates(&waiting.request.slo, outlook, &pod.ledger, room_tokens, self.now, pull)
     }
 
     /// Asks the predictor about a head on some pods. Where it has no answer, or one that is no time

@@ -6,7 +6,7 @@ use crate::{
     PodClass, RequestId, SchedulerConfig,
     decide::{Floor, affinity, filter},
     fleet::PodState,
-    headroom::{Demand, Outlook, judge::Room, outlook},
+    headroom::{Demand, Outlook, outlook},
     queue::Waiting,
 };
 
@@ -57,18 +57,12 @@ impl Floor<'_> {
         self.tightest_tpot_ms.is_some_and(|slo_ms| outlook.full_step_ms > share * slo_ms)
     }
 
-    /// How much a pod may have pending when a request is sent.
-    pub fn room(&self, waiting: &Waiting, outlook: &Outlook) -> Room {
+    /// Uncached tokens that a pod may have pending together with a request, if it has any pending.
+    pub fn room_tokens(&self, waiting: &Waiting, outlook: &Outlook) -> f64 {
         let pull = &self.config.pull;
-        if waiting.request.slo.is_empty() {
-            return Room { pending: pull.no_slo_pending, tokens: pull.no_slo_tokens };
-        }
-        if self.big_chunk(outlook) {
-            return Room { pending: pull.big_pending, tokens: pull.pending_tokens };
-        }
-        let top = waiting.pattern.band >= self.top_band;
-        let tokens = if top { pull.top_band_tokens } else { pull.pending_tokens };
-        Room { pending: pull.small_pending, tokens }
+        let top = waiting.pattern.band >= self.top_band && !waiting.request.slo.is_empty();
+        let small = top && !self.big_chunk(outlook);
+        f64::from(if small { pull.top_band_tokens } else { pull.pending_tokens })
     }
 
     /// The best TTFT that any pod could give a request if it were idle, in milliseconds.

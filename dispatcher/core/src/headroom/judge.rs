@@ -106,13 +106,12 @@ pub fn cheap_gates(
     slo: &Slo,
     outlook: &Outlook,
     ledger: &Ledger,
-    room: &Room,
+    room_tokens: f64,
     now: Time,
     config: &PullConfig,
 ) -> Result<(), Reason> {
     let with = outlook.backlog_tokens + outlook.uncached_tokens;
-    let over = outlook.backlog_tokens > 0.0 && with > f64::from(room.tokens);
-    if outlook.pending > room.pending as usize || over {
+    if outlook.backlog_tokens > 0.0 && with > room_tokens {
         return Err(Reason::PendingFull);
     }
     if let Some(slo_ms) = tpot_slo_ms(slo) {
@@ -148,13 +147,4 @@ pub fn predicted_gates(
         Some(limit_ms) if tpot_ms > limit_ms => Err(Reason::TpotOverSlo { tpot_ms, limit_ms }),
         _ => Ok(()),
     }
-}
-
-/// How many prompts without a first token a pod may have when another is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
-    /// Prompts pending before the newcomer.
-    pub pending: u32,
-    /// Uncached tokens pending with the newcomer.
-    pub tokens: u32,
 }
