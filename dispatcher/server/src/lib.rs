@@ -12,7 +12,7 @@
 //! - [`api`]: the data API: accepts OpenAI calls and answers them
 //! - [`clock`]: the process's clock
 //! - [`hub`]: owns a pool's scheduler; requests get their verdicts here
-//! - [`upstream`]: delivers requests to pods and relays their responses
+//! - [`upstream`]: delivers requests to pods and relays their responses; [`h1`]: HTTP/1 towards pods
 //! - [`fleet`]: the pods: which there are, whether they answer, what their gauges say
 
 pub mod admin;
@@ -22,6 +22,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod fleet;
+pub mod h1;
 pub mod hub;
 pub mod learn;
 pub mod shutdown;

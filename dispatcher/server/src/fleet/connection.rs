@@ -2,12 +2,11 @@
 //!
 //! Owned by the pod's watcher. A scrape that fails closes it; the next one opens another.
 
-use bytes::Bytes;
-use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, task::JoinHandle};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
+use tokio::net::TcpStream;
+
+use crate::h1::{self, BadReply, Failed, PodRequest};
 
 /// Most bytes of an answer that are read. A busy vLLM writes 60 to 200 kB.
 const MOST_BYTES: usize = 4 << 20;
@@ -18,35 +17,34 @@ pub enum ScrapeError {
     /// Nobody listens there.
     #[error("cannot connect: {0}")]
     Connect(std::io::Error),
+    /// The connection broke before anything was asked.
+    #[error("connection failed: {0}")]
+    Unsent(std::io::Error),
     /// The connection broke, or what came over it was no HTTP.
     #[error("connection failed: {0}")]
-    Http(#[from] hyper::Error),
-    /// The answer is larger than any sound one, or broke off.
-    #[error("answer cannot be read: {0}")]
-    Body(Box<dyn std::error::Error + Send + Sync>),
+    Http(#[from] BadReply),
+    /// The answer is larger than any sound one.
+    #[error("answer has more than {MOST_BYTES} bytes")]
+    TooLarge,
     /// The pod answered with another status than 200.
     #[error("answered with status {0}")]
     Status(StatusCode),
-    /// The request cannot be written for this address.
-    #[error("address cannot be asked: {0}")]
-    Address(#[from] http::Error),
 }
 
 /// A connection, while there is one.
-#[derive(Debug, Default)]
-pub struct Connection {
-    open: Option<Open>,
-}
-
 #[derive(Debug)]
-struct Open {
-    sender: SendRequest<Empty<Bytes>>,
-    driver: JoinHandle<()>,
+pub struct Connection {
+    request: PodRequest,
+    open: Option<TcpStream>,
 }
 
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.driver.abort();
+impl Default for Connection {
+    fn default() -> Self {
+        let path = PathAndQuery::from_static("/metrics");
+        let accept = (header::ACCEPT, HeaderValue::from_static("text/plain"));
+        let headers = HeaderMap::from_iter([accept]);
+        let request = PodRequest::new(Method::GET, &path, &headers, Bytes::new());
+        Self { request, open: None }
     }
 }
 
@@ -56,41 +54,36 @@ impl Connection {
     /// # Errors
     /// When there is no usable answer with status 200.
     pub async fn scrape(&mut self, authority: &str) -> Result<Bytes, ScrapeError> {
-        if let Some(kept) = self.open.take().filter(|open| !open.sender.is_closed()) {
+        // The pod may have closed a connection that was idle; that says nothing about it.
+        if let Some(kept) = self.open.take().filter(h1::is_quiet) {
             match self.ask(kept, authority).await {
-                // The pod may have closed a connection that was idle; that says nothing about it.
-                Err(ScrapeError::Http(error)) if error.is_canceled() || error.is_closed() => {}
+                Err(ScrapeError::Unsent(_)) => {}
                 answer => return answer,
             }
         }
-        let fresh = Open::connect(authority).await?;
+        let fresh = TcpStream::connect(authority).await.map_err(ScrapeError::Connect)?;
+        let _ = fresh.set_nodelay(true);
         self.ask(fresh, authority).await
     }
 
-    async fn ask(&mut self, mut open: Open, authority: &str) -> Result<Bytes, ScrapeError> {
-        open.sender.ready().await?;
-        let request = Request::get("/metrics")
-            .header(header::HOST, authority)
-            .header(header::ACCEPT, "text/plain")
-            .body(Empty::new())?;
-        let response = open.sender.send_request(request).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
-        let body = body.map_err(ScrapeError::Body)?.to_bytes();
-        self.open = Some(open);
-        if status == StatusCode::OK { Ok(body) } else { Err(ScrapeError::Status(status)) }
-    }
-}
-
-impl Open {
-    async fn connect(authority: &str) -> Result<Self, ScrapeError> {
-        let stream = TcpStream::connect(authority).await.map_err(ScrapeError::Connect)?;
-        let _ = stream.set_nodelay(true);
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let driver = tokio::spawn(async move {
-            // Its error comes back through the sender as well.
-            let _ = connection.await;
-        });
-        Ok(Self { sender, driver })
+    async fn ask(&mut self, stream: TcpStream, authority: &str) -> Result<Bytes, ScrapeError> {
+        let asked = h1::exchange(stream, authority, &self.request).await;
+        let (head, mut reply) = asked.map_err(|failed| match failed {
+            Failed::Unsent(error) => ScrapeError::Unsent(error),
+            Failed::Lost(error) => ScrapeError::Http(error),
+        })?;
+        let mut text = BytesMut::new();
+        while let Some(data) = reply.data().await.transpose()? {
+            text.extend_from_slice(&data);
+            if text.len() > MOST_BYTES {
+                return Err(ScrapeError::TooLarge);
+            }
+        }
+        self.open = reply.into_connection();
+        if head.status == StatusCode::OK {
+            Ok(text.freeze())
+        } else {
+            Err(ScrapeError::Status(head.status))
+        }
     }
 }

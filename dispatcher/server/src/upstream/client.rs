@@ -1,9 +1,8 @@
 //! Connections to pods: one [`Upstream`] per data-plane thread.
 //!
 //! Each pod has its own stack of unused connections, so that one that hangs or resets harms nobody
-//! else. Whether a request may be sent again is decided here: only when hyper hands it back, which
-//! means that not a byte of it was written (hyperium/hyper issue 2136 has the race that this is
-//! for).
+//! else. Whether a request may be sent again is decided here: only when not a byte of it was
+//! written.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,26 +11,23 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
-use http_body_util::Full;
-use hyper::{
-    body::Incoming,
-    client::conn::http1::{self, SendRequest},
-};
-use hyper_util::rt::TokioIo;
+use http::response::Parts;
 use parking_lot::Mutex;
 use tokio::{
     net::TcpStream,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use weir_core::PodId;
 
 use super::UpstreamConfig;
-use crate::{fleet::Pod, telemetry::Metrics};
+use crate::{
+    fleet::Pod,
+    h1::{self, BadReply, Failed, PodRequest},
+    telemetry::Metrics,
+};
 
-/// A request as it goes to a pod.
-pub(super) type PodRequest = Request<Full<Bytes>>;
+/// A response of a pod.
+pub(super) type Reply = h1::Reply<TcpStream>;
 
 /// A thread's way to the pods.
 pub struct Upstream {
@@ -40,16 +36,13 @@ pub struct Upstream {
     idle: Arc<Idle>,
 }
 
-/// A connection. Dropped together with its response it is cut, whatever is under way on it.
-pub(super) type Conn = SendRequest<Full<Bytes>>;
-
 /// Why there is no response.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Nothing of the request was sent: here it is back.
-    Unsent { request: Box<PodRequest>, reason: UnsentReason },
+    /// Nothing of the request was sent.
+    Unsent(UnsentReason),
     /// The connection was lost after the request was sent, or the answer is not HTTP.
-    Lost(hyper::Error),
+    Lost(BadReply),
     /// No response in time.
     Silent,
 }
@@ -65,7 +58,7 @@ pub(super) enum UnsentReason {
     Connect(#[from] io::Error),
     /// The connection ended before the request was written.
     #[error("connection closed before the request was written: {0}")]
-    Closed(#[from] hyper::Error),
+    Closed(io::Error),
 }
 
 impl Upstream {
@@ -89,63 +82,46 @@ impl Upstream {
     pub(super) async fn send(
         &self,
         pod: &Pod,
-        mut request: PodRequest,
+        request: &PodRequest,
         deadline: Instant,
-    ) -> Result<(Response<Incoming>, Conn), Failure> {
-        if let Ok(host) = HeaderValue::from_str(&pod.authority) {
-            request.headers_mut().insert(header::HOST, host);
-        }
-        // Lets the runtime look at its sockets first. Otherwise the request is written into a
-        // connection that the pod has closed meanwhile, and nobody can say what became of it.
-        tokio::task::yield_now().await;
-        if let Some(conn) = self.idle.take(pod.id, self.config.idle_timeout) {
-            match exchange(conn, request, deadline).await {
-                Err(Failure::Unsent { request: back, .. }) => request = *back,
+    ) -> Result<(Parts, Reply), Failure> {
+        if let Some(kept) = self.idle.take(pod.id, self.config.idle_timeout) {
+            match exchange(kept, pod, request, deadline).await {
+                Err(Failure::Unsent(_)) => {}
                 answer => return answer,
             }
         }
-        match self.connect(&pod.authority).await {
-            Ok(conn) => exchange(conn, request, deadline).await,
-            Err(reason) => Err(Failure::Unsent { request: Box::new(request), reason }),
-        }
+        let fresh = self.connect(&pod.authority).await.map_err(Failure::Unsent)?;
+        exchange(fresh, pod, request, deadline).await
     }
 
     /// What a response body needs to give its connection back.
     pub(super) fn way_back(&self, pod: PodId) -> WayBack {
-        WayBack { idle: self.idle.clone(), pod, most: self.config.max_idle_per_pod }
+        let most = self.config.max_idle_per_pod;
+        WayBack { idle: self.idle.clone(), pod, most, timeout: self.config.idle_timeout }
     }
 
-    async fn connect(&self, authority: &str) -> Result<Conn, UnsentReason> {
+    async fn connect(&self, authority: &str) -> Result<TcpStream, UnsentReason> {
         let limit = self.config.connect_timeout;
         let stream = timeout(limit, TcpStream::connect(authority))
             .await
             .map_err(|_| UnsentReason::ConnectTimeout(limit))??;
         // Small writes must not wait for the pod's delayed acknowledgements.
         stream.set_nodelay(true)?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(async move {
-            // Whoever uses the connection gets the error as well.
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection to a pod failed");
-            }
-        });
-        Ok(sender)
+        Ok(stream)
     }
 }
 
 async fn exchange(
-    mut conn: Conn,
-    request: PodRequest,
+    stream: TcpStream,
+    pod: &Pod,
+    request: &PodRequest,
     deadline: Instant,
-) -> Result<(Response<Incoming>, Conn), Failure> {
-    match timeout_at(deadline, conn.try_send_request(request)).await {
-        Ok(Ok(response)) => Ok((response, conn)),
-        Ok(Err(mut error)) => Err(match error.take_message() {
-            Some(request) => {
-                Failure::Unsent { request: Box::new(request), reason: error.into_error().into() }
-            }
-            None => Failure::Lost(error.into_error()),
-        }),
+) -> Result<(Parts, Reply), Failure> {
+    match timeout_at(deadline, h1::exchange(stream, &pod.authority, request)).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(Failed::Unsent(error))) => Err(Failure::Unsent(UnsentReason::Closed(error))),
+        Ok(Err(Failed::Lost(error))) => Err(Failure::Lost(error)),
         Err(_) => Err(Failure::Silent),
     }
 }
@@ -155,13 +131,15 @@ pub(super) struct WayBack {
     idle: Arc<Idle>,
     pod: PodId,
     most: usize,
+    timeout: Duration,
 }
 
 impl WayBack {
-    /// Keeps a connection for the pod's next request.
-    pub(super) fn give(&self, conn: Conn) {
-        if !conn.is_closed() {
-            self.idle.put(self.pod, conn, self.most);
+    /// Keeps the connection of a response for the pod's next request, if it may be used for one.
+    pub(super) fn give(&self, reply: Reply) {
+        if let Some(stream) = reply.into_connection() {
+            self.idle.put(self.pod, stream, self.most);
+            Idle::watch(&self.idle, self.timeout);
         }
     }
 }
@@ -170,34 +148,68 @@ impl WayBack {
 #[derive(Default)]
 struct Idle {
     // A lock and not a cell, so that futures stay Send; only one thread uses it.
-    by_pod: Mutex<HashMap<PodId, VecDeque<(Instant, Conn)>>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    by_pod: HashMap<PodId, VecDeque<(Instant, TcpStream)>>,
+    /// Whether somebody comes to cut those that are not used any more.
+    watched: bool,
 }
 
 impl Idle {
-    /// The one used last, which is the least likely to be closed by now. Those unused for
-    /// `timeout`, of any pod, are cut: a pod that left the pool is never asked for again.
-    fn take(&self, pod: PodId, timeout: Duration) -> Option<Conn> {
+    /// The one used last, which is the least likely to be closed by now, if it is still as it was
+    /// left. A pod that has closed it, or speaks unasked, would lose the request.
+    fn take(&self, pod: PodId, timeout: Duration) -> Option<TcpStream> {
         let now = Instant::now();
-        let mut by_pod = self.by_pod.lock();
-        by_pod.retain(|_, conns| {
-            while conns.front().is_some_and(|(since, _)| now.duration_since(*since) >= timeout) {
-                conns.pop_front();
+        let mut kept = self.kept.lock();
+        let streams = kept.by_pod.get_mut(&pod)?;
+        while let Some((since, stream)) = streams.pop_back() {
+            if now.duration_since(since) < timeout && h1::is_quiet(&stream) {
+                return Some(stream);
             }
-            !conns.is_empty()
-        });
-        let conns = by_pod.get_mut(&pod)?;
-        conns.retain(|(_, conn)| !conn.is_closed());
-        // One whose response has just ended may not be ready for the next request yet.
-        let last = conns.iter().rposition(|(_, conn)| conn.is_ready())?;
-        conns.remove(last).map(|(_, conn)| conn)
+        }
+        None
     }
 
-    fn put(&self, pod: PodId, conn: Conn, most: usize) {
-        let mut by_pod = self.by_pod.lock();
-        let conns = by_pod.entry(pod).or_default();
-        conns.push_back((Instant::now(), conn));
-        if conns.len() > most {
-            conns.pop_front();
+    fn put(&self, pod: PodId, stream: TcpStream, most: usize) {
+        let mut kept = self.kept.lock();
+        let streams = kept.by_pod.entry(pod).or_default();
+        streams.push_back((Instant::now(), stream));
+        if streams.len() > most {
+            streams.pop_front();
         }
+    }
+
+    /// Sees to it that connections unused for `timeout` are cut, of any pod: one that left the pool is
+    /// never asked for again. Ends when none is left.
+    fn watch(this: &Arc<Self>, timeout: Duration) {
+        if std::mem::replace(&mut this.kept.lock().watched, true) {
+            return;
+        }
+        let this = Arc::downgrade(this);
+        tokio::spawn(async move {
+            loop {
+                sleep(timeout).await;
+                if this.upgrade().is_none_or(|idle| idle.cut(timeout)) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Cuts those unused for `timeout`; says whether none is left.
+    fn cut(&self, timeout: Duration) -> bool {
+        let now = Instant::now();
+        let mut kept = self.kept.lock();
+        kept.by_pod.retain(|_, streams| {
+            while streams.front().is_some_and(|(since, _)| now.duration_since(*since) >= timeout) {
+                streams.pop_front();
+            }
+            !streams.is_empty()
+        });
+        kept.watched = !kept.by_pod.is_empty();
+        !kept.watched
     }
 }

@@ -1,12 +1,8 @@
-//! What is dropped from and added to the headers of a pod's response, and the request for a pod.
+//! What is dropped from and added to the headers of a pod's response.
 
-use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, response, uri::PathAndQuery,
-};
-use http_body_util::Full;
+use http::{HeaderMap, HeaderName, HeaderValue, header, response};
+use smallvec::SmallVec;
 
-use super::client::PodRequest;
 use crate::{api::headers::REQUEST_ID, hub::Lease};
 
 /// How long a request waited here, in milliseconds.
@@ -27,40 +23,30 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// Removes what belongs to one connection: the known names and those that `Connection` lists.
-fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let listed: Vec<HeaderName> = headers
+/// Removes what belongs to one connection: the known names and those that `Connection` lists; and the length, which follows
+/// from the body.
+fn strip(headers: &mut HeaderMap) {
+    let listed: SmallVec<[HeaderName; 4]> = headers
         .get_all(header::CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|names| names.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    for name in HOP_BY_HOP.iter().chain(&listed) {
+    let goes = |name: &&HeaderName| {
+        **name == header::CONTENT_LENGTH || HOP_BY_HOP.contains(name) || listed.contains(name)
+    };
+    // Looked for among those that are there, which are few.
+    let gone: SmallVec<[HeaderName; 8]> = headers.keys().filter(goes).cloned().collect();
+    for name in gone {
         headers.remove(name);
     }
 }
 
-/// The request for the pod. Its length is set from the body, its host by the connection; what must
-/// not go on was taken out by the data plane, see [`crate::api::headers`].
-pub(super) fn pod_request(
-    method: Method,
-    path_and_query: PathAndQuery,
-    headers: HeaderMap,
-    body: Bytes,
-) -> PodRequest {
-    let mut request = Request::new(Full::new(body));
-    *request.method_mut() = method;
-    *request.uri_mut() = Uri::from(path_and_query);
-    *request.headers_mut() = headers;
-    request
-}
-
-/// Makes the head of a pod's response one of ours. The length follows from the body.
+/// Makes the head of a pod's response one of ours.
 pub(super) fn own(head: &mut response::Parts, lease: &Lease, request_id: &str) {
     let headers = &mut head.headers;
-    strip_hop_by_hop(headers);
-    headers.remove(header::CONTENT_LENGTH);
+    strip(headers);
     let waited_ms = u64::try_from(lease.dispatch().waited.as_millis()).unwrap_or(u64::MAX);
     headers.insert(QUEUE_MS, waited_ms.into());
     if let Ok(pod) = HeaderValue::from_str(&lease.pod().name) {
@@ -104,7 +90,7 @@ mod tests {
         ] {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        strip_hop_by_hop(&mut headers);
+        strip(&mut headers);
         let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         assert_eq!(left, ["x-kept"]);
     }

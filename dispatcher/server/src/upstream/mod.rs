@@ -12,7 +12,7 @@
 //!
 //! # Layout
 //! - [`mod@serve`]: admit, send, try again, answer
-//! - [`client`]: connections to pods
+//! - [`client`]: connections to pods, which [`crate::h1`] speaks HTTP on
 //! - [`relay`]: the response body
 //! - `sse`: what the events of a stream say; `usage`: token counts that a pod reports
 //! - `account`: one request's outcome, counted once

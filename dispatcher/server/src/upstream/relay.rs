@@ -16,17 +16,15 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep};
 use weir_core::{EndKind, Time};
 
 use super::{
     account::Account,
-    client::{Conn, WayBack},
+    client::{Reply, WayBack},
     sse::Scan,
 };
-use crate::{clock::Clock, hub::Lease};
+use crate::{clock::Clock, h1::BadReply, hub::Lease};
 
 /// Time between the event that reports a failure and the cut: the server must have written the one
 /// before it meets the other, and a slow client needs a moment to take it.
@@ -128,19 +126,18 @@ pub(super) struct Ahead {
 }
 
 /// Reads until there are more than `enough` bytes, or the response ends.
-pub(super) async fn read_ahead(body: &mut Incoming, enough: usize) -> hyper::Result<Ahead> {
+pub(super) async fn read_ahead(reply: &mut Reply, enough: usize) -> Result<Ahead, BadReply> {
     let mut ahead = Ahead::default();
     let mut bytes = 0;
     while bytes <= enough {
-        let Some(frame) = body.frame().await else {
+        let Some(chunk) = reply.data().await.transpose()? else {
             ahead.complete = true;
             return Ok(ahead);
         };
-        if let Ok(chunk) = frame?.into_data() {
-            bytes += chunk.len();
-            ahead.chunks.push_back(chunk);
-        }
+        bytes += chunk.len();
+        ahead.chunks.push_back(chunk);
     }
+    ahead.complete = reply.is_over();
     Ok(ahead)
 }
 
@@ -158,8 +155,7 @@ impl Ahead {
 
 /// A response that a pod is sending.
 pub(super) struct Source {
-    pub body: Incoming,
-    pub conn: Conn,
+    pub reply: Reply,
     pub way_back: WayBack,
 }
 
@@ -228,7 +224,7 @@ impl Live {
             return SizeHint::default();
         }
         let ahead: u64 = self.ahead.iter().map(|chunk| chunk.len() as u64).sum();
-        let rest = self.source.as_ref().map_or(Some(0), |source| source.body.size_hint().exact());
+        let rest = self.source.as_ref().map_or(Some(0), |source| source.reply.left());
         rest.map_or_else(SizeHint::default, |rest| SizeHint::with_exact(ahead + rest))
     }
 
@@ -243,17 +239,15 @@ impl Live {
             return Poll::Ready(Some(Err(error)));
         }
         let Some(source) = &mut self.source else { return Poll::Ready(None) };
-        match Pin::new(&mut source.body).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
+        match source.reply.poll_data(cx) {
+            Poll::Ready(Some(Ok(chunk))) => {
                 // The server asks no more once the length says that this was the last.
-                let last = source.body.is_end_stream();
-                if let Some(chunk) = frame.data_ref() {
-                    self.passes(chunk);
-                }
+                let last = source.reply.is_over();
+                self.passes(&chunk);
                 if last && !self.is_short() {
                     self.ends();
                 }
-                Poll::Ready(Some(Ok(frame)))
+                Poll::Ready(Some(Ok(Frame::data(chunk))))
             }
             Poll::Ready(Some(Err(_))) => Poll::Ready(self.fails(RelayError::Lost)),
             Poll::Ready(None) => Poll::Ready(self.stops()),
@@ -306,8 +300,8 @@ impl Live {
 
     fn ends(&mut self) {
         self.completes();
-        if let Some(Source { conn, way_back, .. }) = self.source.take() {
-            way_back.give(conn);
+        if let Some(Source { reply, way_back }) = self.source.take() {
+            way_back.give(reply);
         }
     }
 

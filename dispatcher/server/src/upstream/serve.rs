@@ -3,16 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, uri::PathAndQuery};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http::{HeaderMap, Method, Response, StatusCode, response::Parts, uri::PathAndQuery};
 use tokio::time::{Instant, timeout_at};
 use weir_core::{EndKind, Refusal, Request};
 
 use super::{
     Upstream,
     account::Account,
-    client::{Conn, Failure, UnsentReason},
+    client::{Failure, Reply, UnsentReason},
     headers,
     priority::Urgency,
     relay::{self, Ahead, Relay, RelayBody, Source},
@@ -20,6 +18,7 @@ use super::{
     usage,
 };
 use crate::{
+    h1::{BadReply, PodRequest},
     hub::{Hub, Lease, Ticket},
     telemetry::trace::Known,
 };
@@ -45,6 +44,15 @@ pub struct Call {
     pub objective: Arc<str>,
 }
 
+impl Call {
+    /// What goes to the pod, and what the scheduler is told. Nothing else is left: path and headers are pieces of the
+    /// connection's buffer, which is not to be held while the request waits.
+    fn into_parts(self) -> (PodRequest, Request) {
+        let request = PodRequest::new(self.method, &self.path_and_query, &self.headers, self.body);
+        (request, self.request)
+    }
+}
+
 /// Why there is no response to pass on.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
@@ -59,7 +67,7 @@ pub enum Fault {
         pod: Arc<str>,
         /// What the connection said; `None` when it just ended.
         #[source]
-        reason: Option<hyper::Error>,
+        reason: Option<BadReply>,
     },
     /// The pod took the request and did not answer in time.
     #[error("pod {pod} did not answer within {limit:?}")]
@@ -94,9 +102,8 @@ pub async fn serve(
     };
     let inject = upstream.config().inject_priority && !call.own_priority;
     let urgency = inject.then(|| Urgency::of(&call.request, &call.body));
-    let mut request =
-        headers::pod_request(call.method, call.path_and_query, call.headers, call.body);
-    let mut ticket = hub.admit(call.request);
+    let (mut request, arrival) = call.into_parts();
+    let mut ticket = hub.admit(arrival);
     loop {
         let lease = match ticket.verdict().await {
             Ok(lease) => lease,
@@ -104,16 +111,17 @@ pub async fn serve(
         };
         attempt.starts(&lease);
         if let Some(urgency) = &urgency {
-            *request.body_mut() = Full::new(urgency.body(lease.clock().now(), lease.dispatch()));
+            request.body = urgency.body(lease.clock().now(), lease.dispatch());
         }
-        match upstream.send(lease.pod(), request, attempt.deadline).await {
-            Ok((response, conn)) => return attempt.answer(lease, response, conn).await,
+        // Boxed: what sends and answers is larger than what waits, of which there may be a hundred thousand.
+        match Box::pin(upstream.send(lease.pod(), &request, attempt.deadline)).await {
+            Ok((head, reply)) => {
+                drop(request);
+                return Box::pin(attempt.answer(lease, head, reply)).await;
+            }
             Err(Failure::Lost(reason)) => return Err(attempt.lost(lease, Some(reason))),
             Err(Failure::Silent) => return Err(attempt.silent(lease)),
-            Err(Failure::Unsent { request: back, reason }) => {
-                request = *back;
-                attempt.unsent(lease, &reason, &mut ticket);
-            }
+            Err(Failure::Unsent(reason)) => attempt.unsent(lease, &reason, &mut ticket),
         }
     }
 }
@@ -141,13 +149,12 @@ impl Attempt<'_> {
     async fn answer(
         mut self,
         lease: Lease,
-        response: Response<Incoming>,
-        conn: Conn,
+        mut head: Parts,
+        mut reply: Reply,
     ) -> Result<Response<RelayBody>, Fault> {
-        let (mut head, mut body) = response.into_parts();
         let streams = head.status.is_success() && headers::is_event_stream(&head.headers);
         let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
-        let read = timeout_at(self.deadline, relay::read_ahead(&mut body, enough)).await;
+        let read = timeout_at(self.deadline, relay::read_ahead(&mut reply, enough)).await;
         let ahead = match read {
             Ok(Ok(ahead)) => ahead,
             Ok(Err(reason)) => return Err(self.lost(lease, Some(reason))),
@@ -165,10 +172,10 @@ impl Attempt<'_> {
         self.account.answered(head.status);
         let way_back = self.upstream.way_back(lease.pod().id);
         let body = if !streams && ahead.complete {
-            way_back.give(conn);
+            way_back.give(reply);
             self.whole(lease, head.status, ahead)
         } else {
-            self.live(lease, head.status, ahead, Source { body, conn, way_back }, streams)
+            self.live(lease, head.status, ahead, Source { reply, way_back }, streams)
         };
         Ok(Response::from_parts(head, body))
     }
@@ -219,7 +226,7 @@ impl Attempt<'_> {
         lease.undelivered(ticket);
     }
 
-    fn lost(mut self, lease: Lease, reason: Option<hyper::Error>) -> Fault {
+    fn lost(mut self, lease: Lease, reason: Option<BadReply>) -> Fault {
         let pod = self.failed(lease);
         let error = reason.as_ref().map(tracing::field::display);
         let Known { request_id, .. } = &self.account.known;

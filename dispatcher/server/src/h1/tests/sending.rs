@@ -1,0 +1,110 @@
+//! What a pod sees of a request, and which requests may be sent again.
+
+use std::time::Duration;
+
+use http::Method;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    net::{TcpListener, TcpStream},
+};
+
+use super::{ROOM, post, request};
+use crate::h1::{Failed, exchange, is_quiet};
+
+#[tokio::test]
+async fn a_request_has_its_path_headers_host_and_length() {
+    let (ours, mut pods) = duplex(ROOM);
+    let asked = request(Method::POST, &[("x-a", "1"), ("x-b", "2 3")], "{\"a\":1}");
+    let sent = tokio::spawn(async move { exchange(ours, "pod:8000", &asked).await.map(|_| ()) });
+    let mut seen = vec![0; 4096];
+    let count = pods.read(&mut seen).await.unwrap();
+    let seen = std::str::from_utf8(&seen[..count]).unwrap();
+    let (head, body) = seen.split_once("\r\n\r\n").unwrap();
+    let mut lines: Vec<&str> = head.split("\r\n").collect();
+    assert_eq!(lines.remove(0), "POST /v1/completions?a=b HTTP/1.1");
+    lines.sort_unstable();
+    assert_eq!(lines, ["content-length: 7", "host: pod:8000", "x-a: 1", "x-b: 2 3"]);
+    assert_eq!(body, "{\"a\":1}");
+    drop(pods);
+    assert!(matches!(sent.await.unwrap(), Err(Failed::Lost(_))));
+}
+
+#[tokio::test]
+async fn a_request_of_which_nothing_was_written_is_told_from_one_that_was_lost() {
+    let (ours, pods) = duplex(ROOM);
+    drop(pods);
+    assert!(matches!(exchange(ours, "pod", &post()).await, Err(Failed::Unsent(_))));
+
+    let (ours, mut pods) = duplex(16);
+    let lost = async {
+        pods.read_u8().await.unwrap();
+        drop(pods);
+    };
+    let asked = post();
+    let (answer, ()) = tokio::join!(exchange(ours, "pod", &asked), lost);
+    assert!(matches!(answer, Err(Failed::Lost(_))));
+}
+
+#[tokio::test]
+async fn a_large_body_goes_through_a_small_buffer() {
+    let body = "x".repeat(300 << 10);
+    let asked = request(Method::POST, &[], &body);
+    let (ours, mut pods) = duplex(1000);
+    let serve = async {
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"xxxx") || seen.len() < body.len() {
+            pods.read_buf(&mut seen).await.unwrap();
+        }
+        pods.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        (pods, seen)
+    };
+    let (answer, (_pods, seen)) = tokio::join!(exchange(ours, "pod", &asked), serve);
+    assert!(answer.unwrap().1.into_connection().is_some());
+    assert!(seen.ends_with(body.as_bytes()));
+}
+
+/// A pod that refuses a body by its head alone, as a server with a bound on bodies does.
+#[tokio::test]
+async fn an_answer_before_the_end_of_the_request_counts_and_ends_the_connection() {
+    let asked = request(Method::POST, &[], &"x".repeat(64 << 10));
+    let (ours, mut pods) = duplex(1000);
+    let refuse = async {
+        let mut seen = [0; 200];
+        pods.read_exact(&mut seen).await.unwrap();
+        pods.write_all(b"HTTP/1.1 413 Payload Too Large\r\ncontent-length: 2\r\n\r\nno")
+            .await
+            .unwrap();
+        pods
+    };
+    let (answer, _pods) = tokio::join!(exchange(ours, "pod", &asked), refuse);
+    let (parts, mut reply) = answer.unwrap();
+    assert_eq!(parts.status, 413);
+    assert_eq!(reply.data().await.unwrap().unwrap(), "no");
+    assert!(reply.data().await.is_none());
+    assert!(reply.into_connection().is_none(), "the rest of the request was not sent");
+}
+
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (ours, pods) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (ours.unwrap(), pods.unwrap().0)
+}
+
+/// Without the runtime's having looked at the socket since.
+#[tokio::test]
+async fn a_connection_that_was_closed_or_spoken_on_is_not_quiet() {
+    let (ours, pods) = pair().await;
+    assert!(is_quiet(&ours));
+    drop(pods);
+    let begun = std::time::Instant::now();
+    while is_quiet(&ours) {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+
+    let (ours, pods) = pair().await;
+    pods.try_write(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap();
+    while is_quiet(&ours) {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+    }
+}
