@@ -4,6 +4,8 @@
 //! contiguous slice and no evaluator allocates per row. A value that is not known is `NaN`, which
 //! tree models treat as missing.
 
+use std::sync::LazyLock;
+
 /// Number of columns of a [`Row`].
 pub const FEATURE_COUNT: usize = 20;
 
@@ -141,13 +143,16 @@ impl Features {
 ///
 /// It is in every sample and in every bundle; two files that differ in it never meet.
 pub fn schema_hash() -> String {
-    let mut hash = Fnv::default();
-    for spec in feature_specs() {
-        hash.write(spec.name);
-        hash.write(spec.unit);
-    }
-    hash.write("outputs: ttft_ms, tpot_ms = prior x exp(trees)");
-    format!("{:016x}", hash.0)
+    static HASH: LazyLock<String> = LazyLock::new(|| {
+        let mut hash = Fnv::default();
+        for spec in feature_specs() {
+            hash.write(spec.name);
+            hash.write(spec.unit);
+        }
+        hash.write("outputs: ttft_ms, tpot_ms = prior x exp(trees)");
+        format!("{:016x}", hash.0)
+    });
+    HASH.clone()
 }
 
 /// FNV-1a with 64 bits: stable across platforms and releases, which `std`'s hasher does not promise.

@@ -15,6 +15,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -31,6 +32,10 @@ pub const SAMPLES_QUEUED: usize = 8192;
 
 /// Pause before a disk that refused is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// Pause after a write, in which samples collect. To wake this thread for each of them would cost the data plane more than
+/// everything else that a sample takes.
+const COLLECT: Duration = Duration::from_millis(50);
 
 /// Bytes collected before they are written even though more samples are waiting.
 const BATCH_BYTES: usize = 256 << 10;
@@ -70,6 +75,9 @@ pub fn run(
         }
         spool.take(&batch, Instant::now());
         batch.clear();
+        if samples.is_empty() && !samples.is_closed() {
+            thread::sleep(COLLECT);
+        }
     }
 }
 
@@ -138,16 +146,20 @@ impl Spool {
     }
 
     fn write(&mut self, batch: &Batch) -> io::Result<()> {
+        let begins = self.open.is_none();
         let segment = match &mut self.open {
             Some(segment) => segment,
             closed => closed.insert(begin(&self.config)?),
         };
         segment.file.write_all(&batch.bytes)?;
-        segment.bytes += batch.bytes.len() as u64;
+        let bytes = batch.bytes.len() as u64;
+        segment.bytes += bytes;
         if segment.bytes >= self.config.segment_bytes {
             self.open = None;
         }
-        self.trim()
+        let total = self.tally.bytes.fetch_add(bytes, Relaxed) + bytes;
+        // The folder is looked at only when there is something to be done or to be learned.
+        if begins || total > self.config.max_bytes { self.trim() } else { Ok(()) }
     }
 
     /// Removes the oldest segments until the spool is below its bound; the one that is written to
