@@ -17,6 +17,7 @@ use http::{
         PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
     },
 };
+use smallvec::SmallVec;
 
 /// The header by which a request is known to client, dispatcher and pod.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -45,22 +46,29 @@ const STEERING: [&str; 5] = ["x-llm-d-", "x-gateway-", "x-slo-", "x-weir-", "x-p
 
 /// Takes out what must not go on, and puts in the request's id.
 pub fn filter(mut headers: HeaderMap, request_id: &HeaderValue, keys_are_ours: bool) -> HeaderMap {
-    for name in named_by_connection(&headers) {
-        headers.remove(name);
-    }
-    for name in &DROPPED {
-        headers.remove(name);
-    }
-    if keys_are_ours {
-        headers.remove(AUTHORIZATION);
-    }
-    let steers = |name: &HeaderName| STEERING.iter().any(|start| name.as_str().starts_with(start));
-    let steering: Vec<HeaderName> = headers.keys().filter(|name| steers(name)).cloned().collect();
-    for name in steering {
+    let listed = named_by_connection(&headers);
+    let stays = |name: &&HeaderName| {
+        DROPPED.contains(name)
+            || listed.contains(name)
+            || name_steers(name)
+            || (keys_are_ours && *name == AUTHORIZATION)
+    };
+    // Looked for among those that are there, which are few.
+    let dropped: SmallVec<[HeaderName; 8]> = headers.keys().filter(stays).cloned().collect();
+    for name in dropped {
         headers.remove(name);
     }
     headers.insert(REQUEST_ID, request_id.clone());
     headers
+}
+
+/// Whether any header steers Weir or a scheduler like it.
+pub fn steers(headers: &HeaderMap) -> bool {
+    headers.keys().any(name_steers)
+}
+
+fn name_steers(name: &HeaderName) -> bool {
+    STEERING.iter().any(|start| name.as_str().starts_with(start))
 }
 
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
@@ -103,7 +111,9 @@ impl RequestIds {
 
     /// The client's own id if it is safe to repeat in logs and headers, else one made from `number`.
     pub fn name(&self, headers: &HeaderMap, number: u64) -> HeaderValue {
-        let clients = headers.get(&REQUEST_ID).filter(|id| is_sane(id.as_bytes())).cloned();
+        let clients = headers.get(&REQUEST_ID).filter(|id| is_sane(id.as_bytes()));
+        // Not a piece of the connection's buffer, which would be held for as long as the request lasts.
+        let clients = clients.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
         let ours = || format!("weir-{:08x}-{number}", self.prefix).try_into().ok();
         clients.or_else(ours).unwrap_or_else(|| HeaderValue::from(number))
     }

@@ -21,7 +21,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use http::{HeaderMap, HeaderValue};
 use weir_core::{Band, Slo};
 
-use super::auth::Key;
+use super::{auth::Key, headers};
 
 /// Names of one header, the new name first.
 type Names = [&'static str; 2];
@@ -176,9 +176,10 @@ fn asks_prediction(headers: &HeaderMap) -> bool {
     value.is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
 }
 
-/// The headers, if they count.
+/// The headers, if they count and there is anything in them to be found.
 fn trusted<'a>(headers: &'a HeaderMap, key: Option<&Key>) -> Option<&'a HeaderMap> {
-    key.is_none_or(|key| key.trust_headers).then_some(headers)
+    let counts = key.is_none_or(|key| key.trust_headers) && headers::steers(headers);
+    counts.then_some(headers)
 }
 
 fn find(headers: &HeaderMap, names: Names) -> Option<(&'static str, &HeaderValue)> {

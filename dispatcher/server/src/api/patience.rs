@@ -1,11 +1,13 @@
 //! How long one connection may keep the server waiting.
 //!
-//! Wraps a connection's stream, below HTTP. Two patiences end in an error, which closes the
+//! Wraps a connection's stream, below HTTP. Three patiences end in an error, which closes the
 //! connection: with the head of a request that has begun to arrive (a client that sends a byte now and
-//! then would hold the connection for ever), and with a client that takes not one byte of a response
-//! that is ready (it would hold a pod's capacity for ever). The HTTP server's own timeout bounds the
-//! idle time between requests instead; it cannot tell that from a slow head, and a gateway's pooled
-//! connection must live through minutes of the former.
+//! then would hold the connection for ever), with a client that takes not one byte of a response
+//! that is ready (it would hold a pod's capacity for ever), and with a connection on which nothing is
+//! asked. The HTTP server's own timeout cannot tell the last from the first, and a gateway's pooled
+//! connection must live through minutes without a request.
+//!
+//! A wait costs a look at the clock: its timer is set anew when it fires, not when a wait begins.
 
 use std::{
     cell::Cell,
@@ -57,6 +59,7 @@ impl Drop for Turn {
 pub struct Patient<S> {
     stream: S,
     turns: Turns,
+    idle: Patience,
     head: Patience,
     /// The turns begun when the first byte of the awaited head came; `None` before it.
     head_since: Option<u64>,
@@ -73,10 +76,11 @@ struct Patience {
 }
 
 impl<S> Patient<S> {
-    /// A stream that waits at most this long for a head and for a write.
-    pub fn new(stream: S, turns: Turns, head: Duration, write: Duration) -> Self {
-        let [head, write] = [head, write].map(|limit| Patience { limit, due: None, timer: None });
-        Self { stream, turns, head, head_since: None, write }
+    /// A stream that waits at most this long for a request, for the rest of its head and for a write.
+    pub fn new(stream: S, turns: Turns, [idle, head, write]: [Duration; 3]) -> Self {
+        let [idle, head, write] =
+            [idle, head, write].map(|limit| Patience { limit, due: None, timer: None });
+        Self { stream, turns, idle, head, head_since: None, write }
     }
 
     /// Whether bytes that arrive now belong to a head.
@@ -85,6 +89,9 @@ impl<S> Patient<S> {
         if open > 0 || self.head_since.is_some_and(|since| since != begun) {
             self.head.forget();
             self.head_since = None;
+        }
+        if open > 0 {
+            self.idle.forget();
         }
         open == 0
     }
@@ -112,10 +119,14 @@ impl Patience {
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(due) = self.due else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
-        if timer.deadline() != due {
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            // It may have been set for a wait before this one, which cannot end later.
+            if timer.deadline() >= due {
+                return Poll::Ready(());
+            }
             timer.as_mut().reset(due);
         }
-        timer.as_mut().poll(cx)
     }
 }
 
@@ -140,8 +151,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
             if buf.filled().len() > before && this.head_since.is_none() {
                 this.head_since = Some(this.turns.0.get().begun);
                 this.head.begin();
+                this.idle.forget();
             }
             return read;
+        }
+        if this.head_since.is_none() {
+            this.idle.begin();
+            ready!(this.idle.poll_over(cx));
+            return Poll::Ready(Err(given_up("nothing was asked for too long")));
         }
         ready!(this.head.poll_over(cx));
         Poll::Ready(Err(given_up("the head of a request did not arrive in time")))
@@ -201,11 +218,12 @@ mod tests {
 
     const HEAD: Duration = Duration::from_secs(10);
     const WRITE: Duration = Duration::from_secs(30);
+    const IDLE: Duration = Duration::from_secs(7200);
 
     fn pair(buffer: usize) -> (DuplexStream, Patient<DuplexStream>, Turns) {
         let (client, server) = duplex(buffer);
         let turns = Turns::default();
-        (client, Patient::new(server, turns.clone(), HEAD, WRITE), turns)
+        (client, Patient::new(server, turns.clone(), [IDLE, HEAD, WRITE]), turns)
     }
 
     fn timed_out<T: std::fmt::Debug>(outcome: io::Result<T>) -> bool {
@@ -243,6 +261,21 @@ mod tests {
         drop(turns.begin());
         let quiet = timeout(Duration::from_secs(3600), server.read_u8()).await;
         assert!(quiet.is_err(), "{quiet:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_request_is_given_up_after_its_own_patience() {
+        let (mut client, mut server, turns) = pair(64);
+        for _ in 0..3 {
+            // What was waited before the last request does not count.
+            assert!(timeout(IDLE / 2, server.read_u8()).await.is_err());
+            client.write_all(b"x").await.unwrap();
+            server.read_u8().await.unwrap();
+            drop(turns.begin());
+        }
+        let begun = Instant::now();
+        assert!(timed_out(timeout(IDLE * 2, server.read_u8()).await.unwrap()));
+        assert_eq!(begun.elapsed(), IDLE);
     }
 
     #[tokio::test(start_paused = true)]

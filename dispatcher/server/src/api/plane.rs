@@ -32,7 +32,7 @@ use hyper::{
     server::conn::http1,
     service::{Service, service_fn},
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -266,26 +266,25 @@ async fn converse<I, S, B>(
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let turns = Turns::default();
-    let stream = Patient::new(stream, turns.clone(), limits.header_timeout, limits.write_timeout);
+    let patience = [limits.idle_timeout, limits.header_timeout, limits.write_timeout];
+    let stream = Patient::new(stream, turns.clone(), patience);
     let observed = phase.clone();
     let service = service_fn(move |request| {
-        let turn = turns.begin();
-        let response = service.call(request);
-        let observed = observed.clone();
-        async move {
-            let mut response = response.await?;
+        let (turn, service, observed) = (turns.begin(), service.clone(), observed.clone());
+        // Boxed: the server keeps the place of a future for as long as the connection lives, and this one is large.
+        Box::pin(async move {
+            let mut response = service.call(request).await?;
             // hyper says so too once it is told to shut down, which may be a moment too late.
             if *observed.borrow() >= Phase::Stopping {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(response.map(|body| InTurn { body, _turn: turn }))
-        }
+        })
     });
     let mut connection = pin!(
         http1::Builder::new()
-            .timer(TokioTimer::new())
-            // Counts from the end of the last response: the time without a request.
-            .header_read_timeout(limits.idle_timeout)
+            // The stream itself counts the time without a request; see `patience`.
+            .header_read_timeout(None)
             .max_header_size(limits.max_header_bytes)
             .serve_connection(TokioIo::new(stream), service)
     );

@@ -365,7 +365,7 @@ impl Door {
     /// Has the pool serve it.
     async fn dispatch(
         &self,
-        mut head: Parts,
+        head: Parts,
         admission: Admission,
         id: &HeaderValue,
         keys_are_ours: bool,
@@ -373,13 +373,15 @@ impl Door {
         let Admission { hub, objective, request, body, own_priority } = admission;
         let sheddable = request.band.sheddable();
         let number = request.id.0;
-        let trace_id = self.api.trace_context.of(&mut head.headers, self.api.ids.random(), number);
+        // Taken apart, so that nothing of the head is left that holds the connection's buffer while the request waits.
+        let Parts { method, uri, mut headers, .. } = head;
+        let trace_id = self.api.trace_context.of(&mut headers, self.api.ids.random(), number);
         let known = Known { request_id: request.name.clone(), trace_id };
-        let own_path = || PathAndQuery::from_static("/");
+        let path_and_query = uri.into_parts().path_and_query;
         let call = Call {
-            method: head.method,
-            path_and_query: head.uri.path_and_query().cloned().unwrap_or_else(own_path),
-            headers: headers::filter(head.headers, id, keys_are_ours),
+            method,
+            path_and_query: path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/")),
+            headers: headers::filter(headers, id, keys_are_ours),
             body,
             own_priority,
             request,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use super::objective::slo_from_ms;
+use super::{headers, objective::slo_from_ms};
 
 const TTL: &str = "x-llm-d-inference-ttl";
 const QUEUE: &str = "x-weir-queue";
@@ -38,6 +38,9 @@ pub struct BadWait {
 /// # Errors
 /// Names the one that cannot be understood.
 pub fn asked(headers: &HeaderMap) -> Result<Wait, BadWait> {
+    if !headers::steers(headers) {
+        return Ok(Wait::default());
+    }
     let text = |name| {
         let value = headers.get(name)?;
         // A micro sign is not ASCII.

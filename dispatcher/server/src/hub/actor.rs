@@ -13,16 +13,23 @@ use std::{
 };
 
 use async_channel::Receiver;
+use smallvec::SmallVec;
 use weir_core::{
     Action, Dispatch, Event, PodId, Progress, Pulse, Refusal, RequestId, Scheduler, TICK, Time,
 };
 use weir_schema::Sample;
 
-use super::message::{Message, Waiter};
+use super::{
+    ids::ById,
+    message::{Message, Waiter},
+};
 use crate::{clock::Clock, fleet::Pod};
 
 /// Most messages taken in one turn: bounds how long the lock is held.
 const TURN: usize = 1024;
+
+/// What a turn at the desk leaves to be done: a pod given and a sample, mostly.
+pub(super) type Due = SmallVec<[Delivery; 2]>;
 
 /// Something to be done once the lock is let go.
 pub(super) enum Delivery {
@@ -53,11 +60,11 @@ pub(super) struct Desk {
     actions: Vec<Action>,
     /// Tickets without a verdict. A `Cancel` counts only while its request is in here: a request
     /// that was given a pod meanwhile ends with its lease.
-    waiters: HashMap<RequestId, Waiter>,
+    waiters: HashMap<RequestId, Waiter, ById>,
     /// Requests with a lease.
-    streams: HashMap<RequestId, Stream>,
+    streams: HashMap<RequestId, Stream, ById>,
     /// Pods as the scheduler knows them. The table that others read may be ahead of it.
-    pods: HashMap<PodId, KnownPod>,
+    pods: HashMap<PodId, KnownPod, ById>,
     swept_at: Time,
 }
 
@@ -78,20 +85,15 @@ impl Desk {
         Self {
             scheduler,
             actions: Vec::new(),
-            waiters: HashMap::new(),
-            streams: HashMap::new(),
-            pods: HashMap::new(),
+            waiters: HashMap::default(),
+            streams: HashMap::default(),
+            pods: HashMap::default(),
             swept_at: Time::ZERO,
         }
     }
 
     /// Takes what is in the mailbox through the scheduler; `due` gets what is to be done.
-    pub(super) fn drain(
-        &mut self,
-        inbox: &Receiver<Message>,
-        clock: Clock,
-        due: &mut Vec<Delivery>,
-    ) {
+    pub(super) fn drain(&mut self, inbox: &Receiver<Message>, clock: Clock, due: &mut Due) {
         self.sweep(clock.now(), due);
         for _ in 0..TURN {
             let Ok(message) = inbox.try_recv() else { return };
@@ -100,7 +102,7 @@ impl Desk {
         }
     }
 
-    fn take(&mut self, now: Time, message: Message, due: &mut Vec<Delivery>) {
+    fn take(&mut self, now: Time, message: Message, due: &mut Due) {
         match message {
             Message::Admit(request, waiter) => {
                 self.waiters.insert(request.id, waiter);
@@ -146,7 +148,7 @@ impl Desk {
         }
     }
 
-    pub(super) fn handle(&mut self, now: Time, event: Event, due: &mut Vec<Delivery>) {
+    pub(super) fn handle(&mut self, now: Time, event: Event, due: &mut Due) {
         let mut next = Some(event);
         let mut undeliverable = Vec::new();
         while let Some(event) = next {
@@ -183,7 +185,7 @@ impl Desk {
     }
 
     /// Tells the scheduler how far streams and pods have come, at most once in [`TICK`].
-    fn sweep(&mut self, now: Time, due: &mut Vec<Delivery>) {
+    fn sweep(&mut self, now: Time, due: &mut Due) {
         if now.since(self.swept_at) < TICK {
             return;
         }

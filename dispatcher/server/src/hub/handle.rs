@@ -23,7 +23,7 @@ use weir_schema::Sample;
 
 use super::{
     Lease, Ticket,
-    actor::{Delivery, Desk},
+    actor::{Delivery, Desk, Due},
     message::{Message, Verdict, Waiter},
     seat::Counted,
 };
@@ -214,11 +214,11 @@ impl Hub {
 
     /// One turn at the desk. Whoever calls this must look into the mailbox again afterwards.
     fn turn(&self, mut desk: MutexGuard<'_, Desk>) {
-        let mut due = Vec::new();
+        let mut due = Due::new();
         desk.drain(&self.inbox, self.clock, &mut due);
         self.publish(&desk);
         drop(desk);
-        self.perform(due);
+        self.perform(&mut due);
     }
 
     /// Reads the scheduler after everything posted so far was taken in.
@@ -227,17 +227,14 @@ impl Hub {
     }
 
     /// Does something at the desk after everything posted so far was taken in.
-    pub(super) fn at_desk<T>(
-        &self,
-        act: impl FnOnce(&mut Desk, Time, &mut Vec<Delivery>) -> T,
-    ) -> T {
-        let mut due = Vec::new();
+    pub(super) fn at_desk<T>(&self, act: impl FnOnce(&mut Desk, Time, &mut Due) -> T) -> T {
+        let mut due = Due::new();
         let mut desk = self.desk.lock();
         desk.drain(&self.inbox, self.clock, &mut due);
         let done = act(&mut desk, self.clock.now(), &mut due);
         self.publish(&desk);
         drop(desk);
-        self.perform(due);
+        self.perform(&mut due);
         self.drain();
         done
     }
@@ -249,8 +246,8 @@ impl Hub {
         }
     }
 
-    fn perform(&self, due: Vec<Delivery>) {
-        for delivery in due {
+    fn perform(&self, due: &mut Due) {
+        for delivery in due.drain(..) {
             match delivery {
                 Delivery::Refuse(waiter, refusal) => self.answer(Some(waiter), Err(refusal)),
                 Delivery::Give(grant) => {

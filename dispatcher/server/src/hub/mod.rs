@@ -17,7 +17,7 @@
 //! # Layout
 //! - [`handle`]: [`Hub`], the mailbox and the lock
 //! - `message`: what is in the mailbox
-//! - `actor`: the desk: scheduler, waiters, streams
+//! - `actor`: the desk: scheduler, waiters, streams; `ids`: tables by ids
 //! - [`ticket`]: the wait for a verdict
 //! - [`lease`]: the claim on a pod
 //! - [`seat`], [`steer`]: what an operator sees, and what he does
@@ -25,6 +25,7 @@
 
 mod actor;
 pub mod handle;
+mod ids;
 pub mod lease;
 mod message;
 pub mod seat;

@@ -1,0 +1,128 @@
+//! A request that waits costs its body and little more, and what it cost comes back.
+//!
+//! Requests wait in the way in which the data plane lets them: each in the future that will send it, with its body and its
+//! headers. What their clients' connections hold is not in it; docs/performance.md has that. Prints what one costs. With
+//! `--release` a hundred thousand wait; otherwise two thousand do.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a measurement that cannot go on fails, and its figures are read"
+)]
+
+use std::{fs, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, uri::PathAndQuery};
+use weir::{
+    clock::Clock,
+    hub::Hub,
+    telemetry::{Metrics, trace::Known},
+    upstream::{Call, RawUpstream, Upstream, UpstreamConfig, serve},
+};
+use weir_core::{
+    Band, Bounds, Event, PromptSize, Request, RequestId, Scheduler, SchedulerConfig, Slo,
+};
+use weir_predict::Chain;
+
+const RELEASE: bool = !cfg!(debug_assertions);
+const CROWD: u64 = if RELEASE { 100_000 } else { 2_000 };
+const BODY_BYTES: usize = 2 << 10;
+/// What all of them may cost, by request: 400 MB for a hundred thousand.
+const MOST_BYTES: f64 = 4000.0;
+
+fn hub() -> Arc<Hub> {
+    let day = Duration::from_secs(86_400);
+    let bounds = Bounds {
+        max_requests: 2 * CROWD as usize,
+        max_wait: day,
+        max_wait_no_pods: day,
+        ..Bounds::default()
+    };
+    let config = SchedulerConfig { bounds, ..SchedulerConfig::default() };
+    let model = config.model.clone();
+    let (sink, _) = async_channel::bounded(1);
+    Hub::new(Scheduler::new(config, Box::new(Chain::new())), model, Clock::new(), sink)
+}
+
+fn call(hub: &Hub, id: u64) -> Call {
+    let name: Arc<str> = format!("0123456789-{id:016x}").into();
+    let headers = [
+        ("accept", "application/json"),
+        ("content-type", "application/json"),
+        ("user-agent", "OpenAI/Python 1.99.0"),
+        ("x-stainless-lang", "python"),
+        ("x-request-id", "0123456789-0123456789abcdef"),
+    ];
+    let headers = headers.map(|(name, value)| {
+        (HeaderName::from_static(name), HeaderValue::from_static(value))
+    });
+    Call {
+        method: Method::POST,
+        path_and_query: PathAndQuery::from_static("/v1/chat/completions"),
+        headers: HeaderMap::from_iter(headers),
+        body: vec![b'x'; BODY_BYTES].into(),
+        own_priority: false,
+        request: request(hub, id, name.clone()),
+        known: Known { request_id: name, trace_id: None },
+        objective: "standard".into(),
+    }
+}
+
+fn request(hub: &Hub, id: u64, name: Arc<str>) -> Request {
+    Request {
+        id: RequestId(id),
+        arrived: hub.clock().now(),
+        prompt: PromptSize::Bytes(BODY_BYTES as u32),
+        max_output_tokens: Some(200),
+        sequences: 1,
+        slo: Slo { ttft: Some(Duration::from_secs(600)), tpot: Some(Duration::from_millis(100)) },
+        band: Band((id % 3) as i8),
+        tenant: None,
+        body_bytes: BODY_BYTES as u32,
+        blocks: (0..8).map(|block| id * 8 + block).collect(),
+        streamed: true,
+        ttl: None,
+        immediate: false,
+        by_header: false,
+        name,
+    }
+}
+
+/// Bytes of memory that are this process's.
+fn resident() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_ascii_whitespace().next().unwrap().parse::<f64>().unwrap() * 1024.0
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_requests_of_2_kb_wait_in_400_mb_and_their_memory_comes_back() {
+    let hub = hub();
+    let config = UpstreamConfig::try_from(RawUpstream::default()).unwrap();
+    let upstream = Upstream::new(config, Arc::new(Metrics::new().unwrap()));
+    let before = resident();
+    let mut waiting: FuturesUnordered<Pin<Box<dyn Future<Output = bool> + '_>>> =
+        FuturesUnordered::new();
+    for id in 1..=CROWD {
+        let mut served: Pin<Box<dyn Future<Output = bool> + '_>> =
+            Box::pin(serve(&hub, &upstream, call(&hub, id)).map(|served| served.is_err()));
+        assert!((&mut served).now_or_never().is_none(), "request {id} does not wait");
+        waiting.push(served);
+    }
+    assert_eq!(hub.waiting(), CROWD as usize);
+    let each = (resident() - before) / CROWD as f64;
+    hub.post(Event::Close);
+    while let Some(refused) = waiting.next().await {
+        assert!(refused);
+    }
+    drop(waiting);
+    let left = (resident() - before) / CROWD as f64;
+    println!(
+        "{CROWD} requests of {BODY_BYTES} bytes: {each:.0} bytes of memory each while they wait, {left:.0} after"
+    );
+    assert!(hub.idle());
+    if RELEASE {
+        assert!(each < MOST_BYTES, "{each:.0} bytes each");
+        assert!(left < each / 4.0, "{left:.0} of {each:.0} bytes stay");
+    }
+}
