@@ -57,7 +57,7 @@ const MISTAKES: [(&str, &str, &[&str]); 10] = [
     (
         "a number out of its range",
         "pools: [ { model: m, pods: [ { url: 'http://a:1' } ] } ]\npull:\n  kv_limit: 98\n",
-        &["line 3: pull.kv_limit: ", "must be in 0..=1"],
+        &["line 3: pull.kv_limit: ", "must be from 0 to 1"],
     ),
     (
         "a pod's URL that is none",

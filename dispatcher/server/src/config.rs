@@ -116,7 +116,7 @@ impl Config {
             "admin.listen",
             "is the address of listen too; give it a port of its own",
         );
-        problems.require((1..=256).contains(&raw.threads), "threads", "must be in 1..=256");
+        problems.require((1..=256).contains(&raw.threads), "threads", "must be from 1 to 256");
         let api = problems.take(raw.api().check());
         let upstream = problems.take(UpstreamConfig::try_from(raw.upstream.clone()));
         let pools = pools(raw, &mut problems);
@@ -268,7 +268,7 @@ fn bounds(raw: &RawQueue, problems: &mut Problems) -> Bounds {
     problems.require(raw.max_bytes > 0, "queue.max_bytes", "must be at least 1");
     let mut seconds = |key: &str, value: f64| {
         let sane = (0.0..=86_400.0).contains(&value);
-        problems.require(sane, &format!("queue.{key}"), "must be in 0..=86400");
+        problems.require(sane, &format!("queue.{key}"), "must be from 0 to 86400");
         Duration::try_from_secs_f64(value).unwrap_or_default()
     };
     Bounds {
@@ -292,13 +292,13 @@ fn check_pull(pull: &PullConfig, problems: &mut Problems) {
     ];
     for (name, share) in shares {
         let sane = (0.0..=1.0).contains(&share);
-        problems.require(sane, &format!("pull.{name}"), "must be in 0..=1");
+        problems.require(sane, &format!("pull.{name}"), "must be from 0 to 1");
     }
     for (name, factor, least) in
         [("hopeless_factor", pull.hopeless_factor, 1.0), ("cold_weight", pull.cold_weight, 0.0)]
     {
         let sane = (least..=100.0).contains(&factor);
-        problems.require(sane, &format!("pull.{name}"), &format!("must be in {least}..=100"));
+        problems.require(sane, &format!("pull.{name}"), &format!("must be from {least} to 100"));
     }
     let untouched = pull.stale_after_ms == PullConfig::default().stale_after_ms;
     problems.require(untouched, "pull.stale_after_ms", "set scrape.stale_after_ms instead");

@@ -65,7 +65,7 @@ pub(super) async fn list(
 fn last(seat: &Seat, query: &DecisionQuery) -> Result<Decisions, Fault> {
     let limit = query.limit.unwrap_or(SHOWN);
     if !(1..=MOST).contains(&limit) {
-        return Err(Fault::parameter("limit", "must be in 1..=256"));
+        return Err(Fault::parameter("limit", "must be from 1 to 256"));
     }
     let of = query.request_id.clone().map(Called::Name);
     let mut decisions = Vec::new();

@@ -13,7 +13,7 @@ use weir_core::{
 use super::{
     fault::{ErrorBody, Fault},
     seat::Seat,
-    take::{Body, maybe_whole, whole},
+    take::{Body, some_whole, whole},
 };
 use crate::api::objective::slo_from_ms;
 
@@ -29,7 +29,7 @@ pub struct ExplainAsk {
     #[schema(minimum = 1, maximum = 10_000_000)]
     pub input_tokens: u32,
     /// The client's bound on output tokens; left out: as long as such requests are.
-    #[serde(default, deserialize_with = "maybe_whole")]
+    #[serde(default, deserialize_with = "some_whole")]
     #[schema(minimum = 0, maximum = 10_000_000)]
     pub output_tokens: Option<u32>,
     /// Its objective for the time from arrival to the first token, in milliseconds.
@@ -41,7 +41,7 @@ pub struct ExplainAsk {
     #[schema(minimum = 0.001, maximum = 86_400_000)]
     pub tpot_ms: Option<f64>,
     /// Its band; left out: 0.
-    #[serde(default, deserialize_with = "maybe_whole")]
+    #[serde(default, deserialize_with = "some_whole")]
     #[schema(minimum = -128, maximum = 127)]
     pub band: Option<i8>,
     /// Who would send it.
@@ -82,14 +82,14 @@ const MOST_TOKENS: u32 = 10_000_000;
 
 fn supposition(ask: &ExplainAsk) -> Result<Supposition, Fault> {
     let few = |tokens: u32, least: u32, name| {
-        let why = format!("must be in {least}..={MOST_TOKENS}");
+        let why = format!("must be from {least} to {MOST_TOKENS}");
         let sane = (least..=MOST_TOKENS).contains(&tokens);
         if sane { Ok(tokens) } else { Err(Fault::parameter(name, why)) }
     };
     let slo = |value: Option<f64>, name| match value {
         None => Ok(None),
         Some(ms) => slo(ms).map(Some).ok_or_else(|| {
-            Fault::parameter(name, "must be a time in milliseconds, in 0.001..=86400000")
+            Fault::parameter(name, "must be a time in milliseconds, from 0.001 to 86400000")
         }),
     };
     Ok(Supposition {

@@ -10,7 +10,7 @@
 //! - [`seat`]: what every call reads; [`take`]: what a call says; [`fault`]: what it is told
 //! - `probe`: liveness, readiness, metrics, the snapshot
 //! - [`overview`], [`queue`], [`request`], [`pod`], [`model`], [`decision`], [`explain`], [`settings`]:
-//!   one kind of thing each
+//!   one kind of thing each; [`steer`]: cancelling and moving what waits
 //! - [`history`]: the last five minutes; [`chart`]: pictures of them; [`events`]: boards as they come
 //! - [`page`]: the page's files; [`openapi`]: the description of the API
 
@@ -33,6 +33,7 @@ pub mod queue;
 pub mod request;
 pub mod seat;
 pub mod settings;
+pub mod steer;
 pub mod take;
 
 use std::{net::SocketAddr, sync::Arc};

@@ -3,15 +3,21 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use utoipa::{
     Modify, OpenApi,
-    openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+    openapi::{
+        RefOr, Schema, Type,
+        extensions::Extensions,
+        schema::SchemaType,
+        security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+    },
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     chart, decision, events, explain, history, model, overview, pod, queue, request, seat::Seat,
-    settings,
+    settings, steer,
 };
 
 /// Every operation of the API.
@@ -26,9 +32,9 @@ pub fn api() -> OpenApiRouter<Arc<Seat>> {
         .routes(routes!(queue::resume))
         .routes(routes!(request::list))
         .routes(routes!(request::show))
-        .routes(routes!(request::cancel))
-        .routes(routes!(request::shift))
-        .routes(routes!(request::cancel_many))
+        .routes(routes!(steer::cancel))
+        .routes(routes!(steer::shift))
+        .routes(routes!(steer::cancel_many))
         .routes(routes!(explain::explain))
         .routes(routes!(pod::pods))
         .routes(routes!(pod::pod))
@@ -45,7 +51,10 @@ pub fn api() -> OpenApiRouter<Arc<Seat>> {
         .routes(routes!(settings::effective))
         .routes(routes!(settings::diff))
         .routes(routes!(settings::reload));
-    OpenApiRouter::with_openapi(Description::openapi()).nest("/api/v1", api)
+    let mut api = OpenApiRouter::with_openapi(Description::openapi()).nest("/api/v1", api);
+    // The handlers have brought their schemas with them.
+    say_what_goes_together(api.get_openapi_mut());
+    api
 }
 
 #[derive(OpenApi)]
@@ -83,4 +92,36 @@ impl Modify for Bearer {
         let needed = SecurityRequirement::new::<_, _, String>("token", []);
         description.security = Some(vec![needed]);
     }
+}
+
+/// Which members of a body go together, and that none is `null`: what [`take::Body`](super::take::Body)
+/// and the handlers ask for, in the words of JSON Schema.
+fn say_what_goes_together(description: &mut utoipa::openapi::OpenApi) {
+    let components = description.components.iter_mut();
+    for (name, schema) in components.flat_map(|components| &mut components.schemas) {
+        if let (true, RefOr::T(Schema::Object(ask))) = (name.ends_with("Ask"), schema) {
+            ask.properties.values_mut().for_each(never_null);
+            ask.extensions = rules(name);
+        }
+    }
+}
+
+fn never_null(property: &mut RefOr<Schema>) {
+    let RefOr::T(Schema::Object(property)) = property else { return };
+    if let SchemaType::Array(kinds) = &property.schema_type {
+        let kind = kinds.iter().find(|kind| **kind != Type::Null).cloned();
+        property.schema_type = kind.map_or(SchemaType::AnyValue, SchemaType::Type);
+    }
+}
+
+fn rules(ask: &str) -> Option<Extensions> {
+    let rule = match ask {
+        "GateAsk" => ("not", json!({"required": ["lane", "band"]})),
+        "CancelAsk" => {
+            let one = |member| json!({"required": [member]});
+            ("anyOf", steer::FILTERS.map(one).into())
+        }
+        _ => return None,
+    };
+    Some(Extensions::from_iter([rule]))
 }

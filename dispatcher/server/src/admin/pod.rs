@@ -12,9 +12,8 @@ use super::{
     fault::{ErrorBody, Fault},
     guard::Caller,
     history::PoolQuery,
-    request::PoolAsk,
     seat::{Pool, Seat, several},
-    take::{Body, Name, Query},
+    take::{Body, Name, PoolAsk, Query},
 };
 use crate::{
     fleet::Ask,

@@ -17,7 +17,7 @@ use super::{
     guard::Caller,
     history::PoolQuery,
     seat::{Pool, Seat},
-    take::{Body, Query, maybe_whole},
+    take::{Body, Query, some_whole},
 };
 use crate::hub::Hub;
 
@@ -173,7 +173,7 @@ pub struct GateAsk {
     #[serde(default)]
     pub lane: Option<String>,
     /// One band; not beside a lane.
-    #[serde(default, deserialize_with = "maybe_whole")]
+    #[serde(default, deserialize_with = "some_whole")]
     #[schema(minimum = -128, maximum = 127)]
     pub band: Option<i8>,
 }

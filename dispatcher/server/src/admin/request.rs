@@ -1,4 +1,4 @@
-//! Requests: those that wait, page by page; one, with the reason why it waits; cancelling and moving.
+//! Requests: those that wait, page by page; one, with the reason why it waits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,14 +12,12 @@ use weir_core::{
 };
 
 use super::{
-    audit::{self, Change},
     fault::{ErrorBody, Fault},
-    guard::Caller,
     history::PoolQuery,
     seat::{Pool, Seat},
-    take::{Body, Name, Query, maybe_whole, whole},
+    take::{Name, Query},
 };
-use crate::hub::{Hub, seat::Called};
+use crate::hub::seat::Called;
 
 /// Requests of one page, unless another number is asked for.
 const PAGE: usize = 100;
@@ -87,7 +85,7 @@ pub(super) async fn list(
 fn page(seat: &Seat, query: &ListQuery) -> Result<Waiting, Fault> {
     let limit = query.limit.unwrap_or(PAGE);
     if !(1..=LONGEST_PAGE).contains(&limit) {
-        return Err(Fault::parameter("limit", "must be in 1..=1000"));
+        return Err(Fault::parameter("limit", "must be from 1 to 1000"));
     }
     let after = query.cursor.as_deref().map(str::parse).transpose();
     let after = after.map_err(|_| Fault::parameter("cursor", "must be the `next` of a page"))?;
@@ -106,19 +104,20 @@ fn page(seat: &Seat, query: &ListQuery) -> Result<Waiting, Fault> {
 }
 
 /// A filter as it is asked for.
-struct Wanted<'a> {
-    lane: Option<&'a str>,
-    band: Option<i8>,
-    tenant: Option<&'a str>,
-    late: Option<bool>,
-    older_than_ms: Option<f64>,
+pub(super) struct Wanted<'a> {
+    pub(super) lane: Option<&'a str>,
+    pub(super) band: Option<i8>,
+    pub(super) tenant: Option<&'a str>,
+    pub(super) late: Option<bool>,
+    pub(super) older_than_ms: Option<f64>,
 }
 
-fn filter(pool: Pool<'_>, wanted: Wanted<'_>) -> Result<Filter, Fault> {
+/// The same as the pool's scheduler takes it.
+pub(super) fn filter(pool: Pool<'_>, wanted: Wanted<'_>) -> Result<Filter, Fault> {
     let age = |ms: f64| {
         let sane = (0.0..=1e12).contains(&ms);
         sane.then(|| Duration::from_secs_f64(ms / 1000.0))
-            .ok_or_else(|| Fault::parameter("older_than_ms", "must be in 0..=1e12"))
+            .ok_or_else(|| Fault::parameter("older_than_ms", "must be from 0 to 1e12"))
     };
     Ok(Filter {
         lane: wanted.lane.map(|lane| pool.lane(lane)).transpose()?,
@@ -194,7 +193,8 @@ pub(super) async fn show(
     seat.aside(move |seat| detail(seat, query.pool.as_deref(), &name).map(Json)).await
 }
 
-fn detail(seat: &Seat, pool: Option<&str>, name: &str) -> Result<Value, Fault> {
+/// Everything known of the request of a name.
+pub(super) fn detail(seat: &Seat, pool: Option<&str>, name: &str) -> Result<Value, Fault> {
     let which = Called::parse(name);
     let found = seat.pools(pool)?.into_iter().find_map(|pool| {
         let found = pool.hub.inspect(&which)?;
@@ -224,205 +224,4 @@ fn members(pool: Pool<'_>, found: &Inspection) -> Value {
         all.extend(everywhere);
     }
     Value::Object(all)
-}
-
-/// The pool of a request; may be left out.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PoolAsk {
-    /// The pool; may be left out.
-    #[serde(default)]
-    pub pool: Option<String>,
-}
-
-/// How many were cancelled.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct Cancelled {
-    /// How many.
-    pub cancelled: usize,
-}
-
-/// Refuse a waiting request. Its client gets 503 `cancelled_by_operator` and is asked not to retry.
-#[utoipa::path(
-    post, path = "/requests/{id}/cancel", tag = "requests", operation_id = "cancel",
-    params(("id" = String, Path, description = "Its number, or its x-request-id")),
-    request_body = PoolAsk,
-    responses(
-        (status = 200, body = Cancelled),
-        (status = 409, body = ErrorBody, description = "It does not wait"),
-        (status = "4XX", body = ErrorBody),
-    )
-)]
-pub(super) async fn cancel(
-    State(seat): State<Arc<Seat>>,
-    caller: Caller,
-    Name(name): Name,
-    Body(ask): Body<PoolAsk>,
-) -> Result<Json<Cancelled>, Fault> {
-    let cancel = move |seat: &Seat| {
-        let pool = ask.pool.as_deref();
-        let change = Change { action: "cancel", pool: seat.written(pool), what: &name };
-        audit::change(seat, &caller, change, || {
-            on_waiting(seat, pool, &name, Hub::cancel_waiting)?;
-            Ok((Json(Cancelled { cancelled: 1 }), 1))
-        })
-    };
-    seat.aside(cancel).await
-}
-
-/// Does something to the waiting request of a name, in the pool where it waits.
-fn on_waiting(
-    seat: &Seat,
-    pool: Option<&str>,
-    name: &str,
-    act: impl Fn(&Hub, &Called) -> bool,
-) -> Result<(), Fault> {
-    let which = Called::parse(name);
-    let pools = seat.pools(pool)?;
-    if pools.iter().any(|pool| act(pool.hub, &which)) {
-        return Ok(());
-    }
-    if pools.iter().any(|pool| pool.hub.inspect(&which).is_some()) {
-        return Err(Fault::Conflict(format!("the request {name} does not wait any more")));
-    }
-    Err(Fault::not_found("request", name))
-}
-
-/// The band that a request is to have.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MoveAsk {
-    /// The pool; may be left out.
-    #[serde(default)]
-    pub pool: Option<String>,
-    /// The band; a higher one goes first, below 0 is sheddable.
-    #[serde(deserialize_with = "whole")]
-    #[schema(minimum = -128, maximum = 127)]
-    pub band: i8,
-}
-
-/// Put a waiting request into another band, at the rank it had when it arrived.
-#[utoipa::path(
-    post, path = "/requests/{id}/move", tag = "requests", operation_id = "move",
-    params(("id" = String, Path, description = "Its number, or its x-request-id")),
-    request_body = MoveAsk,
-    responses(
-        (status = 200, body = RequestDetail),
-        (status = 409, body = ErrorBody, description = "It does not wait"),
-        (status = "4XX", body = ErrorBody),
-    )
-)]
-pub(super) async fn shift(
-    State(seat): State<Arc<Seat>>,
-    caller: Caller,
-    Name(name): Name,
-    Body(ask): Body<MoveAsk>,
-) -> Result<Json<Value>, Fault> {
-    let shift = move |seat: &Seat| {
-        let (pool, band) = (ask.pool.as_deref(), Band(ask.band));
-        let what = format!("{name} to band {}", band.0);
-        let change = Change { action: "move", pool: seat.written(pool), what: &what };
-        audit::change(seat, &caller, change, || {
-            on_waiting(seat, pool, &name, |hub, which| hub.move_waiting(which, band))?;
-            Ok((Json(detail(seat, pool, &name)?), 1))
-        })
-    };
-    seat.aside(shift).await
-}
-
-/// Which waiting requests are to be cancelled: at least one member beside the pool must be there.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CancelAsk {
-    /// The pool; may be left out when there is one.
-    #[serde(default)]
-    pub pool: Option<String>,
-    /// Those of a lane, by its name.
-    #[serde(default)]
-    pub lane: Option<String>,
-    /// Those of a band.
-    #[serde(default, deserialize_with = "maybe_whole")]
-    #[schema(minimum = -128, maximum = 127)]
-    pub band: Option<i8>,
-    /// Those of a tenant.
-    #[serde(default)]
-    pub tenant: Option<String>,
-    /// Those that can no longer meet their TTFT objective, or those that can.
-    #[serde(default)]
-    pub late: Option<bool>,
-    /// Those that have waited at least so many milliseconds.
-    #[serde(default)]
-    #[schema(minimum = 0, maximum = 1e12)]
-    pub older_than_ms: Option<f64>,
-    /// Whether they are only to be counted.
-    #[serde(default)]
-    pub dry_run: bool,
-}
-
-/// What a cancellation by filter came to.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct CancelledMany {
-    /// Requests that the filter found.
-    pub matched: usize,
-    /// Of them, cancelled; 0 in a dry run.
-    pub cancelled: usize,
-    /// What the clients call the first of them, at most 20.
-    pub sample: Vec<String>,
-}
-
-/// Refuse every waiting request that a filter finds, or count them.
-#[utoipa::path(
-    post, path = "/requests/cancel", tag = "requests", operation_id = "cancel_many",
-    request_body = CancelAsk,
-    responses((status = 200, body = CancelledMany), (status = "4XX", body = ErrorBody))
-)]
-pub(super) async fn cancel_many(
-    State(seat): State<Arc<Seat>>,
-    caller: Caller,
-    Body(ask): Body<CancelAsk>,
-) -> Result<Json<CancelledMany>, Fault> {
-    let sweep = move |seat: &Seat| {
-        if ask.dry_run {
-            return sweep(seat, &ask).map(Json);
-        }
-        let (pool, what) = (seat.written(ask.pool.as_deref()), described(&ask));
-        let change = Change { action: "cancel_many", pool, what: &what };
-        audit::change(seat, &caller, change, || {
-            let done = sweep(seat, &ask)?;
-            let cancelled = done.cancelled;
-            Ok((Json(done), cancelled))
-        })
-    };
-    seat.aside(sweep).await
-}
-
-fn described(ask: &CancelAsk) -> String {
-    let of = |name: &str, value: Option<String>| value.map(|value| format!("{name}={value}"));
-    let parts = [
-        of("lane", ask.lane.clone()),
-        of("band", ask.band.map(|band| band.to_string())),
-        of("tenant", ask.tenant.clone()),
-        of("late", ask.late.map(|late| late.to_string())),
-        of("older_than_ms", ask.older_than_ms.map(|ms| ms.to_string())),
-    ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
-}
-
-fn sweep(seat: &Seat, ask: &CancelAsk) -> Result<CancelledMany, Fault> {
-    let pool = seat.pool(ask.pool.as_deref())?;
-    let wanted = Wanted {
-        lane: ask.lane.as_deref(),
-        band: ask.band,
-        tenant: ask.tenant.as_deref(),
-        late: ask.late,
-        older_than_ms: ask.older_than_ms,
-    };
-    let filter = filter(pool, wanted)?;
-    if filter == Filter::default() {
-        let why = "name at least one of lane, band, tenant, late and older_than_ms";
-        return Err(Fault::Parameter { param: None, message: why.to_owned() });
-    }
-    let done = pool.hub.cancel_matching(&filter, ask.dry_run);
-    let sample = done.sample.iter().map(ToString::to_string).collect();
-    Ok(CancelledMany { matched: done.matched, cancelled: done.cancelled, sample })
 }

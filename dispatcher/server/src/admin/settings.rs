@@ -16,7 +16,7 @@ use super::{
     seat::Seat,
     take::Body,
 };
-use crate::config::{Origin, Problems, RawConfig, Reloader, keys};
+use crate::config::{Origin, Problems, RawConfig, Reloader, keys, reload::NO_FILE};
 
 /// The configuration in force, and where it is from.
 #[derive(Clone, Default)]
@@ -143,8 +143,7 @@ impl Settings {
     /// The reloader of a process that was started with a file.
     fn reloader(&self) -> Result<&Reloader, Fault> {
         let reloader = self.reloader.as_deref().filter(|reloader| reloader.file().is_some());
-        let why = "there is no file: the process was started without --config";
-        reloader.ok_or_else(|| Fault::Conflict(why.to_owned()))
+        reloader.ok_or_else(|| Fault::Conflict(NO_FILE.to_owned()))
     }
 
     /// What is in force now.

@@ -1,12 +1,19 @@
 //! What a call says, read strictly: a query or a body with an unknown, repeated or unreadable member
 //! is refused in this side's own error shape, with the member's name where it is known.
 
+use std::collections::BTreeMap;
+
 use axum::{
     body::to_bytes,
     extract::{FromRequest, FromRequestParts, Path, Request},
     http::request::Parts,
 };
-use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _, IgnoredAny},
+};
+
+use utoipa::ToSchema;
 
 use super::fault::Fault;
 
@@ -60,9 +67,19 @@ impl<S: Sync, T: DeserializeOwned + Send> FromRequest<S> for Body<T> {
         let object = bytes.trim_ascii_start().first() == Some(&b'{');
         let read = object.then(|| serde_json::from_slice(&bytes));
         let read = read.ok_or_else(|| "the body must be a JSON object".to_owned());
+        let read = no_nulls(&bytes).and(read);
         let read = read.and_then(|read| read.map_err(|error| format!("the body: {error}")));
         read.map(Self).map_err(|message| Fault::Parameter { param: None, message })
     }
+}
+
+/// What is said where the path says the rest.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolAsk {
+    /// The pool; may be left out when one alone has what is named.
+    #[serde(default)]
+    pub pool: Option<String>,
 }
 
 /// Reads a whole number, written with a fraction of zero or without: JSON makes no difference.
@@ -81,16 +98,20 @@ pub fn whole<'de, D: Deserializer<'de>, T: TryFrom<i64>>(from: D) -> Result<T, D
 ///
 /// # Errors
 /// As for [`whole`].
-pub fn maybe_whole<'de, D: Deserializer<'de>, T: TryFrom<i64>>(
+pub fn some_whole<'de, D: Deserializer<'de>, T: TryFrom<i64>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {
-    struct Whole<T>(T);
-    impl<'de, T: TryFrom<i64>> Deserialize<'de> for Whole<T> {
-        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            whole(from).map(Self)
-        }
-    }
-    Ok(Option::<Whole<T>>::deserialize(from)?.map(|Whole(number)| number))
+    whole(from).map(Some)
+}
+
+/// Refuses members that are `null`. A filter whose members were all meant to be there and are not would
+/// find everything.
+fn no_nulls(body: &[u8]) -> Result<(), String> {
+    // What is no object at all is told by whoever reads it.
+    let members = serde_json::from_slice::<BTreeMap<String, Option<IgnoredAny>>>(body);
+    let members = members.unwrap_or_default();
+    let null = members.into_iter().find(|(_, value)| value.is_none());
+    null.map_or(Ok(()), |(name, _)| Err(format!("the body: {name} is null; leave it out")))
 }
 
 #[cfg(test)]
@@ -101,7 +122,7 @@ mod tests {
     struct Ask {
         #[serde(deserialize_with = "whole")]
         least: i8,
-        #[serde(default, deserialize_with = "maybe_whole")]
+        #[serde(default, deserialize_with = "some_whole")]
         most: Option<u32>,
     }
 
@@ -111,10 +132,16 @@ mod tests {
         assert_eq!(ask(r#"{"least": -3.0}"#), Ok(Ask { least: -3, most: None }));
         let both = Ok(Ask { least: 127, most: Some(u32::MAX) });
         assert_eq!(ask(r#"{"least": 127, "most": 4294967295}"#), both);
-        assert_eq!(ask(r#"{"least": 0, "most": null}"#), Ok(Ask { least: 0, most: None }));
         for bad in ["0.5", "128", "-129", "1e300", "\"1\"", "null"] {
             assert!(ask(&format!(r#"{{"least": {bad}}}"#)).is_err(), "{bad}");
         }
         assert!(ask(r#"{"least": 0, "most": -1}"#).is_err());
+    }
+    #[test]
+    fn a_member_is_left_out_and_never_null() {
+        assert_eq!(no_nulls(br#"{"lane": "b0/late", "most": 0, "deep": [null]}"#), Ok(()));
+        assert_eq!(no_nulls(b"[1]"), Ok(()), "that it is no object is said elsewhere");
+        let told = no_nulls(br#"{"lane": null, "dry_run": true}"#).unwrap_err();
+        assert!(told.contains("lane is null"), "{told}");
     }
 }

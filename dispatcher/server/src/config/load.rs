@@ -1,6 +1,9 @@
 //! Reads a configuration: file or default, environment and flags over it, then all checks.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use weir_core::Policy;
 
@@ -45,6 +48,16 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
+    /// What to do next, where that is not said by the problem itself.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unreadable { file, error } if error.kind() == ErrorKind::NotFound => {
+                format!("; `weir check > {}` writes one to start from", file.display())
+            }
+            _ => String::new(),
+        }
+    }
+
     /// Everything that is wrong; a file that cannot be read is one problem.
     pub fn problems(self) -> Problems {
         match self {

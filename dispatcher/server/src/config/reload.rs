@@ -30,6 +30,10 @@ use crate::{
     hub::Hub,
 };
 
+/// Why there is nothing to compare with or to take in, and what to do.
+pub const NO_FILE: &str = "there is no file: the process was started without --config; `weir check > \
+                           weir.yaml` writes what it runs on";
+
 /// What became of the configuration, for metrics.
 #[derive(Debug, Default)]
 pub struct ConfigTally {
@@ -154,7 +158,7 @@ impl Reloader {
 
     fn text(&self) -> Result<String, Problems> {
         if self.origin.file.is_none() {
-            let message = "there is no file: the process was started without --config".to_owned();
+            let message = NO_FILE.to_owned();
             return Err(Problem { key: String::new(), line: None, message }.into());
         }
         self.origin.text().map_err(ConfigError::problems)

@@ -143,9 +143,9 @@ impl RawScrape {
     /// The validated form.
     pub fn check(&self, problems: &mut Problems) -> ScrapeConfig {
         let sane = self.every_ms == 0 || (10..=60_000).contains(&self.every_ms);
-        problems.require(sane, "scrape.every_ms", "must be 0 (off) or in 10..=60000");
+        problems.require(sane, "scrape.every_ms", "must be 0 (off) or from 10 to 60000");
         let sane = (1..=60_000).contains(&self.timeout_ms);
-        problems.require(sane, "scrape.timeout_ms", "must be in 1..=60000");
+        problems.require(sane, "scrape.timeout_ms", "must be from 1 to 60000");
         let sane = self.stale_after_ms >= self.every_ms;
         problems.require(sane, "scrape.stale_after_ms", "must not be below scrape.every_ms");
         let every = Duration::from_millis(self.every_ms);
@@ -294,7 +294,7 @@ impl RawDns {
         );
         problems.require(self.port > 0, &format!("{key}.port"), "must not be 0");
         let sane = (1..=3600).contains(&self.every_s);
-        problems.require(sane, &format!("{key}.every_s"), "must be in 1..=3600");
+        problems.require(sane, &format!("{key}.every_s"), "must be from 1 to 3600");
         DnsConfig {
             host: self.host.clone(),
             port: self.port,

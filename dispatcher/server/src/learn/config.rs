@@ -132,7 +132,7 @@ impl LearnConfig {
         let room = spool.max_bytes / 2 >= spool.segment_bytes;
         problems.require(room, "spool.max_bytes", "must be at least twice spool.segment_bytes");
         let sane = (1..=86_400).contains(&trainer.interval_s);
-        problems.require(sane, "trainer.interval_s", "must be in 1..=86400");
+        problems.require(sane, "trainer.interval_s", "must be from 1 to 86400");
         let train = train_config(model, spool, trainer);
         if let Err(error) = train.check() {
             problems.add("trainer", error);

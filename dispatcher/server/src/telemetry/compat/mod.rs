@@ -79,7 +79,7 @@ impl RawTelemetry {
     /// Notes what cannot be used; `models` is how many are configured.
     pub fn check(&self, models: usize, problems: &mut Problems) {
         let sane = (1..=10_000).contains(&self.max_tenants);
-        problems.require(sane, "telemetry.max_tenants", "must be in 1..=10000");
+        problems.require(sane, "telemetry.max_tenants", "must be from 1 to 10000");
         if models > self.max_models {
             let most = self.max_models;
             let why = format!(

@@ -1,0 +1,104 @@
+//! What an operator does: list and cancel, move, hold, drain.
+
+use super::*;
+
+#[tokio::test]
+async fn what_waits_is_listed_page_by_page_and_cancelled_by_filter() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    let mut tickets = waiting(side.hub(), 25);
+    let (mut path, mut seen) = ("/api/v1/requests?limit=10".to_owned(), Vec::new());
+    loop {
+        let page = side.get(&path).await;
+        let rows = page["requests"].as_array().unwrap();
+        seen.extend(rows.iter().map(|row| row["id"].as_u64().unwrap()));
+        assert!(rows[0]["reason"]["reason"].is_string(), "{page}");
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/api/v1/requests?limit=10&cursor={next}");
+    }
+    assert_eq!(seen, (1..=25).collect::<Vec<_>>(), "each once, oldest first");
+
+    let queues = side.get("/api/v1/queues").await;
+    let depth = |rows: &str| {
+        let rows = queues[rows].as_array().unwrap().iter();
+        rows.map(|row| row["depth"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(["queues", "bands", "tenants"].map(depth), [25; 3], "{queues}");
+    assert_eq!(queues["tenants"][0]["tenant"], "zeta");
+
+    let filter = json!({"tenant": "acme", "band": 0, "dry_run": true});
+    let dry = side.post("/api/v1/requests/cancel", filter.clone()).await;
+    assert_eq!((&dry["matched"], &dry["cancelled"]), (&4.into(), &0.into()), "{dry}");
+    assert_eq!(dry["sample"], json!(["req-6", "req-12", "req-18", "req-24"]));
+    assert_eq!(side.hub().summary().waiting, 25, "a dry run cancels nothing");
+    let filter = json!({"tenant": "acme", "band": 0});
+    assert_eq!(side.post("/api/v1/requests/cancel", filter).await["cancelled"], 4);
+    assert_eq!(side.post("/api/v1/requests/req-1/cancel", json!({})).await["cancelled"], 1);
+    assert_eq!(side.hub().summary().waiting, 20);
+    let refusal = tickets[5].verdict().await.unwrap_err();
+    assert_eq!(refusal.reason.name(), "cancelled_by_operator");
+    let again = side.refused(Method::POST, "/api/v1/requests/req-1/cancel", "{}").await;
+    assert_eq!(again, (409, "conflict".to_owned()));
+    assert_eq!((side.changes("cancel", "ok"), side.changes("cancel", "refused")), (1, 1));
+    assert_eq!(side.changes("cancel_many", "ok"), 1, "a dry run is no change");
+}
+
+#[tokio::test]
+async fn a_waiting_request_says_why_and_can_be_moved() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    let _tickets = waiting(side.hub(), 3);
+    for path in ["/api/v1/requests/2", "/api/v1/requests/req-2?pool=default"] {
+        let one = side.get(&path.replace("default", side.hub().model())).await;
+        assert_eq!(
+            (&one["state"], &one["id"], &one["band"]),
+            (&"waiting".into(), &2.into(), &0.into())
+        );
+        assert!(one["explanation"].as_str().unwrap().contains("no pod"), "{one}");
+    }
+    let moved = side.post("/api/v1/requests/2/move", json!({"band": 7})).await;
+    assert_eq!(moved["band"], 7);
+    let page = side.get("/api/v1/requests?band=7").await;
+    assert_eq!(page["requests"].as_array().unwrap().len(), 1);
+    let decisions = side.get("/api/v1/decisions?request_id=req-2").await;
+    assert_eq!(decisions["decisions"][0]["kind"], "move");
+}
+
+#[tokio::test]
+async fn a_lane_a_band_and_the_pool_can_be_held() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    let mut tickets = waiting(side.hub(), 2);
+    let lanes = side.get("/api/v1/queues").await;
+    let lane = lanes["queues"].as_array().unwrap().iter().find(|lane| lane["band"] == 0).unwrap();
+    let held = side.post("/api/v1/queues/pause", json!({"lane": lane["lane"]})).await;
+    assert_eq!(held["paused"], json!([lane["lane"]]));
+    side.hub().add_pod(pod(1, "127.0.0.1:1"));
+    let first = tickets[0].verdict().await.unwrap();
+    assert_eq!(side.hub().summary().waiting, 1, "band 0 is held, band 1 went");
+    let held = side.get("/api/v1/requests/req-2").await;
+    assert_eq!(held["reason"]["reason"], "paused", "{held}");
+    let held = side.post("/api/v1/queues/pause", json!({"band": -1})).await;
+    assert_eq!(held["paused"][0], "b-1");
+    assert_eq!(side.post("/api/v1/queues/resume", json!({})).await["paused"], json!([]));
+    drop((first, tickets[1].verdict().await.unwrap()));
+}
+
+#[tokio::test]
+async fn a_pod_is_cordoned_drained_and_let_in_again() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    side.hub().add_pod(pod(1, "127.0.0.1:1"));
+    let lease = side.hub().admit(request(side.hub(), 1)).verdict().await.unwrap();
+    let phase = async |body: &Value| body["phase"].as_str().unwrap().to_owned();
+    let cordoned = side.post("/api/v1/pods/pod-1/cordon", json!({})).await;
+    assert_eq!(phase(&cordoned).await, "cordoned");
+    let draining = side.post("/api/v1/pods/pod-1/drain", json!({})).await;
+    assert_eq!(
+        (phase(&draining).await.as_str(), &draining["drain"]["left"]),
+        ("draining", &1.into())
+    );
+    assert_eq!(draining["requests"].as_array().unwrap().len(), 1);
+    lease.end(weir_core::EndKind::Complete, None, None);
+    let drained = side.get("/api/v1/pods/pod-1").await;
+    assert_eq!((phase(&drained).await.as_str(), &drained["drain"]["left"]), ("drained", &0.into()));
+    let back = side.post("/api/v1/pods/pod-1/uncordon", json!({})).await;
+    assert_eq!((phase(&back).await.as_str(), &back["drain"]), ("ready", &Value::Null));
+    assert_eq!(side.get("/api/v1/pods").await["pods"][0]["address"], "127.0.0.1:1");
+}
