@@ -1,7 +1,7 @@
 // What comes with every board: vital figures, trouble, lanes, classes, refusals, decisions.
 
 import { at, h, keyed, mark, percent, put, vary } from "./dom.js";
-import { bytes, count, plain, share, time, version, why } from "./words.js";
+import { bytes, count, drain, minus, plain, share, time, version, why } from "./words.js";
 
 const LANES_SHOWN = 10;
 const DECISIONS_SHOWN = 40;
@@ -21,7 +21,7 @@ function vitals(pool) {
   const figures = [
     ["waiting", count(pool.waiting), bytes(pool.waiting_bytes)],
     ["oldest", time(pool.oldest_wait_ms), "since arrival"],
-    ["drains in", time(pool.drain_ms), "predicted"],
+    ["drains in", drain(pool.drain_ms), "predicted"],
     ["late", count(pool.late), pool.late ? "cannot make it" : "none", pool.late ? "late" : null, link("find", { pool: pool.pool, late: true })],
     ["in flight", count(pool.in_flight), "on pods"],
     ["pods", `${count(pool.pods_ready)}/${count(pool.pods)}`, "take requests", pool.pods_ready < pool.pods ? "tight" : null],
@@ -40,7 +40,6 @@ function drawVital(el, [, value, note, level]) {
 }
 
 const className = (of) => (of.objective ? `${of.objective} · ${minus(of.band)}` : `band ${minus(of.band)}`);
-const minus = (band) => String(band).replace("-", "−");
 const rate = (of) => (of.sent ? of.attained / of.sent : null);
 
 function attained(all = []) {

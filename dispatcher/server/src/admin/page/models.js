@@ -13,11 +13,14 @@ export async function refreshModels(pool) {
 }
 
 function drawModels(models) {
-  const what = models.serving == null ? "without a bundle" : `serving ${version(models.serving)}`;
-  put(at("models-note"), [what, models.evaluator, models.pinned != null && `pinned ${version(models.pinned)}`, models.fallback].filter(Boolean).join(" · "));
-  redraw(at("model-table"), models, (all) => [head(), h("tbody", {}, all.versions.flatMap((one) => rows(one, all)))]);
+  const what = models.serving == null ? "none serves, predictions are those of the" : `serving ${version(models.serving)},`;
+  put(at("models-note"), [`${what} ${models.evaluator}`, models.pinned != null && `pinned ${version(models.pinned)}`, models.fallback].filter(Boolean).join(" · "));
+  const table = (all) => (all.versions.length ? [head(), h("tbody", {}, all.versions.flatMap((one) => rows(one, all)))] : [none()]);
+  redraw(at("model-table"), models, table);
   redraw(at("model-acts"), [models.pool, models.pinned, models.versions.length], () => acts(models));
 }
+
+const none = () => h("caption", {}, "No version was published: run weir train, or set trainer.run.");
 
 const head = () =>
   h("thead", {}, h("tr", {}, ["version", "state", "trained", "rows", "TTFT error: holdout", "live", "TPOT error: holdout", "live", "live p90 covers", ""]

@@ -8,7 +8,7 @@ import { cancelMany, cancelRequest, changePod, moveRequest, pauseLane } from "./
 import { requestList } from "./list.js";
 import { drawPod } from "./pod.js";
 import { drawRequest, factList } from "./request.js";
-import { bytes, count, time, why } from "./words.js";
+import { bytes, count, drain, minus, time, why } from "./words.js";
 
 const EVERY_MS = 2000;
 const KINDS = { lane: lanePage, find: findPage, request: requestPage, pod: podPage };
@@ -55,7 +55,7 @@ export function close() {
 // The frame stays while its contents change: the buttons keep the focus.
 function start(page, panel) {
   const frame = {
-    title: h("h2", { tabindex: -1 }, page.title), note: h("p", { class: "note" }),
+    title: h("h2", { tabindex: -1 }, page.title), note: h("p", { class: "note" }, "Reading…"),
     acts: h("p", { class: "acts" }), body: h("div", { class: "body" }),
   };
   const shut = h("button", { class: "quiet", type: "button", "aria-label": "Close", onclick: close }, "✕");
@@ -123,8 +123,8 @@ async function laneOf(pool, lane) {
 
 const laneFacts = (of) => factList([
   ["waiting", count(of.depth)], ["bytes", bytes(of.bytes)],
-  ["head waited", time(of.head_wait_ms)], ["drains in", time(of.drain_ms)],
-  ["too late", count(of.risk?.late)], ["tight", count(of.risk?.tight)], ["in time", count(of.risk?.ok)], ["band", of.band], ["pattern", of.pattern],
+  ["head waited", time(of.head_wait_ms)], ["drains in", drain(of.drain_ms)],
+  ["too late", count(of.risk?.late)], ["tight", count(of.risk?.tight)], ["in time", count(of.risk?.ok)], ["band", minus(of.band)], ["pattern", of.pattern],
 ]);
 
 function findPage(asked) {

@@ -4,7 +4,7 @@ import { h, percent } from "./dom.js";
 import { requestLink } from "./board.js";
 import { levelOf, used } from "./pods.js";
 import { factList } from "./request.js";
-import { count, plain, share, time } from "./words.js";
+import { count, minus, plain, share, time } from "./words.js";
 
 /** The blocks of a pod's page, from GET /pods/{name}. */
 export function drawPod(of) {
@@ -26,10 +26,10 @@ function meter(name, part, text) {
 }
 
 const podFacts = (of) => [
-  ["residents", count(of.residents)], ["before first token", count(of.pending)], ["their tokens", count(of.pending_tokens)],
+  ["residents", count(of.residents)], ["before first token", count(of.pending)], ["tokens to prefill", count(of.pending_tokens)],
   ["stall they bear", time(of.stall_budget_ms)], ["engine runs", count(of.running)], ["engine queues", count(of.queued)],
   ["ledger − scrape", signed(of.ledger_minus_scrape)], ["last scrape", of.scrape_age_ms == null ? null : `${time(of.scrape_age_ms)} ago`],
-  ["TTFT error", share(of.error_ttft)], ["TPOT error", share(of.error_tpot)], ["given so far", count(of.dispatched)],
+  ["TTFT error", share(of.error_ttft)], ["TPOT error", share(of.error_tpot)], ["dispatched so far", count(of.dispatched)],
 ];
 
 const signed = (value) => (value == null ? null : value > 0 ? `+${count(value)}` : count(value));
@@ -61,7 +61,7 @@ function residentRow(one, pod) {
   const over = (value, slo) => (value != null && slo != null && value > slo ? "number late" : "number");
   const cell = (text, kind = "number") => h("td", { class: kind }, text);
   return h("tr", {}, h("th", { scope: "row" }, h("a", { href: requestLink({ ...one, pool: pod.pool }) }, one.request_id || one.id)),
-    cell(one.band), cell(time(one.wait_ms)),
+    cell(minus(one.band)), cell(time(one.wait_ms)),
     cell(one.decoding || first == null ? time(first) : `${time(first)}…`, over(first, one.ttft_slo_ms)), cell(time(one.ttft_slo_ms)),
     cell(time(one.tpot_ms), over(one.tpot_ms, one.tpot_slo_ms)), cell(time(one.tpot_slo_ms)),
     cell(count(one.tokens)));

@@ -3,7 +3,7 @@
 
 import { at, h, keyed, mark, percent, put, vary } from "./dom.js";
 import { podLink } from "./board.js";
-import { count, time, whole } from "./words.js";
+import { count, time, unbroken, whole } from "./words.js";
 
 /** Up to so many pods have cells with words in them. */
 const ROOMY = 24;
@@ -91,7 +91,7 @@ function draw(el, pod) {
 function words(pod) {
   const state = { draining: `draining, ${count(pod.left)} left. `, ready: "" }[pod.phase] ?? `${pod.phase}. `;
   const pace = pod.tightest ? `step ${pod.step} of ${pod.tightest}` : `step ${pod.step}`;
-  return `${state}${count(pod.residents)} residents, ${count(pod.pending)} before their first token, ${pace}, KV ${pod.full}`;
+  return unbroken(`${state}${count(pod.residents)} resident${pod.residents === 1 ? "" : "s"}, ${count(pod.pending)} before the first token, ${pace}, KV ${pod.full}`);
 }
 
 function summary(items, prefix) {

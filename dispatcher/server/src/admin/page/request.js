@@ -2,7 +2,7 @@
 
 import { h, percent } from "./dom.js";
 import { requestLink, podLink } from "./board.js";
-import { bytes, count, plain, time, verdict, whole, why } from "./words.js";
+import { bytes, count, minus, plain, time, unbroken, verdict, whole, why } from "./words.js";
 
 const PODS_SHOWN = 20;
 let allPods = false;
@@ -11,7 +11,7 @@ let allPods = false;
 export function drawRequest(of, again) {
   return [
     h("p", { class: "because" }, because(of)),
-    of.explanation && h("p", { class: "explanation" }, of.explanation),
+    of.explanation && h("p", { class: "explanation" }, unbroken(of.explanation)),
     of.state === "waiting" && timeline(of),
     facts(of),
     of.running && pace(of.running),
@@ -24,7 +24,9 @@ export function drawRequest(of, again) {
 function because(of) {
   if (of.state === "running") return `Runs on ${of.pod ?? "a pod"}.`;
   if (of.state === "recent") return `Over: ${plain(of.history?.at(-1)?.what ?? "done").replace(/^ended: /, "")}.`;
-  return `Waits: ${why(of.reason)}.`;
+  const head = of.reason?.head;
+  if (head == null) return `Waits: ${why(of.reason)}.`;
+  return ["Waits: behind ", h("a", { href: requestLink({ pool: of.pool, id: head }) }, `request ${head}`), ", which comes first."];
 }
 
 const best = (pods = []) => pods.filter((pod) => pod.ttft_ms != null).sort((a, b) => a.ttft_ms - b.ttft_ms)[0];
@@ -50,7 +52,7 @@ function facts(of) {
   const waits = of.state === "waiting";
   const all = [
     ["left", waits && of.deadline_ms == null ? "no deadline" : time(of.deadline_ms)], ["slack", time(of.slack_ms)],
-    ["TPOT SLO", time(of.tpot_slo_ms)], ["band", of.band], ["tenant", of.tenant || "–"],
+    ["TPOT SLO", time(of.tpot_slo_ms)], ["band", of.band == null ? null : minus(of.band)], ["tenant", of.tenant || "–"],
     ["input tokens", count(of.input_tokens)], [waits ? "output tokens, predicted" : "output tokens", count(of.output_tokens)],
     ["body", bytes(of.body_bytes)], ["attempts", of.attempts], ["answer", of.streamed == null ? null : of.streamed ? "streamed" : "in one piece"],
   ];
@@ -112,7 +114,7 @@ function lookRow(look, of) {
     time(look.ttft_ms), time(look.headroom_ms), time(look.tpot_ms), count(look.cached_tokens), count(look.uncached_tokens),
     count(look.backlog_tokens), on, whole(look.kv_after), stall,
   ];
-  const head = look.claimed_by ?? null;
+  const head = look.claimed_by ?? look.verdict?.by;
   const claimed = head != null && h("a", { href: requestLink({ pool: of.pool, id: head }) }, `claimed by ${head}`);
   return h("tr", { "data-level": look.fits ? "ok" : look.headroom_ms < 0 ? "late" : null, title: look.text },
     h("th", { scope: "row" }, h("a", { href: podLink({ pool: of.pool, pod: look.pod }) }, look.pod)),

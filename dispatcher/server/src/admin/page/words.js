@@ -20,6 +20,14 @@ export function time(ms) {
   return parts(ms / 1000);
 }
 
+/** A predicted drain: an hour is as far as it is predicted. */
+export const drain = (ms) => (ms >= 3_600_000 ? "over 1 h" : time(ms));
+
+/** Figures and their units, so that no line ends between them. */
+export const unbroken = (text) => text.replace(/(\d) (ms|s|min|h|%)(?!\w)/g, "$1\u00a0$2");
+
+export const minus = (number) => String(number).replace("-", "−");
+
 function parts(s) {
   const sign = s < 0 ? "−" : "";
   const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
@@ -72,7 +80,7 @@ function inWords(words, reason) {
 
 const VERDICTS = {
   pending_full: () => "prefill buffer full",
-  kv_full: () => "no room in KV cache or batch",
+  kv_full: () => "KV cache or batch full",
   stall_over_budget: (r) => `would stall residents ${time(r.stall_ms)} of ${time(r.budget_ms)}`,
   ttft_over_slo: () => "TTFT over SLO",
   tpot_over_slo: (r) => `TPOT ${time(r.tpot_ms)} over ${time(r.limit_ms)}`,
