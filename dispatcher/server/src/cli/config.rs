@@ -151,7 +151,7 @@ mod tests {
         ]}))
         .unwrap();
         let text = changes.sheet(false);
-        assert!(text.contains("objectives.interactive.ttft_ms   2000"), "{text}");
+        assert!(text.contains("objectives.interactive.ttft_ms  2000"), "{text}");
         assert!(text.lines().nth(2).unwrap().ends_with("restart"), "{text}");
         assert_eq!(Changes::default().sheet(false), "the file is in force\n");
     }

@@ -93,8 +93,10 @@ impl Sheet for Verdict {
         let to = self.pod.as_deref().map(|pod| format!(" to {pod}")).unwrap_or_default();
         let ahead =
             self.queue_ahead.map(|ahead| format!("{ahead:.0} requests")).unwrap_or_default();
-        let wait = self.predicted_wait_ms.map(|ms| time(Some(ms))).unwrap_or_default();
         let reason = if self.waits_for.is_empty() { &self.reason } else { &self.waits_for };
+        // Without a pod nothing leaves the queue, and its pace says nothing.
+        let wait = self.predicted_wait_ms.filter(|_| reason.name != "no_pod_ready");
+        let wait = wait.map(|ms| time(Some(ms))).unwrap_or_default();
         let mut out = facts(&[
             ("would", format!("{}{to}", self.would)),
             ("reason", reason.to_string()),

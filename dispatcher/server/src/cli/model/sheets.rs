@@ -36,15 +36,15 @@ impl Sheet for Models {
         for pool in &self.pools {
             pool.versions.iter().for_each(|version| grid.row(row(pool, version)));
         }
-        out += &grid.text_or("no bundle was published yet: `weir train`, or trainer.run");
+        out += &grid.text_or("there are no versions; `weir train` publishes them, and so does `weir serve` with trainer.run: true");
         out
     }
 }
 
 fn without_bundle(pool: &Model) -> String {
-    let evaluator = if pool.evaluator.is_empty() { "no model" } else { &pool.evaluator };
+    let by = if pool.evaluator.is_empty() { "nothing" } else { &pool.evaluator };
     let why = if pool.fallback.is_empty() { String::new() } else { format!(": {}", pool.fallback) };
-    format!("{} is predicted by {evaluator}{}\n", plain(&pool.pool), plain(&why))
+    format!("{} is predicted without a model, by the {by}{}\n", plain(&pool.pool), plain(&why))
 }
 
 fn row(pool: &Model, version: &Version) -> [String; 10] {
@@ -173,7 +173,7 @@ mod tests {
         )
         .unwrap();
         let text = models.sheet(false);
-        assert!(text.starts_with("m is predicted by step_time\n"), "{text}");
+        assert!(text.starts_with("m is predicted without a model, by the step_time\n"), "{text}");
         assert!(text.contains("weir train"), "{text}");
     }
 

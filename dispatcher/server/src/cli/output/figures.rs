@@ -23,6 +23,12 @@ pub(crate) fn time(ms: Option<f64>) -> String {
     }
 }
 
+/// A predicted drain: an hour is as far as it is predicted.
+pub(crate) fn drain(ms: Option<f64>) -> String {
+    let far = ms.is_some_and(|ms| ms >= 3_600_000.0);
+    if far { ">1h".to_owned() } else { time(ms) }
+}
+
 /// A number of things: `7`, `9500`, `12.3k`, `4.1M`.
 pub(crate) fn count(number: Option<f64>) -> String {
     match number.filter(|number| number.is_finite()) {
@@ -86,6 +92,10 @@ mod tests {
             assert_eq!(time(Some(ms)), shown, "{ms}");
         }
         assert_eq!(time(None), "-");
+        assert_eq!(
+            [drain(Some(3_600_000.0)), drain(Some(87_000.0)), drain(None)],
+            [">1h", "87s", "-"]
+        );
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Grid {
         let sides: Vec<Side> = columns.iter().map(|(_, side)| *side).collect();
         table.set_header(columns.iter().map(|(title, side)| cell(title, *side)));
         for column in table.column_iter_mut() {
-            column.set_padding((0, 3));
+            column.set_padding((0, 2));
         }
         Self { table, columns: sides, rows: 0 }
     }
@@ -91,9 +91,9 @@ mod tests {
         let mut grid = Grid::new(&[("LANE", Left), ("DEPTH", Right), ("WHY", Left)]);
         grid.row(["b0/i512/o256", "7", "late"]);
         grid.row(["b0", "1234", ""]);
-        let want = "LANE           DEPTH   WHY\n\
-                    b0/i512/o256       7   late\n\
-                    b0              1234\n";
+        let want = "LANE          DEPTH  WHY\n\
+                    b0/i512/o256      7  late\n\
+                    b0             1234\n";
         assert_eq!(grid.text_or("nothing"), want);
     }
 

@@ -7,7 +7,7 @@ use crate::cli::{
     answers::{Decision, Look, PodRequest, Queues, Request, Requests, Risk, Waiting},
     output::{
         Sheet,
-        figures::{bytes, count, flag, percent, text, time},
+        figures::{bytes, count, drain, flag, percent, text, time},
         table::{Grid, Left, Right, facts, plain, sentences},
     },
 };
@@ -25,7 +25,6 @@ impl Sheet for Lanes {
         let mut columns = vec![
             ("POOL", Left),
             ("LANE", Left),
-            ("BAND", Right),
             ("DEPTH", Right),
             ("OLDEST", Right),
             ("DRAIN", Right),
@@ -33,7 +32,7 @@ impl Sheet for Lanes {
             ("WHY THE HEAD WAITS", Left),
         ];
         if wide {
-            columns.extend([("BYTES", Right), ("HEAD", Left), ("PATTERN", Left)]);
+            columns.extend([("BAND", Right), ("BYTES", Right), ("HEAD", Left), ("PATTERN", Left)]);
         }
         let mut grid = Grid::new(&columns);
         for lane in &self.0.queues {
@@ -41,14 +40,14 @@ impl Sheet for Lanes {
             let row = [
                 lane.pool.clone(),
                 lane.lane.clone(),
-                lane.band.to_string(),
                 lane.depth.to_string(),
                 time(lane.head_wait_ms),
-                time(lane.drain_ms),
+                drain(lane.drain_ms),
                 risk(lane.risk),
                 text(&paused),
             ];
-            let more = [bytes(lane.bytes), text(&lane.request_id), text(&lane.pattern)];
+            let band = lane.band.to_string();
+            let more = [band, bytes(lane.bytes), text(&lane.request_id), text(&lane.pattern)];
             grid.row(row.into_iter().chain(more));
         }
         grid.text_or(NOTHING)
@@ -84,7 +83,7 @@ impl Sheet for Bands {
                 band.depth.to_string(),
                 bytes(band.bytes),
                 time(band.oldest_wait_ms),
-                time(band.drain_ms),
+                drain(band.drain_ms),
                 risk(band.risk),
                 flag(band.paused, "paused"),
             ]);
@@ -125,7 +124,6 @@ impl Sheet for Requests {
         let mut columns = vec![
             ("REQUEST", Left),
             ("LANE", Left),
-            ("BAND", Right),
             ("TENANT", Left),
             ("AGE", Right),
             ("LEFT", Right),
@@ -135,6 +133,7 @@ impl Sheet for Requests {
         ];
         if wide {
             columns.extend([
+                ("BAND", Right),
                 ("ID", Right),
                 ("SLACK", Right),
                 ("TTFT SLO", Right),
@@ -155,13 +154,13 @@ fn waiting_row(request: &Waiting) -> [String; 15] {
     [
         text(&request.request_id),
         text(&request.lane),
-        request.band.to_string(),
         text(request.tenant.as_deref().unwrap_or_default()),
         time(request.age_ms),
         time(request.deadline_ms),
         count(request.input_tokens),
         count(request.output_tokens),
         text(&request.reason.to_string()),
+        request.band.to_string(),
         request.id.to_string(),
         time(request.slack_ms),
         time(request.ttft_slo_ms),

@@ -31,9 +31,11 @@ pub(super) fn failure(status: u16, body: &[u8], has_token: bool, address: &Addre
     let message = said.message;
     match (status, said.code.as_deref()) {
         (401, _) if has_token => Failure::Refused(format!(
-            "{message}: the token given is not one of admin.tokens of the configuration"
+            "{message}: it is not one of admin.tokens of the configuration"
         )),
-        (401, _) => Failure::Refused(format!("{message}: give --token-file or {TOKEN_VARIABLE}")),
+        (401, _) => Failure::Refused(format!(
+            "a token is needed here: give --token-file, or set {TOKEN_VARIABLE}"
+        )),
         (403, Some("read_only")) => {
             Failure::Refused(format!("{message}: use a token with scope write"))
         }
@@ -46,7 +48,7 @@ pub(super) fn failure(status: u16, body: &[u8], has_token: bool, address: &Addre
             "{address} does not know this call: --admin or WEIR_ADMIN must name weir's admin.listen, not \
              the OpenAI API; or it is of another version than this program"
         )),
-        (404, _) => Failure::NotFound(message),
+        (404, _) => Failure::NotFound(format!("{message}{}", where_to_look(&message))),
         (400, Some("pool_required")) => Failure::Usage(format!("{message}: name one with --pool")),
         (400, _) if !said.problems.is_empty() => {
             let problem = |problem: &serde_json::Value| match problem {
@@ -59,4 +61,19 @@ pub(super) fn failure(status: u16, body: &[u8], has_token: bool, address: &Addre
         (400 | 422, _) => Failure::Usage(message),
         _ => Failure::Failed(message),
     }
+}
+
+/// Which command lists what there is of the kind that a message misses.
+fn where_to_look(message: &str) -> &'static str {
+    let lists = [
+        ("there is no pool", "; `weir pods ls` lists them with their pods"),
+        ("there is no pod", "; `weir pods ls` lists them"),
+        ("there is no lane", "; `weir queue ls` lists those with something in them"),
+        ("there is no request", "; `weir queue show` lists what waits"),
+        ("there is no version", "; `weir model ls` lists them"),
+    ];
+    let of_kind = |(start, _): &&(&str, _)| {
+        message.strip_prefix(start).is_some_and(|rest| rest.starts_with(' '))
+    };
+    lists.iter().find(of_kind).map_or("", |(_, list)| list)
 }

@@ -62,6 +62,21 @@ fn every_refusal_has_its_exit_code_and_says_what_to_do() {
 }
 
 #[test]
+fn what_is_not_there_is_looked_for_in_a_list() {
+    for (message, list) in [
+        ("there is no pod \"pod-9\"", "`weir pods ls`"),
+        ("there is no pool \"m\"", "`weir pods ls`"),
+        ("there is no lane \"b0\"", "`weir queue ls`"),
+        ("there is no request \"r\"", "`weir queue show`"),
+        ("there is no version \"9\"", "`weir model ls`"),
+    ] {
+        let body = serde_json::json!({"error": {"message": message, "code": "not_found"}});
+        let said = refused(404, &body.to_string(), false).to_string();
+        assert!(said.starts_with(message) && said.contains(list), "{said}");
+    }
+}
+
+#[test]
 fn an_answer_of_something_else_says_that_the_address_is_wrong() {
     for body in ["", "not found", "{}", r#"{"error":null}"#] {
         let failure = refused(404, body, false);

@@ -75,7 +75,7 @@ fn lane(name: &str) -> Focus {
 fn the_board_shows_pools_lanes_pods_and_decisions_with_their_reasons() {
     let text = text(&seat());
     let head = line(&text, "waiting 213");
-    for part in ["(8 late)", "in flight 96", "pods 2/3", "model v7", "drain 12s"] {
+    for part in ["(8 late)", "in flight 96", "pods 2/3 ready", "model v7", "drain 12s"] {
         assert!(head.contains(part), "{part}: {head}");
     }
     let outcomes = line(&text, "attained");
@@ -228,6 +228,19 @@ fn what_is_gone_and_news_of_a_view_that_was_left_do_no_harm() {
         assert_eq!(press(&mut seat, key), Order::Nothing);
     }
     assert!(seat.asking.is_none());
+}
+
+#[test]
+fn on_eighty_columns_reasons_and_notes_are_read_and_the_keys_fit() {
+    let mut seat = seat();
+    let text = drawn(&seat, 80, 40).0;
+    for part in ["(8 late)", "pods 2/3 ready", "ttft_over_slo", "7 left, about 12s more", "q quit"]
+    {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    assert!(line(&text, "broken").contains("breaker open, 4 failures"), "{text}");
+    press(&mut seat, KeyCode::Tab);
+    assert!(drawn(&seat, 80, 40).0.contains("d drain or let go on"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::Paint;
 use crate::cli::{
     answers::PoolOverview,
     output::{
-        figures::{percent, time},
+        figures::{drain, percent, time},
         table::plain,
     },
     top::seat::Seat,
@@ -50,25 +50,27 @@ fn counts(pool: &PoolOverview, paint: Paint) -> Line<'static> {
         Some(version @ 1..) => format!("v{version}"),
         _ => "none yet".to_owned(),
     };
-    let mut spans = vec![
-        Span::styled(plain(&pool.pool), paint.strong()),
-        Span::raw(format!("  {}  waiting {} ", plain(&pool.policy), pool.waiting)),
-        Span::styled(format!("({} late)", pool.late), late),
-        Span::raw(format!(
-            "  oldest {}  drain {}  in flight {}  pods ",
-            time(pool.oldest_wait_ms),
-            time(pool.drain_ms),
-            pool.in_flight
-        )),
-        Span::styled(format!("{}/{}", pool.pods_ready, pool.pods), pods),
-        Span::raw(format!("  model {model}")),
-    ];
+    let mut spans = vec![Span::styled(plain(&pool.pool), paint.strong())];
+    // What is cut off on a narrow terminal is what matters least.
     if pool.paused {
         spans.push(Span::styled("  PAUSED", paint.tight()));
     } else if !pool.held.is_empty() {
         let held = plain(&pool.held.join(" "));
         spans.push(Span::styled(format!("  held: {held}"), paint.tight()));
     }
+    spans.extend([
+        Span::raw(format!("  waiting {} ", pool.waiting)),
+        Span::styled(format!("({} late)", pool.late), late),
+        Span::raw("  pods "),
+        Span::styled(format!("{}/{} ready", pool.pods_ready, pool.pods), pods),
+        Span::raw(format!(
+            "  in flight {}  oldest {}  drain {}  model {model}  policy {}",
+            pool.in_flight,
+            time(pool.oldest_wait_ms),
+            drain(pool.drain_ms),
+            plain(&pool.policy),
+        )),
+    ]);
     Line::from(spans)
 }
 
@@ -84,6 +86,9 @@ fn outcomes(pool: &PoolOverview, paint: Paint) -> Line<'static> {
         };
         spans.push(Span::raw(format!(" {} ", plain(&class.name()))));
         spans.push(Span::styled(percent(share), style));
+    }
+    if pool.attainment.is_empty() {
+        spans.push(Span::styled(" nothing has ended lately", paint.dim()));
     }
     let refused: Vec<_> = pool.refused.iter().filter(|(_, count)| **count > 0).collect();
     if !refused.is_empty() {

@@ -19,7 +19,7 @@ use ratatui::{
 pub(super) use self::paint::Paint;
 use super::{
     feed::{Detail, Focus},
-    seat::Seat,
+    seat::{Pane, Seat},
 };
 use crate::cli::output::{Sheet as _, table::plain};
 
@@ -117,14 +117,22 @@ fn bottom(seat: &Seat, paint: Paint) -> Line<'static> {
         return Line::styled(format!(" {}", plain(&said.words)), style);
     }
     let keys: &[(&str, &str)] = match seat.views.last() {
-        None => &[
-            ("tab", "next part"),
-            ("enter", "look closer"),
-            ("p", "pause lane"),
-            ("c", "cancel lane"),
-            ("d", "drain pod"),
-            ("q", "quit"),
-        ],
+        None => match seat.pane {
+            Pane::Lanes => &[
+                ("tab", "next part"),
+                ("enter", "look closer"),
+                ("p", "pause lane"),
+                ("c", "cancel lane"),
+                ("q", "quit"),
+            ],
+            Pane::Pods => &[
+                ("tab", "next part"),
+                ("enter", "look closer"),
+                ("d", "drain or let go on"),
+                ("q", "quit"),
+            ],
+            Pane::Decisions => &[("tab", "next part"), ("enter", "look closer"), ("q", "quit")],
+        },
         Some(Focus::Lane { .. }) => &[
             ("enter", "why it waits"),
             ("c", "cancel it"),

@@ -121,16 +121,24 @@ impl Paint {
     pub(crate) fn gauge(self, used: Option<f64>, words: String) -> Line<'static> {
         let Some(used) = used.filter(|used| used.is_finite()) else { return Line::raw(words) };
         let filled = ((used.clamp(0.0, 1.0) * GAUGE as f64).round() as usize).min(GAUGE);
-        let style = match used {
-            used if used > 1.0 => self.late(),
-            used if used > 0.9 => self.tight(),
-            _ => self.ok(),
-        };
         Line::from(vec![
-            Span::styled("━".repeat(filled), style),
+            Span::styled("━".repeat(filled), self.fill(used)),
             Span::styled("─".repeat(GAUGE - filled), self.dim()),
             Span::raw(format!(" {words}")),
         ])
+    }
+
+    /// The same in words alone, where there is no room for a gauge.
+    pub(crate) fn share(self, used: Option<f64>, words: String) -> Line<'static> {
+        Line::styled(words, used.map_or_else(Style::new, |used| self.fill(used)))
+    }
+
+    fn fill(self, used: f64) -> Style {
+        match used {
+            used if used > 1.0 => self.late(),
+            used if used > 0.9 => self.tight(),
+            _ => self.ok(),
+        }
     }
 
     /// A line of an explanation: what stands before a colon is a label.

@@ -11,29 +11,52 @@ use super::Paint;
 use crate::cli::{
     answers::{Decision, Lane, Pod, Waiting},
     output::{
-        figures::{count, percent, text, time},
+        figures::{count, drain, percent, text, time},
         table::plain,
     },
     pods::note,
     top::seat::{Pane, Seat},
 };
 
-/// A table in a frame of its own.
-struct Part<'a> {
-    title: String,
-    columns: &'a [(Cell<'static>, Constraint)],
-    focused: bool,
-    picked: usize,
-    rows: Vec<Row<'a>>,
+/// Columns of a terminal from which on every column of a table is shown.
+const WIDE: u16 = 100;
+
+/// A column: its title, its width, and when it is shown.
+type Column = (Cell<'static>, Constraint, Shown);
+
+/// When a column is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Always,
+    /// Where there is room: the last column says why, and goes before these.
+    Wide,
 }
 
-impl Part<'_> {
+use Shown::{Always, Wide};
+
+/// A table in a frame of its own.
+struct Part<'a, const N: usize> {
+    title: String,
+    columns: [Column; N],
+    focused: bool,
+    picked: usize,
+    rows: Vec<[Cell<'a>; N]>,
+}
+
+impl<const N: usize> Part<'_, N> {
     fn draw(self, frame: &mut Frame<'_>, area: Rect, paint: Paint) {
         let border = if self.focused { paint.focused() } else { paint.dim() };
-        let titles = self.columns.iter().map(|(title, _)| title.clone());
-        let widths = self.columns.iter().map(|(_, width)| *width);
+        let shown = self.columns.each_ref().map(|(.., when)| *when == Always || area.width >= WIDE);
+        let columns =
+            || self.columns.iter().zip(shown).filter_map(|(of, shown)| shown.then_some(of));
+        let titles = columns().map(|(title, ..)| title.clone());
+        let widths = columns().map(|(_, width, _)| *width);
         let some = !self.rows.is_empty();
-        let table = Table::new(self.rows, widths)
+        let rows = self.rows.into_iter().map(|row| {
+            let cells = row.into_iter().zip(shown);
+            Row::new(cells.filter_map(|(cell, shown)| shown.then_some(cell)))
+        });
+        let table = Table::new(rows, widths)
             .header(Row::new(titles).style(paint.dim()))
             .column_spacing(2)
             .row_highlight_style(paint.picked())
@@ -50,6 +73,11 @@ fn as_wide_as<'a>(names: impl Iterator<Item = &'a str>) -> Constraint {
     Constraint::Length(u16::try_from(widest).unwrap_or(u16::MAX).clamp(7, 36))
 }
 
+/// A count and what is counted.
+fn many(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 fn cell(text: &str) -> Cell<'static> {
     Cell::from(plain(text))
 }
@@ -63,32 +91,35 @@ pub(super) fn lanes(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: Paint
     let deepest = lanes.iter().map(|lane| lane.depth).max().unwrap_or_default();
     let row = |lane: &Lane| {
         let why = if lane.paused { "paused".to_owned() } else { text(&lane.reason.to_string()) };
-        Row::new([
+        [
             cell(&lane.lane).style(paint.risk(lane.risk)),
             figure(lane.depth.to_string()),
             Cell::from(paint.bar(lane.risk, lane.depth, deepest)),
             figure(format!("{}/{}/{}", lane.risk.late, lane.risk.tight, lane.risk.ok)),
             figure(time(lane.head_wait_ms)),
-            figure(time(lane.drain_ms)),
+            figure(drain(lane.drain_ms)),
             cell(&why),
-        ])
+        ]
     };
     let columns = [
-        (cell("LANE"), as_wide_as(lanes.iter().map(|lane| lane.lane.as_str()))),
-        (figure("DEPTH"), Constraint::Length(5)),
-        (cell(""), Constraint::Length(12)),
-        (figure("LATE/TIGHT/OK"), Constraint::Length(13)),
-        (figure("OLDEST"), Constraint::Length(6)),
-        (figure("DRAIN"), Constraint::Length(6)),
-        (cell("WHY THE HEAD WAITS"), Constraint::Fill(1)),
+        (cell("LANE"), as_wide_as(lanes.iter().map(|lane| lane.lane.as_str())), Always),
+        (figure("DEPTH"), Constraint::Length(5), Always),
+        (cell(""), Constraint::Length(12), Wide),
+        (figure("LATE/TIGHT/OK"), Constraint::Length(13), Always),
+        (figure("OLDEST"), Constraint::Length(6), Always),
+        (figure("DRAIN"), Constraint::Length(6), Always),
+        (cell("WHY THE HEAD WAITS"), Constraint::Fill(1), Always),
     ];
     let title = match lanes.len() {
         0 => " lanes: nothing waits ".to_owned(),
-        count => format!(" {count} lanes   █ late  ▓ tight  ░ in time "),
+        count if area.width >= WIDE => {
+            format!(" {}   █ late  ▓ tight  ░ in time ", many(count, "lane"))
+        }
+        count => format!(" {} ", many(count, "lane")),
     };
     let part = Part {
         title,
-        columns: &columns,
+        columns,
         focused: seat.pane == Pane::Lanes,
         picked: seat.places()[0],
         rows: lanes.iter().map(row).collect(),
@@ -98,33 +129,37 @@ pub(super) fn lanes(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: Paint
 
 pub(super) fn pods(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: Paint) {
     let pods = &seat.board.pods;
+    let wide = area.width >= WIDE;
+    let gauge = |used, words| {
+        Cell::from(if wide { paint.gauge(used, words) } else { paint.share(used, words) })
+    };
     let row = |pod: &Pod| {
         let pace = format!("{}/{}", time(pod.step_ms), time(pod.tightest_tpot_ms));
-        Row::new([
+        [
             cell(&pod.pod),
             cell(&pod.phase).style(paint.phase(&pod.phase)),
             figure(pod.residents.to_string()),
             figure(pod.pending.to_string()),
-            Cell::from(paint.gauge(pod.pace_left().map(|left| 1.0 - left), pace)),
-            Cell::from(paint.gauge(pod.kv_usage, percent(pod.kv_usage))),
+            gauge(pod.pace_left().map(|left| 1.0 - left), pace),
+            gauge(pod.kv_usage, percent(pod.kv_usage)),
             figure(time(pod.stall_budget_ms)),
             cell(&note(pod)),
-        ])
+        ]
     };
     let columns = [
-        (cell("POD"), as_wide_as(pods.iter().map(|pod| pod.pod.as_str()))),
-        (cell("STATE"), Constraint::Length(8)),
-        (figure("RESID"), Constraint::Length(5)),
-        (figure("PEND"), Constraint::Length(4)),
-        (cell("STEP / TIGHTEST"), Constraint::Length(21)),
-        (cell("KV CACHE"), Constraint::Length(14)),
-        (figure("STALL"), Constraint::Length(6)),
-        (cell("NOTE"), Constraint::Fill(1)),
+        (cell("POD"), as_wide_as(pods.iter().map(|pod| pod.pod.as_str())), Always),
+        (cell("STATE"), Constraint::Length(8), Always),
+        (figure("RESID"), Constraint::Length(5), Always),
+        (figure("PEND"), Constraint::Length(4), Wide),
+        (cell("STEP / TIGHTEST"), Constraint::Length(if wide { 21 } else { 15 }), Always),
+        (cell("KV CACHE"), Constraint::Length(if wide { 14 } else { 8 }), Always),
+        (figure("STALL"), Constraint::Length(6), Wide),
+        (cell("NOTE"), Constraint::Fill(1), Always),
     ];
     let ready = pods.iter().filter(|pod| pod.phase == "ready").count();
     let part = Part {
-        title: format!(" {} pods, {ready} ready ", pods.len()),
-        columns: &columns,
+        title: format!(" {}, {ready} ready ", many(pods.len(), "pod")),
+        columns,
         focused: seat.pane == Pane::Pods,
         picked: seat.places()[1],
         rows: pods.iter().map(row).collect(),
@@ -140,7 +175,7 @@ pub(super) fn decisions(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: P
             "refuse" | "cancel" => paint.late(),
             _ => paint.tight(),
         };
-        Row::new([
+        [
             figure(time(decision.at_ms)),
             cell(&decision.kind).style(style),
             cell(&text(&decision.request_id)),
@@ -148,20 +183,20 @@ pub(super) fn decisions(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: P
             figure(time(decision.wait_ms)),
             figure(time(decision.ttft_ms)),
             cell(&decision.why()),
-        ])
+        ]
     };
     let columns = [
-        (figure("AGO"), Constraint::Length(6)),
-        (cell("DECISION"), Constraint::Length(8)),
-        (cell("REQUEST"), as_wide_as(decisions.iter().map(|of| of.request_id.as_str()))),
-        (cell("POD"), as_wide_as(decisions.iter().filter_map(|of| of.pod.as_deref()))),
-        (figure("WAITED"), Constraint::Length(7)),
-        (figure("TTFT"), Constraint::Length(7)),
-        (cell("WHY"), Constraint::Fill(1)),
+        (figure("AGO"), Constraint::Length(6), Always),
+        (cell("DECISION"), Constraint::Length(8), Always),
+        (cell("REQUEST"), as_wide_as(decisions.iter().map(|of| of.request_id.as_str())), Always),
+        (cell("POD"), as_wide_as(decisions.iter().filter_map(|of| of.pod.as_deref())), Always),
+        (figure("WAITED"), Constraint::Length(7), Wide),
+        (figure("TTFT"), Constraint::Length(7), Wide),
+        (cell("WHY"), Constraint::Fill(1), Always),
     ];
     let part = Part {
         title: " decisions ".into(),
-        columns: &columns,
+        columns,
         focused: seat.pane == Pane::Decisions,
         picked: seat.places()[2],
         rows: decisions.iter().map(row).collect(),
@@ -177,7 +212,7 @@ pub(super) fn requests(frame: &mut Frame<'_>, area: Rect, seat: &Seat, title: &s
             (_, Some(left), Some(slo)) if left < slo / 4.0 => paint.tight(),
             _ => paint.ok(),
         };
-        Row::new([
+        [
             cell(&text(&request.request_id)),
             cell(request.tenant.as_deref().unwrap_or("-")),
             figure(time(request.age_ms)),
@@ -185,22 +220,22 @@ pub(super) fn requests(frame: &mut Frame<'_>, area: Rect, seat: &Seat, title: &s
             figure(count(request.input_tokens)),
             figure(count(request.output_tokens)),
             cell(&request.reason.to_string()),
-        ])
+        ]
     };
     let requests = seat.requests();
     let tenants = requests.iter().filter_map(|request| request.tenant.as_deref());
     let columns = [
-        (cell("REQUEST"), as_wide_as(requests.iter().map(|of| of.request_id.as_str()))),
-        (cell("TENANT"), as_wide_as(tenants)),
-        (figure("AGE"), Constraint::Length(7)),
-        (figure("LEFT"), Constraint::Length(7)),
-        (figure("IN"), Constraint::Length(7)),
-        (figure("OUT"), Constraint::Length(7)),
-        (cell("WHY"), Constraint::Fill(1)),
+        (cell("REQUEST"), as_wide_as(requests.iter().map(|of| of.request_id.as_str())), Always),
+        (cell("TENANT"), as_wide_as(tenants), Always),
+        (figure("AGE"), Constraint::Length(7), Always),
+        (figure("LEFT"), Constraint::Length(7), Always),
+        (figure("IN"), Constraint::Length(7), Always),
+        (figure("OUT"), Constraint::Length(7), Wide),
+        (cell("WHY"), Constraint::Fill(1), Always),
     ];
     let part = Part {
         title: format!("{}the oldest {} ", plain(title), requests.len()),
-        columns: &columns,
+        columns,
         focused: true,
         picked: seat.places()[3],
         rows: requests.iter().map(row).collect(),
