@@ -18,8 +18,11 @@
 //! - [`weir`]: a dispatcher: addresses, snapshot, metrics
 //! - [`settled`]: what must hold after every scenario
 //! - [`call`]: one HTTP call, whole or as it streams
+//! - [`command`]: Weir's command line, run
+//! - [`terminal`]: a program in a terminal, its screen and its keys
 //! - [`load`]: calls that go on in the background
 //! - [`chart`]: a Helm chart, rendered
+//! - [`tool`]: checkers that others keep
 //! - [`promql`]: whether a query can be answered
 //! - [`wait`]: awaiting something that can only be looked at
 //! - [`samples`]: made-up samples, and a bundle trained on them
@@ -35,6 +38,7 @@ pub mod browser;
 pub mod built;
 pub mod call;
 pub mod chart;
+pub mod command;
 pub mod echo;
 pub mod graph;
 pub mod load;
@@ -44,6 +48,8 @@ pub mod promql;
 pub mod samples;
 pub mod settled;
 pub mod stage;
+pub mod terminal;
+pub mod tool;
 pub mod wait;
 pub mod weir;
 
@@ -54,6 +60,7 @@ pub use load::Load;
 pub use pod::Pod;
 pub use program::Program;
 pub use stage::{Plan, Stage};
+pub use terminal::Terminal;
 pub use wait::eventually;
 pub use weir::Weir;
 

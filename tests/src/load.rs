@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     task::JoinSet,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{Call, Reply};
@@ -38,6 +38,9 @@ impl Outcome {
     }
 }
 
+/// Pause of a client that was refused and told to come back later.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Clients that call again and again, each after the answer to the call before.
 #[derive(Debug)]
 pub struct Load {
@@ -62,8 +65,13 @@ impl Load {
             set.spawn(async move {
                 let mut replies = Vec::new();
                 while !*stopped.borrow() {
-                    replies.push(call(client, replies.len()).to(address).await);
+                    let reply = call(client, replies.len()).to(address).await;
+                    let told = reply.headers.get("retry-after").is_some();
+                    replies.push(reply);
                     count.send_modify(|count| *count += 1);
+                    if told {
+                        sleep(PATIENCE).await;
+                    }
                 }
                 replies
             });

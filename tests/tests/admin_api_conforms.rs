@@ -2,49 +2,15 @@
 //! `/api/v1/openapi.json`, good and bad, to every operation, and judges the answers.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a scenario says what broke")]
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{path::Path, process::Command};
 
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
-use weir_tests::{Call, Plan, Stage, built, eventually, graph::write_nan_bundle};
+use weir_tests::{Call, Plan, Stage, eventually, graph::write_nan_bundle, tool};
 
 const VERSION: &str = "4.32.5";
 const TOKEN: &str = "a-token-that-may-write";
-
-/// The tool in an environment of its own beside the binaries, made once; `None` when it cannot be had.
-fn schemathesis() -> Option<PathBuf> {
-    let venv = built::folder().parent().unwrap().join(format!("schemathesis-{VERSION}"));
-    let tool = venv.join("bin/st");
-    let works = |tool: &Path| Command::new(tool).arg("--version").output().is_ok();
-    if works(&tool) {
-        return Some(tool);
-    }
-    let made = Command::new("python3").args(["-m", "venv"]).arg(&venv).output();
-    if !made.is_ok_and(|made| made.status.success()) {
-        println!("skipped: python3 -m venv does not work here");
-        return None;
-    }
-    let package = format!("schemathesis=={VERSION}");
-    let got = Command::new(venv.join("bin/pip")).args(["install", "--quiet", &package]).output();
-    let got = got.unwrap();
-    if got.status.success() && works(&tool) {
-        return Some(tool);
-    }
-    println!("skipped: pip cannot get {package}: {}", String::from_utf8_lossy(&got.stderr));
-    None
-}
-
-/// A lane or a band and not both, and a filter with at least one member: more than the description says,
-/// so that a call may agree with it and be refused.
-const RULES: &str = r#"
-[[operations]]
-include-operation-id = ["pause", "resume", "cancel_many"]
-checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "401", "403", "404", "409"]
-"#;
 
 /// What there is in the stage, so that calls reach it: a request that waits, a pod, a bundle.
 const KNOWN: &str = r#"
@@ -58,7 +24,7 @@ const KNOWN: &str = r#"
 /// Calls every operation: with any names in its path, or with those that are `known`.
 fn judge(tool: &Path, stage: &Stage, known: &str, examples: u32) {
     let config = stage.path("schemathesis.toml");
-    std::fs::write(&config, format!("{known}{RULES}")).unwrap();
+    std::fs::write(&config, known).unwrap();
     let run = Command::new(tool)
         .arg("--config-file")
         .arg(&config)
@@ -83,7 +49,7 @@ fn token() -> (&'static str, String) {
 
 #[tokio::test]
 async fn every_operation_answers_as_it_is_described_to_good_and_bad_calls() {
-    let Some(tool) = schemathesis() else { return };
+    let Some(tool) = tool::python("schemathesis", VERSION, "st") else { return };
     let sha256 = format!("{:x}", Sha256::digest(TOKEN));
     let tokens = json!([{"name": "checker", "sha256": sha256, "scope": "write"}]);
     let plan = Plan::default().pods(2).config(json!({"admin": {"tokens": tokens}}));

@@ -6,71 +6,13 @@
     reason = "a scenario says what broke by panicking"
 )]
 
-use std::{
-    net::SocketAddr,
-    process::{Output, Stdio},
-};
-
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tokio::process::Command;
-use weir_tests::{Call, Plan, Program, Stage, built, eventually};
-
-const FAILED: i32 = 1;
-const USAGE: i32 = 2;
-const NOT_FOUND: i32 = 66;
-const UNREACHABLE: i32 = 69;
-const REFUSED: i32 = 77;
-
-/// What a command printed and how it ended.
-#[derive(Debug)]
-struct Done {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Done {
-    fn of(output: Output) -> Self {
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        let code = output.status.code().unwrap();
-        Self { code, out: text(output.stdout), err: text(output.stderr) }
-    }
-
-    /// Its output, when it did what it was asked.
-    fn out(self) -> String {
-        assert_eq!(self.code, 0, "{self:?}");
-        self.out
-    }
-
-    fn json(self) -> Value {
-        serde_json::from_str(&self.out()).unwrap()
-    }
-
-    /// Asserts that it failed with this code and one line that says `words`.
-    fn assert_failed(&self, code: i32, words: &str) {
-        assert_eq!(self.code, code, "{self:?}");
-        assert!(self.err.contains(words), "{words} is not said: {self:?}");
-        assert_eq!(self.err.lines().count(), 1, "{self:?}");
-    }
-}
-
-/// A command without a terminal and without anything of this environment that it would listen to.
-fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(built::binary("weir"));
-    command.args(words).stdin(Stdio::null()).kill_on_drop(true);
-    command.env_remove("WEIR_ADMIN").env_remove("WEIR_ADMIN_TOKEN");
-    command
-}
-
-async fn run_at(admin: SocketAddr, words: &[&str]) -> Done {
-    let mut command = command(words);
-    Done::of(command.env("WEIR_ADMIN", admin.to_string()).output().await.unwrap())
-}
-
-async fn run(stage: &Stage, words: &[&str]) -> Done {
-    run_at(stage.weir.admin, words).await
-}
+use weir_tests::{
+    Call, Plan, Program, Stage, built,
+    command::{Done, FAILED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, command, run, run_at},
+    eventually,
+};
 
 /// A pod that runs one request at a time and takes no second one before its first token.
 async fn narrow_stage() -> Stage {

@@ -262,9 +262,12 @@ async fn the_pictures_of_the_documents_are_taken_under_load() {
         return eprintln!("skipped: WEIR_PICTURES names no folder");
     }
     let plan = Plan::default().pods(6).speed(1.0).pod_argument("--max-sequences", "10");
-    let config = json!({"classes": [{"name": "h100-qwen3-32b-tp2", "max_sequences": 10}]});
+    let config = json!({
+        "classes": [{"name": "h100-qwen3-32b-tp2", "max_sequences": 10}],
+        "trainer": {"run": true, "interval_s": 20, "min_samples": 300, "min_new_samples": 200, "trees": 40},
+    });
     let stage = plan.config(config).raise().await;
-    let load = Load::start(stage.weir.api, 150, mixed);
+    let load = Load::start(stage.weir.api, 110, mixed);
     let Some(mut browser) = page(&stage).await else { return };
 
     within(LOAD + Duration::from_secs(60), "the charts have a past", async || {

@@ -7,8 +7,8 @@
 //! Scheduler, hub, admin side and their threads are those of `weir serve`. What is missing is sockets, for
 //! few systems let a process have 100,000 open: requests come from this program, and it stays on a pod
 //! for the time that a response takes. For each that ends one more comes, so that the queue keeps its
-//! length. Prints where the admin side listens once all wait, then one line a second: how long it took,
-//! in microseconds, to let each request in, which is when the scheduler decides.
+//! length. Prints where the admin side listens once all wait and the pods are full, then one line a
+//! second: how long it took, in microseconds, to let each request in, which is when the scheduler decides.
 
 use std::{
     net::SocketAddr,
@@ -26,9 +26,12 @@ use weir::{
 };
 use weir_core::{Band, EndKind, PromptSize, Request, RequestId, Slo};
 
-/// A response's time to its first token and to its end.
+/// A response's time to its first token.
 const FIRST: Duration = Duration::from_millis(800);
-const REST: Duration = Duration::from_secs(20);
+/// From there to its end: so many seconds at least, and how many more it may be, so that ends are spread.
+const REST_S: [f64; 2] = [10.0, 20.0];
+/// Until the pods are full and their responses end evenly.
+const SETTLING: Duration = Duration::from_secs(25);
 /// Requests let in between two looks at how many wait.
 const BURST: usize = 500;
 
@@ -54,40 +57,64 @@ async fn run(config: Config, waiting: usize) -> anyhow::Result<()> {
 }
 
 async fn crowd(hub: &Arc<Hub>, waiting: usize, admin: SocketAddr) {
-    let mut next = 0;
     let mut lives = JoinSet::new();
-    while hub.waiting() < waiting {
-        for _ in 0..BURST {
-            lives.spawn(live(hub.admit(request(hub, next))));
-            next += 1;
-        }
-        // Those that were sent on their way begin.
-        tokio::task::yield_now().await;
-    }
-    println!("{}", json!({"message": "the crowd waits", "admin": admin, "waiting": hub.waiting()}));
+    let mut next = gather(hub, waiting, &mut lives).await;
     let mut took_us = Vec::new();
     let mut seconds = time::interval(Duration::from_secs(1));
+    let settled = Instant::now() + SETTLING;
+    let mut told = false;
     loop {
         tokio::select! {
             biased;
-            _ = seconds.tick() => println!("{}", json!({"took_us": std::mem::take(&mut took_us)})),
+            _ = seconds.tick() => {
+                let took_us = std::mem::take(&mut took_us);
+                if told {
+                    println!("{}", json!({"took_us": took_us}));
+                } else if Instant::now() > settled {
+                    told = true;
+                    let waiting = hub.waiting();
+                    println!("{}", json!({"message": "the crowd waits", "admin": admin, "waiting": waiting}));
+                }
+            }
             Some(_) = lives.join_next() => {
+                // Nobody comes in the place of one that was refused.
+                if hub.waiting() >= waiting {
+                    continue;
+                }
                 let begun = Instant::now();
                 let ticket = hub.admit(request(hub, next));
                 took_us.push(begun.elapsed().as_micros());
-                lives.spawn(live(ticket));
+                lives.spawn(live(ticket, next));
                 next += 1;
             }
         }
     }
 }
 
+/// Lets requests in until so many wait; returns the number of the next one.
+async fn gather(hub: &Arc<Hub>, waiting: usize, lives: &mut JoinSet<()>) -> u64 {
+    let mut next = 0;
+    while hub.waiting() < waiting {
+        for _ in 0..BURST {
+            lives.spawn(live(hub.admit(request(hub, next)), next));
+            next += 1;
+        }
+        // Those that were sent on their way begin, and those that are over make no room in the crowd.
+        tokio::task::yield_now().await;
+        while lives.try_join_next().is_some() {}
+    }
+    next
+}
+
 /// One request, from its verdict to its end.
-async fn live(mut ticket: Ticket) {
+async fn live(mut ticket: Ticket, number: u64) {
     let Ok(lease) = ticket.verdict().await else { return };
     time::sleep(FIRST).await;
     lease.first_token();
-    time::sleep(REST).await;
+    // Steps of the golden section: even, and the same in every run.
+    let share = (number as f64 * 0.618_034).fract();
+    let [least, more] = REST_S;
+    time::sleep(Duration::from_secs_f64(least + share * more)).await;
     lease.end(EndKind::Complete, Some(200), None);
 }
 

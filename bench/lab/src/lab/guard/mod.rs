@@ -3,8 +3,8 @@
 //! A few slices, each with more requests than its pods can serve in time, so that goodput tells policies apart. On each of them
 //! Weir is compared with whichever rival does best, seed by seed: both get the same requests, so the ratio varies far less than
 //! either goodput. The command fails when a ratio is below the stored one by more than the stored 95 % interval. Everything is
-//! decided by the seeds: while nothing that is run has changed, a ratio is the stored one to its last digit, on any machine
-//! and number of threads. A change that is meant is stored with `--renew`.
+//! decided by the seeds: while nothing that is run has changed, a ratio is the stored one to its last digit, on the same kind of
+//! machine and with any number of threads. A change that is meant is stored with `--renew`.
 //!
 //! Slices that are generated are always run. Slices of traces are run where `WEIR_TRACES` has them, and judged where the file
 //! is the one that was stored: another part of the same traffic has another ratio.
