@@ -157,23 +157,55 @@ async fn a_pointer_to_nothing_is_told() {
 }
 
 #[tokio::test]
-async fn without_the_library_it_serves_on_the_prior() {
-    let config = json!({"model": {"onnxruntime": "/nowhere/libonnxruntime.so"}});
-    let plan = Plan::default().config(config);
-    samples::bundle_into(&plan.path("bundles"));
-    let mut stage = plan.raise().await;
-    serves_on_the_prior(&mut stage, "no onnx runtime library found").await;
-    assert_eq!(stage.weir.metrics().await.sum("weir_onnxruntime_found", &[]), 0.0);
+async fn without_the_library_a_bundle_is_evaluated_by_its_trees() {
+    for text in [None, Some("no library")] {
+        let plan = Plan::default();
+        let library = plan.path("libonnxruntime.so");
+        if let Some(text) = text {
+            fs::write(&library, text).unwrap();
+        }
+        samples::bundle_into(&plan.path("bundles"));
+        let plan = plan.config(json!({"model": {"onnxruntime": library}}));
+        let mut stage = plan.raise().await;
+        serves_version(&stage, 1.0).await;
+        let metrics = stage.weir.metrics().await;
+        let labels = [("evaluator", "forest"), ("reason", "")];
+        assert_eq!(metrics.sum("weir_bundle_evaluator", &labels), 1.0, "{}", metrics.0);
+        assert_eq!(metrics.sum("weir_onnxruntime_found", &[]), 0.0);
+        stage.assert_settled().await;
+    }
 }
 
 #[tokio::test]
-async fn a_library_that_is_none_is_refused() {
-    let plan = Plan::default();
-    let library = plan.path("libonnxruntime.so");
-    fs::write(&library, "no library").unwrap();
-    samples::bundle_into(&plan.path("bundles"));
-    let plan = plan.config(json!({"model": {"onnxruntime": library}}));
-    serves_on_the_prior(&mut plan.raise().await, "cannot be used").await;
+async fn a_library_that_is_wanted_and_cannot_be_had_leaves_the_prior() {
+    for (text, reason) in [(None, "no onnx runtime library found"), (Some(""), "cannot be used")] {
+        let plan = Plan::default();
+        let library = plan.path("libonnxruntime.so");
+        if let Some(text) = text {
+            fs::write(&library, text).unwrap();
+        }
+        samples::bundle_into(&plan.path("bundles"));
+        let model = json!({"onnxruntime": library, "evaluator": "ort"});
+        let mut stage = plan.config(json!({ "model": model })).raise().await;
+        serves_on_the_prior(&mut stage, reason).await;
+        assert_eq!(stage.weir.metrics().await.sum("weir_onnxruntime_found", &[]), 0.0);
+    }
+}
+
+#[tokio::test]
+async fn a_bundle_is_evaluated_by_what_the_configuration_wants() {
+    for (wanted, evaluates, reason) in
+        [("auto", "forest", ""), ("forest", "forest", ""), ("ort", "onnx", "configured")]
+    {
+        let plan = Plan::default();
+        samples::bundle_into(&plan.path("bundles"));
+        let mut stage = plan.config(json!({"model": {"evaluator": wanted}})).raise().await;
+        serves_version(&stage, 1.0).await;
+        let metrics = stage.weir.metrics().await;
+        let labels = [("evaluator", evaluates), ("reason", reason), ("version", "1")];
+        assert_eq!(metrics.sum("weir_bundle_evaluator", &labels), 1.0, "{wanted}: {}", metrics.0);
+        stage.assert_settled().await;
+    }
 }
 
 #[tokio::test]

@@ -292,6 +292,7 @@ fn loader(
     let reload = Reload {
         bundles: learn.bundles.clone(),
         library: learn.onnxruntime.clone(),
+        choice: learn.evaluator,
         slots,
         tally: watched.reload.clone(),
         counter,

@@ -1,9 +1,10 @@
 //! Reading and verifying a bundle.
 //!
-//! Called by the loader thread, off the hot path: 10 to 30 ms for a usual bundle. A bundle that comes
-//! out of [`Bundle::load`] was trained for this feature schema, is the file its manifest describes,
-//! holds no operator that a tree model does not need, and reproduces its own golden rows. Anything
-//! else is a [`BundleError`] with a reason, and what serves goes on serving.
+//! Called by the loader thread, off the hot path: some tens of milliseconds for a usual bundle. A bundle
+//! that comes out of [`Bundle::load_by`] was trained for this feature schema, is the file its manifest
+//! describes, holds no operator that a tree model does not need, and reproduces its own golden rows with
+//! the evaluator that will serve it. Anything else is a [`BundleError`] with a reason, and what serves
+//! goes on serving.
 
 mod error;
 mod scan;
@@ -15,34 +16,40 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 use weir_schema::manifest::{MANIFEST_FILE, MODEL_FILE};
-use weir_schema::{GoldenRow, Manifest, Row, Target, schema_hash};
+use weir_schema::{BundleEvaluator, Manifest, Source, schema_hash};
 
 pub use self::error::BundleError;
-use crate::onnx::OnnxEvaluator;
-use crate::prior::measurable;
+use crate::evaluator::{Choice, Evaluator, Evaluators};
+use crate::forest::Unfit;
 use crate::runtime::Runtime;
 
 /// Largest manifest that is read, in bytes. Golden rows take most of it, 200 bytes each.
 const MANIFEST_CAP: u64 = 4 << 20;
 /// Largest graph that is read, in bytes; 300 trees of depth 6 per target take 2 MB.
 const MODEL_CAP: u64 = 64 << 20;
-/// Largest relative difference on a golden row: ten times what sums of f32 in another order differ by.
-const GOLDEN_TOLERANCE: f32 = 1e-4;
 
 /// A verified bundle, ready to serve.
 #[derive(Debug)]
 pub struct Bundle {
     /// What the bundle says of itself.
     pub manifest: Manifest,
-    pub(crate) evaluator: OnnxEvaluator,
+    pub(crate) evaluator: Evaluator,
 }
 
 impl Bundle {
-    /// Reads and verifies the bundle in `dir`, and builds its session.
+    /// Reads and verifies the bundle in `dir` and builds its session, to be evaluated by ONNX Runtime.
     ///
     /// # Errors
     /// One variant for each way in which a bundle can be unfit.
     pub fn load(runtime: &Runtime, dir: &Path) -> Result<Self, BundleError> {
+        Self::load_by(&Evaluators { choice: Choice::Ort, runtime: Some(runtime.clone()) }, dir)
+    }
+
+    /// Reads and verifies the bundle in `dir`, to be evaluated by what is wanted and proven.
+    ///
+    /// # Errors
+    /// One variant for each way in which a bundle can be unfit.
+    pub fn load_by(evaluators: &Evaluators, dir: &Path) -> Result<Self, BundleError> {
         let manifest = read_manifest(&dir.join(MANIFEST_FILE))?;
         let model = read(&dir.join(MODEL_FILE), MODEL_CAP)?;
         let found = format!("{:x}", Sha256::digest(&model));
@@ -50,9 +57,23 @@ impl Bundle {
             return Err(BundleError::Sha256Mismatch { manifest: manifest.sha256, found });
         }
         scan::check(&model)?;
-        let mut evaluator = OnnxEvaluator::new(runtime, &model)?;
-        check_golden(&manifest.golden, &mut evaluator)?;
+        let evaluator = Evaluator::proven(evaluators, &model, &manifest.golden)?;
         Ok(Self { manifest, evaluator })
+    }
+
+    /// What evaluates it, and why that is not the forest.
+    pub fn evaluator(&self) -> BundleEvaluator {
+        let unfit = self.evaluator.unfit();
+        BundleEvaluator {
+            source: self.evaluator.source(),
+            reason: unfit.map(Unfit::reason).unwrap_or_default().to_owned(),
+            detail: unfit.map(ToString::to_string).unwrap_or_default(),
+        }
+    }
+
+    /// What its numbers are called.
+    pub(crate) const fn source(&self) -> Source {
+        self.evaluator.source()
     }
 
     /// The bundle's version.
@@ -96,30 +117,4 @@ fn read_manifest(path: &Path) -> Result<Manifest, BundleError> {
         return Err(corrupt("version 0 means no bundle".to_owned()));
     }
     Ok(manifest)
-}
-
-fn check_golden(golden: &[GoldenRow], evaluator: &mut OnnxEvaluator) -> Result<(), BundleError> {
-    if golden.is_empty() {
-        return Err(BundleError::NoGoldenRows);
-    }
-    let rows: Option<Vec<Row>> = golden.iter().map(GoldenRow::features).collect();
-    let rows = rows.ok_or(BundleError::GoldenWidth)?;
-    let medians = evaluator
-        .evaluate(&rows)
-        .map_err(|error| BundleError::Evaluation { detail: error.to_string() })?;
-    for (row, (expected, got)) in golden.iter().zip(medians).enumerate() {
-        let [ttft_ms, tpot_ms] = *got;
-        check_value(row, Target::Ttft, expected.ttft_ms, ttft_ms)?;
-        check_value(row, Target::Tpot, expected.tpot_ms, tpot_ms)?;
-    }
-    Ok(())
-}
-
-fn check_value(row: usize, target: Target, expected: f32, got: f32) -> Result<(), BundleError> {
-    let target = target.name();
-    if measurable(got).is_none() {
-        return Err(BundleError::NotFinite { row, target, got });
-    }
-    let close = (got - expected).abs() <= GOLDEN_TOLERANCE * expected.abs();
-    if close { Ok(()) } else { Err(BundleError::GoldenMismatch { row, target, expected, got }) }
 }

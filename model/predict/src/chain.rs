@@ -1,7 +1,7 @@
 //! The evaluators in their order of trust, behind [`Predict`].
 //!
-//! A pool's scheduler owns one chain. The evaluators are the served bundle through ONNX Runtime, the
-//! profiles of pod classes, and the step-time prior in the row. The chain answers every batch whose
+//! A pool's scheduler owns one chain. The evaluators are the served bundle by its flattened trees or through
+//! ONNX Runtime, the profiles of pod classes, and the step-time prior in the row. The chain answers every batch whose
 //! rows carry a prior:
 //!
 //! - **Choice.** Per target, whichever of bundle and next evaluator has the lower live error on the same
@@ -136,7 +136,7 @@ impl Chain {
             self.note = Some(format!("bundle v{version} was rolled back and is not taken again"));
             return self.slot.hand_back(bundle);
         }
-        tracing::info!(version, "bundle serves");
+        tracing::info!(version, evaluator = bundle.source().name(), "bundle serves");
         self.calibration.renew(&bundle.manifest.holdout);
         self.failure = None;
         self.note = None;
@@ -241,7 +241,7 @@ impl Chain {
     fn source(&self, target: Target) -> Source {
         match &self.serving {
             Some(serving) if self.failure.is_none() && *serving.preferred.get(target) => {
-                Source::Onnx
+                serving.bundle.source()
             }
             _ => self.profiled.source(target),
         }
@@ -298,10 +298,11 @@ impl Predict for Chain {
         self.take_offer();
         if let Some(serving) = &mut self.serving {
             let (version, preferred) = (serving.bundle.version(), serving.preferred);
+            let source = serving.bundle.source();
             match serving.evaluate(rows) {
                 Ok(medians) => {
                     self.failure = None;
-                    let model = Model { medians, version, preferred };
+                    let model = Model { medians, version, source, preferred };
                     return fill(rows, Some(&model), &mut self.profiled, &self.calibration, out);
                 }
                 Err(error) => self.note_failure(&error),
@@ -344,6 +345,7 @@ impl Predict for Chain {
             ttft_source: self.source(Target::Ttft),
             tpot_source: self.source(Target::Tpot),
             model_version: serving.map_or(0, |serving| serving.bundle.version()),
+            model_evaluator: serving.map(|serving| serving.bundle.evaluator()),
             fallback_reason: reason.or_else(lost).or_else(|| self.profiled.lost_to_prior()),
             failures: self.failures,
             profiles: self.profiled.status(),

@@ -8,6 +8,8 @@
 //! # Layout
 //! - [`runtime`]: finding and loading the ONNX Runtime library, once per process
 //! - [`bundle`]: reading and verifying a bundle, off the hot path
+//! - [`evaluator`]: which of the next two evaluates a bundle, and what shows that it may
+//! - [`forest`]: a bundle's trees, flattened
 //! - [`onnx`]: one session and its reused output buffer
 //! - [`profile`]: a pod class's profile read for a row
 //! - [`slot`]: the mailbox between the loader thread and the chain
@@ -23,8 +25,10 @@ pub mod bundle;
 pub mod chain;
 mod conformal;
 mod drift;
+pub mod evaluator;
 #[cfg(test)]
 mod fixture;
+pub mod forest;
 mod live;
 #[cfg(test)]
 mod noise;
@@ -37,6 +41,8 @@ pub mod step_fit;
 
 pub use bundle::{Bundle, BundleError};
 pub use chain::Chain;
+pub use evaluator::{Choice, Evaluators};
+pub use forest::{Forest, Unfit};
 pub use onnx::OnnxEvaluator;
 pub use profile::ClassProfile;
 pub use runtime::{Runtime, RuntimeError};

@@ -1,4 +1,4 @@
-//! The most trusted evaluator: a bundle's graph through ONNX Runtime.
+//! The evaluator of any graph: through ONNX Runtime.
 //!
 //! One evaluator owns one session and belongs to one chain, for a session may not run twice at once
 //! (`ort` takes `&mut self` on purpose). It runs on the calling thread only: with a second thread a

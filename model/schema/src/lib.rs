@@ -14,9 +14,11 @@
 //! - [`sample`]: one served request as a line of the spool
 //! - [`spool`]: the names of the spool's segment files
 //! - [`manifest`]: the bundle's manifest and the names of its files
+//! - [`onnx`]: the bundle's graph as bytes and as parts
 
 pub mod features;
 pub mod manifest;
+pub mod onnx;
 pub mod predict;
 pub mod profile;
 pub mod quality;
@@ -29,7 +31,9 @@ pub use features::{
     FEATURE_COUNT, Feature, FeatureSpec, Features, Row, feature_specs, schema_hash,
 };
 pub use manifest::{FeatureGain, GoldenRow, Holdout, Manifest, TargetError};
-pub use predict::{Predict, PredictError, Prediction, ProfileStatus, Quantiles, Source, Status};
+pub use predict::{
+    BundleEvaluator, Predict, PredictError, Prediction, ProfileStatus, Quantiles, Source, Status,
+};
 pub use profile::{Profile, ProfileError};
 pub use quality::{
     ClassQuality, Drift, Grade, Grades, PatternQuality, Rollback, TargetQuality, VersionQuality,

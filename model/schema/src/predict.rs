@@ -22,7 +22,7 @@ pub struct Quantiles {
 pub enum Source {
     /// The served bundle through ONNX Runtime.
     Onnx,
-    /// The same bundle's trees, flattened.
+    /// The same bundle by its flattened trees: equal to ONNX Runtime but for the last bits.
     Forest,
     /// A profile file.
     Profile,
@@ -40,6 +40,11 @@ impl Source {
             Self::Profile => "profile",
             Self::Prior => "prior",
         }
+    }
+
+    /// Whether it is the served bundle, however that is evaluated.
+    pub const fn is_bundle(self) -> bool {
+        matches!(self, Self::Onnx | Self::Forest)
     }
 }
 
@@ -97,6 +102,9 @@ pub struct Status {
     pub tpot_source: Source,
     /// Version of the loaded bundle; 0 is none.
     pub model_version: u64,
+    /// What evaluates the loaded bundle; `None` without one.
+    #[serde(default)]
+    pub model_evaluator: Option<BundleEvaluator>,
     /// Why a more trusted evaluator does not serve, if so.
     pub fallback_reason: Option<String>,
     /// Calls that failed and were answered by the next evaluator.
@@ -120,6 +128,17 @@ pub struct Status {
     pub rollbacks: u64,
     /// The last of them.
     pub last_rollback: Option<Rollback>,
+}
+
+/// What evaluates a bundle, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BundleEvaluator {
+    /// [`Source::Forest`] or [`Source::Onnx`].
+    pub source: Source,
+    /// Why it is not the forest, as one stable word; empty when it is.
+    pub reason: String,
+    /// The same in full, for people.
+    pub detail: String,
 }
 
 /// How the profile of one pod class does.

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_predict::Choice;
 use weir_train::TrainConfig;
 
 use crate::config::Problems;
@@ -16,11 +17,37 @@ pub struct RawModel {
     pub bundles: PathBuf,
     /// The ONNX Runtime library, or its folder; searched for when left out.
     pub onnxruntime: Option<PathBuf>,
+    /// What evaluates bundles.
+    pub evaluator: RawEvaluator,
 }
 
 impl Default for RawModel {
     fn default() -> Self {
-        Self { bundles: PathBuf::from(".weir/bundles"), onnxruntime: None }
+        let evaluator = RawEvaluator::Auto;
+        Self { bundles: PathBuf::from(".weir/bundles"), onnxruntime: None, evaluator }
+    }
+}
+
+/// What evaluates bundles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RawEvaluator {
+    /// The bundle's flattened trees where they are understood and agree with ONNX Runtime, else ONNX Runtime.
+    #[default]
+    Auto,
+    /// ONNX Runtime.
+    Ort,
+    /// The flattened trees; a bundle that cannot be flattened is refused.
+    Forest,
+}
+
+impl From<RawEvaluator> for Choice {
+    fn from(raw: RawEvaluator) -> Self {
+        match raw {
+            RawEvaluator::Auto => Self::Auto,
+            RawEvaluator::Ort => Self::Ort,
+            RawEvaluator::Forest => Self::Forest,
+        }
     }
 }
 
@@ -49,7 +76,7 @@ impl Default for RawSpool {
 pub struct RawTrainer {
     /// Whether `weir serve` starts `weir train` and keeps it running.
     pub run: bool,
-    /// Seconds between two rounds.
+    /// Seconds from the start of a round to that of the next.
     pub interval_s: u64,
     /// Samples a target needs before it is learned.
     pub min_samples: usize,
@@ -97,6 +124,8 @@ pub struct LearnConfig {
     pub bundles: PathBuf,
     /// The ONNX Runtime library; searched for when `None`.
     pub onnxruntime: Option<PathBuf>,
+    /// What evaluates bundles.
+    pub evaluator: Choice,
     /// Where samples go.
     pub spool: SpoolConfig,
     /// Whether a trainer is started and kept running.
@@ -140,6 +169,7 @@ impl LearnConfig {
         Self {
             bundles: model.bundles.clone(),
             onnxruntime: model.onnxruntime.clone(),
+            evaluator: model.evaluator.into(),
             spool: SpoolConfig {
                 dir: spool.dir.clone(),
                 segment_bytes: spool.segment_bytes,

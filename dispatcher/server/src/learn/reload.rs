@@ -6,8 +6,9 @@
 //!
 //! What serves goes on serving whatever happens to the folder: a bundle that is refused is not tried
 //! again until its files change, and one whose folder is removed stays loaded, which a metric says.
-//! Without ONNX Runtime the pools serve on the prior, and their status says why. While an operator has
-//! pinned a version, what is published waits.
+//! Without ONNX Runtime bundles are evaluated by their flattened trees; where the configuration wants it and
+//! nothing else, the pools serve on the prior, and their status says why. While an operator has pinned a
+//! version, what is published waits.
 
 use std::{
     fs,
@@ -22,7 +23,7 @@ use std::{
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use parking_lot::Mutex;
-use weir_predict::{Bundle, BundleError, Offer, Runtime, Slot};
+use weir_predict::{Bundle, BundleError, Choice, Evaluators, Offer, Runtime, Slot};
 use weir_schema::manifest::{
     CURRENT_FILE, MANIFEST_FILE, bundle_name, bundle_version, current_bundle,
 };
@@ -78,6 +79,8 @@ pub struct Reload {
     pub bundles: PathBuf,
     /// ONNX Runtime; searched for when `None`.
     pub library: Option<PathBuf>,
+    /// What evaluates bundles.
+    pub choice: Choice,
     /// One per pool.
     pub slots: Vec<Slot>,
     /// What is told to metrics.
@@ -89,13 +92,21 @@ pub struct Reload {
 impl Reload {
     /// Loads what there is and what comes, until `stopped` says so after a ring of `bell`.
     pub fn run(self, bell: Bell, heard: &Receiver<()>, stopped: impl Fn() -> bool) {
-        let runtime = match Runtime::load(self.library.as_deref()) {
-            Ok(runtime) => runtime,
-            Err(error) => return self.without_runtime(&error.to_string(), heard, stopped),
+        let runtime = Runtime::load(self.library.as_deref());
+        self.tally.runtime_found.store(runtime.is_ok(), Relaxed);
+        let runtime = match runtime {
+            Ok(runtime) => Some(runtime),
+            Err(error) if self.choice == Choice::Ort => {
+                return self.without_runtime(&error.to_string(), heard, stopped);
+            }
+            Err(reason) => {
+                tracing::info!(%reason, "bundles are evaluated by their trees alone");
+                None
+            }
         };
-        self.tally.runtime_found.store(true, Relaxed);
+        let evaluators = Evaluators { choice: self.choice, runtime };
         let _watcher = self.listen(bell);
-        let mut loader = Loader { reload: self, runtime, serving: None, tried: None };
+        let mut loader = Loader { reload: self, evaluators, serving: None, tried: None };
         while !stopped() {
             loader.look();
             loader.carry_out();
@@ -163,7 +174,7 @@ struct Attempt {
 
 struct Loader {
     reload: Reload,
-    runtime: Runtime,
+    evaluators: Evaluators,
     serving: Option<PathBuf>,
     tried: Option<Attempt>,
 }
@@ -263,15 +274,16 @@ impl Loader {
         self.reload.tally.say(None);
         self.reload.counter.refused.lock().remove(&version);
         self.serving = Some(dir);
-        tracing::info!(version, "bundle verified and handed over");
+        tracing::info!(version, "bundle handed over");
     }
 
     fn load(&self, dir: &Path, offer: fn(Box<Bundle>) -> Offer) -> Result<u64, BundleError> {
         // All or none: pools of one dispatcher do not serve different versions on purpose.
         let slots = &self.reload.slots;
-        let bundles = slots.iter().map(|_| Bundle::load(&self.runtime, dir));
+        let bundles = slots.iter().map(|_| Bundle::load_by(&self.evaluators, dir));
         let bundles = bundles.collect::<Result<Vec<_>, _>>()?;
         let version = bundles.first().map_or(0, Bundle::version);
+        bundles.first().into_iter().for_each(say_evaluator);
         for (slot, bundle) in slots.iter().zip(bundles) {
             slot.publish(offer(Box::new(bundle)));
         }
@@ -298,6 +310,17 @@ impl Loader {
                 slot.publish(Offer::Withdraw { reason: format!("bundle refused: {reason}") });
             }
         }
+    }
+}
+
+/// Says what evaluates a bundle, and why that is not the forest.
+fn say_evaluator(bundle: &Bundle) {
+    let (version, by) = (bundle.version(), bundle.evaluator());
+    let (evaluator, reason, detail) = (by.source.name(), by.reason, by.detail);
+    if reason.is_empty() {
+        tracing::info!(version, evaluator, "bundle verified");
+    } else {
+        tracing::info!(version, evaluator, reason, detail, "bundle verified");
     }
 }
 

@@ -74,12 +74,14 @@ fn shelf(folder: &Path) -> (Loader, Chain, Shelf) {
     let reload = Reload {
         bundles: folder.join("bundles"),
         library: None,
+        choice: Choice::Auto,
         slots: vec![slot.clone()],
         tally: Arc::default(),
         counter,
     };
-    let runtime = Runtime::load(None).unwrap();
-    let loader = Loader { reload, runtime, serving: None, tried: None };
+    let runtime = Some(Runtime::load(None).unwrap());
+    let evaluators = Evaluators { choice: Choice::Auto, runtime };
+    let loader = Loader { reload, evaluators, serving: None, tried: None };
     (loader, Chain::with_slot(slot), shelf)
 }
 
@@ -195,6 +197,26 @@ fn a_published_bundle_comes_into_service_and_outlives_its_folder() {
     loader.look();
     assert!(loader.reload.tally.missing.load(Relaxed));
     assert_eq!(served(&mut chain), 1);
+}
+
+#[test]
+fn a_bundle_is_evaluated_by_its_trees_with_the_runtime_and_without_it() {
+    let folder = tempfile::tempdir().unwrap();
+    publish(folder.path());
+    let said = |choice, runtime: bool| {
+        let (mut loader, mut chain) = loader(folder.path());
+        let runtime = runtime.then(|| Runtime::load(None).unwrap());
+        loader.evaluators = Evaluators { choice, runtime };
+        loader.look();
+        assert_eq!(served(&mut chain), 1);
+        let by = chain.status().model_evaluator.unwrap();
+        (by.source.name(), by.reason)
+    };
+    for runtime in [true, false] {
+        assert_eq!(said(Choice::Auto, runtime), ("forest", String::new()));
+        assert_eq!(said(Choice::Forest, runtime), ("forest", String::new()));
+    }
+    assert_eq!(said(Choice::Ort, true), ("onnx", "configured".to_owned()));
 }
 
 #[test]

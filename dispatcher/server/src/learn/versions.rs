@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use weir_schema::{Sample, SampleOutcome, Source};
+use weir_schema::{Sample, SampleOutcome};
 
 /// Versions kept per pool.
 const KEPT: usize = 8;
@@ -94,8 +94,8 @@ impl Versions {
         }
         let Some(versions) = pools.get_mut(&sample.model) else { return };
         let live = versions.entry(predicted.model_version).or_default();
-        let decided = |source| matches!(source, Source::Onnx | Source::Forest);
-        live.served += u64::from(decided(predicted.ttft_source) || decided(predicted.tpot_source));
+        let decided = predicted.ttft_source.is_bundle() || predicted.tpot_source.is_bundle();
+        live.served += u64::from(decided);
         live.ttft.add(predicted.model_ttft_ms, sample.ttft_ms);
         live.tpot.add(predicted.model_tpot_ms, sample.tpot_ms);
         if versions.len() > KEPT {
@@ -127,7 +127,7 @@ impl Versions {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use weir_schema::{Features, Prediction, schema_hash};
+    use weir_schema::{Features, Prediction, Source, schema_hash};
 
     use super::*;
 

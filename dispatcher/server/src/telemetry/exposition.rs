@@ -192,6 +192,11 @@ impl Page {
         of.profiles.iter().for_each(|profile| self.profile(model, profile));
         self.count(&series::PREDICTOR_FAILURES, &[model], of.failures);
         self.count(&series::MODEL_VERSION, &[model], of.model_version);
+        if let Some(by) = &of.model_evaluator {
+            let version = of.model_version.to_string();
+            let labels = [model, &version, by.source.name(), &by.reason];
+            self.set(&series::BUNDLE_EVALUATOR, &labels, 1.0);
+        }
         self.count(&series::ROLLBACKS, &[model], of.rollbacks);
         self.quality(model, of);
     }

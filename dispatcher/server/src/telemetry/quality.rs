@@ -75,7 +75,9 @@ fn both(grades: Grades) -> impl Iterator<Item = (&'static str, Grade)> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use weir_schema::{ClassQuality, Drift, PatternQuality, Rollback, VersionQuality};
+    use weir_schema::{
+        BundleEvaluator, ClassQuality, Drift, PatternQuality, Rollback, Source, VersionQuality,
+    };
 
     use super::*;
     use crate::telemetry::exposition::tests::written;
@@ -100,6 +102,11 @@ pub(super) mod tests {
         };
         Status {
             model_version: 6,
+            model_evaluator: Some(BundleEvaluator {
+                source: Source::Onnx,
+                reason: "operator".into(),
+                detail: "operator Cast is not known to the forest".into(),
+            }),
             ttft: target,
             tpot: target,
             versions: vec![VersionQuality { version: 7, grades: GRADES }],
@@ -124,6 +131,7 @@ pub(super) mod tests {
             "weir_drift_evidence{model=\"m\",target=\"ttft\"} 0.5",
             "weir_drift_alarms_total{change=\"slower\",model=\"m\",target=\"tpot\"} 2",
             "weir_rollbacks_total{model=\"m\"} 3",
+            "weir_bundle_evaluator{evaluator=\"onnx\",model=\"m\",reason=\"operator\",version=\"6\"} 1",
             "weir_version_stated_mape{model=\"m\",target=\"ttft\",version=\"7\"} 0.25",
             "weir_version_coverage{model=\"m\",target=\"ttft\",version=\"7\"} 0.875",
             "weir_class_mape{model=\"m\",pod_class=\"c\",target=\"ttft\"} 0.25",

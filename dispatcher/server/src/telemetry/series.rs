@@ -122,6 +122,8 @@ series! {
         "Predictor calls that failed and were answered by the next evaluator.";
     MODEL_VERSION: Gauge "weir_model_version" ["model"]
         "Version of the bundle in service; 0 is none.";
+    BUNDLE_EVALUATOR: Gauge "weir_bundle_evaluator" ["model", "version", "evaluator", "reason"]
+        "1 for what evaluates the bundle in service: forest, or onnx with the reason why not the forest; absent without one.";
     LIVE_MAPE: Gauge "weir_live_mape" ["model", "target"]
         "Recent mean absolute relative error of what decided, as a fraction.";
     PROFILE_SERVES: Gauge "weir_profile_serves" ["model", "class", "target"]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::forest::Unfit;
+
 /// Why a bundle was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
@@ -66,6 +68,12 @@ pub enum BundleError {
         /// The operator with its domain, or what else was found.
         op: String,
     },
+    /// Only the forest is wanted, and it cannot take the graph.
+    #[error("the forest is wanted and cannot take the graph: {0}")]
+    ForestRefused(Unfit),
+    /// The forest cannot take the graph, and there is no ONNX Runtime.
+    #[error("the forest cannot take the graph and there is no onnx runtime: {0}")]
+    NoEvaluator(Unfit),
     /// ONNX Runtime refuses the graph.
     #[error("onnx runtime refuses the graph: {detail}")]
     Session {
@@ -127,6 +135,8 @@ impl BundleError {
             Self::CorruptModel { .. } => "corrupt_model",
             Self::ExternalData => "external_data",
             Self::DisallowedOp { .. } => "disallowed_op",
+            Self::ForestRefused(_) => "forest_refused",
+            Self::NoEvaluator(_) => "no_evaluator",
             Self::Session { .. } => "session_refused",
             Self::Signature { .. } => "signature_mismatch",
             Self::NoGoldenRows => "no_golden_rows",

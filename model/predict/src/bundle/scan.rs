@@ -4,6 +4,8 @@
 //! Runtime do (loops, strings, functions, reading external data) is refused here, so that a bad file
 //! can be slow or wrong at worst, and both are noticed. Field numbers are those of `onnx.proto`.
 
+use weir_schema::onnx::{Fields, Value};
+
 use super::BundleError;
 
 /// Operators that a bundle may use, with their domain.
@@ -82,7 +84,7 @@ fn check_tensor(tensor: &[u8]) -> Result<(), BundleError> {
     for_each_field(tensor, |field, value| match (field, value) {
         // `external_data`, and `data_location` other than the file itself.
         (13, Value::Bytes(_)) => Err(BundleError::ExternalData),
-        (14, Value::Number(location)) if location != 0 => Err(BundleError::ExternalData),
+        (14, Value::Varint(location)) if location != 0 => Err(BundleError::ExternalData),
         _ => Ok(()),
     })
 }
@@ -91,51 +93,15 @@ fn disallowed(what: &str) -> BundleError {
     BundleError::DisallowedOp { op: what.to_owned() }
 }
 
-/// The value of a field. Fixed-width numbers are skipped: no field that matters here is one.
-#[derive(Clone, Copy)]
-enum Value<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-    Skipped,
-}
-
+/// Looks at every field of a message.
 fn for_each_field<'a>(
-    mut message: &'a [u8],
+    message: &'a [u8],
     mut visit: impl FnMut(u64, Value<'a>) -> Result<(), BundleError>,
 ) -> Result<(), BundleError> {
-    const TORN: BundleError = BundleError::CorruptModel { detail: "torn or no protobuf" };
-    while !message.is_empty() {
-        let key = varint(&mut message).ok_or(TORN)?;
-        let value = match key & 7 {
-            0 => Value::Number(varint(&mut message).ok_or(TORN)?),
-            1 => take(&mut message, 8).map(|_| Value::Skipped).ok_or(TORN)?,
-            2 => {
-                let length = varint(&mut message).ok_or(TORN)?;
-                Value::Bytes(take(&mut message, length).ok_or(TORN)?)
-            }
-            5 => take(&mut message, 4).map(|_| Value::Skipped).ok_or(TORN)?,
-            _ => return Err(TORN),
-        };
-        visit(key >> 3, value)?;
+    for field in Fields(message) {
+        let (number, value) =
+            field.map_err(|_| BundleError::CorruptModel { detail: "torn or no protobuf" })?;
+        visit(number, value)?;
     }
     Ok(())
-}
-
-fn take<'a>(message: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
-    let (taken, rest) = message.split_at_checked(usize::try_from(length).ok()?)?;
-    *message = rest;
-    Some(taken)
-}
-
-fn varint(message: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = message.split_first()?;
-        *message = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
 }

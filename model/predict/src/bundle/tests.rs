@@ -36,6 +36,52 @@ fn a_sound_bundle_loads_and_answers() {
     assert!(bundle.evaluator.evaluate(&[]).unwrap().is_empty());
 }
 
+/// A fixture loaded by what is wanted, with ONNX Runtime or without.
+fn loaded_by(fixture: &Fixture, choice: Choice, with: bool) -> Result<Bundle, BundleError> {
+    let root = tempfile::tempdir().unwrap();
+    let runtime = with.then(loaded);
+    Bundle::load_by(&Evaluators { choice, runtime }, &fixture.write(root.path()))
+}
+
+#[test]
+fn a_bundle_of_known_form_is_served_by_the_forest_unless_ort_is_wanted() {
+    let trees = Fixture::trees(7);
+    for (choice, with, evaluator) in [
+        (Choice::Auto, true, (Source::Forest, "")),
+        (Choice::Auto, false, (Source::Forest, "")),
+        (Choice::Forest, true, (Source::Forest, "")),
+        (Choice::Forest, false, (Source::Forest, "")),
+        (Choice::Ort, true, (Source::Onnx, "configured")),
+    ] {
+        let mut bundle = loaded_by(&trees, choice, with).unwrap();
+        let by = bundle.evaluator();
+        assert_eq!((by.source, by.reason.as_str()), evaluator, "{choice:?}");
+        let medians = bundle.evaluator.evaluate(&[row(10.0, 2.0, 1001.0)]).unwrap();
+        assert!((medians[0][0] - 20.0).abs() < 1e-3 && (medians[0][1] - 3.0).abs() < 1e-3);
+    }
+    assert_eq!(loaded_by(&trees, Choice::Ort, false).unwrap_err().reason(), "no_evaluator");
+}
+
+#[test]
+fn a_graph_that_the_forest_does_not_understand_stays_with_onnx_runtime_and_says_why() {
+    let other = Fixture::by_kv_usage(7);
+    let by = loaded_by(&other, Choice::Auto, true).unwrap().evaluator();
+    assert_eq!((by.source, by.reason.as_str()), (Source::Onnx, "form"));
+    assert!(by.detail.contains("Mul"), "{}", by.detail);
+    let refused = |choice, with| loaded_by(&other, choice, with).unwrap_err().reason();
+    assert_eq!(refused(Choice::Forest, true), "forest_refused");
+    assert_eq!(refused(Choice::Auto, false), "no_evaluator");
+}
+
+#[test]
+fn without_onnx_runtime_the_golden_rows_are_the_proof() {
+    let mut other = Fixture::trees(7);
+    other.manifest.golden[1].tpot_ms *= 1.001;
+    assert_eq!(loaded_by(&other, Choice::Auto, false).unwrap_err().reason(), "golden_mismatch");
+    other.manifest.golden.clear();
+    assert_eq!(loaded_by(&other, Choice::Auto, false).unwrap_err().reason(), "no_golden_rows");
+}
+
 #[test]
 fn a_missing_bundle_or_file_is_missing() {
     let root = tempfile::tempdir().unwrap();

@@ -11,6 +11,8 @@ pub(super) struct Model<'a> {
     /// TTFT and TPOT per row, in milliseconds.
     pub(super) medians: &'a [[f32; 2]],
     pub(super) version: u64,
+    /// What evaluated it.
+    pub(super) source: Source,
     /// Whether the bundle is preferred to the next evaluator.
     pub(super) preferred: Both<bool>,
 }
@@ -35,7 +37,8 @@ pub(super) fn fill(
         let next = profiled.decide(row);
         let choose = |target: Target| {
             let preferred = model.is_some_and(|model| *model.preferred.get(target));
-            let model = model_ms.get(target).map(|ms| (ms, Source::Onnx));
+            let source = model.map_or(Source::Onnx, |model| model.source);
+            let model = model_ms.get(target).map(|ms| (ms, source));
             let next = *next.get(target);
             let (p50, source) = if preferred { model.or(next) } else { next.or(model) }
                 .ok_or_else(|| no_prior(index, target, row))?;

@@ -173,6 +173,7 @@ impl Calibration {
     pub(super) fn learn(&mut self, target: Target, sample: &Sample, said: Said, measured_ms: f32) {
         let (quantiles, source) = *stated(&sample.predicted).get(target);
         let stated = measurable(quantiles.p90 / quantiles.p50);
+        let stated_by = if source.is_bundle() { Source::Onnx } else { source };
         let first = self.first;
         let class = self.classes.entry(class_of(&sample.row));
         let class = class.or_insert_with(|| ClassFactors::starting_at(first));
@@ -183,7 +184,7 @@ impl Calibration {
         ];
         for (factor, median_ms, evaluator) in each {
             if let Some(median_ms) = median_ms {
-                let stated = stated.filter(|_| source == evaluator);
+                let stated = stated.filter(|_| stated_by == evaluator);
                 factor.get_mut(target).observe(median_ms, measured_ms, stated);
             }
         }

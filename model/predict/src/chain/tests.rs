@@ -3,6 +3,7 @@ mod quality;
 use weir_schema::{Feature, Features, SampleOutcome, schema_hash};
 
 use super::*;
+use crate::evaluator::Evaluators;
 use crate::fixture::{Fixture, row};
 use crate::runtime::tests::loaded;
 
@@ -112,6 +113,22 @@ fn a_published_bundle_serves_from_the_next_batch_and_can_be_withdrawn() {
     assert_eq!((got.ttft_source, got.model_version), (Source::Prior, 0));
     assert_eq!(reason(&chain), "operator said so");
     assert_eq!(slot.retire(), 1);
+}
+
+#[test]
+fn a_bundle_by_its_flattened_trees_is_graded_and_calibrated_as_any_other() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = Fixture::scaled(7, 1.5, 1.5).write(root.path());
+    let mut chain = Chain::new();
+    chain.set_bundle(Bundle::load_by(&Evaluators::default(), &dir).unwrap());
+    let by = chain.status().model_evaluator.unwrap();
+    assert_eq!((by.source, by.reason.as_str()), (Source::Forest, ""));
+    let got = serve(&mut chain, 180.0, 30.0, 100);
+    assert_eq!((got.ttft_source, got.tpot_source), (Source::Forest, Source::Forest));
+    assert_eq!((got.ttft_ms.p50, got.model_version), (150.0, 7));
+    assert!((got.ttft_ms.p90 - 180.0).abs() < 4.0, "its own outcomes teach its factor: {got:?}");
+    let quality = chain.status().ttft;
+    assert!(quality.model_mape.is_some_and(|mape| (mape - 1.0 / 6.0).abs() < 1e-3), "{quality:?}");
 }
 
 #[test]

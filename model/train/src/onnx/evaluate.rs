@@ -8,9 +8,22 @@ use std::collections::HashMap;
 use weir_schema::{
     FEATURE_COUNT, Row,
     manifest::{INPUT_NAME, OUTPUT_NAME},
+    onnx::{Attribute, GraphParts, NodeParts, TensorParts, WireError, graph::read},
 };
 
-use super::read::{Attribute, GraphError, GraphParts, NodeParts, read};
+/// Why a graph cannot be read or evaluated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum GraphError {
+    /// The bytes are no protobuf, or end early.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// An operator that a bundle's graph does not use.
+    #[error("operator {0} is not one that a trainer writes")]
+    Operator(String),
+    /// A part of the graph that another part refers to.
+    #[error("{0} is missing or does not fit")]
+    Part(&'static str),
+}
 
 /// A graph that can be evaluated.
 #[derive(Debug)]
@@ -55,8 +68,8 @@ impl Table {
 impl Graph {
     /// The graph in the bytes of `model.onnx`.
     pub(crate) fn decode(model: &[u8]) -> Result<Self, GraphError> {
-        let GraphParts { nodes, constants, outputs } = read(model)?;
-        if outputs != [OUTPUT_NAME] {
+        let GraphParts { nodes, constants, outputs, .. } = read(model)?;
+        if outputs.len() != 1 || outputs.iter().any(|output| output.name != OUTPUT_NAME) {
             return Err(GraphError::Part("output latency_ms"));
         }
         let steps = nodes.into_iter().map(|node| step(node, &constants)).collect::<Result<_, _>>();
@@ -82,7 +95,7 @@ impl Graph {
     }
 }
 
-fn step(mut node: NodeParts, constants: &HashMap<String, Vec<i64>>) -> Result<Step, GraphError> {
+fn step(mut node: NodeParts, constants: &HashMap<String, TensorParts>) -> Result<Step, GraphError> {
     let axis = node.attributes.get("axis").map(|axis| axis.ints.as_slice());
     let along_columns = axis == Some(&[1]);
     let operator = match node.operator.as_str() {
@@ -93,7 +106,7 @@ fn step(mut node: NodeParts, constants: &HashMap<String, Vec<i64>>) -> Result<St
         "Gather" if along_columns => {
             let name = node.inputs.pop().unwrap_or_default();
             let columns = constants.get(&name).ok_or(GraphError::Part("columns of Gather"))?;
-            let columns = columns.iter().map(|column| usize::try_from(*column).ok());
+            let columns = columns.ints.iter().map(|column| usize::try_from(*column).ok());
             Operator::Gather(columns.collect::<Option<_>>().ok_or(GraphError::Part("column"))?)
         }
         other => return Err(GraphError::Operator(other.to_owned())),

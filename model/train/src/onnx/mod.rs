@@ -4,17 +4,15 @@
 //! the other; the test against XGBoost and the check of every candidate go through both.
 //!
 //! # Layout
-//! - [`wire`]: protobuf's fields, as much as an ONNX file needs
 //! - [`write`](mod@write): trees to `model.onnx`
-//! - [`read`]: `model.onnx` to nodes and attributes
-//! - [`evaluate`]: those nodes to latencies
+//! - [`evaluate`]: the parts of `model.onnx` to latencies
 
 mod evaluate;
-mod read;
 #[cfg(test)]
 mod tests;
-mod wire;
 mod write;
 
 pub(crate) use evaluate::Graph;
+#[cfg(test)]
+pub(crate) use evaluate::GraphError;
 pub(crate) use write::write;

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use weir_schema::{FEATURE_COUNT, Feature, Row, Sample, Target};
+use weir_schema::{FEATURE_COUNT, Feature, Row, Sample, Target, onnx::WireError};
 
-use super::{Graph, read::GraphError, write};
+use super::{Graph, GraphError, write};
 use crate::{
     TrainConfig,
     example::Example,
@@ -61,7 +61,7 @@ fn a_graph_cut_anywhere_is_refused_or_answers_and_never_panics() {
         changed[end] ^= 0x15;
         let _ = Graph::decode(&changed).map(|graph| graph.latency_ms(&rows));
     }
-    assert_eq!(Graph::decode(b"no graph").unwrap_err(), GraphError::Wire);
+    assert_eq!(Graph::decode(b"no graph").unwrap_err(), GraphError::Wire(WireError));
     assert!(matches!(Graph::decode(b""), Err(GraphError::Part(_))));
 }
 

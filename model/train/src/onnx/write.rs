@@ -11,19 +11,18 @@
 use weir_schema::{
     FEATURE_COUNT, Target,
     manifest::{INPUT_NAME, OUTPUT_NAME},
+    onnx::{
+        Message,
+        graph::{FLOAT, INT64},
+    },
 };
 
-use super::wire::Message;
 use crate::tree::{Node, Tree};
 
 const IR_VERSION: i64 = 8;
 const ONNX_OPSET: i64 = 15;
 const ML_DOMAIN: &str = "ai.onnx.ml";
 const ML_OPSET: i64 = 3;
-
-/// `TensorProto.DataType`.
-const FLOAT: i64 = 1;
-const INT64: i64 = 7;
 
 /// The bytes of `model.onnx` for the trees of each target; no trees answer the prior.
 pub(crate) fn write(trees: [&[Tree]; 2]) -> Vec<u8> {

@@ -2,15 +2,18 @@
 //!
 //! Only what an ONNX file uses; no groups, which have long been deprecated.
 
-use super::read::GraphError;
+/// The bytes are no protobuf, or end early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a protobuf message")]
+pub struct WireError;
 
 /// A message under construction. A field is written when its method is called.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Message(Vec<u8>);
+pub struct Message(Vec<u8>);
 
 impl Message {
     /// The bytes of the message.
-    pub(super) fn into_bytes(self) -> Vec<u8> {
+    pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
@@ -23,14 +26,14 @@ impl Message {
     }
 
     /// An integer. A negative one takes ten bytes, as protobuf has it for `int64`.
-    pub(super) fn int(&mut self, field: u64, value: i64) -> &mut Self {
+    pub fn int(&mut self, field: u64, value: i64) -> &mut Self {
         self.raw_varint(field << 3);
         self.raw_varint(value as u64);
         self
     }
 
     /// Bytes, which are also strings and packed numbers.
-    pub(super) fn bytes(&mut self, field: u64, bytes: &[u8]) -> &mut Self {
+    pub fn bytes(&mut self, field: u64, bytes: &[u8]) -> &mut Self {
         self.raw_varint(field << 3 | 2);
         self.raw_varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
@@ -38,17 +41,17 @@ impl Message {
     }
 
     /// A string.
-    pub(super) fn text(&mut self, field: u64, text: &str) -> &mut Self {
+    pub fn text(&mut self, field: u64, text: &str) -> &mut Self {
         self.bytes(field, text.as_bytes())
     }
 
     /// A message within this one.
-    pub(super) fn message(&mut self, field: u64, inner: &Self) -> &mut Self {
+    pub fn message(&mut self, field: u64, inner: &Self) -> &mut Self {
         self.bytes(field, &inner.0)
     }
 
     /// A list of integers, packed.
-    pub(super) fn ints(&mut self, field: u64, values: impl IntoIterator<Item = i64>) -> &mut Self {
+    pub fn ints(&mut self, field: u64, values: impl IntoIterator<Item = i64>) -> &mut Self {
         let mut packed = Self::default();
         for value in values {
             packed.raw_varint(value as u64);
@@ -57,11 +60,7 @@ impl Message {
     }
 
     /// A list of floats, packed.
-    pub(super) fn floats(
-        &mut self,
-        field: u64,
-        values: impl IntoIterator<Item = f32>,
-    ) -> &mut Self {
+    pub fn floats(&mut self, field: u64, values: impl IntoIterator<Item = f32>) -> &mut Self {
         let packed: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
         self.bytes(field, &packed)
     }
@@ -69,7 +68,7 @@ impl Message {
 
 /// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Value<'a> {
+pub enum Value<'a> {
     /// An integer.
     Varint(u64),
     /// Four bytes.
@@ -82,20 +81,40 @@ pub(super) enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// The bytes, if it is bytes.
-    pub(super) fn bytes(self) -> Result<&'a [u8], GraphError> {
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn bytes(self) -> Result<&'a [u8], WireError> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            _ => Err(GraphError::Wire),
+            _ => Err(WireError),
         }
     }
 
     /// The text, if it is text.
-    pub(super) fn text(self) -> Result<String, GraphError> {
-        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| GraphError::Wire)
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn text(self) -> Result<String, WireError> {
+        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| WireError)
+    }
+
+    /// The integer, if it is one.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn int(self) -> Result<i64, WireError> {
+        match self {
+            Self::Varint(value) => Ok(value as i64),
+            _ => Err(WireError),
+        }
     }
 
     /// One integer or a packed list of them, appended.
-    pub(super) fn ints(self, into: &mut Vec<i64>) -> Result<(), GraphError> {
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn ints(self, into: &mut Vec<i64>) -> Result<(), WireError> {
         match self {
             Self::Varint(value) => into.push(value as i64),
             Self::Bytes(mut bytes) => {
@@ -103,33 +122,36 @@ impl<'a> Value<'a> {
                     into.push(varint(&mut bytes)? as i64);
                 }
             }
-            _ => return Err(GraphError::Wire),
+            _ => return Err(WireError),
         }
         Ok(())
     }
 
     /// One float or a packed list of them, appended.
-    pub(super) fn floats(self, into: &mut Vec<f32>) -> Result<(), GraphError> {
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn floats(self, into: &mut Vec<f32>) -> Result<(), WireError> {
         match self {
             Self::Fixed32(bytes) => into.push(f32::from_le_bytes(bytes)),
             Self::Bytes(bytes) => {
                 let (values, rest) = bytes.as_chunks::<4>();
                 if !rest.is_empty() {
-                    return Err(GraphError::Wire);
+                    return Err(WireError);
                 }
                 into.extend(values.iter().map(|value| f32::from_le_bytes(*value)));
             }
-            _ => return Err(GraphError::Wire),
+            _ => return Err(WireError),
         }
         Ok(())
     }
 }
 
 /// The fields of a message, in the order of its bytes.
-pub(super) struct Fields<'a>(pub &'a [u8]);
+pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {
-    type Item = Result<(u64, Value<'a>), GraphError>;
+    type Item = Result<(u64, Value<'a>), WireError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -143,37 +165,37 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-fn field<'a>(bytes: &mut &'a [u8]) -> Result<(u64, Value<'a>), GraphError> {
+fn field<'a>(bytes: &mut &'a [u8]) -> Result<(u64, Value<'a>), WireError> {
     let key = varint(bytes)?;
     let value = match key & 7 {
         0 => Value::Varint(varint(bytes)?),
         1 => {
-            bytes.split_off(..8).ok_or(GraphError::Wire)?;
+            bytes.split_off(..8).ok_or(WireError)?;
             Value::Fixed64
         }
         2 => {
-            let length = usize::try_from(varint(bytes)?).map_err(|_| GraphError::Wire)?;
-            Value::Bytes(bytes.split_off(..length).ok_or(GraphError::Wire)?)
+            let length = usize::try_from(varint(bytes)?).map_err(|_| WireError)?;
+            Value::Bytes(bytes.split_off(..length).ok_or(WireError)?)
         }
         5 => {
-            let four = bytes.split_off(..4).ok_or(GraphError::Wire)?;
-            Value::Fixed32(four.try_into().map_err(|_| GraphError::Wire)?)
+            let four = bytes.split_off(..4).ok_or(WireError)?;
+            Value::Fixed32(four.try_into().map_err(|_| WireError)?)
         }
-        _ => return Err(GraphError::Wire),
+        _ => return Err(WireError),
     };
     Ok((key >> 3, value))
 }
 
-fn varint(bytes: &mut &[u8]) -> Result<u64, GraphError> {
+fn varint(bytes: &mut &[u8]) -> Result<u64, WireError> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
-        let byte = *bytes.split_off_first().ok_or(GraphError::Wire)?;
+        let byte = *bytes.split_off_first().ok_or(WireError)?;
         value |= u64::from(byte & 0x7f) << shift;
         if byte < 0x80 {
             return Ok(value);
         }
     }
-    Err(GraphError::Wire)
+    Err(WireError)
 }
 
 #[cfg(test)]

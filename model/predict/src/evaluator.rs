@@ -1,0 +1,136 @@
+//! Which of the two evaluators of a bundle serves, and what shows that it may.
+//!
+//! A bundle's graph is evaluated by its flattened trees ([`Forest`]) or by ONNX Runtime
+//! ([`OnnxEvaluator`]). Both must reproduce the bundle's golden rows, which XGBoost itself answered. The
+//! forest must besides agree with ONNX Runtime wherever that is there; without it the golden rows are the
+//! proof, so that a bundle of known form serves without any native library.
+
+use weir_schema::{GoldenRow, PredictError, Row, Source, Target};
+
+use crate::bundle::BundleError;
+use crate::forest::{Forest, Unfit, check};
+use crate::onnx::OnnxEvaluator;
+use crate::prior::measurable;
+use crate::runtime::Runtime;
+
+/// Largest relative difference on a golden row: ten times what sums of f32 in another order differ by.
+const GOLDEN_TOLERANCE: f32 = 1e-4;
+
+/// Which evaluator is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The forest where it understands the graph and agrees with ONNX Runtime, else ONNX Runtime.
+    #[default]
+    Auto,
+    /// ONNX Runtime.
+    Ort,
+    /// The forest; a bundle that it cannot take is refused.
+    Forest,
+}
+
+/// What bundles may be evaluated by.
+#[derive(Clone, Debug, Default)]
+pub struct Evaluators {
+    /// Which one is wanted.
+    pub choice: Choice,
+    /// ONNX Runtime, where it was found.
+    pub runtime: Option<Runtime>,
+}
+
+/// The evaluator of one bundle.
+#[derive(Debug)]
+pub(crate) enum Evaluator {
+    Forest(Forest),
+    /// With the reason why it is not the forest.
+    Onnx(OnnxEvaluator, Unfit),
+}
+
+impl Evaluator {
+    /// The evaluator of a graph, once it has shown that it computes what was trained.
+    pub(crate) fn proven(
+        by: &Evaluators,
+        model: &[u8],
+        golden: &[GoldenRow],
+    ) -> Result<Self, BundleError> {
+        let rows = golden_rows(golden)?;
+        let forest = match by.choice {
+            Choice::Ort => Err(Unfit::Configured),
+            Choice::Auto | Choice::Forest => Forest::build(model),
+        };
+        let Some(runtime) = &by.runtime else {
+            let mut forest = Self::Forest(forest.map_err(BundleError::NoEvaluator)?);
+            forest.check_golden(golden, &rows)?;
+            return Ok(forest);
+        };
+        let onnx = OnnxEvaluator::new(runtime, model)?;
+        // Nothing is wrong with the bundle yet when the forest cannot take it.
+        let mut onnx = Self::Onnx(onnx, Unfit::Configured);
+        onnx.check_golden(golden, &rows)?;
+        let Self::Onnx(mut onnx, _) = onnx else { return Ok(onnx) };
+        let agreed = forest.and_then(|mut forest| {
+            check::agrees(&mut forest, &mut onnx, &rows)?;
+            Ok(forest)
+        });
+        match agreed {
+            Ok(forest) => Ok(Self::Forest(forest)),
+            Err(unfit) if by.choice == Choice::Forest => Err(BundleError::ForestRefused(unfit)),
+            Err(unfit) => Ok(Self::Onnx(onnx, unfit)),
+        }
+    }
+
+    /// Median TTFT and TPOT of each row, in milliseconds.
+    ///
+    /// # Errors
+    /// When ONNX Runtime fails; the forest cannot.
+    pub(crate) fn evaluate(&mut self, rows: &[Row]) -> Result<&[[f32; 2]], PredictError> {
+        match self {
+            Self::Forest(forest) => Ok(forest.evaluate(rows)),
+            Self::Onnx(onnx, _) => onnx.evaluate(rows),
+        }
+    }
+
+    /// What its numbers are called.
+    pub(crate) const fn source(&self) -> Source {
+        match self {
+            Self::Forest(_) => Source::Forest,
+            Self::Onnx(..) => Source::Onnx,
+        }
+    }
+
+    /// Why it is not the forest.
+    pub(crate) const fn unfit(&self) -> Option<&Unfit> {
+        match self {
+            Self::Forest(_) => None,
+            Self::Onnx(_, unfit) => Some(unfit),
+        }
+    }
+
+    fn check_golden(&mut self, golden: &[GoldenRow], rows: &[Row]) -> Result<(), BundleError> {
+        let medians = self
+            .evaluate(rows)
+            .map_err(|error| BundleError::Evaluation { detail: error.to_string() })?;
+        for (row, (expected, got)) in golden.iter().zip(medians).enumerate() {
+            let [ttft_ms, tpot_ms] = *got;
+            check_value(row, Target::Ttft, expected.ttft_ms, ttft_ms)?;
+            check_value(row, Target::Tpot, expected.tpot_ms, tpot_ms)?;
+        }
+        Ok(())
+    }
+}
+
+fn golden_rows(golden: &[GoldenRow]) -> Result<Vec<Row>, BundleError> {
+    if golden.is_empty() {
+        return Err(BundleError::NoGoldenRows);
+    }
+    let rows: Option<Vec<Row>> = golden.iter().map(GoldenRow::features).collect();
+    rows.ok_or(BundleError::GoldenWidth)
+}
+
+fn check_value(row: usize, target: Target, expected: f32, got: f32) -> Result<(), BundleError> {
+    let target = target.name();
+    if measurable(got).is_none() {
+        return Err(BundleError::NotFinite { row, target, got });
+    }
+    let close = (got - expected).abs() <= GOLDEN_TOLERANCE * expected.abs();
+    if close { Ok(()) } else { Err(BundleError::GoldenMismatch { row, target, expected, got }) }
+}
