@@ -19,6 +19,7 @@ use crate::{
     rfc::RfcArgs,
     sensitivity::SensitivityArgs,
     study::SimArgs,
+    train::TrainArgs,
 };
 
 /// The lab: simulated pods, load and a demo of Weir, without a GPU
@@ -45,6 +46,7 @@ enum Command {
     Sensitivity(SensitivityArgs),
     Qps(QpsArgs),
     Peers(PeersArgs),
+    Train(TrainArgs),
 }
 
 impl Cli {
@@ -68,6 +70,7 @@ impl Cli {
             Command::Sensitivity(sensitivity) => sensitivity.run(),
             Command::Qps(qps) => qps.run(),
             Command::Peers(peers) => peers.run(),
+            Command::Train(train) => train.run(),
         }
     }
 }

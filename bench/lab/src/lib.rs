@@ -19,6 +19,7 @@
 //!   [`qps`]: the benchmark of predicted-latency scheduling, done again
 //! - [`report`]: `weir-bench report`, run files as one page for people; [`lab`]: `weir-bench lab`, the whole table of targets
 //! - [`peers`]: `weir-bench peers`, what a request costs in Weir and in what else people put in front of pods
+//! - [`train`]: `weir-bench train`, what training costs and what a swap of bundles does to decisions
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
 pub mod advise;
@@ -42,4 +43,5 @@ pub mod sensitivity;
 pub mod sim;
 pub mod study;
 pub mod trace;
+pub mod train;
 pub mod workload;

@@ -16,7 +16,7 @@ pub struct TrainConfig {
     pub bundles: PathBuf,
     /// The library to load; `None` looks in the environment, beside the binary and in `.native/`.
     pub xgboost_library: Option<PathBuf>,
-    /// Pause between two rounds, for whoever calls [`crate::Trainer::run_once`] in a loop.
+    /// From the start of a round to that of the next, for whoever calls [`crate::Trainer::run_once`] in a loop.
     pub interval: Duration,
     /// Samples that a target needs before it is learned. Below it the target answers its prior.
     pub min_samples: usize,

@@ -10,7 +10,7 @@ use crate::{
     example::Example,
     gains::shares,
     tree::{Tree, trees},
-    xgboost::{Booster, Xgboost},
+    xgboost::{Booster, Matrix, Xgboost},
 };
 
 /// One target's trees with the booster they came from.
@@ -35,8 +35,9 @@ impl Candidate {
         examples: &[Example],
         targets: &[Target],
     ) -> Result<Self, TrainError> {
+        let mut laid = None;
         let learned = |target: Target| match targets.contains(&target) {
-            true => learn(xgboost, config, target, examples).map(Some),
+            true => learn(xgboost, config, target, examples, &mut laid).map(Some),
             false => Ok(None),
         };
         let [ttft, tpot] = Target::ALL.map(learned);
@@ -94,22 +95,40 @@ impl Candidate {
     }
 }
 
+/// The rows that teach a target, as a matrix. Where they teach the next target too, which they nearly always do, it takes
+/// the same matrix with other labels: XGBoost sorts the columns of each matrix into bins, a tenth of a training.
+struct Laid {
+    /// Places of the examples.
+    places: Vec<usize>,
+    matrix: Matrix,
+}
+
 fn learn(
     xgboost: &Xgboost,
     config: &TrainConfig,
     target: Target,
     examples: &[Example],
+    laid: &mut Option<Laid>,
 ) -> Result<Learned, TrainError> {
-    let labelled = examples.iter().filter_map(|found| Some((found.row, found.label(target)?)));
-    let (rows, labels): (Vec<Row>, Vec<f32>) = labelled.unzip();
-    let matrix = xgboost.matrix(rows.as_flattened(), FEATURE_COUNT)?;
-    matrix.label(&labels)?;
-    let booster = xgboost.booster(&matrix, &parameters(config))?;
+    let labelled = examples.iter().enumerate();
+    let labelled = labelled.filter_map(|(place, found)| Some((place, found.label(target)?)));
+    let (places, labels): (Vec<usize>, Vec<f32>) = labelled.unzip();
+    let laid = match laid.take().filter(|laid| laid.places == places) {
+        Some(same) => laid.insert(same),
+        None => {
+            let rows: Vec<Row> =
+                places.iter().filter_map(|place| Some(examples.get(*place)?.row)).collect();
+            let matrix = xgboost.matrix(rows.as_flattened(), FEATURE_COUNT)?;
+            laid.insert(Laid { places, matrix })
+        }
+    };
+    laid.matrix.label(&labels)?;
+    let booster = xgboost.booster(&laid.matrix, &parameters(config))?;
     for iteration in 0..config.trees {
-        booster.update(iteration, &matrix)?;
+        booster.update(iteration, &laid.matrix)?;
     }
     let saved = booster.save()?;
-    Ok(Learned { trees: trees(&saved)?, gains: shares(&saved), booster, rows: rows.len() })
+    Ok(Learned { trees: trees(&saved)?, gains: shares(&saved), booster, rows: labels.len() })
 }
 
 fn parameters(config: &TrainConfig) -> [(&'static str, String); 9] {

@@ -17,7 +17,7 @@ mod tests;
 mod trained;
 
 pub use clock::{Clock, Clocked};
-pub use recorded::recorded;
+pub use recorded::{recorded, recorded_by};
 pub use trained::{Trained, Training};
 
 use anyhow::Result;

@@ -6,6 +6,7 @@
 use std::{
     io::Read as _,
     sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
@@ -30,11 +31,12 @@ pub(super) fn run(config: Config, once: bool, supervised: bool) -> Result<(), an
         Worker::spawn("weir-orphan", move |_| until_input_closes(held))?;
     }
     loop {
+        let started = Instant::now();
         match trainer.run_once() {
             Ok(round) => report(&round),
             Err(error) => tracing::error!(%error, "round failed"),
         }
-        if over(&closed, interval) {
+        if over(&closed, rest(interval, started.elapsed())) {
             return Ok(());
         }
     }
@@ -61,7 +63,13 @@ fn report(round: &Round) {
     }
 }
 
-fn over(closed: &Receiver<()>, interval: std::time::Duration) -> bool {
+/// Until the next round: an interval is from start to start, so that a sample waits for one round and not for the one under way
+/// as well. A round that takes more than half of it is followed by as long a rest, so that half of a core is left.
+fn rest(interval: Duration, took: Duration) -> Duration {
+    interval.saturating_sub(took).max(took.min(interval))
+}
+
+fn over(closed: &Receiver<()>, interval: Duration) -> bool {
     closed.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected)
 }
 
@@ -69,4 +77,18 @@ fn until_input_closes<T>(held: T) {
     let mut rest = [0; 256];
     while std::io::stdin().read(&mut rest).is_ok_and(|bytes| bytes > 0) {}
     drop(held);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_start_an_interval_apart_unless_they_take_more_than_half_of_it() {
+        let s = Duration::from_secs;
+        assert_eq!(rest(s(30), s(1)), s(29));
+        assert_eq!(rest(s(30), s(15)), s(15));
+        assert_eq!(rest(s(30), s(20)), s(20));
+        assert_eq!(rest(s(30), s(100)), s(30));
+    }
 }

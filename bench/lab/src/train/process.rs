@@ -1,0 +1,94 @@
+//! A round by the program: `weir train --once`, its time on a processor and the most memory it held.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use weir_schema::Sample;
+
+use super::{
+    clock::Took,
+    samples::{now_unix_ms, spool},
+};
+
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// What /proc counts time on a processor in, everywhere that Linux runs.
+const TICKS_PER_S: f64 = 100.0;
+
+/// What the process took.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Process {
+    /// From its start to its end, the loading of XGBoost with it.
+    pub took: Took,
+    /// The most memory it held at once (VmHWM), in MB of a million bytes.
+    pub peak_mb: f64,
+}
+
+/// Trains once on these samples in this folder with the program `weir`.
+pub(super) fn train(weir: &Path, samples: &[Sample], folder: &Path) -> Result<Process> {
+    fs::create_dir_all(folder)?;
+    spool(samples, &folder.join("spool"), now_unix_ms())?;
+    let file = folder.join("weir.yaml");
+    let (bundles, spool) = (folder.join("bundles"), folder.join("spool"));
+    fs::write(
+        &file,
+        format!(
+            "pools: [{{ model: m, pods: [{{ url: \"http://127.0.0.1:1\" }}] }}]\n\
+             model: {{ bundles: {bundles:?} }}\nspool: {{ dir: {spool:?} }}\n"
+        ),
+    )?;
+    let mut command = Command::new(weir);
+    command.args(["train", "--once", "--config"]).arg(&file).stdin(Stdio::null());
+    let log = fs::File::create(folder.join("train.log"))?;
+    let started = Instant::now();
+    let mut child = command
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| format!("cannot start {}", weir.display()))?;
+    let (mut peak_kb, mut cpu_s) = (0.0_f64, 0.0_f64);
+    // It stays readable as a zombie until it is waited for, so nothing of its time is missed.
+    while let Some((state, seconds)) = stat(child.id()) {
+        cpu_s = cpu_s.max(seconds);
+        peak_kb = peak_kb.max(peak(child.id()).unwrap_or_default());
+        if state == 'Z' {
+            break;
+        }
+        sleep(LOOK_AGAIN);
+    }
+    let wall_s = started.elapsed().as_secs_f64();
+    let status = child.wait()?;
+    let published = bundles.join(weir_schema::manifest::CURRENT_FILE).is_file();
+    ensure!(
+        status.success() && published && peak_kb > 0.0,
+        "weir train published nothing; see {}",
+        folder.join("train.log").display()
+    );
+    Ok(Process { took: Took { wall_s, cpu_s }, peak_mb: peak_kb * 1024.0 / 1e6 })
+}
+
+/// Its state, and the seconds that it has been on a processor.
+fn stat(id: u32) -> Option<(char, f64)> {
+    parsed(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+}
+
+/// The name of the program stands in brackets and may hold anything.
+pub(super) fn parsed(stat: &str) -> Option<(char, f64)> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |place: usize| fields.get(place)?.parse::<f64>().ok();
+    let seconds = (ticks(11)? + ticks(12)?) / TICKS_PER_S;
+    Some((fields.first()?.chars().next()?, seconds))
+}
+
+/// The most memory that it has held, in kB of 1024 bytes.
+fn peak(id: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().trim_end_matches("kB").trim().parse().ok()
+}
