@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     advise::AdviseArgs,
+    decide::DecideArgs,
     demo::DemoArgs,
     honesty::HonestyArgs,
     lab::{GuardArgs, LabArgs},
@@ -47,6 +48,7 @@ enum Command {
     Qps(QpsArgs),
     Peers(PeersArgs),
     Train(TrainArgs),
+    Decide(DecideArgs),
 }
 
 impl Cli {
@@ -71,6 +73,7 @@ impl Cli {
             Command::Qps(qps) => qps.run(),
             Command::Peers(peers) => peers.run(),
             Command::Train(train) => train.run(),
+            Command::Decide(decide) => decide.run(),
         }
     }
 }

@@ -5,6 +5,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use weir_bench::cli::Cli;
 
+#[global_allocator]
+static ALLOCATOR: weir_bench::decide::allocations::Counting =
+    weir_bench::decide::allocations::Counting;
+
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)

@@ -1,0 +1,141 @@
+//! The command line of `weir-bench decide`.
+
+use std::{fs::File, io::Write, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use super::{
+    drive::{Course, drive},
+    evaluator::{Evaluator, train},
+    queue,
+    table::{self, Decided, Turned},
+};
+
+/// Depths at which the board alone is measured.
+const DEPTHS: [u64; 4] = [1000, 10_000, 100_000, 1_000_000];
+/// Samples that a bundle is trained on.
+const SAMPLES: u64 = 12_000;
+
+/// Measure what the decision costs: decisions per second of one core, their times, rows and allocations
+#[derive(Clone, Debug, Args)]
+pub struct DecideArgs {
+    /// Pods
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [10, 100, 1000])]
+    pods: Vec<usize>,
+    /// Requests per second, over all pods
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [10_000.0])]
+    qps: Vec<f64>,
+    /// Kinds of requests
+    #[arg(long, value_name = "K", default_value_t = 20)]
+    patterns: usize,
+    /// How hard the pods work: 1 is what their objectives just allow
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    load: f64,
+    /// Requests that wait and cannot go
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [0, 100_000])]
+    depth: Vec<usize>,
+    /// Who predicts
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum, default_values_t = [Evaluator::Ort])]
+    evaluator: Vec<Evaluator>,
+    /// Decisions that are counted in each run
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    decisions: u64,
+    /// Decides every draw
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Leave the board alone out
+    #[arg(long)]
+    no_queue: bool,
+    /// Print the time by kind of event
+    #[arg(long)]
+    kinds: bool,
+    /// File for all figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Folder for the curves as SVG files
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+}
+
+/// What the file holds.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    command: String,
+    runs: &'a [Decided],
+    queue: &'a [Turned],
+}
+
+impl DecideArgs {
+    /// Measures and prints.
+    ///
+    /// # Errors
+    /// When a bundle cannot be trained or loaded, or a file cannot be written.
+    pub fn run(self) -> Result<ExitCode> {
+        let sound = [self.load].iter().chain(&self.qps).all(|one| one.is_finite() && *one > 0.0);
+        ensure!(sound && self.pods.iter().all(|pods| *pods > 0), "--pods, --qps and --load must be above 0");
+        let json = self.json.as_ref().map(|path| {
+            File::create(path).with_context(|| format!("cannot write {}", path.display()))
+        });
+        let json = json.transpose()?;
+        let mut runs = Vec::new();
+        for pods in &self.pods {
+            for qps in &self.qps {
+                self.measure(*pods, *qps, &mut runs)?;
+            }
+        }
+        println!("{}", table::decisions(&runs));
+        let depths = DEPTHS.iter().filter(|_| !self.no_queue);
+        let turn = |depth: &u64| Turned {
+            depth: *depth,
+            turnover_us: queue::turnover_us(*depth, self.patterns),
+        };
+        let turned: Vec<Turned> = depths.map(turn).collect();
+        if !turned.is_empty() {
+            println!("{}", table::queue(&turned));
+        }
+        if let Some(folder) = &self.plots {
+            table::plot(&runs, &turned, folder)?;
+        }
+        if let Some(mut file) = json {
+            let words: Vec<String> = std::env::args().skip(1).collect();
+            let command = format!("weir-bench {}", words.join(" "));
+            serde_json::to_writer_pretty(&mut file, &Report { command, runs: &runs, queue: &turned })?;
+            file.flush().context("cannot write --json")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Every evaluator at every depth in front of these pods.
+    fn measure(&self, pods: usize, qps: f64, runs: &mut Vec<Decided>) -> Result<()> {
+        let of = |depth, warm_up, decisions| Course {
+            pods,
+            qps,
+            patterns: self.patterns,
+            load: self.load,
+            depth,
+            warm_up,
+            decisions,
+            seed: self.seed,
+        };
+        let folder = tempfile::tempdir().context("cannot make a folder for samples")?;
+        if self.evaluator.iter().any(|one| *one != Evaluator::Prior) {
+            let learning = drive(&of(0, 0, SAMPLES), Evaluator::Prior.predictor(folder.path())?, true);
+            train(&learning.samples, folder.path())?;
+        }
+        for evaluator in &self.evaluator {
+            for depth in &self.depth {
+                let course = of(*depth, self.decisions / 2, self.decisions);
+                let predictor = evaluator.predictor(&folder.path().join("bundles"))?;
+                let driven = drive(&course, predictor, false);
+                let decided = Decided::of(&course, evaluator.name(), driven);
+                if self.kinds {
+                    println!("{}", decided.kinds());
+                }
+                runs.push(decided);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! The measurement as small as it goes.
+
+use super::{
+    drive::{Course, drive},
+    evaluator::Evaluator,
+    queue,
+    table::{self, Decided, Turned},
+};
+
+fn course(depth: usize) -> Course {
+    Course { pods: 4, qps: 400.0, patterns: 3, load: 1.0, depth, warm_up: 100, decisions: 400, seed: 1 }
+}
+
+fn decided(depth: usize) -> Decided {
+    let course = course(depth);
+    let predictor = Evaluator::Prior.predictor(std::path::Path::new("")).unwrap();
+    Decided::of(&course, "prior", drive(&course, predictor, false))
+}
+
+#[test]
+fn every_request_is_decided_and_every_event_is_billed() {
+    let run = decided(0);
+    assert_eq!(run.decisions, 400);
+    assert!(run.events_per_decision >= 3.0, "arrival, first token and end: {run:?}");
+    assert!(run.rows_per_decision >= 0.5 && run.cpu_us_per_decision > 0.0, "{run:?}");
+    assert!(run.p50_us <= run.p99_us && run.p99_us <= run.p999_us, "{run:?}");
+    let share = run.cpu_us_per_decision * run.qps / 1e6;
+    assert!((run.cpu_share / share - 1.0).abs() < 0.5, "{share} {run:?}");
+}
+
+#[test]
+fn the_backlog_waits_to_the_end_and_keeps_nobody_from_going() {
+    let run = decided(300);
+    assert_eq!((run.decisions, run.depth), (400, 300));
+    assert!(run.waiting < 50 && run.refused < 50, "{run:?}");
+}
+
+#[test]
+fn the_board_alone_is_measured_at_any_depth() {
+    assert!(queue::turnover_us(50, 7) > 0.0);
+}
+
+#[test]
+fn there_is_a_table_and_a_picture_of_each_axis_that_has_two_values() {
+    let (runs, folder) = ([decided(0), decided(10)], tempfile::tempdir().unwrap());
+    let turned = [10, 20].map(|depth| Turned { depth, turnover_us: 1.0 });
+    assert!(table::decisions(&runs).to_string().contains("decisions/s"));
+    table::plot(&runs, &turned, folder.path()).unwrap();
+    let mut files: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    assert_eq!(files, ["decide-depth.svg", "decide-queue.svg"]);
+}
