@@ -4,7 +4,7 @@
 //! forgotten. They are for people who ask "what happened to this one?" within seconds; everything that
 //! is to be known later is in the logs, the samples and the metrics.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use weir_schema::Prediction;
@@ -12,6 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     Band, EndKind, PodId, Reason, RefusalReason, Request, RequestId, Slo, Time, headroom::Outlook,
+    spread::NumberMap,
 };
 
 /// Decisions and ended requests remembered.
@@ -158,6 +159,11 @@ impl Losers {
             self.0.truncate(ALTERNATIVES - 1);
             self.0.insert(place, one);
         }
+    }
+
+    /// Takes others in, each in its place.
+    pub fn join(&mut self, others: Self) {
+        others.0.into_iter().for_each(|one| self.offer(one));
     }
 
     /// Them, best first.
@@ -307,7 +313,7 @@ impl Ended {
 /// Finds the requests that wait or are in flight by the names their clients gave them. Of two with one
 /// name the younger is found.
 #[derive(Debug, Default)]
-pub struct Names(HashMap<u64, RequestId>);
+pub struct Names(NumberMap<u64, RequestId>);
 
 impl Names {
     /// A request came.
@@ -319,6 +325,9 @@ impl Names {
 
     /// A request is over.
     pub fn leave(&mut self, request: &Request) {
+        if request.name.is_empty() {
+            return;
+        }
         let hash = xxh3_64(request.name.as_bytes());
         if self.0.get(&hash) == Some(&request.id) {
             self.0.remove(&hash);

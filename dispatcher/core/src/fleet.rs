@@ -1,12 +1,14 @@
 //! The pods of a pool, each with its ledger and everything else known of it.
 
-use std::collections::BTreeMap;
+mod pods;
 
 use weir_schema::Sample;
 
+pub use pods::Pods;
+
 use crate::{
-    Phase, PodClass, PodId, PodSpec, Pulse, Scrape, Time, headroom::stride::StrideMeter,
-    inspect::PodErrors, ledger::Ledger, prefix::PrefixIndex,
+    Phase, PodClass, PodSpec, Pulse, Scrape, Time, headroom::stride::StrideMeter,
+    inspect::PodErrors, ledger::Ledger,
 };
 
 /// Time constant of the prefill rate, in seconds.
@@ -32,10 +34,6 @@ pub struct PodState {
     pub unscraped_tokens: [f64; 2],
     /// The last pulse.
     pub pulse: Pulse,
-    /// What it is believed to have cached.
-    pub index: PrefixIndex,
-    /// Changes whenever the index does.
-    pub index_version: u64,
     /// Steps under observation.
     pub stride: StrideMeter,
     /// Requests it was given.
@@ -50,7 +48,6 @@ pub struct PodState {
 impl PodState {
     /// A pod that has just joined.
     pub fn new(spec: PodSpec, class: PodClass) -> Self {
-        let blocks = class.kv_blocks as usize;
         Self {
             spec,
             class,
@@ -60,8 +57,6 @@ impl PodState {
             others: Others::default(),
             unscraped_tokens: [0.0; 2],
             pulse: Pulse::default(),
-            index: PrefixIndex::new(blocks),
-            index_version: 0,
             stride: StrideMeter::default(),
             dispatched: 0,
             load: 0.0,
@@ -76,8 +71,6 @@ impl PodState {
         self.unscraped_tokens = [0.0, recent];
         if let Some(blocks) = scrape.kv_blocks.filter(|blocks| *blocks != self.class.kv_blocks) {
             self.class.kv_blocks = blocks;
-            self.index.set_capacity(blocks as usize);
-            self.index_version += 1;
         }
         self.others = if scrape.shared { Others::beside(self, &scrape) } else { Others::default() };
         self.scrape = Some((now, scrape));
@@ -90,15 +83,11 @@ impl PodState {
     }
 
     /// Notes that a prompt was sent.
-    pub fn sent(&mut self, now: Time, input_tokens: f64, uncached_tokens: f64, blocks: &[u64]) {
+    pub fn sent(&mut self, now: Time, input_tokens: f64, uncached_tokens: f64) {
         let [recent, _] = &mut self.unscraped_tokens;
         *recent += input_tokens;
         self.prefill_rate.add(now, uncached_tokens);
         self.dispatched += 1;
-        if !blocks.is_empty() {
-            self.index.insert(blocks);
-            self.index_version += 1;
-        }
     }
 
     /// The last scrape, if it is no older than `stale_after_ms`.
@@ -224,6 +213,3 @@ impl Rate {
         self.decayed(now) / RATE_MEMORY_S
     }
 }
-
-/// All pods of a pool, in the order of their ids.
-pub type Pods = BTreeMap<PodId, PodState>;

@@ -64,6 +64,8 @@ impl Resident {
 pub struct Ledger {
     pending: Vec<Pending>,
     residents: Vec<Resident>,
+    /// Which they are, in the same order: looked through at every batch of tokens.
+    ids: Vec<RequestId>,
     pending_tokens: f64,
     pending_pairs: f64,
     pending_sequences: u32,
@@ -91,13 +93,15 @@ impl Ledger {
         resident.generated = 1;
         self.kv_tokens += resident.kv_tokens();
         self.decodes += resident.sequences;
+        self.ids.push(id);
         self.residents.push(resident);
         self.residents.last_mut().map(|resident| (prefill, resident))
     }
 
     /// Notes how far a resident has come. Returns it, and how many tokens are new.
     pub fn progress(&mut self, id: RequestId, generated: u32) -> Option<(&mut Resident, u32)> {
-        let resident = self.residents.iter_mut().find(|resident| resident.id == id)?;
+        let at = self.seat(id)?;
+        let resident = self.residents.get_mut(at)?;
         let fresh = generated.saturating_sub(resident.generated);
         resident.generated += fresh;
         self.kv_tokens += f64::from(fresh) * f64::from(resident.sequences);
@@ -111,14 +115,18 @@ impl Ledger {
             self.take_pending(at);
             return true;
         }
-        let Some(at) = self.residents.iter().position(|resident| resident.id == id) else {
-            return false;
-        };
+        let Some(at) = self.seat(id) else { return false };
+        self.ids.swap_remove(at);
         let resident = self.residents.swap_remove(at);
         self.kv_tokens -= resident.kv_tokens();
         self.decodes = self.decodes.saturating_sub(resident.sequences);
         self.settle();
         true
+    }
+
+    /// Where a resident is.
+    fn seat(&self, id: RequestId) -> Option<usize> {
+        self.ids.iter().position(|one| *one == id)
     }
 
     fn take_pending(&mut self, at: usize) -> Pending {
@@ -196,5 +204,6 @@ impl Ledger {
         assert!((pairs - self.pending_pairs).abs() <= 1e-9 * (1.0 + pairs));
         assert!((kv - self.kv_tokens).abs() < 1e-3);
         assert_eq!(decodes, self.decodes);
+        assert!(self.ids.iter().eq(self.residents.iter().map(|resident| &resident.id)));
     }
 }

@@ -36,6 +36,7 @@ pub mod ratio;
 pub mod request;
 pub mod scheduler;
 pub mod snapshot;
+mod spread;
 pub mod time;
 
 pub use config::{Bounds, BucketEdges, HeadRule, LengthConfig, PullConfig, SchedulerConfig, TICK};

@@ -1,22 +1,22 @@
-//! Which blocks of which prompts a pod is believed to have cached.
+//! Which blocks of which prompts each pod is believed to have cached.
 //!
-//! Whoever reads a request names its prompt by [`block_hashes`]; the scheduler keeps one
-//! [`PrefixIndex`] per pod, inserts what it sends there and asks how much of a newcomer is held.
-//! The index is a belief: it mirrors the cache of an engine that evicts the least recently used block,
-//! the deepest block of a prompt first, and hears of no eviction inside the engine. It never holds
-//! more than its capacity; when full, it forgets in that same order.
+//! Whoever reads a request names its prompt by [`block_hashes`]; the scheduler keeps one [`PrefixIndex`]
+//! for its pods, inserts what it sends there and asks how much of a newcomer each of them holds. The index
+//! is a belief: for each pod it mirrors the cache of an engine that evicts the least recently used block,
+//! the deepest block of a prompt first, and hears of no eviction inside the engine. It never holds more
+//! than a pod's capacity; when that is full, it forgets in that same order.
 //!
-//! A block's name covers everything before it, so whoever holds a block was also given all blocks
-//! above it, and later: [`PrefixIndex::insert`] touches the deepest first. A parent is therefore always
-//! younger than its children and outlives them, what is held of a prompt is always its beginning, and
-//! [`PrefixIndex::matched`] may search for the end of it by bisection.
+//! A block's name covers everything before it, so a pod that holds a block was also given all blocks above
+//! it, and later: [`PrefixIndex::insert`] touches the deepest first. A parent is therefore always younger
+//! than its children and outlives them, and what a pod holds of a prompt is always its beginning. So the
+//! pods that hold a block are among those that hold the one above it, and where as many hold the lower one
+//! they are the same: [`PrefixIndex::matches`] searches for the ends of such stretches by bisection, one
+//! look-up for all pods together.
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
-};
-
+use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::{PodId, spread::NumberMap};
 
 /// Bytes of a block: the 16 tokens of an engine's block at about 4 bytes each.
 pub const BLOCK_BYTES: usize = 64;
@@ -31,10 +31,10 @@ pub fn block_hashes(bytes: &[u8], seed: u64) -> Vec<u64> {
     chain.collect()
 }
 
-/// Place of a node in [`PrefixIndex::nodes`].
+/// Place of a node in a ring.
 type Slot = u32;
 
-/// The node that closes the ring: its `older` is the youngest block, its `younger` the oldest.
+/// The node that closes a ring: its `older` is the youngest block, its `younger` the oldest.
 const ENDS: Slot = 0;
 
 /// A held block, in a ring by age.
@@ -48,94 +48,170 @@ struct Node {
 /// An empty ring.
 const ALONE: Node = Node { block: 0, younger: ENDS, older: ENDS };
 
-/// The blocks one pod is believed to have cached.
-#[derive(Clone, Debug)]
+/// A pod that holds a block, and the node that it has there.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    pod: PodId,
+    slot: Slot,
+}
+
+/// The pods that hold a block, in the order of their ids. Most blocks are on one.
+type Holders = SmallVec<[Held; 2]>;
+
+/// How much of a prompt a pod holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Match {
+    /// The pod.
+    pub pod: PodId,
+    /// Share of the prompt's blocks, above 0.
+    pub share: f64,
+}
+
+/// The blocks that pods are believed to have cached.
+#[derive(Clone, Debug, Default)]
 pub struct PrefixIndex {
+    holders: NumberMap<u64, Holders>,
+    rings: NumberMap<PodId, Ring>,
+    /// Changes whenever anything else does.
+    version: u64,
+}
+
+impl PrefixIndex {
+    /// A pod that holds at most `capacity` blocks joins, or its capacity changes: then it forgets the
+    /// oldest above that. What it needs is allocated as it fills.
+    pub fn set_capacity(&mut self, pod: PodId, capacity: usize) {
+        self.version += 1;
+        let ring = self.rings.entry(pod).or_default();
+        ring.capacity = bounded(capacity);
+        while ring.len > ring.capacity {
+            let slot = ring.forget_oldest(pod, &mut self.holders);
+            ring.vacant.push(slot);
+        }
+    }
+
+    /// A pod leaves.
+    pub fn remove(&mut self, pod: PodId) {
+        self.version += 1;
+        let Some(mut ring) = self.rings.remove(&pod) else { return };
+        while ring.len > 0 {
+            ring.forget_oldest(pod, &mut self.holders);
+        }
+    }
+
+    /// Changes whenever an answer of [`Self::matches`] may.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The pods that hold the beginning of a prompt, in the order of their ids, in the place of what
+    /// `found` held. Takes a logarithm of look-ups in the length of the prompt for each length that is
+    /// held, one when nothing is. `blocks` must be named as [`block_hashes`] does: equal names only after
+    /// equal beginnings.
+    pub fn matches(&self, blocks: &[u64], found: &mut Vec<Match>) {
+        found.clear();
+        let holders = |place: usize| Some(&**self.holders.get(blocks.get(place)?)?);
+        let mut place = 0;
+        while let Some(here) = holders(place) {
+            let as_many = |block: &u64| {
+                self.holders.get(block).is_some_and(|below| below.len() == here.len())
+            };
+            let rest = blocks.get(place..).unwrap_or_default();
+            let end = place + rest.partition_point(as_many);
+            let share = end as f64 / blocks.len() as f64;
+            if place == 0 {
+                found.extend(here.iter().map(|held| Match { pod: held.pod, share }));
+            } else {
+                deepen(found, here, share);
+            }
+            place = end;
+        }
+    }
+
+    /// How many leading blocks of a prompt one pod holds.
+    pub fn matched(&self, pod: PodId, blocks: &[u64]) -> usize {
+        let held = |block: &u64| {
+            let holders = self.holders.get(block);
+            holders.is_some_and(|all| all.binary_search_by_key(&pod, |one| one.pod).is_ok())
+        };
+        if blocks.first().is_some_and(held) { blocks.partition_point(held) } else { 0 }
+    }
+
+    /// Takes note that a pod was sent a prompt of these blocks, named as for [`Self::matches`]. Of a
+    /// prompt longer than the capacity, the beginning is kept.
+    pub fn insert(&mut self, pod: PodId, blocks: &[u64]) {
+        let Some(ring) = self.rings.get_mut(&pod).filter(|_| !blocks.is_empty()) else { return };
+        self.version += 1;
+        for block in blocks.iter().take(ring.capacity).rev() {
+            ring.touch(pod, *block, &mut self.holders);
+        }
+    }
+
+    /// Blocks that a pod holds.
+    pub fn len_of(&self, pod: PodId) -> usize {
+        self.rings.get(&pod).map_or(0, |ring| ring.len)
+    }
+}
+
+/// Notes a longer match for some of the pods that were found.
+fn deepen(found: &mut [Match], holders: &[Held], share: f64) {
+    let mut from = 0;
+    for held in holders {
+        let left = found.get(from..).unwrap_or_default();
+        from += left.partition_point(|one| one.pod < held.pod);
+        if let Some(one) = found.get_mut(from).filter(|one| one.pod == held.pod) {
+            one.share = share;
+        }
+    }
+}
+
+/// The blocks of one pod by age.
+#[derive(Clone, Debug)]
+struct Ring {
     /// Blocks held at most.
     capacity: usize,
-    /// Where each held block is.
-    slots: HashMap<u64, Slot, BuildHasherDefault<Spread>>,
+    /// Blocks held.
+    len: usize,
     /// [`ENDS`] and the held blocks; grows to the capacity, then evicted nodes are reused.
     nodes: Vec<Node>,
     /// Nodes in no ring since the capacity shrank.
     vacant: Vec<Slot>,
 }
 
-impl PrefixIndex {
-    /// An index that holds at most `capacity` blocks; it allocates only as it fills.
-    pub fn new(capacity: usize) -> Self {
-        Self {
-            capacity: bounded(capacity),
-            slots: HashMap::default(),
-            nodes: vec![ALONE],
-            vacant: Vec::new(),
-        }
+impl Default for Ring {
+    fn default() -> Self {
+        Self { capacity: 0, len: 0, nodes: vec![ALONE], vacant: Vec::new() }
     }
+}
 
-    /// Changes how many blocks are held at most; forgets the oldest above that.
-    pub fn set_capacity(&mut self, capacity: usize) {
-        self.capacity = bounded(capacity);
-        while self.slots.len() > self.capacity {
-            let slot = self.forget_oldest();
-            self.vacant.push(slot);
-        }
-    }
-
-    /// How many leading blocks of a prompt are held. Takes a logarithm of look-ups in the length of the
-    /// prompt, one when nothing is held. `blocks` must be named as [`block_hashes`] does: equal names
-    /// only after equal beginnings.
-    pub fn matched(&self, blocks: &[u64]) -> usize {
-        let held = |block: &u64| self.slots.contains_key(block);
-        if blocks.first().is_some_and(held) { blocks.partition_point(held) } else { 0 }
-    }
-
-    /// Takes note that the pod was sent a prompt of these blocks, named as for [`Self::matched`].
-    /// Of a prompt longer than the capacity, the beginning is kept.
-    pub fn insert(&mut self, blocks: &[u64]) {
-        for block in blocks.iter().take(self.capacity).rev() {
-            self.touch(*block);
-        }
-    }
-
-    /// Blocks held.
-    pub fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Whether nothing is held.
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-    }
-
-    /// Forgets everything, as a pod does whose engine restarts.
-    pub fn clear(&mut self) {
-        self.slots.clear();
-        self.vacant.clear();
-        self.nodes.clear();
-        self.nodes.push(ALONE);
-    }
-
+impl Ring {
     /// Makes `block` the youngest, holding it if it was not.
-    fn touch(&mut self, block: u64) {
-        let slot = match self.slots.get(&block) {
-            Some(slot) => {
-                let slot = *slot;
+    fn touch(&mut self, pod: PodId, block: u64, holders: &mut NumberMap<u64, Holders>) {
+        let held = holders.get(&block).and_then(|held| {
+            let place = held.binary_search_by_key(&pod, |one| one.pod).ok()?;
+            held.get(place)
+        });
+        let slot = match held {
+            Some(held) => {
+                let slot = held.slot;
                 self.unlink(slot);
                 slot
             }
             None => {
-                let slot = self.free_slot();
-                self.slots.insert(block, slot);
+                let slot = self.free_slot(pod, holders);
+                let all = holders.entry(block).or_default();
+                let place = all.partition_point(|one| one.pod < pod);
+                all.insert(place, Held { pod, slot });
+                self.len += 1;
                 slot
             }
         };
         self.link_youngest(slot, block);
     }
 
-    /// A node for one more block, from the oldest one if the index is full.
-    fn free_slot(&mut self) -> Slot {
-        if self.slots.len() >= self.capacity {
-            return self.forget_oldest();
+    /// A node for one more block, from the oldest one if the ring is full.
+    fn free_slot(&mut self, pod: PodId, holders: &mut NumberMap<u64, Holders>) -> Slot {
+        if self.len >= self.capacity {
+            return self.forget_oldest(pod, holders);
         }
         self.vacant.pop().unwrap_or_else(|| {
             self.nodes.push(ALONE);
@@ -145,10 +221,19 @@ impl PrefixIndex {
     }
 
     /// Forgets the oldest block and returns its node.
-    fn forget_oldest(&mut self) -> Slot {
+    fn forget_oldest(&mut self, pod: PodId, holders: &mut NumberMap<u64, Holders>) -> Slot {
         let slot = self.node(ENDS).younger;
-        self.slots.remove(&self.node(slot).block);
+        let block = self.node(slot).block;
+        if let Some(all) = holders.get_mut(&block) {
+            if let Ok(place) = all.binary_search_by_key(&pod, |one| one.pod) {
+                all.remove(place);
+            }
+            if all.is_empty() {
+                holders.remove(&block);
+            }
+        }
         self.unlink(slot);
+        self.len = self.len.saturating_sub(1);
         slot
     }
 
@@ -182,197 +267,5 @@ fn bounded(capacity: usize) -> usize {
     capacity.min((Slot::MAX - 1) as usize)
 }
 
-/// Hasher for block names, which are hashes already. One multiplication fills the high bits, which
-/// the map also uses, for callers that name blocks by counting.
-#[derive(Clone, Copy, Debug, Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        // 2^64 over the golden ratio, as in Knuth's multiplicative hashing.
-        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// A prompt with one block per letter.
-    fn prompt(letters: &[u8]) -> Vec<u64> {
-        let bytes: Vec<u8> = letters.iter().flat_map(|l| [*l; BLOCK_BYTES]).collect();
-        block_hashes(&bytes, 7)
-    }
-
-    #[test]
-    fn only_full_blocks_are_named_and_names_depend_on_all_before_and_on_the_seed() {
-        let mut bytes: Vec<u8> = (0..=255).collect();
-        assert!(block_hashes(&bytes[..63], 0).is_empty());
-        assert_eq!(block_hashes(&bytes[..127], 0).len(), 1);
-        let names = block_hashes(&bytes, 0);
-        assert_eq!(names.len(), 4);
-        assert_eq!(names[..2], block_hashes(&bytes[..150], 0));
-        let seeded = block_hashes(&bytes, 1);
-        assert!(names.iter().zip(&seeded).all(|(a, b)| a != b));
-        bytes[70] += 1;
-        let changed = block_hashes(&bytes, 0);
-        assert_eq!(names[0], changed[0]);
-        assert!(names[1..].iter().zip(&changed[1..]).all(|(a, b)| a != b));
-    }
-
-    #[test]
-    fn a_prompt_matches_as_far_as_it_shares_its_beginning() {
-        let mut index = PrefixIndex::new(100);
-        index.insert(&prompt(b"system one"));
-        assert_eq!(index.matched(&prompt(b"system two")), 7);
-        assert_eq!(index.matched(&prompt(b"system one more")), 10);
-        assert_eq!(index.matched(&prompt(b"another")), 0);
-        assert_eq!(index.matched(&[]), 0);
-        assert_eq!(index.len(), 10);
-    }
-
-    #[test]
-    fn a_full_index_forgets_the_deepest_blocks_of_the_oldest_prompt_first() {
-        let mut index = PrefixIndex::new(6);
-        index.insert(&prompt(b"abcd"));
-        index.insert(&prompt(b"xyz"));
-        assert_eq!(index.matched(&prompt(b"abcd")), 3);
-        index.insert(&prompt(b"ab"));
-        index.insert(&prompt(b"q"));
-        assert_eq!(index.matched(&prompt(b"abcd")), 2);
-        assert_eq!(index.matched(&prompt(b"xyz")), 3);
-        index.insert(&prompt(b"r"));
-        assert_eq!(index.matched(&prompt(b"xyz")), 2);
-    }
-
-    #[test]
-    fn a_prompt_longer_than_the_capacity_keeps_its_beginning() {
-        let mut index = PrefixIndex::new(3);
-        index.insert(&prompt(b"abcdefgh"));
-        assert_eq!((index.matched(&prompt(b"abcdefgh")), index.len()), (3, 3));
-    }
-
-    #[test]
-    fn capacity_may_shrink_to_nothing_and_grow_again() {
-        let mut index = PrefixIndex::new(8);
-        index.insert(&prompt(b"abcdefgh"));
-        index.set_capacity(2);
-        assert_eq!((index.matched(&prompt(b"abcdefgh")), index.len()), (2, 2));
-        index.set_capacity(0);
-        index.insert(&prompt(b"abc"));
-        assert!(index.is_empty());
-        index.set_capacity(5);
-        index.insert(&prompt(b"abcdefgh"));
-        assert_eq!((index.matched(&prompt(b"abcdefgh")), index.nodes.len()), (5, 9));
-        index.clear();
-        assert_eq!((index.matched(&prompt(b"abc")), index.len()), (0, 0));
-    }
-
-    #[test]
-    fn a_full_index_no_longer_grows() {
-        let mut index = PrefixIndex::new(1000);
-        let fill = |index: &mut PrefixIndex, rounds: std::ops::Range<u64>| {
-            for seed in rounds {
-                index.insert(&block_hashes(&[0; 70 * BLOCK_BYTES], seed));
-            }
-        };
-        fill(&mut index, 0..500);
-        let sizes = (index.nodes.capacity(), index.slots.capacity());
-        fill(&mut index, 500..2000);
-        assert_eq!((index.len(), index.nodes.len()), (1000, 1001));
-        assert_eq!(index.nodes.capacity(), sizes.0);
-        assert!(index.slots.capacity() <= sizes.1.max(4000));
-    }
-
-    /// The same belief written plainly: blocks from oldest to youngest.
-    #[derive(Default)]
-    struct Model {
-        capacity: usize,
-        blocks: Vec<u64>,
-    }
-
-    impl Model {
-        fn trim(&mut self) {
-            self.blocks.drain(..self.blocks.len().saturating_sub(self.capacity));
-        }
-
-        fn insert(&mut self, blocks: &[u64]) {
-            for block in blocks.iter().rev() {
-                self.blocks.retain(|held| held != block);
-                self.blocks.push(*block);
-                self.trim();
-            }
-        }
-
-        fn matched(&self, blocks: &[u64]) -> usize {
-            blocks.iter().take_while(|block| self.blocks.contains(block)).count()
-        }
-    }
-
-    fn oldest_to_youngest(index: &PrefixIndex) -> Vec<u64> {
-        let next = |node: &Node| (node.younger != ENDS).then(|| index.nodes[node.younger as usize]);
-        std::iter::successors(next(&index.nodes[0]), next).map(|node| node.block).collect()
-    }
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Insert(Vec<u8>),
-        Capacity(usize),
-        Clear,
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            20 => prop::collection::vec(0..3u8, 0..12).prop_map(Step::Insert),
-            2 => (0..30usize).prop_map(Step::Capacity),
-            1 => Just(Step::Clear),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn the_index_equals_a_plain_list_walked_block_by_block(
-            capacity in 0..30usize,
-            steps in prop::collection::vec(step(), 0..60),
-            asked in prop::collection::vec(prop::collection::vec(0..3u8, 0..12), 1..20),
-        ) {
-            let mut index = PrefixIndex::new(capacity);
-            let mut model = Model { capacity, ..Model::default() };
-            for step in steps {
-                match step {
-                    Step::Insert(letters) => {
-                        index.insert(&prompt(&letters));
-                        model.insert(&prompt(&letters));
-                    }
-                    Step::Capacity(capacity) => {
-                        index.set_capacity(capacity);
-                        model.capacity = capacity;
-                        model.trim();
-                    }
-                    Step::Clear => {
-                        index.clear();
-                        model.blocks.clear();
-                    }
-                }
-                prop_assert_eq!(&oldest_to_youngest(&index), &model.blocks);
-                prop_assert_eq!(index.len(), model.blocks.len());
-                for letters in &asked {
-                    let blocks = prompt(letters);
-                    prop_assert_eq!(index.matched(&blocks), model.matched(&blocks));
-                }
-            }
-        }
-    }
-}
+mod tests;

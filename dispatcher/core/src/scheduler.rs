@@ -28,14 +28,14 @@ mod suppose;
 mod tell;
 mod view;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use weir_schema::Predict;
 
 use crate::{
     Action, Band, Counters, Event, Phase, PodId, PodSpec, Progress, Refusal, RefusalReason,
-    Request, RequestId, SchedulerConfig, Time,
-    decide::{Choice, Floor, pull, score},
+    Request, RequestId, SchedulerConfig, Scrape, Time,
+    decide::{Choice, Floor, pull, score, scratch::Scratch},
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
     fleet::{PodState, Pods},
@@ -44,6 +44,7 @@ use crate::{
     policy::{Dice, Hopeless, Rules},
     queue::{Board, Drain, Waiting},
     ratio::TokenRatio,
+    spread::NumberMap,
 };
 use flight::Flight;
 use hidden::Lateness;
@@ -57,7 +58,7 @@ pub struct Scheduler {
     predictor: Box<dyn Predict>,
     pods: Pods,
     board: Board,
-    flights: HashMap<RequestId, Flight>,
+    flights: NumberMap<RequestId, Flight>,
     length: LengthHistory,
     ratio: TokenRatio,
     drain: Drain,
@@ -80,6 +81,7 @@ pub struct Scheduler {
     ended: Ring<Ended>,
     tallies: BTreeMap<Band, Tally>,
     losers: Losers,
+    scratch: Scratch,
 }
 
 /// Objectives and bands of everything that waits or is in flight.
@@ -137,7 +139,7 @@ impl Scheduler {
             predictor,
             pods: Pods::new(),
             board: Board::default(),
-            flights: HashMap::new(),
+            flights: NumberMap::default(),
             ratio: TokenRatio::new(),
             drain: Drain::default(),
             alive: Alive::default(),
@@ -157,6 +159,7 @@ impl Scheduler {
             ended: Ring::default(),
             tallies: BTreeMap::new(),
             losers: Losers::default(),
+            scratch: Scratch::default(),
         }
     }
 
@@ -174,10 +177,7 @@ impl Scheduler {
             Event::FirstToken(id) => self.first_token(now, id),
             Event::Progress(progress) => self.progress(now, progress),
             Event::End(end) => self.end(now, end, actions),
-            Event::Scraped(pod, scrape) => match self.pods.get_mut(&pod) {
-                Some(pod) => pod.scraped(now, scrape),
-                None => self.counters.ignored += 1,
-            },
+            Event::Scraped(pod, scrape) => self.scraped(now, pod, scrape),
             Event::PodUp(spec) => self.pod_up(now, spec),
             Event::PodPhase(pod, phase) => self.pod_phase(now, pod, phase),
             Event::PodDown(pod) => {
@@ -242,6 +242,10 @@ impl Scheduler {
             losers: &mut self.losers,
             pods: &self.pods,
             board: &mut self.board,
+            steps: (0..self.config.classes.len())
+                .map(|class| self.predictor.step_time(u16::try_from(class).unwrap_or(u16::MAX)))
+                .collect(),
+            scratch: &mut self.scratch,
             predictor: self.predictor.as_mut(),
             now,
         }
@@ -252,11 +256,13 @@ impl Scheduler {
         loop {
             let mut floor = self.floor(now);
             let lost = pull::hopeless(&mut floor);
-            if !lost.is_empty() {
-                lost.into_iter().for_each(|id| self.give_up(now, id, actions));
+            let any = !lost.is_empty();
+            lost.iter().for_each(|id| self.give_up(now, *id, actions));
+            self.scratch.lost = lost;
+            if any {
                 continue;
             }
-            match pull::pass(&mut floor) {
+            match pull::pass(&mut self.floor(now)) {
                 Some(choice) => self.dispatch(now, &choice, actions),
                 None => return,
             }
@@ -292,12 +298,26 @@ impl Scheduler {
             pod.load += flight.load;
             pod.ledger.debit(flight.pending(now, choice, self.lateness));
             let input_tokens = f64::from(flight.input_tokens);
-            pod.sent(now, input_tokens, choice.uncached_tokens, &flight.request.blocks);
+            pod.sent(now, input_tokens, choice.uncached_tokens);
+            self.pods.index_mut().insert(choice.pod, &flight.request.blocks);
         }
         self.unstreamed += usize::from(!flight.request.streamed);
         self.counters.dispatched += 1;
         actions.push(Action::Dispatch(flight.dispatch(now, choice)));
         self.flights.insert(choice.id, flight);
+    }
+
+    fn scraped(&mut self, now: Time, id: PodId, scrape: Scrape) {
+        let Some(pod) = self.pods.get_mut(&id) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        let before = pod.class.kv_blocks;
+        pod.scraped(now, scrape);
+        let blocks = pod.class.kv_blocks;
+        if blocks != before {
+            self.pods.index_mut().set_capacity(id, blocks as usize);
+        }
     }
 
     fn pod_up(&mut self, now: Time, spec: PodSpec) {
@@ -308,7 +328,7 @@ impl Scheduler {
                 pod.class = class;
             }
             None => {
-                self.pods.insert(spec.id, PodState::new(spec, class));
+                self.pods.insert(PodState::new(spec, class));
             }
         }
         self.note_readiness(now);

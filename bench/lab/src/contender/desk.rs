@@ -13,10 +13,11 @@ use std::{
 
 use weir_core::{
     Action, Band, Dispatch, End, Event, PodClass, PodId, PodSpec, PromptSize, Refusal,
-    RefusalReason, Request, RequestId, Scrape, Snapshot, Time, prefix::PrefixIndex,
+    RefusalReason, Request, RequestId, Scrape, Snapshot, Time,
 };
 use weir_schema::Prediction;
 
+use super::cached::Cached;
 use crate::sim::{Dispatcher, Pool};
 
 /// Place of a request in the queue: the band where the rival knows bands, then a time, then the order of arrival.
@@ -70,7 +71,7 @@ pub(super) struct Post {
     /// Prompt tokens to be computed of the requests in flight that have no first token.
     pub(super) prefill_tokens: u64,
     /// What it is believed to have cached.
-    pub(super) index: PrefixIndex,
+    pub(super) index: Cached,
 }
 
 /// A request in flight.
@@ -118,7 +119,7 @@ impl Desk {
         let class = self.classes.get(usize::from(spec.class)).cloned().unwrap_or_default();
         self.posts.push(Post {
             id: spec.id,
-            index: PrefixIndex::new(class.kv_blocks as usize),
+            index: Cached::new(class.kv_blocks as usize),
             class,
             scrape: Scrape::default(),
             in_flight: 0,

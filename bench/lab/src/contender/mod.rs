@@ -8,9 +8,10 @@
 //! - `roster`: the names, and a line about each
 //! - `ruled`: rivals by Weir's rules; `ablation`: Weir with something left out; `informed`: a scheduler set up with what somebody
 //!   knows; `profiled`: profiles of a pool's engines
-//! - `desk`: the plumbing of rivals with a decision of their own: `capped`, `sglang`, `dynamo`, `llmd`
+//! - `desk`, `cached`: the plumbing of rivals with a decision of their own: `capped`, `sglang`, `dynamo`, `llmd`
 
 mod ablation;
+mod cached;
 mod capped;
 mod desk;
 mod dynamo;

@@ -8,9 +8,12 @@
 //! Differences: text is counted in tokens and compared block by block, and what no other request shares is counted and not
 //! kept. The tree forgets its least recently used leaves as soon as it is too large, not every two minutes.
 
-use weir_core::{Request, Time, prefix::PrefixIndex};
+use weir_core::{Request, Time};
 
-use super::desk::{self, BLOCK_TOKENS, Decide, Desk};
+use super::{
+    cached::Cached,
+    desk::{self, BLOCK_TOKENS, Decide, Desk},
+};
 
 /// Characters that a token stands for.
 const CHARS_PER_TOKEN: u64 = 4;
@@ -33,7 +36,7 @@ pub(super) struct CacheAware {
 #[derive(Clone, Debug)]
 struct Tree {
     /// Blocks that others may share.
-    shared: PrefixIndex,
+    shared: Cached,
     /// Characters of all that was inserted, what is shared counted once.
     chars: u64,
 }
@@ -53,7 +56,7 @@ impl Default for CacheAware {
 impl CacheAware {
     fn tree(&mut self, place: usize) -> Option<&mut Tree> {
         let most = self.max_tree_size / CHARS_PER_TOKEN / BLOCK_TOKENS;
-        let empty = || Tree { shared: PrefixIndex::new(most as usize), chars: 0 };
+        let empty = || Tree { shared: Cached::new(most as usize), chars: 0 };
         if self.trees.len() <= place {
             self.trees.resize_with(place + 1, empty);
         }

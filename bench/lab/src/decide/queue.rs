@@ -71,5 +71,6 @@ fn waiting(id: u64, patterns: usize) -> Waiting {
         reason: Reason::NotConsidered,
         claim: None,
         matches: Vec::new(),
+        matched_at: 0,
     }
 }

@@ -4,37 +4,42 @@
 use crate::{
     PodId, PullConfig, RequestId,
     decide::{Floor, pick::Fit},
-    fleet::{PodState, Pods},
     headroom::Outlook,
     pattern::WARM_SHARE,
     policy::{Affinity, TtftSource},
-    queue::{Match, Waiting},
+    prefix::{Match, PrefixIndex},
+    queue::Waiting,
 };
 
-/// Brings the matches of a waiting request up to date with the pods' indexes.
-pub fn refresh(waiting: &mut Waiting, pods: &Pods) {
-    if waiting.request.blocks.is_empty() {
-        return;
+/// Brings the matches of a waiting request up to date with the index.
+pub fn refresh(waiting: &mut Waiting, index: &PrefixIndex) {
+    if waiting.matched_at != index.version() && !waiting.request.blocks.is_empty() {
+        index.matches(&waiting.request.blocks, &mut waiting.matches);
+        waiting.matched_at = index.version();
     }
-    waiting.matches.retain(|known| pods.contains_key(&known.pod));
-    for (id, pod) in pods {
-        match waiting.matches.iter_mut().find(|known| known.pod == *id) {
-            Some(known) if known.version == pod.index_version => {}
-            Some(known) => *known = look_up(*id, pod, &waiting.request.blocks),
-            None => waiting.matches.push(look_up(*id, pod, &waiting.request.blocks)),
-        }
-    }
-}
-
-fn look_up(id: PodId, pod: &PodState, blocks: &[u64]) -> Match {
-    let share = pod.index.matched(blocks) as f64 / blocks.len().max(1) as f64;
-    Match { pod: id, version: pod.index_version, share }
 }
 
 /// Share of a waiting request's prompt that a pod has cached.
 pub fn cached_share(waiting: &Waiting, pod: PodId) -> f64 {
-    let known = waiting.matches.iter().find(|known| known.pod == pod);
-    known.map_or(0.0, |known| known.share)
+    let place = waiting.matches.binary_search_by_key(&pod, |known| known.pod);
+    place.ok().and_then(|place| waiting.matches.get(place)).map_or(0.0, |known| known.share)
+}
+
+/// The shares of pods that are asked for in their order.
+#[derive(Debug)]
+pub struct Shares<'a>(std::iter::Peekable<std::slice::Iter<'a, Match>>);
+
+impl<'a> Shares<'a> {
+    /// Those that a waiting request has.
+    pub fn of(matches: &'a [Match]) -> Self {
+        Self(matches.iter().peekable())
+    }
+
+    /// The share that a pod has; its id is above all those before.
+    pub fn next_of(&mut self, pod: PodId) -> f64 {
+        while self.0.next_if(|known| known.pod < pod).is_some() {}
+        self.0.next_if(|known| known.pod == pod).map_or(0.0, |known| known.share)
+    }
 }
 
 /// The pod that names a request's pattern: the one with the largest share, if it is at least half.

@@ -76,7 +76,7 @@ mod tests {
         let name = |id: u32| -> Arc<str> { Arc::from(format!("pod-{id}")) };
         let pod = |id| {
             let spec = PodSpec { id: PodId(id), name: name(id), class: 0 };
-            (PodId(id), PodState::new(spec, PodClass::default()))
+            PodState::new(spec, PodClass::default())
         };
         let place = |id, node: &str, unit: &str| {
             (name(id), Place { node: Arc::from(node), unit: Arc::from(unit) })

@@ -15,9 +15,10 @@ use crate::{
 };
 
 impl Floor<'_> {
-    /// The heads of all lanes, the first to be served first.
+    /// The heads of all lanes, the first to be served first. The buffer is the scratch's.
     pub fn heads(&mut self) -> Vec<(Band, Rank, RequestId)> {
-        let heads = self.board.heads();
+        let mut heads = std::mem::take(&mut self.scratch.heads);
+        self.board.heads_into(&mut heads);
         let urgency = match self.own.order {
             Order::Slack => |violation: &Violation| -violation.slack_ms,
             Order::Violation => |violation: &Violation| violation.probability,
@@ -39,6 +40,7 @@ impl Floor<'_> {
     fn urgency(&mut self, id: RequestId, of: fn(&Violation) -> f64) -> f64 {
         let outlooks = self.look(id);
         let fits = self.predict(id, &outlooks);
+        self.scratch.outlooks = outlooks;
         let Some(waiting) = self.board.get(id) else { return f64::NEG_INFINITY };
         let violations = fits.iter().filter_map(|fit| self.violation(waiting, fit));
         violations.map(|violation| of(&violation)).reduce(f64::min).unwrap_or(f64::NEG_INFINITY)

@@ -2,12 +2,12 @@
 //!
 //! - [`pull`]: the pass over the heads: dispatch, claim, hold; [`heads`]: which one comes first
 //! - [`score`]: pods looked at for one head; [`filter`]: those that may be used at all
-//! - [`pick`]: from those to the one it gets, by the rules of the policy
+//! - [`pick`]: from those to the one it gets, by the rules of the policy; [`plain`]: the same for Weir's own, in one walk
 //! - [`sift`]: the filters of a policy; [`margins`], [`saturation`], [`failover`]: what they ask
 //! - [`affinity`]: what each pod has cached of a prompt, and what that is worth
 //! - [`scorer`], [`picker`]: which pod is better, and which one is taken
 //! - [`delay`]: what a request without objectives costs on a pod
-//! - [`admission`]: who is refused on arrival
+//! - [`admission`]: who is refused on arrival; [`scratch`]: memory that is used again
 //!
 //! A pass changes nothing but notes (reasons and claims) on the board; the scheduler books its
 //! choice and calls again until there is none.
@@ -20,17 +20,21 @@ pub mod filter;
 pub mod heads;
 pub mod margins;
 pub mod pick;
+pub mod plain;
 pub mod picker;
 pub mod pull;
 pub mod saturation;
 pub mod score;
 pub mod scorer;
+pub mod scratch;
 pub mod sift;
 #[cfg(test)]
 mod tests;
 
-use weir_schema::{Predict, Prediction, Row};
+use smallvec::SmallVec;
+use weir_schema::{Predict, Prediction, Row, StepTime};
 
+use self::scratch::Scratch;
 use crate::{
     Band, PodId, RequestId, SchedulerConfig, Time,
     decisions::Losers,
@@ -61,6 +65,10 @@ pub struct Floor<'a> {
     pub board: &'a mut Board,
     /// Who predicts.
     pub predictor: &'a mut dyn Predict,
+    /// Its step times of the classes of the configuration, in their order.
+    pub steps: SmallVec<[StepTime; 4]>,
+    /// Memory that passes use again.
+    pub scratch: &'a mut Scratch,
     /// The moment.
     pub now: Time,
     /// The smallest TPOT objective alive in the pool, in milliseconds.
@@ -74,6 +82,12 @@ impl Floor<'_> {
     pub fn turn_to(&mut self, id: RequestId) {
         let asked = self.board.get(id).is_some_and(|waiting| waiting.request.by_header);
         self.rules = if asked { self.by_header } else { self.own };
+    }
+
+    /// The step-time model of a pod class.
+    pub fn steps_of(&self, class: u16) -> StepTime {
+        let known = self.steps.get(usize::from(class)).copied();
+        known.unwrap_or_else(|| self.predictor.step_time(class))
     }
 
     /// Share of a pod's profiled capacity that a request takes; `None` when it cannot serve it.

@@ -6,7 +6,7 @@ use weir_schema::{FEATURE_COUNT, Prediction, Quantiles, Row, Source};
 use crate::{
     PodId, RequestId,
     decide::{
-        Choice, Floor, filter, picker,
+        Choice, Floor, filter, picker, plain,
         score::{self, Outlooks},
     },
     explain::Reason,
@@ -44,20 +44,23 @@ impl Fit {
 #[derive(Debug)]
 pub enum Pick {
     /// It fits, best here.
-    Fits(Box<Fit>),
+    Fits(Fit),
     /// It fits nowhere now; the reason is that of the pod where it would fit soonest.
     Blocked(Reason, Option<PodId>),
 }
 
 impl Floor<'_> {
     /// The pod that a head gets, of those that nobody claims.
-    pub fn pick(&mut self, id: RequestId, outlooks: &Outlooks, claimed: &[PodId]) -> Pick {
+    pub fn pick(&mut self, id: RequestId, outlooks: &[Outlook], claimed: &[PodId]) -> Pick {
+        if plain::is_plain(self.rules) {
+            return self.pick_plain(id, outlooks, claimed);
+        }
         let Some(waiting) = self.board.get(id) else {
             return Pick::Blocked(Reason::NotConsidered, None);
         };
         let free: Outlooks =
             outlooks.iter().filter(|outlook| !claimed.contains(&outlook.pod)).copied().collect();
-        let soonest = self.soonest(waiting, &free);
+        let soonest = self.soonest(waiting, || free.iter());
         self.losers.clear();
         let left = if self.rules.gated() {
             self.through_gates(id, &free, soonest)
@@ -66,7 +69,7 @@ impl Floor<'_> {
         };
         match left.and_then(|fits| self.sift(id, fits)) {
             Ok(fits) => match self.choose(id, &fits) {
-                Some(fit) => Pick::Fits(Box::new(fit)),
+                Some(fit) => Pick::Fits(fit),
                 None => Pick::Blocked(Reason::PodsClaimed, soonest),
             },
             Err(why) => Pick::Blocked(why, soonest),
@@ -82,7 +85,7 @@ impl Floor<'_> {
         let bare = |outlook: &Outlook| Fit {
             outlook: *outlook,
             row,
-            prediction: prior(outlook),
+            prediction: self.prior(outlook),
             known: false,
         };
         free.iter().map(bare).collect()
@@ -139,7 +142,8 @@ impl Floor<'_> {
     /// The gates that need no prediction. An empty pod is never held against anybody: no deadlock,
     /// and no idle GPU.
     pub(crate) fn cheap(&self, waiting: &Waiting, outlook: &Outlook) -> Result<(), Reason> {
-        let Some(pod) = self.pods.get(&outlook.pod) else { return Err(Reason::NoPodReady) };
+        let pod = self.pods.as_slice().get(outlook.place);
+        let Some(pod) = pod else { return Err(Reason::NoPodReady) };
         if outlook.empty {
             return Ok(());
         }
@@ -166,28 +170,42 @@ impl Floor<'_> {
         let fits = outlooks.into_iter().zip(rows).zip(predictions);
         fits.map(|((outlook, row), prediction)| {
             let known = answered && is_a_time(&prediction);
-            let prediction = if known { prediction } else { prior(&outlook) };
+            let prediction = if known { prediction } else { self.prior(&outlook) };
             Fit { outlook, row, prediction, known }
         })
         .collect()
     }
 
     pub(crate) fn judge(&self, id: RequestId, fit: &Fit) -> Result<(), Reason> {
+        self.judge_prediction(id, &fit.outlook, &fit.prediction)
+    }
+
+    /// The gates that ask the prediction.
+    pub(super) fn judge_prediction(
+        &self,
+        id: RequestId,
+        outlook: &Outlook,
+        prediction: &Prediction,
+    ) -> Result<(), Reason> {
         let Some(waiting) = self.board.get(id) else { return Err(Reason::NotConsidered) };
-        if fit.outlook.empty {
+        if outlook.empty {
             return Ok(());
         }
         let waited_ms = self.now.ms_since(waiting.request.arrived);
-        judge::predicted_gates(&waiting.request.slo, waiting.late, waited_ms, &fit.prediction)
+        judge::predicted_gates(&waiting.request.slo, waiting.late, waited_ms, prediction)
     }
 
     /// The pod where a head would fit soonest, keeping an earlier claim while the pod is free.
-    fn soonest(&self, waiting: &Waiting, free: &[Outlook]) -> Option<PodId> {
-        if let Some(claim) = waiting.claim.filter(|pod| free.iter().any(|one| one.pod == *pod)) {
+    pub(super) fn soonest<'o, I: Iterator<Item = &'o Outlook>>(
+        &self,
+        waiting: &Waiting,
+        free: impl Fn() -> I,
+    ) -> Option<PodId> {
+        if let Some(claim) = waiting.claim.filter(|pod| free().any(|one| one.pod == *pod)) {
             return Some(claim);
         }
         let delay = |outlook: &Outlook| {
-            let ledger = self.pods.get(&outlook.pod).map(|pod| &pod.ledger);
+            let ledger = self.pods.as_slice().get(outlook.place).map(|pod| &pod.ledger);
             let budget_ms = ledger.and_then(|ledger| {
                 judge::stall_budget_ms(ledger, outlook, self.now, &self.config.pull)
             });
@@ -195,25 +213,29 @@ impl Floor<'_> {
                 budget_ms.map_or(0.0, |budget_ms| (outlook.stall_ms - budget_ms).max(0.0));
             outlook.ttft_ms + over_ms
         };
-        let best = free.iter().min_by(|a, b| delay(a).total_cmp(&delay(b)).then(a.pod.cmp(&b.pod)));
-        best.map(|outlook| outlook.pod)
+        let delays = free().map(|outlook| (delay(outlook), outlook.pod));
+        let best = delays.min_by(|(a, one), (b, other)| a.total_cmp(b).then(one.cmp(other)));
+        best.map(|(_, pod)| pod)
+    }
+
+    /// The step-time model's own prediction.
+    pub(super) fn prior(&self, outlook: &Outlook) -> Prediction {
+        let pod = self.pods.as_slice().get(outlook.place);
+        let prefill_rate = pod.map_or(0.0, |pod| pod.prefill_rate(self.now));
+        let quantiles = |p50: f64| Quantiles { p50: p50 as f32, p90: p50 as f32 * 1.5 };
+        Prediction {
+            ttft_ms: quantiles(outlook.ttft_ms),
+            tpot_ms: quantiles(outlook.tpot_ms(prefill_rate)),
+            ttft_source: Source::Prior,
+            tpot_source: Source::Prior,
+            ..Prediction::default()
+        }
     }
 }
 
 /// Whether every quantile is finite and not negative.
-fn is_a_time(prediction: &Prediction) -> bool {
+pub(super) fn is_a_time(prediction: &Prediction) -> bool {
     let Prediction { ttft_ms, tpot_ms, .. } = prediction;
     let quantiles = [ttft_ms.p50, ttft_ms.p90, tpot_ms.p50, tpot_ms.p90];
     quantiles.iter().all(|ms| ms.is_finite() && *ms >= 0.0)
-}
-
-fn prior(outlook: &Outlook) -> Prediction {
-    let quantiles = |p50: f64| Quantiles { p50: p50 as f32, p90: p50 as f32 * 1.5 };
-    Prediction {
-        ttft_ms: quantiles(outlook.ttft_ms),
-        tpot_ms: quantiles(outlook.tpot_ms),
-        ttft_source: Source::Prior,
-        tpot_source: Source::Prior,
-        ..Prediction::default()
-    }
 }

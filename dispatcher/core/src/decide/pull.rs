@@ -18,11 +18,12 @@ use crate::{
     decide::{
         Choice, Floor, affinity,
         pick::{Fit, Pick},
-        score::{self, Outlooks},
+        score,
     },
     explain::Reason,
     headroom::{Outlook, judge},
     policy::{Affinity, Hopeless, Mode},
+    queue::Waiting,
 };
 
 /// Share of a busy pod's predicted TTFT that is certain: what misses its deadline by less is not given up.
@@ -31,31 +32,47 @@ const CERTAIN_SHARE: f64 = 0.95;
 /// Heads that can no longer meet their objective; the caller demotes or refuses them.
 pub fn hopeless(floor: &mut Floor<'_>) -> Vec<RequestId> {
     let factor = floor.config.pull.hopeless_factor;
-    let heads = floor.board.heads();
-    let lost = |(_, _, id): &(Band, _, RequestId)| {
-        floor.turn_to(*id);
-        if floor.rules.hopeless == Hopeless::Serve {
-            return None;
+    let mut heads = std::mem::take(&mut floor.scratch.heads);
+    floor.board.heads_into(&mut heads);
+    let mut lost_ones = std::mem::take(&mut floor.scratch.lost);
+    lost_ones.clear();
+    lost_ones.extend(heads.iter().filter(|head| is_lost(floor, factor, head.2)).map(|head| head.2));
+    floor.scratch.heads = heads;
+    lost_ones
+}
+
+fn is_lost(floor: &mut Floor<'_>, factor: f64, id: RequestId) -> bool {
+    floor.turn_to(id);
+    if floor.rules.hopeless == Hopeless::Serve {
+        return false;
+    }
+    let deadline = |waiting: &Waiting| waiting.request.deadline();
+    let Some(deadline) = floor.board.get(id).and_then(deadline) else { return false };
+    let left_ms = deadline.ms_until(floor.now);
+    // What an idle pod can do cold, one that has some of the prompt can do: mostly nothing need be looked up.
+    let waiting = floor.board.get(id);
+    if !waiting.is_some_and(|waiting| floor.makes_it_cold(waiting, factor, left_ms)) {
+        floor.refresh(id);
+        let Some(waiting) = floor.board.get(id) else { return false };
+        if factor * floor.best_ttft_ms(waiting).unwrap_or(0.0) > left_ms {
+            return true;
         }
-        let deadline = floor.board.get(*id)?.request.deadline()?;
-        floor.refresh(*id);
-        let waiting = floor.board.get(*id)?;
-        let best_ms = floor.best_ttft_ms(waiting).unwrap_or(0.0);
-        let left_ms = deadline.ms_until(floor.now);
-        (factor * best_ms > left_ms || no_pod_in_time(floor, *id, left_ms)).then_some(*id)
-    };
-    heads.iter().filter_map(lost).collect()
+    }
+    no_pod_in_time(floor, id, left_ms)
 }
 
 /// Whether a head that found no pod would be too late on each of them if it went there now. It would be
 /// no earlier later: a backlog shrinks no faster than what is left of the objective. Until it is lost
 /// even to an idle pod it would only keep others from pods that they could use.
-fn no_pod_in_time(floor: &Floor<'_>, id: RequestId, left_ms: f64) -> bool {
-    let Some(waiting) = floor.board.get(id) else { return false };
+fn no_pod_in_time(floor: &mut Floor<'_>, id: RequestId, left_ms: f64) -> bool {
+    let considered = |waiting: &Waiting| waiting.reason != Reason::NotConsidered;
     // Under a policy that asks no prediction a pod's TTFT is nobody's reason.
-    if waiting.reason == Reason::NotConsidered || !floor.rules.gated() {
+    if !floor.rules.gated() || !floor.board.get(id).is_some_and(considered) {
         return false;
     }
+    floor.refresh(id);
+    let floor = &*floor;
+    let Some(waiting) = floor.board.get(id) else { return false };
     // Mostly the first pod is in time and the others need not be looked at: this is asked of every head in every pass.
     let late = |one: Outlook| !one.empty && CERTAIN_SHARE * one.ttft_ms > left_ms;
     let mut usable = floor.usable(waiting).peekable();
@@ -77,7 +94,7 @@ struct Hold {
 
 impl Hold {
     /// Keeps everybody off the pods that a blocked request may use, if it may not use all.
-    fn only_its_pods(&mut self, floor: &Floor<'_>, id: RequestId, outlooks: &Outlooks) -> bool {
+    fn only_its_pods(&mut self, floor: &Floor<'_>, id: RequestId, outlooks: &[Outlook]) -> bool {
         let some = floor.board.get(id).is_some_and(|waiting| !waiting.excluded.is_empty());
         if some {
             self.claimed.extend(outlooks.iter().map(|outlook| outlook.pod));
@@ -95,28 +112,41 @@ pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
         any: false,
     };
     let mut stopped = false;
-    for (band, _, id) in floor.heads() {
-        floor.turn_to(id);
-        let behind = hold.blocked.filter(|(above, _)| stopped || band < *above);
-        if let Some((_, head)) = behind.filter(|_| floor.rules.dispatch != Mode::Push) {
-            note(floor, id, Reason::BehindHead { head });
-            continue;
-        }
-        let turn = if floor.rules.dispatch == Mode::Push {
-            push(floor, id)
-        } else {
-            try_head(floor, &mut hold, band, id)
-        };
-        match turn {
-            Turn::Go(choice) => return Some(choice),
+    let heads = floor.heads();
+    let mut choice = None;
+    for (band, _, id) in &heads {
+        match turn_of(floor, &mut hold, stopped, *band, *id) {
+            Turn::Go(one) => {
+                choice = Some(one);
+                break;
+            }
             Turn::Next => {}
             Turn::Stop => stopped = true,
         }
+    }
+    floor.scratch.heads = heads;
+    if choice.is_some() {
+        return choice;
     }
     if hold.any {
         return None;
     }
     late(floor, &mut hold)
+}
+
+/// What a pass does with one head.
+fn turn_of(floor: &mut Floor<'_>, hold: &mut Hold, stopped: bool, band: Band, id: RequestId) -> Turn {
+    floor.turn_to(id);
+    let behind = hold.blocked.filter(|(above, _)| stopped || band < *above);
+    if let Some((_, head)) = behind.filter(|_| floor.rules.dispatch != Mode::Push) {
+        note(floor, id, Reason::BehindHead { head });
+        return Turn::Next;
+    }
+    if floor.rules.dispatch == Mode::Push {
+        push(floor, id)
+    } else {
+        try_head(floor, hold, band, id)
+    }
 }
 
 enum Turn {
@@ -128,11 +158,17 @@ enum Turn {
 /// Gives a request out at once, whatever is held back or claimed for others.
 fn push(floor: &mut Floor<'_>, id: RequestId) -> Turn {
     let outlooks = floor.look(id);
+    let turn = push_to(floor, id, &outlooks);
+    floor.scratch.outlooks = outlooks;
+    turn
+}
+
+fn push_to(floor: &mut Floor<'_>, id: RequestId, outlooks: &[Outlook]) -> Turn {
     if outlooks.is_empty() {
         note(floor, id, Reason::NoPodReady);
         return Turn::Next;
     }
-    match floor.pick(id, &outlooks, &[]) {
+    match floor.pick(id, outlooks, &[]) {
         Pick::Fits(fit) => Turn::Go(fit.choice(id)),
         Pick::Blocked(reason, _) => {
             note(floor, id, reason);
@@ -143,18 +179,30 @@ fn push(floor: &mut Floor<'_>, id: RequestId) -> Turn {
 
 fn try_head(floor: &mut Floor<'_>, hold: &mut Hold, band: Band, id: RequestId) -> Turn {
     let outlooks = floor.look(id);
+    let turn = try_on(floor, hold, band, id, &outlooks);
+    floor.scratch.outlooks = outlooks;
+    turn
+}
+
+fn try_on(
+    floor: &mut Floor<'_>,
+    hold: &mut Hold,
+    band: Band,
+    id: RequestId,
+    outlooks: &[Outlook],
+) -> Turn {
     if outlooks.is_empty() {
         note(floor, id, Reason::NoPodReady);
         return Turn::Next;
     }
-    let warmest_tokens = score::warmest_tokens(&outlooks);
+    let warmest_tokens = score::warmest_tokens(outlooks);
     let pass_tokens = floor.config.pull.pass_share * hold.smallest_tokens;
     if let Some((_, head)) = hold.blocked.filter(|_| warmest_tokens > pass_tokens) {
         note(floor, id, Reason::BehindHead { head });
         return Turn::Next;
     }
-    match floor.pick(id, &outlooks, &hold.claimed) {
-        Pick::Fits(fit) => match warm_wait(floor, id, &fit, &outlooks) {
+    match floor.pick(id, outlooks, &hold.claimed) {
+        Pick::Fits(fit) => match warm_wait(floor, id, &fit, outlooks) {
             Some(warm) => {
                 note(floor, id, Reason::WaitsForWarmPod);
                 hold.claimed.push(warm);
@@ -165,7 +213,7 @@ fn try_head(floor: &mut Floor<'_>, hold: &mut Hold, band: Band, id: RequestId) -
         },
         Pick::Blocked(reason, soonest) => {
             note(floor, id, reason);
-            block(floor, hold, band, id, &outlooks, soonest)
+            block(floor, hold, band, id, outlooks, soonest)
         }
     }
 }
@@ -176,7 +224,7 @@ fn block(
     hold: &mut Hold,
     band: Band,
     id: RequestId,
-    outlooks: &Outlooks,
+    outlooks: &[Outlook],
     soonest: Option<PodId>,
 ) -> Turn {
     if hold.only_its_pods(floor, id, outlooks) {
@@ -203,7 +251,7 @@ fn block(
 }
 
 /// Whether a blocked head claims a pod and lets others use the rest.
-fn claims(floor: &Floor<'_>, outlooks: &Outlooks) -> bool {
+fn claims(floor: &Floor<'_>, outlooks: &[Outlook]) -> bool {
     let rule = match floor.rules.dispatch {
         Mode::PullStrict => HeadRule::Strict,
         Mode::PullReservation => HeadRule::Claims,
@@ -222,7 +270,7 @@ fn claims(floor: &Floor<'_>, outlooks: &Outlooks) -> bool {
 /// a prompt that one pod cannot serve to all gets a second one.
 ///
 /// One that is promised nothing waits while it costs everybody less.
-fn warm_wait(floor: &Floor<'_>, id: RequestId, fit: &Fit, outlooks: &Outlooks) -> Option<PodId> {
+fn warm_wait(floor: &Floor<'_>, id: RequestId, fit: &Fit, outlooks: &[Outlook]) -> Option<PodId> {
     let warm = warmer(floor, id, fit, outlooks)?;
     let waiting = floor.board.get(id)?;
     let request = &waiting.request;
@@ -241,7 +289,7 @@ fn warmer<'a>(
     floor: &Floor<'_>,
     id: RequestId,
     fit: &Fit,
-    outlooks: &'a Outlooks,
+    outlooks: &'a [Outlook],
 ) -> Option<&'a Outlook> {
     let may_wait = floor.rules.affinity == Affinity::WarmWait
         && floor.board.get(id).is_some_and(|waiting| !waiting.request.immediate);
@@ -252,22 +300,40 @@ fn warmer<'a>(
 /// The late request that goes first, if it fits anywhere. It has nothing to lose by waiting for the pod
 /// that has its prompt, unless another pod is empty.
 fn late(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
-    for (_, _, id) in floor.board.late_heads() {
-        floor.turn_to(id);
-        let outlooks = floor.look(id);
-        match floor.pick(id, &outlooks, &hold.claimed) {
-            Pick::Fits(fit) => {
-                let idle = outlooks.iter().any(|outlook| outlook.empty);
-                match warmer(floor, id, &fit, &outlooks).filter(|_| !idle) {
-                    Some(warm) => hold.claimed.push(warm.pod),
-                    None => return Some(fit.choice(id)),
-                }
-            }
-            Pick::Blocked(..) if hold.only_its_pods(floor, id, &outlooks) => {}
-            Pick::Blocked(..) => return None,
+    let mut heads = std::mem::take(&mut floor.scratch.heads);
+    floor.board.late_heads_into(&mut heads);
+    let mut turn = Turn::Next;
+    for (_, _, id) in &heads {
+        floor.turn_to(*id);
+        let outlooks = floor.look(*id);
+        turn = try_late(floor, hold, *id, &outlooks);
+        floor.scratch.outlooks = outlooks;
+        if !matches!(turn, Turn::Next) {
+            break;
         }
     }
-    None
+    floor.scratch.heads = heads;
+    match turn {
+        Turn::Go(choice) => Some(choice),
+        Turn::Next | Turn::Stop => None,
+    }
+}
+
+fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId, outlooks: &[Outlook]) -> Turn {
+    match floor.pick(id, outlooks, &hold.claimed) {
+        Pick::Fits(fit) => {
+            let idle = outlooks.iter().any(|outlook| outlook.empty);
+            match warmer(floor, id, &fit, outlooks).filter(|_| !idle) {
+                Some(warm) => {
+                    hold.claimed.push(warm.pod);
+                    Turn::Next
+                }
+                None => Turn::Go(fit.choice(id)),
+            }
+        }
+        Pick::Blocked(..) if hold.only_its_pods(floor, id, outlooks) => Turn::Next,
+        Pick::Blocked(..) => Turn::Stop,
+    }
 }
 
 fn note(floor: &mut Floor<'_>, id: RequestId, reason: Reason) {

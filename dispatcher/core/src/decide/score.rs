@@ -4,14 +4,14 @@ use smallvec::SmallVec;
 
 use crate::{
     PodClass, RequestId, SchedulerConfig,
-    decide::{Floor, affinity, filter},
+    decide::{Floor, affinity::{self, Shares}, filter},
     fleet::PodState,
     headroom::{Demand, Outlook, outlook},
     queue::Waiting,
 };
 
-/// Pods of a small pool stay on the stack.
-pub type Outlooks = SmallVec<[Outlook; 8]>;
+/// Pods looked at, in the order of their ids.
+pub type Outlooks = Vec<Outlook>;
 
 /// What a waiting request asks of a pod.
 pub fn demand(waiting: &Waiting) -> Demand {
@@ -23,17 +23,26 @@ pub fn demand(waiting: &Waiting) -> Demand {
 }
 
 impl Floor<'_> {
-    /// Every pod that a head may use, looked at. Empty when there is none.
+    /// Every pod that a head may use, looked at. Empty when there is none. The buffer is the scratch's: who
+    /// is done with it puts it back.
     pub fn look(&mut self, id: RequestId) -> Outlooks {
         self.refresh(id);
-        let Some(waiting) = self.board.get(id) else { return Outlooks::new() };
-        self.usable(waiting).map(|pod| self.outlook(waiting, pod)).collect()
+        let mut outlooks = std::mem::take(&mut self.scratch.outlooks);
+        outlooks.clear();
+        let Some(waiting) = self.board.get(id) else { return outlooks };
+        let mut shares = Shares::of(&waiting.matches);
+        let pods = self.pods.values().enumerate();
+        outlooks.extend(pods.filter(|(_, pod)| filter::usable(pod, waiting)).map(|(place, pod)| {
+            let share = shares.next_of(pod.spec.id);
+            Outlook { place, ..self.outlook_with(waiting, pod, share) }
+        }));
+        outlooks
     }
 
     /// Brings up to date what each pod has cached of a waiting request.
     pub fn refresh(&mut self, id: RequestId) {
         if let Some(waiting) = self.board.get_mut(id) {
-            affinity::refresh(waiting, self.pods);
+            affinity::refresh(waiting, self.pods.index());
         }
     }
 
@@ -44,10 +53,15 @@ impl Floor<'_> {
 
     /// A waiting request on a pod, with what was last known to be cached there.
     pub fn outlook(&self, waiting: &Waiting, pod: &PodState) -> Outlook {
-        let steps = self.predictor.step_time(pod.spec.class);
+        let place = self.pods.place(pod.spec.id).unwrap_or_default();
         let share = affinity::cached_share(waiting, pod.spec.id);
+        Outlook { place, ..self.outlook_with(waiting, pod, share) }
+    }
+
+    fn outlook_with(&self, waiting: &Waiting, pod: &PodState, share: f64) -> Outlook {
+        let steps = self.steps_of(pod.spec.class);
         let others = pod.others(self.now, self.config.pull.stale_after_ms);
-        Outlook::of(pod, &steps, demand(waiting), share, pod.prefill_rate(self.now), others)
+        Outlook::of(pod, &steps, demand(waiting), share, others)
     }
 
     /// Whether one full step of a pod would break the tightest objective alive: then what it has
@@ -65,16 +79,41 @@ impl Floor<'_> {
         f64::from(if small { pull.top_band_tokens } else { pull.pending_tokens })
     }
 
-    /// The best TTFT that any pod could give a request if it were idle, in milliseconds.
+    /// Whether some pod could give a request its first token inside so many milliseconds if it were idle,
+    /// even with nothing of the prompt cached, and even if that took `factor` times as long.
+    pub fn makes_it_cold(&self, waiting: &Waiting, factor: f64, within_ms: f64) -> bool {
+        let (mut last, tokens) = (None, f64::from(waiting.input_tokens));
+        self.usable(waiting).any(|pod| {
+            // Pods of one class are alike, and mostly there is one class.
+            let class = (pod.spec.class, pod.class.chunk_tokens);
+            if last.replace(class) == Some(class) {
+                return false;
+            }
+            let steps = self.steps_of(pod.spec.class);
+            let best_ms =
+                outlook::best_ttft_ms(&steps, pod.class.chunk_tokens, tokens, 0.0);
+            factor * best_ms <= within_ms
+        })
+    }
+
+    /// The best TTFT that any pod could give a request if it were idle, in milliseconds. Pods of one class
+    /// that have none of its prompt cached are all alike.
     pub fn best_ttft_ms(&self, waiting: &Waiting) -> Option<f64> {
-        let usable = self.pods.values().filter(|pod| filter::usable(pod, waiting));
-        let best = usable.map(|pod| {
-            let steps = self.predictor.step_time(pod.spec.class);
-            let share = affinity::cached_share(waiting, pod.spec.id);
-            let tokens = f64::from(waiting.input_tokens);
-            outlook::best_ttft_ms(&steps, pod.class.chunk_tokens, tokens, share)
-        });
-        best.reduce(f64::min)
+        let (mut cold, mut best) = (SmallVec::<[u16; 4]>::new(), None);
+        let (tokens, mut shares) = (f64::from(waiting.input_tokens), Shares::of(&waiting.matches));
+        for pod in self.usable(waiting) {
+            let (class, share) = (pod.spec.class, shares.next_of(pod.spec.id));
+            if share == 0.0 {
+                if cold.contains(&class) {
+                    continue;
+                }
+                cold.push(class);
+            }
+            let (steps, chunk) = (self.steps_of(class), pod.class.chunk_tokens);
+            let ttft_ms = outlook::best_ttft_ms(&steps, chunk, tokens, share);
+            best = Some(best.map_or(ttft_ms, |best: f64| best.min(ttft_ms)));
+        }
+        best
     }
 }
 

@@ -9,6 +9,7 @@ use crate::{
     RequestId,
     decide::{Floor, affinity, margins::Margins, pick::Fit, saturation},
     fleet::PodState,
+    headroom::Outlook,
     policy::{Placement, Scorer, Strategy},
     queue::Waiting,
 };
@@ -39,7 +40,9 @@ impl Floor<'_> {
                     -self.delay_ms(waiting, &fit.outlook, ttft_ms, tpot_ms)
                 })
                 .collect(),
-            Scorer::FewestTokens => return fits.iter().map(fewest_tokens).collect(),
+            Scorer::FewestTokens => return {
+                return fits.iter().map(|fit| fewest_tokens(&fit.outlook, &fit.prediction)).collect();
+            }
             Scorer::LeastRequest => self.each(fits, |pod| -(pod.ledger.len() as f64)),
             Scorer::LowestLatency { target } => {
                 fits.iter().map(|fit| -latency(fit, target)).collect()
@@ -95,9 +98,9 @@ impl Floor<'_> {
     }
 }
 
-fn fewest_tokens(fit: &Fit) -> Score {
-    let steps = (fit.outlook.uncached_tokens / TOKEN_STEP).floor();
-    Score { main: -steps, tie: -f64::from(fit.prediction.ttft_ms.p50) }
+pub(super) fn fewest_tokens(outlook: &Outlook, prediction: &Prediction) -> Score {
+    let steps = (outlook.uncached_tokens / TOKEN_STEP).floor();
+    Score { main: -steps, tie: -f64::from(prediction.ttft_ms.p50) }
 }
 
 fn latency(fit: &Fit, target: Target) -> f64 {

@@ -143,13 +143,13 @@ fn staleness_is_judged_to_the_millisecond() {
     assert!(fresh(None, 60_000), "never scraped: the ledger is all there is");
 }
 
-fn pod(id: u32, scrape: Option<Scrape>) -> (PodId, PodState) {
+fn pod(id: u32, scrape: Option<Scrape>) -> PodState {
     let spec = PodSpec { id: PodId(id), name: format!("pod-{id}").into(), class: 0 };
     let mut pod = PodState::new(spec, PodClass::default());
     if let Some(scrape) = scrape {
         pod.scraped(Time::ZERO, scrape);
     }
-    (PodId(id), pod)
+    pod
 }
 
 fn scrape(waiting: u32, kv_usage: f32) -> Option<Scrape> {
@@ -166,7 +166,7 @@ const FULL: Full = Full {
 /// llm-d, utilization-detector: mean over pods of max(q/5, kv/.8); empty pool = 1.0.
 #[test]
 fn saturation_is_the_mean_over_pods_of_the_fuller_of_queue_and_memory() {
-    let pods: Pods = [pod(0, scrape(5, 0.1)), pod(1, scrape(0, 0.4))].into();
+    let pods: Pods = [pod(0, scrape(5, 0.1)), pod(1, scrape(0, 0.4))].into_iter().collect();
     let full = saturation(&pods, FULL, Time::ZERO, 2000);
     assert!((full - 0.75).abs() < 1e-6, "{full}");
     assert_eq!(saturation(&Pods::new(), FULL, Time::ZERO, 2000), 1.0);
@@ -175,10 +175,10 @@ fn saturation_is_the_mean_over_pods_of_the_fuller_of_queue_and_memory() {
 /// llm-d counts a stale pod as full: "40 ms direct vs 9.7 s via EPP with one pod" (#2408).
 #[test]
 fn a_stale_scrape_does_not_fill_the_pool() {
-    let pods: Pods = [pod(0, scrape(50, 1.0))].into();
+    let pods: Pods = [pod(0, scrape(50, 1.0))].into_iter().collect();
     let later = Time::from_millis(2001);
     assert_eq!(saturation(&pods, FULL, later, 2000), 0.0, "the ledger is empty");
-    assert_eq!(queue_depth(&pods[&PodId(0)], Time::from_millis(2000), 2000), 50.0);
+    assert_eq!(queue_depth(pods.get(&PodId(0)).unwrap(), Time::from_millis(2000), 2000), 50.0);
 }
 
 /// llm-d, usage limits: static, priority-holdback (linear in rank), soft-reflective.

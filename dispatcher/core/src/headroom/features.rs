@@ -30,9 +30,10 @@ pub fn row(
     set(Feature::WorkAheadTokens, outlook.uncached_tokens + outlook.backlog_tokens);
     set(Feature::PendingRequests, outlook.pending as f64);
     set(Feature::ExpectedOutputTokens, demand.output_tokens);
-    set(Feature::PrefillRate, pod.prefill_rate(now));
+    let prefill_rate = pod.prefill_rate(now);
+    set(Feature::PrefillRate, prefill_rate);
     set(Feature::PriorTtftMs, outlook.ttft_ms);
-    set(Feature::PriorTpotMs, outlook.tpot_ms);
+    set(Feature::PriorTpotMs, outlook.tpot_ms(prefill_rate));
     set(Feature::PodClass, f64::from(pod.spec.class));
     set(Feature::Role, role_index(pod.class.role));
     if let Some(scrape) = pod.fresh_scrape(now, stale_after_ms) {

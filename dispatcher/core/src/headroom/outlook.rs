@@ -55,8 +55,10 @@ pub struct Outlook {
     pub decodes: f64,
     /// TTFT from dispatch, in milliseconds.
     pub ttft_ms: f64,
-    /// TPOT with the rate of prefills as it is, in milliseconds.
-    pub tpot_ms: f64,
+    /// Cost of one prompt token there, in milliseconds.
+    pub per_prefill_ms: f64,
+    /// The pod's place in the pool's order.
+    pub place: usize,
 }
 
 impl Outlook {
@@ -67,7 +69,6 @@ impl Outlook {
         steps: &StepTime,
         demand: Demand,
         cached_share: f64,
-        prefill_rate: f64,
         others: Others,
     ) -> Self {
         let ledger = &pod.ledger;
@@ -87,7 +88,6 @@ impl Outlook {
         let step_with_ms = steps.step_ms(decodes + demand.sequences, kv + demand.input_tokens, 0.0);
         let stall_ms = steps.prefill_ms(work, pairs);
         let prefill_ms = (work / chunk).ceil() * step_ms + stall_ms;
-        let share = (prefill_rate * steps.per_prefill_ms / 1000.0).min(MOST_PREFILL_SHARE);
         Self {
             pod: pod.spec.id,
             empty: ledger.is_empty(),
@@ -101,8 +101,16 @@ impl Outlook {
             own_stall_ms: steps.prefill_ms(uncached_tokens, own_pairs),
             decodes,
             ttft_ms: STEPS_BEFORE_PREFILL * step_ms + prefill_ms + steps.api_ms,
-            tpot_ms: step_with_ms / (1.0 - share),
+            per_prefill_ms: steps.per_prefill_ms,
+            place: 0,
         }
+    }
+
+    /// TPOT with the rate of prefills as it is, in milliseconds. Only what is predicted needs it, and the
+    /// rate costs more than all the rest of an outlook.
+    pub fn tpot_ms(&self, prefill_rate: f64) -> f64 {
+        let share = (prefill_rate * self.per_prefill_ms / 1000.0).min(MOST_PREFILL_SHARE);
+        self.step_with_ms / (1.0 - share)
     }
 }
 

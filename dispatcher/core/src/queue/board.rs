@@ -19,19 +19,10 @@ use crate::{
     Band, PodId, Reason, Request, RequestId, Time,
     pattern::Pattern,
     policy::Order,
+    prefix::Match,
     queue::{Lane, LaneKey, Paused, Rank, order},
+    spread::NumberMap,
 };
-
-/// How much of a prompt a pod had cached when it was last looked up.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Match {
-    /// The pod.
-    pub pod: PodId,
-    /// Version of the pod's prefix index at the look-up.
-    pub version: u64,
-    /// Share of the prompt's blocks.
-    pub share: f64,
-}
 
 /// A request that waits.
 #[derive(Debug)]
@@ -56,8 +47,11 @@ pub struct Waiting {
     pub reason: Reason,
     /// The pod it claims while it is a blocked head.
     pub claim: Option<PodId>,
-    /// What each pod has cached of it; refreshed when a pod's index has changed.
+    /// The pods that have some of it cached, in their order; looked up anew when it is a head and the index
+    /// has changed.
     pub matches: Vec<Match>,
+    /// Version of the index at the last look-up.
+    pub matched_at: u64,
 }
 
 impl Waiting {
@@ -79,7 +73,7 @@ impl Waiting {
 /// All lanes of a pool.
 #[derive(Debug, Default)]
 pub struct Board {
-    entries: HashMap<RequestId, Waiting>,
+    entries: NumberMap<RequestId, Waiting>,
     lanes: HashMap<LaneKey, Lane>,
     late: BTreeMap<LaneKey, Lane>,
     ages: BTreeSet<(Time, RequestId)>,
@@ -168,13 +162,27 @@ impl Board {
 
     /// The heads of all lanes that are not paused, the highest band first, then the earliest due.
     pub fn heads(&self) -> Vec<(Band, Rank, RequestId)> {
-        ordered(self.lanes.iter().filter(|(key, _)| !self.paused.covers(**key)))
+        let mut heads = Vec::new();
+        self.heads_into(&mut heads);
+        heads
+    }
+
+    /// The same into a buffer, in the place of what it held.
+    pub fn heads_into(&self, heads: &mut Vec<(Band, Rank, RequestId)>) {
+        ordered(self.lanes.iter().filter(|(key, _)| !self.paused.covers(**key)), heads);
     }
 
     /// The late requests that go first: the highest band's earliest arrival, and those that have a
     /// lane to themselves.
     pub fn late_heads(&self) -> Vec<(Band, Rank, RequestId)> {
-        ordered(self.late.iter().filter(|(key, _)| !self.paused.covers(**key)))
+        let mut heads = Vec::new();
+        self.late_heads_into(&mut heads);
+        heads
+    }
+
+    /// The same into a buffer, in the place of what it held.
+    pub fn late_heads_into(&self, heads: &mut Vec<(Band, Rank, RequestId)>) {
+        ordered(self.late.iter().filter(|(key, _)| !self.paused.covers(**key)), heads);
     }
 
     /// Every lane with its pattern, in no order.
@@ -320,12 +328,13 @@ fn late_rank(waiting: &Waiting) -> Rank {
 /// The heads of lanes, the highest band first, then the first by rank.
 fn ordered<'a>(
     lanes: impl Iterator<Item = (&'a LaneKey, &'a Lane)>,
-) -> Vec<(Band, Rank, RequestId)> {
+    heads: &mut Vec<(Band, Rank, RequestId)>,
+) {
     let head =
         |(key, lane): (&LaneKey, &Lane)| lane.head().map(|(id, rank)| (key.band(), rank, id));
-    let mut heads: Vec<_> = lanes.filter_map(head).collect();
+    heads.clear();
+    heads.extend(lanes.filter_map(head));
     heads.sort_unstable_by_key(|(band, rank, _)| Reverse((*band, *rank)));
-    heads
 }
 
 /// Takes a request out of a lane; whether that was all it held.

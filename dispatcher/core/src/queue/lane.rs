@@ -1,13 +1,15 @@
 //! One pattern's requests in rank order: insert, pop and cancel by id in O(log n).
 
+use std::hash::BuildHasherDefault;
+
 use priority_queue::DoublePriorityQueue;
 
-use crate::{RequestId, queue::Rank};
+use crate::{RequestId, queue::Rank, spread::Spread};
 
 /// A double-ended priority queue: the head is served, the tail is refused when room is needed.
 #[derive(Debug, Default)]
 pub struct Lane {
-    queue: DoublePriorityQueue<RequestId, Rank>,
+    queue: DoublePriorityQueue<RequestId, Rank, BuildHasherDefault<Spread>>,
 }
 
 impl Lane {

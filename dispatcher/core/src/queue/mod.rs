@@ -13,7 +13,7 @@ pub mod lane;
 pub mod order;
 pub mod paused;
 
-pub use board::{Board, Match, Waiting};
+pub use board::{Board, Waiting};
 pub use bounds::Drain;
 pub use key::LaneKey;
 pub use lane::Lane;

@@ -115,8 +115,9 @@ impl Scheduler {
             reason: Reason::NotConsidered,
             claim: None,
             matches: Vec::new(),
+            matched_at: 0,
         };
-        affinity::refresh(&mut waiting, &self.pods);
+        affinity::refresh(&mut waiting, self.pods.index());
         waiting.pattern.warm = affinity::warm_pod(&waiting.matches);
         waiting
     }
@@ -208,10 +209,10 @@ impl Scheduler {
         let limit = self.config.bounds.max_wait_no_pods;
         let stuck = |id: &RequestId| {
             self.board.get(*id).is_some_and(|waiting| {
-                let mut ready = self.pods.iter().filter(|(_, pod)| pod.phase == Phase::Ready);
+                let mut ready = self.pods.values().filter(|pod| pod.phase == Phase::Ready);
                 !waiting.excluded.is_empty()
                     && now.since(waiting.request.arrived) >= limit
-                    && ready.all(|(pod, _)| waiting.excluded.contains(pod))
+                    && ready.all(|pod| waiting.excluded.contains(&pod.spec.id))
             })
         };
         let stuck: Vec<RequestId> = self.requeued.iter().copied().filter(stuck).collect();

@@ -79,6 +79,7 @@ impl Flight {
             reason: if self.late { Reason::Late } else { Reason::NotConsidered },
             claim: None,
             matches: Vec::new(),
+            matched_at: 0,
         }
     }
 
@@ -243,13 +244,13 @@ impl Scheduler {
 
     /// A stream has come to `tokens` in total.
     pub(super) fn streamed(&mut self, now: Time, id: RequestId, tokens: u32) {
-        if self.flights.get(&id).is_some_and(|flight| flight.first_token.is_none()) {
-            self.first_token(now, id);
-        }
         let Some(flight) = self.flights.get_mut(&id) else { return };
         flight.tokens = flight.tokens.max(tokens);
         let generated = flight.per_sequence(flight.tokens);
-        let pod = flight.pod;
+        let (pod, begun) = (flight.pod, flight.first_token.is_some());
+        if !begun {
+            self.first_token(now, id);
+        }
         self.advance(pod, id, generated);
     }
 

@@ -61,11 +61,12 @@ impl Scheduler {
     /// Assumes the first tokens that are due.
     fn start(&mut self, now: Time) {
         let mut starts = Vec::new();
-        for (pod, state) in &self.pods {
+        for state in self.pods.values() {
+            let pod = state.spec.id;
             let pending = state.ledger.pending().iter();
             let due = pending.map_while(|one| Some((one.id, one.assumed_first_token?)));
             let due = due.take_while(|(_, at)| *at <= now);
-            starts.extend(due.map(|(id, at)| (*pod, id, at)));
+            starts.extend(due.map(|(id, at)| (pod, id, at)));
         }
         // At the moment that was assumed: the last event may be long ago.
         starts.into_iter().for_each(|(pod, id, at)| self.become_resident(at, pod, id));
@@ -84,7 +85,8 @@ impl Scheduler {
 
     fn move_on(&mut self, now: Time) {
         let mut moves = Vec::new();
-        for (pod, state) in &self.pods {
+        for state in self.pods.values() {
+            let pod = state.spec.id;
             let steps = self.predictor.step_time(state.spec.class);
             let step_ms =
                 steps.step_ms(state.ledger.decodes(), state.ledger.kv_tokens(), 0.0).max(1.0);
@@ -92,7 +94,7 @@ impl Scheduler {
             moves.extend(hidden.map(|one| {
                 let most = one.max_output_tokens.unwrap_or(u32::MAX);
                 let generated = 1.0 + now.ms_since(one.first_token) / step_ms;
-                (*pod, one.id, (generated as u32).min(most))
+                (pod, one.id, (generated as u32).min(most))
             }));
         }
         moves.into_iter().for_each(|(pod, id, generated)| self.advance(pod, id, generated));

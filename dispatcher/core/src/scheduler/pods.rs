@@ -1,7 +1,5 @@
 //! Pods, looked at closely.
 
-use std::ops::Bound;
-
 use crate::{Phase, PodId, Time, fleet::PodState, inspect::PodDetail, scheduler::Scheduler};
 
 impl Scheduler {
@@ -13,9 +11,8 @@ impl Scheduler {
         limit: usize,
         requests: usize,
     ) -> Vec<PodDetail> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let pods = self.pods.range((from, Bound::Unbounded)).take(limit);
-        pods.map(|(_, pod)| self.pod_detail(now, pod, requests)).collect()
+        let pods = self.pods.behind(after).iter().take(limit);
+        pods.map(|pod| self.pod_detail(now, pod, requests)).collect()
     }
 
     /// A pod, with at most `requests` of what it serves.

@@ -40,16 +40,18 @@ impl Scheduler {
 
     /// Looks up the class of every pod again. What a scrape said of its cache goes before the class.
     fn classify(&mut self) {
+        let mut resized = Vec::new();
         for pod in self.pods.values_mut() {
             let mut class = score::class(&self.config, pod.spec.class);
             let scraped = pod.scrape.and_then(|(_, scrape)| scrape.kv_blocks);
             class.kv_blocks = scraped.unwrap_or(class.kv_blocks);
             if class.kv_blocks != pod.class.kv_blocks {
-                pod.index.set_capacity(class.kv_blocks as usize);
-                pod.index_version += 1;
+                resized.push((pod.spec.id, class.kv_blocks as usize));
             }
             pod.class = class;
         }
+        let index = self.pods.index_mut();
+        resized.into_iter().for_each(|(pod, blocks)| index.set_capacity(pod, blocks));
     }
 
     /// Puts everything that waits into the lane and the place that it has by the new buckets and the new

@@ -117,12 +117,11 @@ fn the_features_that_both_know_are_those_of_llm_ds_predictor() {
         let [ttft, tpot] = ["ttft", "tpot"].map(|target| &case["features"][target]);
         let waiting = u32::try_from(input["num_request_waiting"].as_u64().unwrap()).unwrap();
         let kv = number(&input["kv_cache_percentage"]) as f32;
-        let (_, pod) = pod(0, scrape(waiting, kv));
+        let pod = pod(0, scrape(waiting, kv));
         let input_tokens = number(&input["input_token_length"]);
         let demand = Demand { input_tokens, output_tokens: 100.0, sequences: 1.0 };
         let share = number(&input["prefix_cache_score"]);
-        let outlook =
-            Outlook::of(&pod, &StepTime::default(), demand, share, 0.0, Others::default());
+        let outlook = Outlook::of(&pod, &StepTime::default(), demand, share, Others::default());
         let row = Features(features::row(&pod, demand, &outlook, Time::ZERO, 2000));
         let close = |feature, name: &str, slack: f64| {
             let got = f64::from(row.get(feature));

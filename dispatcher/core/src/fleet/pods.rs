@@ -1,0 +1,173 @@
+//! The pods of a pool side by side in memory, in the order of their ids.
+//!
+//! Every decision walks over all of them and every event looks one up: the walk is over one block of
+//! memory, the look-up a hash. Joining and leaving shift the others, which is rare.
+
+use crate::{PodId, fleet::PodState, prefix::PrefixIndex, spread::NumberMap};
+
+/// All pods of a pool, in the order of their ids.
+#[derive(Debug, Default)]
+pub struct Pods {
+    all: Vec<PodState>,
+    /// Where each one is.
+    places: NumberMap<PodId, usize>,
+    /// What they are believed to have cached.
+    index: PrefixIndex,
+}
+
+impl Pods {
+    /// No pods.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A pod.
+    pub fn get(&self, id: &PodId) -> Option<&PodState> {
+        self.all.get(self.place(*id)?)
+    }
+
+    /// A pod, to change it. Its id stays.
+    pub fn get_mut(&mut self, id: &PodId) -> Option<&mut PodState> {
+        let place = self.place(*id)?;
+        self.all.get_mut(place)
+    }
+
+    /// Its place in the order.
+    pub fn place(&self, id: PodId) -> Option<usize> {
+        self.places.get(&id).copied()
+    }
+
+    /// A pod joins, in the place of the one of that id if there is one.
+    pub fn insert(&mut self, pod: PodState) {
+        let (id, blocks) = (pod.spec.id, pod.class.kv_blocks as usize);
+        self.index.remove(id);
+        self.index.set_capacity(id, blocks);
+        match self.all.binary_search_by_key(&id, |one| one.spec.id) {
+            Ok(place) => {
+                if let Some(known) = self.all.get_mut(place) {
+                    *known = pod;
+                }
+            }
+            // Ids are mostly given in order: then this is the end.
+            Err(place) => {
+                self.all.insert(place, pod);
+                self.index_from(place);
+            }
+        }
+    }
+
+    /// A pod leaves.
+    pub fn remove(&mut self, id: &PodId) -> Option<PodState> {
+        let place = self.places.remove(id)?;
+        self.index.remove(*id);
+        let pod = self.all.remove(place);
+        self.index_from(place);
+        Some(pod)
+    }
+
+    fn index_from(&mut self, first: usize) {
+        for (place, pod) in self.all.iter().enumerate().skip(first) {
+            self.places.insert(pod.spec.id, place);
+        }
+    }
+
+    /// What they are believed to have cached.
+    pub const fn index(&self) -> &PrefixIndex {
+        &self.index
+    }
+
+    /// The same, to change it.
+    pub const fn index_mut(&mut self) -> &mut PrefixIndex {
+        &mut self.index
+    }
+
+    /// The pods, by id.
+    pub fn as_slice(&self) -> &[PodState] {
+        &self.all
+    }
+
+    /// The pods with higher ids than that one; all of them if there is none.
+    pub fn behind(&self, after: Option<PodId>) -> &[PodState] {
+        let first = after.map_or(0, |after| self.all.partition_point(|one| one.spec.id <= after));
+        self.all.get(first..).unwrap_or_default()
+    }
+
+    /// Whether there is a pod of that id.
+    pub fn contains_key(&self, id: &PodId) -> bool {
+        self.places.contains_key(id)
+    }
+
+    /// Ids, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &PodId> {
+        self.all.iter().map(|pod| &pod.spec.id)
+    }
+
+    /// Pods, by id.
+    pub fn values(&self) -> impl Iterator<Item = &PodState> {
+        self.all.iter()
+    }
+
+    /// Pods, by id, to change them.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut PodState> {
+        self.all.iter_mut()
+    }
+
+    /// How many.
+    pub const fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
+impl FromIterator<PodState> for Pods {
+    fn from_iter<I: IntoIterator<Item = PodState>>(pods: I) -> Self {
+        let mut all = Self::default();
+        pods.into_iter().for_each(|pod| all.insert(pod));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{PodClass, PodSpec};
+
+    fn pod(id: u32) -> PodState {
+        let spec = PodSpec { id: PodId(id), name: Arc::from(""), class: 0 };
+        PodState::new(spec, PodClass::default())
+    }
+
+    fn ids(pods: &Pods) -> Vec<u32> {
+        pods.keys().map(|id| id.0).collect()
+    }
+
+    #[test]
+    fn pods_stay_in_order_and_are_found_whoever_joins_and_leaves() {
+        let mut pods: Pods = [5, 1, 9].map(pod).into_iter().collect();
+        pods.insert(pod(3));
+        assert_eq!(ids(&pods), [1, 3, 5, 9]);
+        assert!(pods.remove(&PodId(3)).is_some() && pods.remove(&PodId(3)).is_none());
+        assert_eq!((ids(&pods), pods.len()), (vec![1, 5, 9], 3));
+        for id in [1, 5, 9] {
+            assert_eq!(pods.get(&PodId(id)).map(|pod| pod.spec.id), Some(PodId(id)));
+        }
+        assert!(pods.get(&PodId(3)).is_none() && !pods.contains_key(&PodId(3)));
+        let behind = |after| pods.behind(after).iter().map(|pod| pod.spec.id.0).collect::<Vec<_>>();
+        assert_eq!(behind(None), [1, 5, 9]);
+        assert_eq!(behind(Some(PodId(1))), [5, 9]);
+        assert_eq!(behind(Some(PodId(4))), [5, 9], "one that has left in between");
+    }
+
+    #[test]
+    fn a_pod_of_a_known_id_takes_the_place_of_that_one() {
+        let mut pods: Pods = [pod(1), pod(2)].into_iter().collect();
+        pods.insert(PodState { dispatched: 7, ..pod(1) });
+        assert_eq!((pods.len(), pods.get(&PodId(1)).map(|pod| pod.dispatched)), (2, Some(7)));
+    }
+}

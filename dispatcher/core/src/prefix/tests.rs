@@ -1,0 +1,234 @@
+//! The index against a plain list per pod.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const POD: PodId = PodId(3);
+
+/// A prompt with one block per letter.
+fn prompt(letters: &[u8]) -> Vec<u64> {
+    let bytes: Vec<u8> = letters.iter().flat_map(|l| [*l; BLOCK_BYTES]).collect();
+    block_hashes(&bytes, 7)
+}
+
+/// An index with one pod.
+fn alone(capacity: usize) -> PrefixIndex {
+    let mut index = PrefixIndex::default();
+    index.set_capacity(POD, capacity);
+    index
+}
+
+/// How many leading blocks of a prompt a pod holds.
+fn matched(index: &PrefixIndex, pod: PodId, blocks: &[u64]) -> usize {
+    let mut found = Vec::new();
+    index.matches(blocks, &mut found);
+    let share = found.iter().find(|one| one.pod == pod).map_or(0.0, |one| one.share);
+    let blocks_held = (share * blocks.len() as f64).round() as usize;
+    assert_eq!(index.matched(pod, blocks), blocks_held);
+    blocks_held
+}
+
+#[test]
+fn only_full_blocks_are_named_and_names_depend_on_all_before_and_on_the_seed() {
+    let mut bytes: Vec<u8> = (0..=255).collect();
+    assert!(block_hashes(&bytes[..63], 0).is_empty());
+    assert_eq!(block_hashes(&bytes[..127], 0).len(), 1);
+    let names = block_hashes(&bytes, 0);
+    assert_eq!(names.len(), 4);
+    assert_eq!(names[..2], block_hashes(&bytes[..150], 0));
+    let seeded = block_hashes(&bytes, 1);
+    assert!(names.iter().zip(&seeded).all(|(a, b)| a != b));
+    bytes[70] += 1;
+    let changed = block_hashes(&bytes, 0);
+    assert_eq!(names[0], changed[0]);
+    assert!(names[1..].iter().zip(&changed[1..]).all(|(a, b)| a != b));
+}
+
+#[test]
+fn a_prompt_matches_as_far_as_it_shares_its_beginning() {
+    let mut index = alone(100);
+    index.insert(POD, &prompt(b"system one"));
+    assert_eq!(matched(&index, POD, &prompt(b"system two")), 7);
+    assert_eq!(matched(&index, POD, &prompt(b"system one more")), 10);
+    assert_eq!(matched(&index, POD, &prompt(b"another")), 0);
+    assert_eq!(matched(&index, POD, &[]), 0);
+    assert_eq!(index.len_of(POD), 10);
+}
+
+#[test]
+fn a_full_index_forgets_the_deepest_blocks_of_the_oldest_prompt_first() {
+    let mut index = alone(6);
+    index.insert(POD, &prompt(b"abcd"));
+    index.insert(POD, &prompt(b"xyz"));
+    assert_eq!(matched(&index, POD, &prompt(b"abcd")), 3);
+    index.insert(POD, &prompt(b"ab"));
+    index.insert(POD, &prompt(b"q"));
+    assert_eq!(matched(&index, POD, &prompt(b"abcd")), 2);
+    assert_eq!(matched(&index, POD, &prompt(b"xyz")), 3);
+    index.insert(POD, &prompt(b"r"));
+    assert_eq!(matched(&index, POD, &prompt(b"xyz")), 2);
+}
+
+#[test]
+fn a_prompt_longer_than_the_capacity_keeps_its_beginning() {
+    let mut index = alone(3);
+    index.insert(POD, &prompt(b"abcdefgh"));
+    assert_eq!((matched(&index, POD, &prompt(b"abcdefgh")), index.len_of(POD)), (3, 3));
+}
+
+#[test]
+fn capacity_may_shrink_to_nothing_and_grow_again() {
+    let mut index = alone(8);
+    index.insert(POD, &prompt(b"abcdefgh"));
+    index.set_capacity(POD, 2);
+    assert_eq!((matched(&index, POD, &prompt(b"abcdefgh")), index.len_of(POD)), (2, 2));
+    index.set_capacity(POD, 0);
+    index.insert(POD, &prompt(b"abc"));
+    assert_eq!(index.len_of(POD), 0);
+    index.set_capacity(POD, 5);
+    index.insert(POD, &prompt(b"abcdefgh"));
+    assert_eq!(matched(&index, POD, &prompt(b"abcdefgh")), 5);
+    assert_eq!(index.rings[&POD].nodes.len(), 9);
+}
+
+#[test]
+fn a_full_index_no_longer_grows() {
+    let mut index = alone(1000);
+    let fill = |index: &mut PrefixIndex, rounds: std::ops::Range<u64>| {
+        for seed in rounds {
+            index.insert(POD, &block_hashes(&[0; 70 * BLOCK_BYTES], seed));
+        }
+    };
+    fill(&mut index, 0..500);
+    let sizes = (index.rings[&POD].nodes.capacity(), index.holders.capacity());
+    fill(&mut index, 500..2000);
+    assert_eq!((index.len_of(POD), index.rings[&POD].nodes.len()), (1000, 1001));
+    assert_eq!(index.holders.len(), 1000);
+    assert_eq!(index.rings[&POD].nodes.capacity(), sizes.0);
+    assert!(index.holders.capacity() <= sizes.1.max(4000));
+}
+
+#[test]
+fn a_pod_that_leaves_takes_its_blocks_with_it() {
+    let mut index = alone(10);
+    index.set_capacity(PodId(9), 10);
+    index.insert(POD, &prompt(b"abc"));
+    index.insert(PodId(9), &prompt(b"ab"));
+    index.remove(POD);
+    assert_eq!(matched(&index, POD, &prompt(b"abc")), 0);
+    assert_eq!(matched(&index, PodId(9), &prompt(b"abc")), 2);
+    index.remove(PodId(9));
+    assert!(index.holders.is_empty() && index.rings.is_empty());
+    index.insert(POD, &prompt(b"abc"));
+    assert!(index.holders.is_empty(), "it is not known any more");
+}
+
+/// The same belief of one pod written plainly: blocks from oldest to youngest.
+#[derive(Clone, Default)]
+struct Model {
+    capacity: usize,
+    blocks: Vec<u64>,
+}
+
+impl Model {
+    fn trim(&mut self) {
+        self.blocks.drain(..self.blocks.len().saturating_sub(self.capacity));
+    }
+
+    fn insert(&mut self, blocks: &[u64]) {
+        for block in blocks.iter().rev() {
+            self.blocks.retain(|held| held != block);
+            self.blocks.push(*block);
+            self.trim();
+        }
+    }
+
+    fn matched(&self, blocks: &[u64]) -> usize {
+        blocks.iter().take_while(|block| self.blocks.contains(block)).count()
+    }
+}
+
+fn oldest_to_youngest(index: &PrefixIndex, pod: PodId) -> Vec<u64> {
+    let Some(ring) = index.rings.get(&pod) else { return Vec::new() };
+    let next = |node: &Node| (node.younger != ENDS).then(|| ring.nodes[node.younger as usize]);
+    std::iter::successors(next(&ring.nodes[0]), next).map(|node| node.block).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(Vec<u8>),
+    Capacity(usize),
+    Leave,
+}
+
+fn step() -> impl Strategy<Value = (u32, Step)> {
+    let step = prop_oneof![
+        20 => prop::collection::vec(0..3u8, 0..12).prop_map(Step::Insert),
+        2 => (0..30usize).prop_map(Step::Capacity),
+        1 => Just(Step::Leave),
+    ];
+    (0..4u32, step)
+}
+
+fn apply(index: &mut PrefixIndex, model: &mut Model, pod: PodId, step: Step) {
+    match step {
+        Step::Insert(letters) => {
+            index.insert(pod, &prompt(&letters));
+            model.insert(&prompt(&letters));
+        }
+        Step::Capacity(capacity) => {
+            index.set_capacity(pod, capacity);
+            model.capacity = capacity;
+            model.trim();
+        }
+        Step::Leave => {
+            index.remove(pod);
+            *model = Model::default();
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_index_equals_a_plain_list_per_pod_walked_block_by_block(
+        capacities in prop::collection::vec(0..30usize, 4),
+        steps in prop::collection::vec(step(), 0..80),
+        asked in prop::collection::vec(prop::collection::vec(0..3u8, 0..12), 1..20),
+    ) {
+        let mut index = PrefixIndex::default();
+        let mut models = vec![Model::default(); 4];
+        for (pod, capacity) in (0..).map(PodId).zip(capacities) {
+            apply(&mut index, &mut models[pod.0 as usize], pod, Step::Capacity(capacity));
+        }
+        for (pod, step) in steps {
+            apply(&mut index, &mut models[pod as usize], PodId(pod), step);
+            let held: usize = models.iter().map(|model| model.blocks.len()).sum();
+            prop_assert_eq!(index.holders.values().map(|all| all.len()).sum::<usize>(), held);
+            for (pod, model) in (0..).map(PodId).zip(&models) {
+                prop_assert_eq!(&oldest_to_youngest(&index, pod), &model.blocks);
+                prop_assert_eq!(index.len_of(pod), model.blocks.len());
+                for letters in &asked {
+                    let blocks = prompt(letters);
+                    prop_assert_eq!(matched(&index, pod, &blocks), model.matched(&blocks));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn matches_are_in_the_order_of_the_pods_and_none_is_empty(
+        steps in prop::collection::vec(step(), 0..60),
+        asked in prop::collection::vec(0..3u8, 0..12),
+    ) {
+        let mut index = PrefixIndex::default();
+        (0..4).for_each(|pod| index.set_capacity(PodId(pod), 20));
+        for (pod, step) in steps {
+            apply(&mut index, &mut Model::default(), PodId(pod), step);
+        }
+        let mut found = vec![Match { pod: PodId(77), share: 1.0 }];
+        index.matches(&prompt(&asked), &mut found);
+        prop_assert!(found.is_sorted_by(|a, b| a.pod < b.pod));
+        prop_assert!(found.iter().all(|one| one.share > 0.0 && one.share <= 1.0));
+    }
+}
