@@ -10,6 +10,7 @@ use crate::{
     decide::DecideArgs,
     demo::DemoArgs,
     honesty::HonestyArgs,
+    instructions::InstructionsArgs,
     lab::{GuardArgs, LabArgs},
     limits::LimitsArgs,
     load::LoadArgs,
@@ -49,6 +50,7 @@ enum Command {
     Peers(PeersArgs),
     Train(TrainArgs),
     Decide(DecideArgs),
+    Instructions(InstructionsArgs),
 }
 
 impl Cli {
@@ -74,6 +76,7 @@ impl Cli {
             Command::Peers(peers) => peers.run(),
             Command::Train(train) => train.run(),
             Command::Decide(decide) => decide.run(),
+            Command::Instructions(instructions) => instructions.run(),
         }
     }
 }

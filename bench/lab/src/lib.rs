@@ -17,7 +17,7 @@
 //! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
 //! - [`limits`]: what no scheduler could beat, and one that sees the future; [`rfc`]: the RFC of pattern-based routing, done again;
 //!   [`qps`]: the benchmark of predicted-latency scheduling, done again
-//! - [`decide`]: `weir-bench decide`, what a decision costs
+//! - [`decide`]: `weir-bench decide`, what a decision costs; [`instructions`]: whether its instructions have grown
 //! - [`report`]: `weir-bench report`, run files as one page for people; [`lab`]: `weir-bench lab`, the whole table of targets
 //! - [`peers`]: `weir-bench peers`, what a request costs in Weir and in what else people put in front of pods
 //! - [`train`]: `weir-bench train`, what training costs and what a swap of bundles does to decisions
@@ -31,6 +31,7 @@ pub mod decide;
 pub mod demo;
 pub mod honesty;
 pub mod http_get;
+pub mod instructions;
 pub mod lab;
 pub mod learned;
 pub mod limits;

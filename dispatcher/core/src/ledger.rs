@@ -59,6 +59,38 @@ impl Resident {
     }
 }
 
+/// What a resident's budget is made of. Every look at a pod walks over these, so they lie apart from the
+/// rest of what is known of residents.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// Its TPOT objective, in milliseconds.
+    pub tpot_slo_ms: Option<f64>,
+    /// When its first token was seen.
+    pub first_token: Time,
+    /// Tokens streamed so far, per sequence.
+    pub generated: u32,
+    /// A low quantile of the tokens still to come, per sequence.
+    pub remaining: f64,
+}
+
+impl From<&Resident> for Pace {
+    fn from(resident: &Resident) -> Self {
+        let Resident { tpot_slo_ms, first_token, generated, remaining, .. } = *resident;
+        Self { tpot_slo_ms, first_token, generated, remaining }
+    }
+}
+
+/// How far a resident has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Come {
+    /// Its place among the residents.
+    pub seat: usize,
+    /// New tokens, over all sequences.
+    pub tokens: u32,
+    /// Whether what remains is to be estimated anew.
+    pub is_due: bool,
+}
+
 /// One pod's account.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
@@ -66,6 +98,8 @@ pub struct Ledger {
     residents: Vec<Resident>,
     /// Which they are, in the same order: looked through at every batch of tokens.
     ids: Vec<RequestId>,
+    /// Their paces, in the same order.
+    paces: Vec<Pace>,
     pending_tokens: f64,
     pending_pairs: f64,
     pending_sequences: u32,
@@ -82,9 +116,9 @@ impl Ledger {
         self.pending.push(pending);
     }
 
-    /// Moves a request from pending to resident. Returns its uncached tokens and their pairs, and the
-    /// resident.
-    pub fn first_token(&mut self, id: RequestId, now: Time) -> Option<([f64; 2], &mut Resident)> {
+    /// Moves a request from pending to resident. Returns its uncached tokens and their pairs, and its place
+    /// among the residents.
+    pub fn first_token(&mut self, id: RequestId, now: Time) -> Option<([f64; 2], usize)> {
         let at = self.pending.iter().position(|pending| pending.id == id)?;
         let pending = self.take_pending(at);
         let prefill = [pending.uncached_tokens, pending.uncached_pairs];
@@ -94,19 +128,30 @@ impl Ledger {
         self.kv_tokens += resident.kv_tokens();
         self.decodes += resident.sequences;
         self.ids.push(id);
+        self.paces.push(Pace::from(&resident));
         self.residents.push(resident);
-        self.residents.last_mut().map(|resident| (prefill, resident))
+        Some((prefill, self.residents.len() - 1))
     }
 
-    /// Notes how far a resident has come. Returns it, and how many tokens are new.
-    pub fn progress(&mut self, id: RequestId, generated: u32) -> Option<(&mut Resident, u32)> {
-        let at = self.seat(id)?;
-        let resident = self.residents.get_mut(at)?;
+    /// Notes how far a resident has come.
+    pub fn progress(&mut self, id: RequestId, generated: u32) -> Option<Come> {
+        let seat = self.seat(id)?;
+        let (resident, pace) = (self.residents.get_mut(seat)?, self.paces.get_mut(seat)?);
         let fresh = generated.saturating_sub(resident.generated);
         resident.generated += fresh;
+        pace.generated = resident.generated;
         self.kv_tokens += f64::from(fresh) * f64::from(resident.sequences);
-        let tokens = fresh * resident.sequences;
-        Some((resident, tokens))
+        let is_due = resident.generated >= resident.estimate_at;
+        Some(Come { seat, tokens: fresh * resident.sequences, is_due })
+    }
+
+    /// Notes how many tokens are still to come from a resident, and when that is to be estimated anew.
+    pub fn expect(&mut self, seat: usize, remaining: f64, estimate_at: u32) {
+        let places = self.residents.get_mut(seat).zip(self.paces.get_mut(seat));
+        if let Some((resident, pace)) = places {
+            (resident.remaining, resident.estimate_at) = (remaining, estimate_at);
+            pace.remaining = remaining;
+        }
     }
 
     /// Credits a request that is over. Returns whether it was here.
@@ -117,6 +162,7 @@ impl Ledger {
         }
         let Some(at) = self.seat(id) else { return false };
         self.ids.swap_remove(at);
+        self.paces.swap_remove(at);
         let resident = self.residents.swap_remove(at);
         self.kv_tokens -= resident.kv_tokens();
         self.decodes = self.decodes.saturating_sub(resident.sequences);
@@ -156,6 +202,11 @@ impl Ledger {
     /// Requests that are decoding.
     pub fn residents(&self) -> &[Resident] {
         &self.residents
+    }
+
+    /// What the budgets of the residents are made of, in their order.
+    pub fn paces(&self) -> &[Pace] {
+        &self.paces
     }
 
     /// Requests on the pod.
@@ -204,6 +255,7 @@ impl Ledger {
         assert!((pairs - self.pending_pairs).abs() <= 1e-9 * (1.0 + pairs));
         assert!((kv - self.kv_tokens).abs() < 1e-3);
         assert_eq!(decodes, self.decodes);
+        assert!(self.paces.iter().copied().eq(self.residents.iter().map(Pace::from)));
         assert!(self.ids.iter().eq(self.residents.iter().map(|resident| &resident.id)));
     }
 }

@@ -186,21 +186,23 @@ impl Default for Ring {
 impl Ring {
     /// Makes `block` the youngest, holding it if it was not.
     fn touch(&mut self, pod: PodId, block: u64, holders: &mut NumberMap<u64, Holders>) {
-        let held = holders.get(&block).and_then(|held| {
-            let place = held.binary_search_by_key(&pod, |one| one.pod).ok()?;
-            held.get(place)
-        });
-        let slot = match held {
-            Some(held) => {
-                let slot = held.slot;
+        let all = holders.entry(block).or_default();
+        let held = all.binary_search_by_key(&pod, |one| one.pod);
+        let slot = match held.map(|place| all.get(place)) {
+            Ok(held) => {
+                let slot = held.map_or(ENDS, |held| held.slot);
                 self.unlink(slot);
                 slot
             }
-            None => {
-                let slot = self.free_slot(pod, holders);
-                let all = holders.entry(block).or_default();
-                let place = all.partition_point(|one| one.pod < pod);
+            Err(place) if self.len < self.capacity => {
+                let slot = self.free_slot();
                 all.insert(place, Held { pod, slot });
+                self.len += 1;
+                slot
+            }
+            Err(place) => {
+                let slot = self.forget_oldest(pod, holders);
+                holders.entry(block).or_default().insert(place, Held { pod, slot });
                 self.len += 1;
                 slot
             }
@@ -208,11 +210,8 @@ impl Ring {
         self.link_youngest(slot, block);
     }
 
-    /// A node for one more block, from the oldest one if the ring is full.
-    fn free_slot(&mut self, pod: PodId, holders: &mut NumberMap<u64, Holders>) -> Slot {
-        if self.len >= self.capacity {
-            return self.forget_oldest(pod, holders);
-        }
+    /// A node for one more block.
+    fn free_slot(&mut self) -> Slot {
         self.vacant.pop().unwrap_or_else(|| {
             self.nodes.push(ALONE);
             // The capacity is bounded so that every slot fits.

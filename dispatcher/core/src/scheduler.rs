@@ -30,7 +30,8 @@ mod view;
 
 use std::collections::BTreeMap;
 
-use weir_schema::Predict;
+use smallvec::SmallVec;
+use weir_schema::{Predict, StepTime};
 
 use crate::{
     Action, Band, Counters, Event, Phase, PodId, PodSpec, Progress, Refusal, RefusalReason,
@@ -82,6 +83,15 @@ pub struct Scheduler {
     tallies: BTreeMap<Band, Tally>,
     losers: Losers,
     scratch: Scratch,
+    basis: Basis,
+}
+
+/// What all pods are judged by.
+#[derive(Debug, Default, PartialEq)]
+struct Basis {
+    steps: SmallVec<[StepTime; 4]>,
+    tightest_tpot_ms: Option<f64>,
+    top_band: Band,
 }
 
 /// Objectives and bands of everything that waits or is in flight.
@@ -160,6 +170,7 @@ impl Scheduler {
             tallies: BTreeMap::new(),
             losers: Losers::default(),
             scratch: Scratch::default(),
+            basis: Basis::default(),
         }
     }
 
@@ -228,8 +239,29 @@ impl Scheduler {
         self.alive.top_band(held)
     }
 
+    /// Notes what all pods are judged by; when it has changed, nothing that was found of them stands.
+    fn note_basis(&mut self) {
+        let basis = Basis {
+            steps: self.steps(),
+            tightest_tpot_ms: self.alive.tightest_tpot_ms(),
+            top_band: self.top_band(),
+        };
+        if self.basis != basis {
+            self.basis = basis;
+            self.pods.touch_all();
+        }
+    }
+
+    /// The predictor's step times of the configuration's classes.
+    fn steps(&self) -> SmallVec<[StepTime; 4]> {
+        let class = |class| u16::try_from(class).unwrap_or(u16::MAX);
+        let classes = 0..self.config.classes.len();
+        classes.map(|index| self.predictor.step_time(class(index))).collect()
+    }
+
     /// Everything that a pass reads.
     fn floor(&mut self, now: Time) -> Floor<'_> {
+        let steps = self.steps();
         Floor {
             tightest_tpot_ms: self.alive.tightest_tpot_ms(),
             top_band: self.top_band(),
@@ -242,9 +274,7 @@ impl Scheduler {
             losers: &mut self.losers,
             pods: &self.pods,
             board: &mut self.board,
-            steps: (0..self.config.classes.len())
-                .map(|class| self.predictor.step_time(u16::try_from(class).unwrap_or(u16::MAX)))
-                .collect(),
+            steps,
             scratch: &mut self.scratch,
             predictor: self.predictor.as_mut(),
             now,
@@ -254,6 +284,7 @@ impl Scheduler {
     /// Gives out requests until a pass finds none that can go.
     fn pull(&mut self, now: Time, actions: &mut Vec<Action>) {
         loop {
+            self.note_basis();
             let mut floor = self.floor(now);
             let lost = pull::hopeless(&mut floor);
             let any = !lost.is_empty();
@@ -262,6 +293,7 @@ impl Scheduler {
             if any {
                 continue;
             }
+            self.note_basis();
             match pull::pass(&mut self.floor(now)) {
                 Some(choice) => self.dispatch(now, &choice, actions),
                 None => return,

@@ -6,6 +6,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use smallvec::SmallVec;
 use weir_core::{
     Band, BucketEdges, PromptSize, Reason, Request, RequestId, Slo, Time,
+    decide::standing::Shuts,
     pattern::Pattern,
     policy::Order,
     queue::{Board, Waiting, board},
@@ -72,5 +73,6 @@ fn waiting(id: u64, patterns: usize) -> Waiting {
         claim: None,
         matches: Vec::new(),
         matched_at: 0,
+        shut: Shuts::default(),
     }
 }

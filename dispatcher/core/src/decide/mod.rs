@@ -7,7 +7,8 @@
 //! - [`affinity`]: what each pod has cached of a prompt, and what that is worth
 //! - [`scorer`], [`picker`]: which pod is better, and which one is taken
 //! - [`delay`]: what a request without objectives costs on a pod
-//! - [`admission`]: who is refused on arrival; [`scratch`]: memory that is used again
+//! - [`admission`]: who is refused on arrival; [`scratch`]: memory that is used again;
+//!   [`standing`]: pods that need not be looked at again
 //!
 //! A pass changes nothing but notes (reasons and claims) on the board; the scheduler books its
 //! choice and calls again until there is none.
@@ -28,6 +29,7 @@ pub mod score;
 pub mod scorer;
 pub mod scratch;
 pub mod sift;
+pub mod standing;
 #[cfg(test)]
 mod tests;
 

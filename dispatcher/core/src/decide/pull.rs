@@ -94,12 +94,12 @@ struct Hold {
 
 impl Hold {
     /// Keeps everybody off the pods that a blocked request may use, if it may not use all.
-    fn only_its_pods(&mut self, floor: &Floor<'_>, id: RequestId, outlooks: &[Outlook]) -> bool {
-        let some = floor.board.get(id).is_some_and(|waiting| !waiting.excluded.is_empty());
-        if some {
-            self.claimed.extend(outlooks.iter().map(|outlook| outlook.pod));
+    fn only_its_pods(&mut self, floor: &Floor<'_>, id: RequestId) -> bool {
+        let waiting = floor.board.get(id).filter(|waiting| !waiting.excluded.is_empty());
+        if let Some(waiting) = waiting {
+            self.claimed.extend(floor.usable(waiting).map(|pod| pod.spec.id));
         }
-        some
+        waiting.is_some()
     }
 }
 
@@ -178,6 +178,21 @@ fn push_to(floor: &mut Floor<'_>, id: RequestId, outlooks: &[Outlook]) -> Turn {
 }
 
 fn try_head(floor: &mut Floor<'_>, hold: &mut Hold, band: Band, id: RequestId) -> Turn {
+    floor.refresh(id);
+    let warmest = floor.board.get(id).and_then(|waiting| floor.warmest_tokens(waiting));
+    let Some(warmest_tokens) = warmest else {
+        note(floor, id, Reason::NoPodReady);
+        return Turn::Next;
+    };
+    let pass_tokens = floor.config.pull.pass_share * hold.smallest_tokens;
+    if let Some((_, head)) = hold.blocked.filter(|_| warmest_tokens > pass_tokens) {
+        note(floor, id, Reason::BehindHead { head });
+        return Turn::Next;
+    }
+    if let Some((reason, claim)) = floor.still_blocked(id, &hold.claimed) {
+        note(floor, id, reason);
+        return block(floor, hold, band, id, Some(claim));
+    }
     let outlooks = floor.look(id);
     let turn = try_on(floor, hold, band, id, &outlooks);
     floor.scratch.outlooks = outlooks;
@@ -191,16 +206,6 @@ fn try_on(
     id: RequestId,
     outlooks: &[Outlook],
 ) -> Turn {
-    if outlooks.is_empty() {
-        note(floor, id, Reason::NoPodReady);
-        return Turn::Next;
-    }
-    let warmest_tokens = score::warmest_tokens(outlooks);
-    let pass_tokens = floor.config.pull.pass_share * hold.smallest_tokens;
-    if let Some((_, head)) = hold.blocked.filter(|_| warmest_tokens > pass_tokens) {
-        note(floor, id, Reason::BehindHead { head });
-        return Turn::Next;
-    }
     match floor.pick(id, outlooks, &hold.claimed) {
         Pick::Fits(fit) => match warm_wait(floor, id, &fit, outlooks) {
             Some(warm) => {
@@ -213,7 +218,7 @@ fn try_on(
         },
         Pick::Blocked(reason, soonest) => {
             note(floor, id, reason);
-            block(floor, hold, band, id, outlooks, soonest)
+            block(floor, hold, band, id, soonest)
         }
     }
 }
@@ -224,19 +229,19 @@ fn block(
     hold: &mut Hold,
     band: Band,
     id: RequestId,
-    outlooks: &[Outlook],
     soonest: Option<PodId>,
 ) -> Turn {
-    if hold.only_its_pods(floor, id, outlooks) {
+    if hold.only_its_pods(floor, id) {
         return Turn::Next;
     }
     hold.any = true;
     if floor.rules.dispatch == Mode::PullBackfill {
         return Turn::Next;
     }
-    let claims = claims(floor, outlooks);
+    let claims = claims(floor, id);
     hold.blocked = hold.blocked.or(Some((band, id)));
-    hold.smallest_tokens = hold.smallest_tokens.min(score::warmest_tokens(outlooks));
+    let warmest = floor.board.get(id).and_then(|waiting| floor.warmest_tokens(waiting));
+    hold.smallest_tokens = hold.smallest_tokens.min(warmest.unwrap_or(f64::INFINITY));
     if let Some(waiting) = floor.board.get_mut(id) {
         waiting.claim = soonest.filter(|_| claims);
     }
@@ -251,7 +256,7 @@ fn block(
 }
 
 /// Whether a blocked head claims a pod and lets others use the rest.
-fn claims(floor: &Floor<'_>, outlooks: &[Outlook]) -> bool {
+fn claims(floor: &Floor<'_>, id: RequestId) -> bool {
     let rule = match floor.rules.dispatch {
         Mode::PullStrict => HeadRule::Strict,
         Mode::PullReservation => HeadRule::Claims,
@@ -260,7 +265,9 @@ fn claims(floor: &Floor<'_>, outlooks: &[Outlook]) -> bool {
     match rule {
         HeadRule::Strict => false,
         HeadRule::Claims => true,
-        HeadRule::Auto => outlooks.iter().any(|outlook| floor.big_chunk(outlook)),
+        HeadRule::Auto => floor.board.get(id).is_some_and(|waiting| {
+            floor.usable(waiting).any(|pod| floor.big_chunk(&floor.outlook(waiting, pod)))
+        }),
     }
 }
 
@@ -331,7 +338,7 @@ fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId, outlooks: &[O
                 None => Turn::Go(fit.choice(id)),
             }
         }
-        Pick::Blocked(..) if hold.only_its_pods(floor, id, outlooks) => Turn::Next,
+        Pick::Blocked(..) if hold.only_its_pods(floor, id) => Turn::Next,
         Pick::Blocked(..) => Turn::Stop,
     }
 }

@@ -52,7 +52,7 @@ impl Floor<'_> {
     }
 
     /// A waiting request on a pod, with what was last known to be cached there.
-    pub fn outlook(&self, waiting: &Waiting, pod: &PodState) -> Outlook {
+    pub(crate) fn outlook(&self, waiting: &Waiting, pod: &PodState) -> Outlook {
         let place = self.pods.place(pod.spec.id).unwrap_or_default();
         let share = affinity::cached_share(waiting, pod.spec.id);
         Outlook { place, ..self.outlook_with(waiting, pod, share) }
@@ -77,6 +77,18 @@ impl Floor<'_> {
         let top = waiting.pattern.band >= self.top_band && !waiting.request.slo.is_empty();
         let small = top && !self.big_chunk(outlook);
         f64::from(if small { pull.top_band_tokens } else { pull.pending_tokens })
+    }
+
+    /// The fewest tokens of a request that any pod would have to compute; `None` when no pod may be used.
+    /// Pods that have nothing of it cached are all alike.
+    pub fn warmest_tokens(&self, waiting: &Waiting) -> Option<f64> {
+        let input_tokens = f64::from(waiting.input_tokens);
+        let warm = waiting.matches.iter().filter(|known| {
+            self.pods.get(&known.pod).is_some_and(|pod| filter::usable(pod, waiting))
+        });
+        let warm = warm.map(|known| outlook::uncached(input_tokens, known.share)).reduce(f64::min);
+        let any = || self.usable(waiting).next().map(|_| outlook::uncached(input_tokens, 0.0));
+        warm.or_else(any)
     }
 
     /// Whether some pod could give a request its first token inside so many milliseconds if it were idle,

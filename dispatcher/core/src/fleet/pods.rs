@@ -13,6 +13,12 @@ pub struct Pods {
     places: NumberMap<PodId, usize>,
     /// What they are believed to have cached.
     index: PrefixIndex,
+    /// When each one was last changed, by [`Self::clock`].
+    changes: Vec<u64>,
+    /// Goes on with every change.
+    clock: u64,
+    /// [`Self::clock`] when a pod last joined or left.
+    order: u64,
 }
 
 impl Pods {
@@ -29,7 +35,28 @@ impl Pods {
     /// A pod, to change it. Its id stays.
     pub fn get_mut(&mut self, id: &PodId) -> Option<&mut PodState> {
         let place = self.place(*id)?;
+        self.clock += 1;
+        if let Some(change) = self.changes.get_mut(place) {
+            *change = self.clock;
+        }
         self.all.get_mut(place)
+    }
+
+    /// When each pod was last handed out to be changed, by its place: two equal numbers mean that nothing
+    /// was.
+    pub fn changes(&self) -> &[u64] {
+        &self.changes
+    }
+
+    /// Changes when a pod joins or leaves, and places with it.
+    pub const fn order(&self) -> u64 {
+        self.order
+    }
+
+    /// Something that all pods are judged by has changed.
+    pub fn touch_all(&mut self) {
+        self.clock += 1;
+        self.changes.fill(self.clock);
     }
 
     /// Its place in the order.
@@ -47,6 +74,7 @@ impl Pods {
                 if let Some(known) = self.all.get_mut(place) {
                     *known = pod;
                 }
+                self.touch_all();
             }
             // Ids are mostly given in order: then this is the end.
             Err(place) => {
@@ -66,6 +94,9 @@ impl Pods {
     }
 
     fn index_from(&mut self, first: usize) {
+        self.changes.resize(self.all.len(), 0);
+        self.touch_all();
+        self.order = self.clock;
         for (place, pod) in self.all.iter().enumerate().skip(first) {
             self.places.insert(pod.spec.id, place);
         }
@@ -109,6 +140,7 @@ impl Pods {
 
     /// Pods, by id, to change them.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut PodState> {
+        self.touch_all();
         self.all.iter_mut()
     }
 

@@ -10,7 +10,7 @@ use crate::{
     PullConfig, Slo, Time,
     explain::Reason,
     headroom::Outlook,
-    ledger::{Ledger, Resident},
+    ledger::{Ledger, Pace},
 };
 
 /// What is left of every objective if a request is sent to a pod. Negative is a violation; `None`
@@ -73,26 +73,43 @@ pub fn stall_budget_ms(
     now: Time,
     config: &PullConfig,
 ) -> Option<f64> {
-    let budgets = ledger.residents().iter();
-    budgets
-        .filter_map(|resident| resident_budget_ms(resident, outlook, now, config))
-        .reduce(f64::min)
+    let budgets = ledger.paces().iter();
+    budgets.filter_map(|pace| budget_ms(pace, outlook, now, config)).reduce(f64::min)
+}
+
+/// Until when a stall stays longer than some resident can bear, if nothing but time passes: that resident
+/// can bear less and less, until it is lost and does not count any more. `None` when all can bear it.
+pub fn stalls_until(
+    ledger: &Ledger,
+    outlook: &Outlook,
+    now: Time,
+    config: &PullConfig,
+) -> Option<Time> {
+    let until = |pace: &Pace| {
+        let budget_ms = budget_ms(pace, outlook, now, config)?;
+        // What is left of its time before it is lost, less a microsecond for the rounding.
+        let spare_ms = budget_ms + pace.remaining * (outlook.step_with_ms - outlook.step_ms);
+        let spare_us = (spare_ms * 1000.0 - 1.0).max(0.0) as u64;
+        let over = outlook.stall_ms > budget_ms;
+        over.then_some(Time::from_micros(now.as_micros().saturating_add(spare_us)))
+    };
+    ledger.paces().iter().filter_map(until).max()
 }
 
 /// Longest stall that one resident can bear: the time its remaining tokens may take less the time
 /// they will take. `None` when it has no objective, is lost already, or cannot be hurt by any chunk.
-fn resident_budget_ms(
-    resident: &Resident,
+fn budget_ms(
+    pace: &Pace,
     outlook: &Outlook,
     now: Time,
     config: &PullConfig,
 ) -> Option<f64> {
-    let slo_ms = resident.tpot_slo_ms?;
-    let remaining = resident.remaining;
-    let tokens = f64::from(resident.generated) + remaining - 1.0;
+    let slo_ms = pace.tpot_slo_ms?;
+    let remaining = pace.remaining;
+    let tokens = f64::from(pace.generated) + remaining - 1.0;
     let margin_tokens = tokens.min(f64::from(config.margin_tokens));
     let allowed_ms = slo_ms * tokens - (1.0 - config.tpot_margin) * slo_ms * margin_tokens;
-    let budget_ms = allowed_ms - now.ms_since(resident.first_token);
+    let budget_ms = allowed_ms - now.ms_since(pace.first_token);
     let lost = budget_ms - remaining * outlook.step_ms < 0.0;
     let safe = budget_ms - remaining * outlook.full_step_ms >= 0.0;
     (!lost && !safe).then_some(budget_ms - remaining * outlook.step_with_ms)

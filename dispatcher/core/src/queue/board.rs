@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 
 use crate::{
     Band, PodId, Reason, Request, RequestId, Time,
+    decide::standing::Shuts,
     pattern::Pattern,
     policy::Order,
     prefix::Match,
@@ -52,6 +53,8 @@ pub struct Waiting {
     pub matches: Vec<Match>,
     /// Version of the index at the last look-up.
     pub matched_at: u64,
+    /// The pods that cannot take it, as long as nothing changes there.
+    pub shut: Shuts,
 }
 
 impl Waiting {

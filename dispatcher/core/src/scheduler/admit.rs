@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     Action, Band, Phase, PromptSize, RefusalReason, Request, RequestId, Time,
-    decide::affinity,
+    decide::{affinity, standing::Shuts},
     explain::Reason,
     pattern::Pattern,
     queue::{Waiting, board},
@@ -116,6 +116,7 @@ impl Scheduler {
             claim: None,
             matches: Vec::new(),
             matched_at: 0,
+            shut: Shuts::default(),
         };
         affinity::refresh(&mut waiting, self.pods.index());
         waiting.pattern.warm = affinity::warm_pod(&waiting.matches);

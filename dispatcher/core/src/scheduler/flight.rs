@@ -6,11 +6,11 @@ use weir_schema::{Prediction, Row, Sample, SampleOutcome, prefill_pairs, schema_
 use crate::{
     Action, Dispatch, End, EndKind, PodId, PromptSize, RefusalReason, Request, RequestId,
     RequestView, Time,
-    decide::Choice,
+    decide::{Choice, standing::Shuts},
     decisions::{Ended, Outcome},
     explain::Reason,
     headroom::judge,
-    ledger::{Pending, Resident},
+    ledger::{Ledger, Pending, Resident},
     length::LengthHistory,
     pattern::Pattern,
     queue::{Rank, Waiting},
@@ -25,6 +25,8 @@ const ESTIMATE_GROWTH: f64 = 1.19;
 pub(super) struct Flight {
     pub(super) request: Box<Request>,
     pub(super) input_tokens: u32,
+    /// The request's own, at hand for every batch of tokens.
+    sequences: u32,
     pub(super) pod: PodId,
     /// Share of the pod's profiled capacity that it takes.
     pub(super) load: f64,
@@ -45,6 +47,7 @@ impl Flight {
     /// A waiting request leaves for its pod.
     pub(super) fn depart(now: Time, waiting: Waiting, choice: &Choice, load: f64) -> Self {
         Self {
+            sequences: waiting.request.sequences,
             request: waiting.request,
             input_tokens: waiting.input_tokens,
             pod: choice.pod,
@@ -80,6 +83,7 @@ impl Flight {
             claim: None,
             matches: Vec::new(),
             matched_at: 0,
+            shut: Shuts::default(),
         }
     }
 
@@ -151,7 +155,7 @@ impl Flight {
 
     /// Tokens per sequence of a total.
     fn per_sequence(&self, tokens: u32) -> u32 {
-        tokens / self.request.sequences.max(1)
+        tokens / self.sequences.max(1)
     }
 
     /// How it ended, for those who ask a moment later.
@@ -237,8 +241,8 @@ impl Scheduler {
 
     pub(super) fn become_resident(&mut self, now: Time, pod: PodId, id: RequestId) {
         let Some(pod) = self.pods.get_mut(&pod) else { return };
-        let Some((prefill, resident)) = pod.ledger.first_token(id, now) else { return };
-        estimate(resident, &self.length, self.config.pull.remaining_quantile);
+        let Some((prefill, seat)) = pod.ledger.first_token(id, now) else { return };
+        estimate(&mut pod.ledger, seat, &self.length, self.config.pull.remaining_quantile);
         pod.stride.prefilled(prefill);
     }
 
@@ -256,11 +260,11 @@ impl Scheduler {
 
     pub(super) fn advance(&mut self, pod: PodId, id: RequestId, generated: u32) {
         let Some(pod) = self.pods.get_mut(&pod) else { return };
-        let Some((resident, fresh)) = pod.ledger.progress(id, generated) else { return };
-        if resident.generated >= resident.estimate_at {
-            estimate(resident, &self.length, self.config.pull.remaining_quantile);
+        let Some(come) = pod.ledger.progress(id, generated) else { return };
+        if come.is_due {
+            estimate(&mut pod.ledger, come.seat, &self.length, self.config.pull.remaining_quantile);
         }
-        pod.stride.streamed(fresh);
+        pod.stride.streamed(come.tokens);
     }
 
     /// A dispatched request is over.
@@ -348,7 +352,8 @@ fn within(measured_ms: Option<f64>, slo_ms: Option<f64>) -> bool {
 }
 
 /// Estimates anew how many tokens a resident still has to come.
-fn estimate(resident: &mut Resident, length: &LengthHistory, quantile: f32) {
+fn estimate(ledger: &mut Ledger, seat: usize, length: &LengthHistory, quantile: f32) {
+    let Some(resident) = ledger.residents().get(seat) else { return };
     let remaining = length.remaining(
         resident.tenant.as_ref(),
         resident.input_tokens,
@@ -356,7 +361,7 @@ fn estimate(resident: &mut Resident, length: &LengthHistory, quantile: f32) {
         resident.generated,
         quantile,
     );
-    resident.remaining = f64::from(remaining.max(1));
     let next = (f64::from(resident.generated) * ESTIMATE_GROWTH).ceil();
-    resident.estimate_at = (next as u32).max(resident.generated.saturating_add(1));
+    let estimate_at = (next as u32).max(resident.generated.saturating_add(1));
+    ledger.expect(seat, f64::from(remaining.max(1)), estimate_at);
 }

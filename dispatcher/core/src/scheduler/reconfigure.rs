@@ -21,6 +21,7 @@ impl Scheduler {
         if rules_before.seed != self.rules.seed {
             self.dice = Dice::new(self.rules.seed);
         }
+        self.pods.touch_all();
         let new_buckets = before.buckets != self.config.buckets;
         if before.buckets.input != self.config.buckets.input || before.length != self.config.length
         {

@@ -1,0 +1,56 @@
+//! Running a workload under callgrind and reading how many instructions it counted.
+
+use std::{
+    env,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+
+/// Functions whose instructions are counted, with all they call.
+const COUNTED: [&str; 2] = ["*decide*counted_call*", "*decide*counted_turns*"];
+/// What callgrind says before the count.
+const SAYS: &str = "Collected : ";
+
+/// Whether valgrind can be run.
+pub(super) fn is_installed() -> bool {
+    let mut version = Command::new("valgrind");
+    version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}
+
+/// The compiler, as it names itself; `None` where it is not at hand.
+pub(super) fn compiler() -> Option<String> {
+    let output = Command::new("rustc").arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+/// Instructions of one time over of a workload.
+///
+/// # Errors
+/// When valgrind or the workload fails, or its output says no count.
+pub(super) fn count(workload: &str, handicap: u32) -> Result<u64> {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    valgrind.args(COUNTED.map(|function| format!("--toggle-collect={function}")));
+    valgrind.arg(env::current_exe().context("where this program is")?);
+    valgrind.args(["instructions", "--workload", workload, "--handicap", &handicap.to_string()]);
+    let output = valgrind.output().context("cannot run valgrind")?;
+    let (told, said) = (String::from_utf8(output.stdout)?, String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{workload} under valgrind: {}", last_lines(&said));
+    let times: u64 = told.trim().parse().with_context(|| format!("{workload} said {told:?}"))?;
+    let all = collected(&said).with_context(|| format!("no count in: {}", last_lines(&said)))?;
+    Ok(all / times.max(1))
+}
+
+/// The count in what callgrind says.
+pub(super) fn collected(said: &str) -> Option<u64> {
+    let line = said.lines().rev().find_map(|line| Some(line.split_once(SAYS)?.1))?;
+    line.trim().parse().ok()
+}
+
+fn last_lines(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines.get(lines.len().saturating_sub(5)..).unwrap_or_default().join("; ")
+}

@@ -1,0 +1,49 @@
+//! The comparison without callgrind, and the workloads without counting.
+
+use super::{
+    callgrind::collected,
+    stored::Stored,
+    verdict::{Counted, Verdict, table},
+    work,
+};
+
+fn counted(count: u64, stored: Option<u64>) -> Counted {
+    Counted { work: &work::ALL[0], count, stored }
+}
+
+#[test]
+fn the_guard_trips_above_the_tolerance_and_tells_of_a_gain() {
+    for (count, stored, same, verdict) in [
+        (103_000, Some(100_000), true, Verdict::Kept),
+        (103_100, Some(100_000), true, Verdict::More),
+        (96_900, Some(100_000), true, Verdict::Fewer),
+        (200_000, Some(100_000), false, Verdict::Unjudged),
+        (1, None, true, Verdict::Unjudged),
+    ] {
+        assert_eq!(counted(count, stored).verdict(same), verdict, "{count} {stored:?} {same}");
+    }
+    let text = table(&[counted(110, Some(100))], true).to_string();
+    assert!(text.contains("+10.00 %") && text.contains("MORE"), "{text}");
+}
+
+#[test]
+fn the_count_is_read_from_what_callgrind_says() {
+    let said = "==7== Events    : Ir\n==7== Collected : 123456\n==7== \n==7== I   refs:      123,456\n";
+    assert_eq!(collected(said), Some(123_456));
+    assert_eq!(collected("==7== nothing"), None);
+}
+
+#[test]
+fn every_workload_is_stored_with_its_compiler() {
+    let stored = Stored::built_in().unwrap();
+    assert!(stored.compiler.starts_with("rustc "), "{}", stored.compiler);
+    let names: Vec<&str> = stored.counts.keys().map(String::as_str).collect();
+    let mut expected: Vec<&str> = work::ALL.iter().map(|work| work.name).collect();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn a_workload_that_does_not_exist_is_an_error() {
+    assert!(work::Work::named("decide-7").is_err());
+}
