@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::{RequestId, Time};
+use crate::{PullConfig, RequestId, Time};
 
 /// A prompt that was sent and has not produced a token.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,20 +63,24 @@ impl Resident {
 /// rest of what is known of residents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Its TPOT objective, in milliseconds.
-    pub tpot_slo_ms: Option<f64>,
-    /// When its first token was seen.
-    pub first_token: Time,
-    /// Tokens streamed so far, per sequence.
-    pub generated: u32,
-    /// A low quantile of the tokens still to come, per sequence.
+    /// Time that the tokens streamed and a low quantile of those to come may take together, in
+    /// milliseconds; infinite without an objective.
+    pub allowed_ms: f64,
+    /// That quantile, per sequence.
     pub remaining: f64,
+    /// When the first token was seen.
+    pub first_token: Time,
 }
 
-impl From<&Resident> for Pace {
-    fn from(resident: &Resident) -> Self {
-        let Resident { tpot_slo_ms, first_token, generated, remaining, .. } = *resident;
-        Self { tpot_slo_ms, first_token, generated, remaining }
+impl Pace {
+    fn of(resident: &Resident, config: &PullConfig) -> Self {
+        let Resident { generated, remaining, first_token, .. } = *resident;
+        let tokens = f64::from(generated) + remaining - 1.0;
+        let margin_tokens = tokens.min(f64::from(config.margin_tokens));
+        let allowed_ms = resident.tpot_slo_ms.map_or(f64::INFINITY, |slo_ms| {
+            slo_ms * tokens - (1.0 - config.tpot_margin) * slo_ms * margin_tokens
+        });
+        Self { allowed_ms, remaining, first_token }
     }
 }
 
@@ -118,7 +122,12 @@ impl Ledger {
 
     /// Moves a request from pending to resident. Returns its uncached tokens and their pairs, and its place
     /// among the residents.
-    pub fn first_token(&mut self, id: RequestId, now: Time) -> Option<([f64; 2], usize)> {
+    pub fn first_token(
+        &mut self,
+        id: RequestId,
+        now: Time,
+        config: &PullConfig,
+    ) -> Option<([f64; 2], usize)> {
         let at = self.pending.iter().position(|pending| pending.id == id)?;
         let pending = self.take_pending(at);
         let prefill = [pending.uncached_tokens, pending.uncached_pairs];
@@ -128,29 +137,47 @@ impl Ledger {
         self.kv_tokens += resident.kv_tokens();
         self.decodes += resident.sequences;
         self.ids.push(id);
-        self.paces.push(Pace::from(&resident));
+        self.paces.push(Pace::of(&resident, config));
         self.residents.push(resident);
         Some((prefill, self.residents.len() - 1))
     }
 
     /// Notes how far a resident has come.
-    pub fn progress(&mut self, id: RequestId, generated: u32) -> Option<Come> {
+    pub fn progress(
+        &mut self,
+        id: RequestId,
+        generated: u32,
+        config: &PullConfig,
+    ) -> Option<Come> {
         let seat = self.seat(id)?;
         let (resident, pace) = (self.residents.get_mut(seat)?, self.paces.get_mut(seat)?);
         let fresh = generated.saturating_sub(resident.generated);
         resident.generated += fresh;
-        pace.generated = resident.generated;
+        *pace = Pace::of(resident, config);
         self.kv_tokens += f64::from(fresh) * f64::from(resident.sequences);
         let is_due = resident.generated >= resident.estimate_at;
         Some(Come { seat, tokens: fresh * resident.sequences, is_due })
     }
 
     /// Notes how many tokens are still to come from a resident, and when that is to be estimated anew.
-    pub fn expect(&mut self, seat: usize, remaining: f64, estimate_at: u32) {
+    pub fn expect(
+        &mut self,
+        seat: usize,
+        remaining: f64,
+        estimate_at: u32,
+        config: &PullConfig,
+    ) {
         let places = self.residents.get_mut(seat).zip(self.paces.get_mut(seat));
         if let Some((resident, pace)) = places {
             (resident.remaining, resident.estimate_at) = (remaining, estimate_at);
-            pace.remaining = remaining;
+            *pace = Pace::of(resident, config);
+        }
+    }
+
+    /// Goes by another configuration.
+    pub fn reprice(&mut self, config: &PullConfig) {
+        for (resident, pace) in self.residents.iter().zip(&mut self.paces) {
+            *pace = Pace::of(resident, config);
         }
     }
 
@@ -255,7 +282,7 @@ impl Ledger {
         assert!((pairs - self.pending_pairs).abs() <= 1e-9 * (1.0 + pairs));
         assert!((kv - self.kv_tokens).abs() < 1e-3);
         assert_eq!(decodes, self.decodes);
-        assert!(self.paces.iter().copied().eq(self.residents.iter().map(Pace::from)));
+        assert_eq!(self.paces.len(), self.residents.len());
         assert!(self.ids.iter().eq(self.residents.iter().map(|resident| &resident.id)));
     }
 }

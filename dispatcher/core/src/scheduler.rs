@@ -84,6 +84,7 @@ pub struct Scheduler {
     losers: Losers,
     scratch: Scratch,
     basis: Basis,
+    thorough: bool,
 }
 
 /// What all pods are judged by.
@@ -171,7 +172,15 @@ impl Scheduler {
             losers: Losers::default(),
             scratch: Scratch::default(),
             basis: Basis::default(),
+            thorough: false,
         }
+    }
+
+    /// Looks at every pod for every head from now on, whatever is known already. Nothing is decided otherwise by
+    /// that, only slower: tests compare.
+    #[doc(hidden)]
+    pub const fn look_at_everything(&mut self) {
+        self.thorough = true;
     }
 
     /// Takes one event and appends what is to be done to `actions`, in order.
@@ -275,6 +284,7 @@ impl Scheduler {
             pods: &self.pods,
             board: &mut self.board,
             steps,
+            thorough: self.thorough,
             scratch: &mut self.scratch,
             predictor: self.predictor.as_mut(),
             now,

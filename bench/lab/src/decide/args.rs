@@ -15,6 +15,8 @@ use super::{
 
 /// Depths at which the board alone is measured.
 const DEPTHS: [u64; 4] = [1000, 10_000, 100_000, 1_000_000];
+/// Requests put into the board and taken out for one figure.
+const TURNS: u64 = 200_000;
 /// Samples that a bundle is trained on.
 const SAMPLES: u64 = 12_000;
 
@@ -89,7 +91,7 @@ impl DecideArgs {
         let depths = DEPTHS.iter().filter(|_| !self.no_queue);
         let turn = |depth: &u64| Turned {
             depth: *depth,
-            turnover_us: queue::turnover_us(*depth, self.patterns),
+            turnover_us: queue::turnover_us(*depth, self.patterns, TURNS),
         };
         let turned: Vec<Turned> = depths.map(turn).collect();
         if !turned.is_empty() {
@@ -118,6 +120,7 @@ impl DecideArgs {
             warm_up,
             decisions,
             seed: self.seed,
+            handicap: 0,
         };
         let folder = tempfile::tempdir().context("cannot make a folder for samples")?;
         if self.evaluator.iter().any(|one| *one != Evaluator::Prior) {

@@ -27,3 +27,5 @@ mod table;
 mod tests;
 
 pub use args::DecideArgs;
+pub(crate) use drive::{Course, drive};
+pub(crate) use queue::turnover_us;

@@ -8,7 +8,7 @@ use super::{
 };
 
 fn course(depth: usize) -> Course {
-    Course { pods: 4, qps: 400.0, patterns: 3, load: 1.0, depth, warm_up: 100, decisions: 400, seed: 1 }
+    Course { pods: 4, qps: 400.0, patterns: 3, load: 1.0, depth, warm_up: 100, decisions: 400, seed: 1, handicap: 0 }
 }
 
 fn decided(depth: usize) -> Decided {
@@ -37,7 +37,7 @@ fn the_backlog_waits_to_the_end_and_keeps_nobody_from_going() {
 
 #[test]
 fn the_board_alone_is_measured_at_any_depth() {
-    assert!(queue::turnover_us(50, 7) > 0.0);
+    assert!(queue::turnover_us(50, 7, 500) > 0.0);
 }
 
 #[test]

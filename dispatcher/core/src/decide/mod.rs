@@ -69,6 +69,8 @@ pub struct Floor<'a> {
     pub predictor: &'a mut dyn Predict,
     /// Its step times of the classes of the configuration, in their order.
     pub steps: SmallVec<[StepTime; 4]>,
+    /// Whether every pod is looked at for every head, whatever is known already.
+    pub thorough: bool,
     /// Memory that passes use again.
     pub scratch: &'a mut Scratch,
     /// The moment.

@@ -52,7 +52,7 @@ pub enum Pick {
 impl Floor<'_> {
     /// The pod that a head gets, of those that nobody claims.
     pub fn pick(&mut self, id: RequestId, outlooks: &[Outlook], claimed: &[PodId]) -> Pick {
-        if plain::is_plain(self.rules) {
+        if !self.thorough && plain::is_plain(self.rules) {
             return self.pick_plain(id, outlooks, claimed);
         }
         let Some(waiting) = self.board.get(id) else {
@@ -207,7 +207,7 @@ impl Floor<'_> {
         let delay = |outlook: &Outlook| {
             let ledger = self.pods.as_slice().get(outlook.place).map(|pod| &pod.ledger);
             let budget_ms = ledger.and_then(|ledger| {
-                judge::stall_budget_ms(ledger, outlook, self.now, &self.config.pull)
+                judge::stall_budget_ms(ledger, outlook, self.now)
             });
             let over_ms =
                 budget_ms.map_or(0.0, |budget_ms| (outlook.stall_ms - budget_ms).max(0.0));
@@ -218,14 +218,18 @@ impl Floor<'_> {
         best.map(|(_, pod)| pod)
     }
 
+    /// TPOT by the step-time model, in milliseconds.
+    pub(super) fn prior_tpot_ms(&self, outlook: &Outlook) -> f64 {
+        let pod = self.pods.as_slice().get(outlook.place);
+        outlook.tpot_ms(pod.map_or(0.0, |pod| pod.prefill_rate(self.now)))
+    }
+
     /// The step-time model's own prediction.
     pub(super) fn prior(&self, outlook: &Outlook) -> Prediction {
-        let pod = self.pods.as_slice().get(outlook.place);
-        let prefill_rate = pod.map_or(0.0, |pod| pod.prefill_rate(self.now));
         let quantiles = |p50: f64| Quantiles { p50: p50 as f32, p90: p50 as f32 * 1.5 };
         Prediction {
             ttft_ms: quantiles(outlook.ttft_ms),
-            tpot_ms: quantiles(outlook.tpot_ms(prefill_rate)),
+            tpot_ms: quantiles(self.prior_tpot_ms(outlook)),
             ttft_source: Source::Prior,
             tpot_source: Source::Prior,
             ..Prediction::default()

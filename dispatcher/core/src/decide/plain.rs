@@ -14,7 +14,7 @@ use crate::{
         Floor,
         pick::{Fit, Pick, is_a_time},
         score,
-        scorer::{Score, fewest_tokens},
+        scorer::Score,
     },
     decisions::Losers,
     explain::Reason,
@@ -65,6 +65,7 @@ impl Floor<'_> {
     /// The best of the pods whose cheap gates are open, or why none of them will do.
     fn best_of(&mut self, id: RequestId, open: &[Outlook], shut: Losers) -> Result<Fit, Option<Reason>> {
         let answered = self.ask(id, open);
+        let Some(waiting) = self.board.get(id) else { return Err(None) };
         let predictions = std::mem::take(&mut self.scratch.predictions);
         let mut best: Option<Best> = None;
         let mut first_shut = None;
@@ -77,7 +78,7 @@ impl Floor<'_> {
                 first_shut = first_shut.or(Some(why));
                 continue;
             }
-            let score = fewest_tokens(outlook, &prediction);
+            let score = self.fewest_tokens(waiting, outlook, &prediction);
             let one = (place, score, prediction, known);
             let beaten = match best {
                 Some(best) if !is_better(&score, &best.1) => Some(one),

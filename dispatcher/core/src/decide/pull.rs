@@ -51,7 +51,7 @@ fn is_lost(floor: &mut Floor<'_>, factor: f64, id: RequestId) -> bool {
     let left_ms = deadline.ms_until(floor.now);
     // What an idle pod can do cold, one that has some of the prompt can do: mostly nothing need be looked up.
     let waiting = floor.board.get(id);
-    if !waiting.is_some_and(|waiting| floor.makes_it_cold(waiting, factor, left_ms)) {
+    if floor.thorough || !waiting.is_some_and(|waiting| floor.makes_it_cold(waiting, factor, left_ms)) {
         floor.refresh(id);
         let Some(waiting) = floor.board.get(id) else { return false };
         if factor * floor.best_ttft_ms(waiting).unwrap_or(0.0) > left_ms {

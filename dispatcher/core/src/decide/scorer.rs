@@ -32,16 +32,9 @@ impl Floor<'_> {
         let Some(waiting) = self.board.get(id) else { return Vec::new() };
         let main = match self.rules.scorer {
             Scorer::None => vec![0.0; fits.len()],
-            Scorer::FewestTokens if waiting.request.slo.is_empty() => fits
-                .iter()
-                .map(|fit| {
-                    let Prediction { ttft_ms, tpot_ms, .. } = fit.prediction;
-                    let [ttft_ms, tpot_ms] = [ttft_ms.p50, tpot_ms.p50].map(f64::from);
-                    -self.delay_ms(waiting, &fit.outlook, ttft_ms, tpot_ms)
-                })
-                .collect(),
-            Scorer::FewestTokens => return {
-                return fits.iter().map(|fit| fewest_tokens(&fit.outlook, &fit.prediction)).collect();
+            Scorer::FewestTokens => {
+                let score = |fit: &Fit| self.fewest_tokens(waiting, &fit.outlook, &fit.prediction);
+                return fits.iter().map(score).collect();
             }
             Scorer::LeastRequest => self.each(fits, |pod| -(pod.ledger.len() as f64)),
             Scorer::LowestLatency { target } => {
@@ -75,6 +68,26 @@ impl Floor<'_> {
         main.into_iter().zip(given).map(|(main, tie)| Score { main, tie }).collect()
     }
 
+    /// Fewest tokens to compute, in steps, then the earliest first token; for a request that is promised
+    /// nothing, the least delay of all together, then the pod that was given fewer requests.
+    pub(super) fn fewest_tokens(
+        &self,
+        waiting: &Waiting,
+        outlook: &Outlook,
+        prediction: &Prediction,
+    ) -> Score {
+        let [ttft_ms, tpot_ms] = [prediction.ttft_ms.p50, prediction.tpot_ms.p50].map(f64::from);
+        if waiting.request.slo.is_empty() {
+            let given = self.pods.as_slice().get(outlook.place).map(|pod| pod.dispatched as f64);
+            return Score {
+                main: -self.delay_ms(waiting, outlook, ttft_ms, tpot_ms),
+                tie: given.map_or(f64::NEG_INFINITY, |given| -given),
+            };
+        }
+        let steps = (outlook.uncached_tokens / TOKEN_STEP).floor();
+        Score { main: -steps, tie: -ttft_ms }
+    }
+
     fn each(&self, fits: &[Fit], of: impl Fn(&PodState) -> f64) -> Vec<f64> {
         let pods = fits.iter().map(|fit| self.pods.get(&fit.outlook.pod));
         pods.map(|pod| pod.map_or(f64::NEG_INFINITY, &of)).collect()
@@ -96,11 +109,6 @@ impl Floor<'_> {
             .collect();
         load_prefix_scores(&loads, weights)
     }
-}
-
-pub(super) fn fewest_tokens(outlook: &Outlook, prediction: &Prediction) -> Score {
-    let steps = (outlook.uncached_tokens / TOKEN_STEP).floor();
-    Score { main: -steps, tie: -f64::from(prediction.ttft_ms.p50) }
 }
 
 fn latency(fit: &Fit, target: Target) -> f64 {

@@ -61,7 +61,7 @@ impl Floor<'_> {
     ) -> Option<(Reason, PodId)> {
         let waiting = self.board.get_mut(id)?;
         let claim = waiting.claim.filter(|pod| !claimed.contains(pod))?;
-        if !waiting.excluded.is_empty() || !plain::is_plain(self.rules) {
+        if self.thorough || !waiting.excluded.is_empty() || !plain::is_plain(self.rules) {
             return None;
         }
         let mut shuts = std::mem::take(&mut waiting.shut);
@@ -107,7 +107,7 @@ impl Floor<'_> {
     }
 
     fn stalls_until(&self, pod: &PodState, outlook: &Outlook) -> Option<Time> {
-        judge::stalls_until(&pod.ledger, outlook, self.now, &self.config.pull)
+        judge::stalls_until(&pod.ledger, outlook, self.now)
     }
 
     /// Until when a pod's scrape is believed, or not.

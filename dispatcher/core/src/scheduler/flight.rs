@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use weir_schema::{Prediction, Row, Sample, SampleOutcome, prefill_pairs, schema_hash};
 
 use crate::{
-    Action, Dispatch, End, EndKind, PodId, PromptSize, RefusalReason, Request, RequestId,
+    Action, Dispatch, End, EndKind, PodId, PromptSize, PullConfig, RefusalReason, Request, RequestId,
     RequestView, Time,
     decide::{Choice, standing::Shuts},
     decisions::{Ended, Outcome},
@@ -241,8 +241,10 @@ impl Scheduler {
 
     pub(super) fn become_resident(&mut self, now: Time, pod: PodId, id: RequestId) {
         let Some(pod) = self.pods.get_mut(&pod) else { return };
-        let Some((prefill, seat)) = pod.ledger.first_token(id, now) else { return };
-        estimate(&mut pod.ledger, seat, &self.length, self.config.pull.remaining_quantile);
+        let Some((prefill, seat)) = pod.ledger.first_token(id, now, &self.config.pull) else {
+            return;
+        };
+        estimate(&mut pod.ledger, seat, &self.length, &self.config.pull);
         pod.stride.prefilled(prefill);
     }
 
@@ -260,9 +262,9 @@ impl Scheduler {
 
     pub(super) fn advance(&mut self, pod: PodId, id: RequestId, generated: u32) {
         let Some(pod) = self.pods.get_mut(&pod) else { return };
-        let Some(come) = pod.ledger.progress(id, generated) else { return };
+        let Some(come) = pod.ledger.progress(id, generated, &self.config.pull) else { return };
         if come.is_due {
-            estimate(&mut pod.ledger, come.seat, &self.length, self.config.pull.remaining_quantile);
+            estimate(&mut pod.ledger, come.seat, &self.length, &self.config.pull);
         }
         pod.stride.streamed(come.tokens);
     }
@@ -352,16 +354,16 @@ fn within(measured_ms: Option<f64>, slo_ms: Option<f64>) -> bool {
 }
 
 /// Estimates anew how many tokens a resident still has to come.
-fn estimate(ledger: &mut Ledger, seat: usize, length: &LengthHistory, quantile: f32) {
+fn estimate(ledger: &mut Ledger, seat: usize, length: &LengthHistory, config: &PullConfig) {
     let Some(resident) = ledger.residents().get(seat) else { return };
     let remaining = length.remaining(
         resident.tenant.as_ref(),
         resident.input_tokens,
         resident.max_output_tokens,
         resident.generated,
-        quantile,
+        config.remaining_quantile,
     );
     let next = (f64::from(resident.generated) * ESTIMATE_GROWTH).ceil();
     let estimate_at = (next as u32).max(resident.generated.saturating_add(1));
-    ledger.expect(seat, f64::from(remaining.max(1)), estimate_at);
+    ledger.expect(seat, f64::from(remaining.max(1)), estimate_at, config);
 }

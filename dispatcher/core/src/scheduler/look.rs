@@ -153,7 +153,7 @@ fn look(
         residents: pod.ledger.residents().len(),
         kv_after: (kv_tokens + growth) / pod.kv_capacity_tokens().max(1.0),
         stall_ms: outlook.stall_ms,
-        stall_budget_ms: judge::stall_budget_ms(&pod.ledger, outlook, floor.now, pull),
+        stall_budget_ms: judge::stall_budget_ms(&pod.ledger, outlook, floor.now),
         claimed_by,
     }
 }

@@ -21,6 +21,10 @@ impl Scheduler {
         if rules_before.seed != self.rules.seed {
             self.dice = Dice::new(self.rules.seed);
         }
+        if before.pull != self.config.pull {
+            let pull = self.config.pull;
+            self.pods.values_mut().for_each(|pod| pod.ledger.reprice(&pull));
+        }
         self.pods.touch_all();
         let new_buckets = before.buckets != self.config.buckets;
         if before.buckets.input != self.config.buckets.input || before.length != self.config.length

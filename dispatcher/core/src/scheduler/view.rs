@@ -78,7 +78,7 @@ impl Scheduler {
             scrape_age_ms: pod.scrape.map(|(at, _)| now.ms_since(at)),
             step_ms: outlook.step_ms,
             tightest_tpot_ms: judge::tightest_tpot_ms(&pod.ledger),
-            stall_budget_ms: judge::stall_budget_ms(&pod.ledger, &outlook, now, &self.config.pull),
+            stall_budget_ms: judge::stall_budget_ms(&pod.ledger, &outlook, now),
             dispatched: pod.dispatched,
             requests: self.request_views(now, &pod.ledger, REQUESTS_SHOWN),
         }

@@ -1,0 +1,230 @@
+//! What is left out of a look changes nothing: a scheduler that remembers which pods are shut and asks no more than it
+//! must does what one does that looks at every pod for every head at every event.
+
+#[expect(dead_code, reason = "what the other tests need of it")]
+mod world;
+
+use std::{sync::Arc, time::Duration};
+
+use proptest::prelude::*;
+use weir_core::{
+    Band, EndKind, Event, HeadRule, Phase, PodId, PodSpec, Progress, PromptSize, Pulse, PullConfig,
+    Request, RequestId, SchedulerConfig, Scrape, Slo,
+};
+use weir_schema::{
+    Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime,
+    Stride,
+};
+use world::{World, slo};
+
+/// The priors, each off by up to a third, which depends on the row alone. Step times change with every stride.
+#[derive(Default)]
+struct Rough(u64);
+
+impl Predict for Rough {
+    fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
+        for (row, prediction) in rows.iter().zip(out) {
+            let mixed = row.iter().fold(7u32, |mixed, value| {
+                mixed.rotate_left(5).wrapping_mul(0x9e37_79b9) ^ value.to_bits()
+            });
+            let factor = 0.67 + (mixed % 1000) as f32 / 1500.0;
+            let quantiles = |feature| {
+                let p50 = Features(*row).get(feature) * factor;
+                Quantiles { p50, p90: p50 * 1.2 }
+            };
+            prediction.ttft_ms = quantiles(Feature::PriorTtftMs);
+            prediction.tpot_ms = quantiles(Feature::PriorTpotMs);
+        }
+        Ok(())
+    }
+
+    fn step_time(&self, pod_class: u16) -> StepTime {
+        let steps = StepTime::default();
+        let factor = 1.0 + 0.01 * (self.0 % 7) as f64 + 0.3 * f64::from(pod_class);
+        StepTime { base_ms: steps.base_ms * factor, ..steps }
+    }
+
+    fn observe_stride(&mut self, _stride: &Stride) {
+        self.0 += 1;
+    }
+
+    fn observe_sample(&mut self, _sample: &Sample) {}
+
+    fn status(&self) -> Status {
+        Status::default()
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Arrive { tokens: u32, prompt: u8, shared: u8, band: i8, promised: u8 },
+    FirstToken(u8),
+    Tokens(u8, u8),
+    End(u8),
+    Undelivered(u8),
+    Cancel(u8),
+    Scrape { pod: u8, kv: u8, waiting: u8, blocks: Option<u16> },
+    Phase(u8, bool),
+    PodDown(u8),
+    PodUp(u8),
+    Pass(u16),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let arrive = (1..6000u32, 0..4u8, 0..30u8, -1..3i8, 0..4u8);
+    prop_oneof![
+        10 => arrive.prop_map(|(tokens, prompt, shared, band, promised)| {
+            Step::Arrive { tokens, prompt, shared, band, promised }
+        }),
+        6 => any::<u8>().prop_map(Step::FirstToken),
+        6 => (any::<u8>(), 1..60u8).prop_map(|(which, more)| Step::Tokens(which, more)),
+        4 => any::<u8>().prop_map(Step::End),
+        1 => any::<u8>().prop_map(Step::Undelivered),
+        1 => any::<u8>().prop_map(Step::Cancel),
+        3 => (0..5u8, 0..100u8, 0..9u8, prop::option::weighted(0.1, 100..9000u16)).prop_map(
+            |(pod, kv, waiting, blocks)| Step::Scrape { pod, kv, waiting, blocks },
+        ),
+        1 => (0..5u8, any::<bool>()).prop_map(|(pod, ready)| Step::Phase(pod, ready)),
+        1 => (0..5u8).prop_map(Step::PodDown),
+        1 => (0..5u8).prop_map(Step::PodUp),
+        4 => (1..400u16).prop_map(Step::Pass),
+    ]
+}
+
+fn request(id: u64, world: &World, step: &Step) -> Option<Request> {
+    let Step::Arrive { tokens, prompt, shared, band, promised } = *step else { return None };
+    let name = |block: u64| u64::from(prompt) * 1000 + block;
+    // Equal names only after equal beginnings: the tail is the request's own.
+    let shared = (0..u64::from(shared)).map(name);
+    let own = (0..u64::from(tokens) / 200).map(|block| 1_000_000 * (id + 1) + block);
+    let slo = match promised {
+        0 => Slo::default(),
+        1 => slo(400, 30),
+        2 => slo(2000, 50),
+        _ => Slo { ttft: Some(Duration::from_secs(3)), tpot: None },
+    };
+    Some(Request {
+        prompt: PromptSize::Tokens(tokens),
+        blocks: Arc::from(shared.chain(own).collect::<Vec<u64>>()),
+        band: Band(band),
+        slo,
+        ..world::request(RequestId(id), world.now)
+    })
+}
+
+/// A scheduler with what its pods did.
+struct Side {
+    world: World,
+    tokens: Vec<u32>,
+    over: Vec<RequestId>,
+    steps: u64,
+}
+
+impl Side {
+    fn new(config: &SchedulerConfig, thorough: bool) -> Self {
+        let mut world = World::with(config.clone(), 4, Box::<Rough>::default());
+        if thorough {
+            world.scheduler.look_at_everything();
+        }
+        Self { world, tokens: Vec::new(), over: Vec::new(), steps: 0 }
+    }
+
+    /// One of those that are in flight.
+    fn flying(&self, which: u8) -> Option<RequestId> {
+        let alive = self.world.dispatched.iter().map(|one| one.id);
+        let alive: Vec<RequestId> = alive.filter(|id| !self.over.contains(id)).collect();
+        alive.get(usize::from(which) % alive.len().max(1)).copied()
+    }
+
+    fn apply(&mut self, number: u64, step: &Step) {
+        if let Some(request) = request(number, &self.world, step) {
+            self.world.send(Event::Arrive(Box::new(request)));
+            return;
+        }
+        match *step {
+            Step::Arrive { .. } => {}
+            Step::FirstToken(which) => {
+                let id = self.flying(which);
+                id.into_iter().for_each(|id| self.world.send(Event::FirstToken(id)));
+            }
+            Step::Tokens(which, more) => self.stream(which, more),
+            Step::End(which) => {
+                if let Some(id) = self.flying(which) {
+                    self.over.push(id);
+                    self.world.end(id, EndKind::Complete);
+                }
+            }
+            Step::Undelivered(which) => {
+                if let Some(id) = self.flying(which) {
+                    self.world.dispatched.retain(|one| one.id != id);
+                    self.world.send(Event::Undelivered(id));
+                }
+            }
+            Step::Cancel(which) => {
+                self.world.send(Event::Cancel(RequestId(number.saturating_sub(which.into()))));
+            }
+            Step::Scrape { pod, kv, waiting, blocks } => {
+                let scrape = Scrape {
+                    waiting: waiting.into(),
+                    kv_usage: f32::from(kv) / 100.0,
+                    kv_blocks: blocks.map(u32::from),
+                    shared: kv % 2 == 0,
+                    ..Scrape::default()
+                };
+                self.world.send(Event::Scraped(PodId(pod.into()), scrape));
+            }
+            Step::Phase(pod, ready) => {
+                let phase = if ready { Phase::Ready } else { Phase::Broken };
+                self.world.send(Event::PodPhase(PodId(pod.into()), phase));
+            }
+            Step::PodDown(pod) => self.world.send(Event::PodDown(PodId(pod.into()))),
+            Step::PodUp(pod) => {
+                let name = Arc::from(format!("pod-{pod}"));
+                self.world.send(Event::PodUp(PodSpec { id: PodId(pod.into()), name, class: 0 }));
+            }
+            Step::Pass(ms) => self.world.pass(Duration::from_millis(ms.into())),
+        }
+    }
+
+    fn stream(&mut self, which: u8, more: u8) {
+        let Some(id) = self.flying(which) else { return };
+        let place = id.0 as usize;
+        self.tokens.resize(self.tokens.len().max(place + 1), 1);
+        self.tokens[place] += u32::from(more);
+        self.steps += 3;
+        let pod = self.world.pod_of(id).unwrap();
+        let pulse = Pulse { steps: self.steps, last_step_at: self.world.now };
+        let tokens = vec![(id, self.tokens[place])];
+        self.world.send(Event::Progress(Progress { tokens, pulses: vec![(pod, pulse)] }));
+    }
+}
+
+fn config(rule: u8) -> SchedulerConfig {
+    let head_rule = [HeadRule::Auto, HeadRule::Claims, HeadRule::Strict][usize::from(rule)];
+    let pull = PullConfig { head_rule, ..PullConfig::default() };
+    SchedulerConfig { pull, ..SchedulerConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn looking_at_less_decides_the_same(
+        rule in 0..3u8,
+        steps in prop::collection::vec(step(), 1..150),
+    ) {
+        let config = config(rule);
+        let (mut pruned, mut thorough) = (Side::new(&config, false), Side::new(&config, true));
+        for (number, step) in (0..).zip(&steps) {
+            pruned.apply(number, step);
+            thorough.apply(number, step);
+            let [one, other] = [&pruned.world, &thorough.world];
+            prop_assert_eq!(&one.dispatched, &other.dispatched, "after {:?}", step);
+            prop_assert_eq!(&one.refused, &other.refused);
+            prop_assert_eq!(one.scheduler.waiting(), other.scheduler.waiting());
+            for id in (0..=number).map(RequestId) {
+                let [name, wanted] = [one, other].map(|side| side.scheduler.reason(id));
+                prop_assert_eq!(name, wanted, "request {} after {:?}", id.0, step);
+            }
+        }
+    }
+}
