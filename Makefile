@@ -9,6 +9,7 @@ DATA_FOLDERS := WEIR_TRACES WEIR_VECTORS WEIR_CALIBRATION
 
 .DEFAULT_GOAL := help
 .PHONY: help native build demo lab guard test lint bench bench-peers clean-native need-cargo need-absolute-data-folders
+.PHONY: help native build demo lab guard instructions test lint bench clean-native need-cargo need-absolute-data-folders need-valgrind
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +31,10 @@ lab: need-cargo native ## run the lab (under 40 minutes): target/lab/summary.jso
 guard: need-cargo ## fail when Weir's goodput against its best rival has fallen (under five minutes); GUARD=--renew stores it
 	$(CARGO) build --release --locked --package weir-bench --bins
 	$(BINARIES)/weir-bench guard $(GUARD)
+
+instructions: need-cargo need-valgrind ## fail when the scheduler takes more instructions than are stored (under three minutes); INSTRUCTIONS=--renew stores them
+	$(CARGO) build --release --locked --package weir-bench --bins
+	$(BINARIES)/weir-bench instructions $(INSTRUCTIONS)
 
 test: need-cargo need-absolute-data-folders native ## run every test; reads the folders WEIR_TRACES, WEIR_VECTORS, WEIR_CALIBRATION if set
 	$(CARGO) test --workspace --locked
@@ -58,3 +63,8 @@ need-cargo:
 need-absolute-data-folders:
 	$(foreach name,$(DATA_FOLDERS),$(if $($(name)),$(if $(filter /%,$($(name))),,\
 	$(error $(name) must be an absolute path, not $($(name))))))
+
+# Tried where it can be installed without asking anybody; without it the guard says that it counted nothing.
+need-valgrind:
+	@command -v valgrind >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
+	&& apt-get install -y -qq --no-install-recommends valgrind >/dev/null 2>&1; } || true

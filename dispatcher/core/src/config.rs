@@ -189,6 +189,9 @@ pub struct PullConfig {
     /// How many times its own time a computed prompt counts where a request has no objectives: it displaces what others would
     /// find in the cache.
     pub cold_weight: f64,
+    /// Pods that the predictor is asked about for one request, at most: of those that are open, the ones with the
+    /// fewest tokens to compute and the earliest first token by the step-time model. 0 asks about all.
+    pub scored_pods: u32,
     /// Share of the KV cache that may be filled.
     pub kv_limit: f64,
     /// Share of the expected growth of the newcomer counted against the KV cache.
@@ -213,6 +216,7 @@ impl Default for PullConfig {
             warm_gap_tokens: 1024,
             warm_slack: 0.05,
             cold_weight: 16.0,
+            scored_pods: 0,
             kv_limit: 0.98,
             kv_growth: 0.3,
             hopeless_factor: 1.05,

@@ -143,12 +143,7 @@ impl Ledger {
     }
 
     /// Notes how far a resident has come.
-    pub fn progress(
-        &mut self,
-        id: RequestId,
-        generated: u32,
-        config: &PullConfig,
-    ) -> Option<Come> {
+    pub fn progress(&mut self, id: RequestId, generated: u32, config: &PullConfig) -> Option<Come> {
         let seat = self.seat(id)?;
         let (resident, pace) = (self.residents.get_mut(seat)?, self.paces.get_mut(seat)?);
         let fresh = generated.saturating_sub(resident.generated);
@@ -160,13 +155,7 @@ impl Ledger {
     }
 
     /// Notes how many tokens are still to come from a resident, and when that is to be estimated anew.
-    pub fn expect(
-        &mut self,
-        seat: usize,
-        remaining: f64,
-        estimate_at: u32,
-        config: &PullConfig,
-    ) {
+    pub fn expect(&mut self, seat: usize, remaining: f64, estimate_at: u32, config: &PullConfig) {
         let places = self.residents.get_mut(seat).zip(self.paces.get_mut(seat));
         if let Some((resident, pace)) = places {
             (resident.remaining, resident.estimate_at) = (remaining, estimate_at);

@@ -328,7 +328,8 @@ impl Scheduler {
     }
 
     fn dispatch(&mut self, now: Time, choice: &Choice, actions: &mut Vec<Action>) {
-        let Some(waiting) = self.board.remove(choice.id) else { return };
+        let Some(mut waiting) = self.board.remove(choice.id) else { return };
+        self.scratch.keep(std::mem::take(&mut waiting.matches));
         let band = waiting.pattern.band;
         self.drain.dispatched(band, now);
         self.note_backlog(now, band);

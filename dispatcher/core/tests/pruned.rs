@@ -4,11 +4,11 @@
 #[expect(dead_code, reason = "what the other tests need of it")]
 mod world;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use weir_core::{
-    Band, EndKind, Event, HeadRule, Phase, PodId, PodSpec, Progress, PromptSize, Pulse, PullConfig,
+    Band, EndKind, Event, HeadRule, Phase, PodId, PodSpec, Progress, PromptSize, PullConfig, Pulse,
     Request, RequestId, SchedulerConfig, Scrape, Slo,
 };
 use weir_schema::{
@@ -115,7 +115,7 @@ fn request(id: u64, world: &World, step: &Step) -> Option<Request> {
 /// A scheduler with what its pods did.
 struct Side {
     world: World,
-    tokens: Vec<u32>,
+    tokens: BTreeMap<RequestId, u32>,
     over: Vec<RequestId>,
     steps: u64,
 }
@@ -126,7 +126,7 @@ impl Side {
         if thorough {
             world.scheduler.look_at_everything();
         }
-        Self { world, tokens: Vec::new(), over: Vec::new(), steps: 0 }
+        Self { world, tokens: BTreeMap::new(), over: Vec::new(), steps: 0 }
     }
 
     /// One of those that are in flight.
@@ -188,19 +188,22 @@ impl Side {
 
     fn stream(&mut self, which: u8, more: u8) {
         let Some(id) = self.flying(which) else { return };
-        let place = id.0 as usize;
-        self.tokens.resize(self.tokens.len().max(place + 1), 1);
-        self.tokens[place] += u32::from(more);
+        let Some(pod) = self.world.pod_of(id) else { return };
+        let tokens = self.tokens.entry(id).or_insert(1);
+        *tokens += u32::from(more);
         self.steps += 3;
-        let pod = self.world.pod_of(id).unwrap();
         let pulse = Pulse { steps: self.steps, last_step_at: self.world.now };
-        let tokens = vec![(id, self.tokens[place])];
+        let tokens = vec![(id, *tokens)];
         self.world.send(Event::Progress(Progress { tokens, pulses: vec![(pod, pulse)] }));
     }
 }
 
 fn config(rule: u8) -> SchedulerConfig {
-    let head_rule = [HeadRule::Auto, HeadRule::Claims, HeadRule::Strict][usize::from(rule)];
+    let head_rule = match rule {
+        0 => HeadRule::Auto,
+        1 => HeadRule::Claims,
+        _ => HeadRule::Strict,
+    };
     let pull = PullConfig { head_rule, ..PullConfig::default() };
     SchedulerConfig { pull, ..SchedulerConfig::default() }
 }
@@ -227,4 +230,57 @@ proptest! {
             }
         }
     }
+}
+
+/// Says that every pod of the first class is far too late, once it is told to.
+struct Against(Arc<std::sync::atomic::AtomicBool>);
+
+impl Predict for Against {
+    fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
+        for (row, prediction) in rows.iter().zip(out) {
+            let first = Features(*row).get(Feature::PodClass) == 0.0;
+            let late = first && self.0.load(std::sync::atomic::Ordering::Relaxed);
+            let pending = Features(*row).get(Feature::PendingRequests);
+            let ms = if late { 1e6 } else { 10.0 + pending };
+            prediction.ttft_ms = Quantiles { p50: ms, p90: ms };
+            prediction.tpot_ms = Quantiles { p50: 10.0, p90: 10.0 };
+        }
+        Ok(())
+    }
+
+    fn step_time(&self, pod_class: u16) -> StepTime {
+        let steps = StepTime::default();
+        StepTime { base_ms: steps.base_ms * (1.0 + 0.05 * f64::from(pod_class)), ..steps }
+    }
+
+    fn observe_stride(&mut self, _stride: &Stride) {}
+
+    fn observe_sample(&mut self, _sample: &Sample) {}
+
+    fn status(&self) -> Status {
+        Status::default()
+    }
+}
+
+#[test]
+fn when_none_of_the_likeliest_pods_will_do_the_others_are_asked_about() {
+    let late = Arc::<std::sync::atomic::AtomicBool>::default();
+    let pull = PullConfig { scored_pods: 1, big_pending: 9, ..PullConfig::default() };
+    let classes = vec![weir_core::PodClass::default(); 2];
+    let config = SchedulerConfig { pull, classes, ..SchedulerConfig::default() };
+    let mut world = World::with(config, 3, Box::new(Against(late.clone())));
+    world.send(Event::PodUp(PodSpec { id: PodId(2), name: Arc::from("pod-2"), class: 1 }));
+    let patient = |request: &mut Request| {
+        request.prompt = PromptSize::Tokens(100);
+        request.slo = slo(9000, 500);
+    };
+    for _ in 0..3 {
+        world.arrive(patient);
+    }
+    let pods: std::collections::BTreeSet<PodId> =
+        world.dispatched.iter().map(|one| one.pod).collect();
+    assert_eq!(pods.len(), 3, "none is empty: {:?}", world.dispatched);
+    late.store(true, std::sync::atomic::Ordering::Relaxed);
+    let id = world.arrive(patient);
+    assert_eq!(world.pod_of(id), Some(PodId(2)));
 }

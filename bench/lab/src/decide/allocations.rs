@@ -26,7 +26,10 @@ fn note() {
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
 }
 
-#[expect(unsafe_code, reason = "an allocator is unsafe to implement; there is no other way to count")]
+#[expect(
+    unsafe_code,
+    reason = "an allocator is unsafe to implement; there is no other way to count"
+)]
 // SAFETY: every call is handed on unchanged to the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -35,6 +35,9 @@ pub struct DecideArgs {
     /// How hard the pods work: 1 is what their objectives just allow
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     load: f64,
+    /// Pods that the predictor is asked about for one request, at most (`pull.scored_pods`); 0 is all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    scored: u32,
     /// Requests that wait and cannot go
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [0, 100_000])]
     depth: Vec<usize>,
@@ -76,7 +79,10 @@ impl DecideArgs {
     /// When a bundle cannot be trained or loaded, or a file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let sound = [self.load].iter().chain(&self.qps).all(|one| one.is_finite() && *one > 0.0);
-        ensure!(sound && self.pods.iter().all(|pods| *pods > 0), "--pods, --qps and --load must be above 0");
+        ensure!(
+            sound && self.pods.iter().all(|pods| *pods > 0),
+            "--pods, --qps and --load must be above 0"
+        );
         let json = self.json.as_ref().map(|path| {
             File::create(path).with_context(|| format!("cannot write {}", path.display()))
         });
@@ -103,7 +109,10 @@ impl DecideArgs {
         if let Some(mut file) = json {
             let words: Vec<String> = std::env::args().skip(1).collect();
             let command = format!("weir-bench {}", words.join(" "));
-            serde_json::to_writer_pretty(&mut file, &Report { command, runs: &runs, queue: &turned })?;
+            serde_json::to_writer_pretty(
+                &mut file,
+                &Report { command, runs: &runs, queue: &turned },
+            )?;
             file.flush().context("cannot write --json")?;
         }
         Ok(ExitCode::SUCCESS)
@@ -120,11 +129,13 @@ impl DecideArgs {
             warm_up,
             decisions,
             seed: self.seed,
+            scored: self.scored,
             handicap: 0,
         };
         let folder = tempfile::tempdir().context("cannot make a folder for samples")?;
         if self.evaluator.iter().any(|one| *one != Evaluator::Prior) {
-            let learning = drive(&of(0, 0, SAMPLES), Evaluator::Prior.predictor(folder.path())?, true);
+            let learning =
+                drive(&of(0, 0, SAMPLES), Evaluator::Prior.predictor(folder.path())?, true);
             train(&learning.samples, folder.path())?;
         }
         for evaluator in &self.evaluator {

@@ -14,7 +14,8 @@ use std::{
 };
 
 use weir_core::{
-    Action, Bounds, Dispatch, Event, PodId, PodSpec, RequestId, Scheduler, SchedulerConfig, TICK, Time,
+    Action, Bounds, Dispatch, Event, PodId, PodSpec, PullConfig, RequestId, Scheduler,
+    SchedulerConfig, TICK, Time,
 };
 use weir_schema::{Predict, Sample};
 
@@ -46,6 +47,8 @@ pub(crate) struct Course {
     /// Dispatches that are counted.
     pub(crate) decisions: u64,
     pub(crate) seed: u64,
+    /// Pods that the predictor is asked about for one request, at most; 0 is all.
+    pub(crate) scored: u32,
     /// Rounds of idle work in every call, to see what measuring finds.
     pub(crate) handicap: u32,
 }
@@ -154,6 +157,7 @@ impl<'a> Run<'a> {
         let config = SchedulerConfig {
             classes: vec![pool.class().clone()],
             bounds,
+            pull: PullConfig { scored_pods: course.scored, ..PullConfig::default() },
             ..SchedulerConfig::default()
         };
         let (counted, rows) = Counted::new(predictor);

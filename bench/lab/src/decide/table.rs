@@ -19,6 +19,8 @@ pub(super) struct Decided {
     pub(super) qps: f64,
     pub(super) patterns: usize,
     pub(super) depth: usize,
+    /// Most pods that the predictor is asked about for one request; 0 is all.
+    pub(super) scored: u32,
     pub(super) evaluator: &'static str,
     pub(super) decisions: u64,
     /// Decisions that one core would make in a second, with everything that comes with them.
@@ -59,7 +61,8 @@ pub(super) struct Turned {
 
 impl Decided {
     pub(super) fn of(course: &Course, evaluator: &'static str, driven: Driven) -> Self {
-        let Bill { events, dispatched, refused, cpu_us, allocations, deciding, by_kind } = driven.bill;
+        let Bill { events, dispatched, refused, cpu_us, allocations, deciding, by_kind } =
+            driven.bill;
         let count = dispatched.max(1) as f64;
         let mut cpu: Vec<f64> = deciding.iter().map(|cost| cost.cpu_us).collect();
         let mut wall: Vec<f64> = deciding.iter().map(|cost| cost.wall_us).collect();
@@ -69,6 +72,7 @@ impl Decided {
             qps: course.qps,
             patterns: course.patterns,
             depth: course.depth,
+            scored: course.scored,
             evaluator,
             decisions: dispatched,
             decisions_per_s: 1e6 * count / cpu_us,
@@ -97,7 +101,10 @@ impl Decided {
         let mut text = format!("{pods} pods, {evaluator}, {depth} waiting:");
         for (kind, (count, cpu_us)) in &self.kinds {
             let (each, of_all) = (cpu_us / *count as f64, cpu_us / self.decisions.max(1) as f64);
-            let _ = write!(text, "\n  {kind}: {count} calls, {each:.2} us each, {of_all:.2} us per decision");
+            let _ = write!(
+                text,
+                "\n  {kind}: {count} calls, {each:.2} us each, {of_all:.2} us per decision"
+            );
         }
         text
     }
@@ -114,8 +121,20 @@ fn table_of(header: &[&str]) -> Table {
 /// The runs as a table.
 pub(super) fn decisions(runs: &[Decided]) -> Table {
     let mut table = table_of(&[
-        "pods", "evaluator", "waiting", "decisions/s", "us each", "core", "p50 us", "p99 us", "p99.9 us",
-        "p99 wall", "rows", "allocs", "allocs all", "held",
+        "pods",
+        "evaluator",
+        "waiting",
+        "decisions/s",
+        "us each",
+        "core",
+        "p50 us",
+        "p99 us",
+        "p99.9 us",
+        "p99 wall",
+        "rows",
+        "allocs",
+        "allocs all",
+        "held",
     ]);
     for run in runs {
         table.add_row([
@@ -160,26 +179,32 @@ pub(super) fn plot(runs: &[Decided], turned: &[Turned], folder: &Path) -> Result
     for (name, words, of) in axes {
         let lines = lines(runs, of, name);
         if lines.iter().any(|(_, points)| points.len() > 1) {
-            write_curves(folder, Curves {
-                name: format!("decide-{name}"),
-                title: "CPU time of a decision, with all events that come with it".to_owned(),
-                x: words.to_owned(),
-                y: "CPU per decision, us".to_owned(),
-                is_log: true,
-                lines,
-            })?;
+            write_curves(
+                folder,
+                Curves {
+                    name: format!("decide-{name}"),
+                    title: "CPU time of a decision, with all events that come with it".to_owned(),
+                    x: words.to_owned(),
+                    y: "CPU per decision, us".to_owned(),
+                    is_log: true,
+                    lines,
+                },
+            )?;
         }
     }
     if turned.len() > 1 {
         let points = turned.iter().map(|one| (one.depth as f64, one.turnover_us)).collect();
-        write_curves(folder, Curves {
-            name: "decide-queue".to_owned(),
-            title: "One request into the board and one out of it".to_owned(),
-            x: "requests waiting".to_owned(),
-            y: "CPU, us".to_owned(),
-            is_log: false,
-            lines: vec![("board".to_owned(), points)],
-        })?;
+        write_curves(
+            folder,
+            Curves {
+                name: "decide-queue".to_owned(),
+                title: "One request into the board and one out of it".to_owned(),
+                x: "requests waiting".to_owned(),
+                y: "CPU, us".to_owned(),
+                is_log: false,
+                lines: vec![("board".to_owned(), points)],
+            },
+        )?;
     }
     Ok(())
 }

@@ -8,7 +8,18 @@ use super::{
 };
 
 fn course(depth: usize) -> Course {
-    Course { pods: 4, qps: 400.0, patterns: 3, load: 1.0, depth, warm_up: 100, decisions: 400, seed: 1, handicap: 0 }
+    Course {
+        pods: 4,
+        qps: 400.0,
+        patterns: 3,
+        load: 1.0,
+        depth,
+        warm_up: 100,
+        decisions: 400,
+        seed: 1,
+        scored: 0,
+        handicap: 0,
+    }
 }
 
 fn decided(depth: usize) -> Decided {

@@ -66,13 +66,17 @@ fn conclude(counted: &[Counted], same: bool, compiler: &str) -> ExitCode {
     let percent = TOLERANCE * 100.0;
     let any = |verdict| counted.iter().any(|one| one.verdict(same) == verdict);
     if !same {
-        println!("the stored counts are those of {compiler}: nothing is judged; store these with --renew");
+        println!(
+            "the stored counts are those of {compiler}: nothing is judged; store these with --renew"
+        );
     }
     if any(Verdict::Fewer) {
         println!("some take over {percent} % less than is stored: store that with --renew");
     }
     if any(Verdict::More) {
-        println!("some take over {percent} % more than is stored: find out why, or store it with --renew");
+        println!(
+            "some take over {percent} % more than is stored: find out why, or store it with --renew"
+        );
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

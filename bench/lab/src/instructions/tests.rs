@@ -28,7 +28,8 @@ fn the_guard_trips_above_the_tolerance_and_tells_of_a_gain() {
 
 #[test]
 fn the_count_is_read_from_what_callgrind_says() {
-    let said = "==7== Events    : Ir\n==7== Collected : 123456\n==7== \n==7== I   refs:      123,456\n";
+    let said =
+        "==7== Events    : Ir\n==7== Collected : 123456\n==7== \n==7== I   refs:      123,456\n";
     assert_eq!(collected(said), Some(123_456));
     assert_eq!(collected("==7== nothing"), None);
 }

@@ -69,7 +69,8 @@ pub(super) fn table(counted: &[Counted], is_same_compiler: bool) -> Table {
             one.work.per.to_owned(),
             one.stored.map_or_else(|| "-".to_owned(), |stored| stored.to_string()),
             one.count.to_string(),
-            one.change().map_or_else(|| "-".to_owned(), |change| format!("{:+.2} %", change * 100.0)),
+            one.change()
+                .map_or_else(|| "-".to_owned(), |change| format!("{:+.2} %", change * 100.0)),
             one.verdict(is_same_compiler).to_string(),
         ]);
     }

@@ -34,7 +34,11 @@ pub(super) const ALL: [Work; 4] = [
         per: "decision, 100 pods, 1,000 waiting",
         what: What::Decide(100, 1000, 1000),
     },
-    Work { name: "queue-10000", per: "request in and out, 10,000 waiting", what: What::Queue(10_000) },
+    Work {
+        name: "queue-10000",
+        per: "request in and out, 10,000 waiting",
+        what: What::Queue(10_000),
+    },
 ];
 
 impl Work {
@@ -56,6 +60,7 @@ impl Work {
                     warm_up: 0,
                     decisions,
                     seed: 1,
+                    scored: 0,
                     handicap,
                 };
                 drive(&course, Box::new(Chain::new()), false).all_dispatched

@@ -32,7 +32,8 @@ impl Floor<'_> {
         fit: &Fit,
         outlooks: &'a [Outlook],
     ) -> Option<&'a Outlook> {
-        let prior_ms = |on: &Outlook| self.delay_ms(waiting, on, on.ttft_ms, self.prior_tpot_ms(on));
+        let prior_ms =
+            |on: &Outlook| self.delay_ms(waiting, on, on.ttft_ms, self.prior_tpot_ms(on));
         let here_ms = prior_ms(&fit.outlook);
         let warmer = outlooks
             .iter()

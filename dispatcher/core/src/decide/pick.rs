@@ -42,6 +42,7 @@ impl Fit {
 
 /// The outcome for one head.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation per decision")]
 pub enum Pick {
     /// It fits, best here.
     Fits(Fit),
@@ -206,9 +207,8 @@ impl Floor<'_> {
         }
         let delay = |outlook: &Outlook| {
             let ledger = self.pods.as_slice().get(outlook.place).map(|pod| &pod.ledger);
-            let budget_ms = ledger.and_then(|ledger| {
-                judge::stall_budget_ms(ledger, outlook, self.now)
-            });
+            let budget_ms =
+                ledger.and_then(|ledger| judge::stall_budget_ms(ledger, outlook, self.now));
             let over_ms =
                 budget_ms.map_or(0.0, |budget_ms| (outlook.stall_ms - budget_ms).max(0.0));
             outlook.ttft_ms + over_ms

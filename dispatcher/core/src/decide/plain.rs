@@ -14,7 +14,7 @@ use crate::{
         Floor,
         pick::{Fit, Pick, is_a_time},
         score,
-        scorer::Score,
+        scorer::{Score, token_steps},
     },
     decisions::Losers,
     explain::Reason,
@@ -47,14 +47,24 @@ impl Floor<'_> {
         let mut open = std::mem::take(&mut self.scratch.open);
         open.clear();
         if let Some(waiting) = self.board.get(id) {
-            for outlook in outlooks.iter().filter(|outlook| !claimed.contains(&outlook.pod)) {
+            for (at, outlook) in outlooks.iter().enumerate() {
+                if claimed.contains(&outlook.pod) {
+                    continue;
+                }
                 match self.cheap(waiting, outlook) {
-                    Ok(()) => open.push(*outlook),
+                    Ok(()) => open.push(at),
                     Err(why) => shut.shut(outlook, why),
                 }
             }
         }
-        let pick = match self.best_of(id, &open, shut) {
+        let most = self.likeliest(id, outlooks, &mut open);
+        let (first, rest) = open.split_at_mut(most);
+        let best = match self.best_of(id, outlooks, first, shut.clone()) {
+            // None of the likeliest will do: then all others are asked about.
+            Err(_) if !rest.is_empty() => self.best_of(id, outlooks, rest, shut),
+            best => best,
+        };
+        let pick = match best {
             Ok(fit) => Pick::Fits(fit),
             Err(why) => self.blocked(id, outlooks, claimed, why),
         };
@@ -62,15 +72,46 @@ impl Floor<'_> {
         pick
     }
 
+    /// Puts the pods that are likeliest to be the best first, as many as the predictor is asked about, and says
+    /// how many they are: all of them unless the configuration says otherwise.
+    fn likeliest(&self, id: RequestId, outlooks: &[Outlook], open: &mut [usize]) -> usize {
+        let most = self.config.pull.scored_pods as usize;
+        // What a request that is promised nothing costs is not in the step-time model's first token.
+        let promised = self.board.get(id).is_some_and(|waiting| !waiting.request.slo.is_empty());
+        if most == 0 || open.len() <= most || !promised {
+            return open.len();
+        }
+        let key = |at: &usize| {
+            let outlook = outlooks.get(*at);
+            outlook.map_or((f64::INFINITY, 0.0), |one| (token_steps(one), one.ttft_ms))
+        };
+        open.select_nth_unstable_by(most, |a, b| {
+            let ((steps, ttft_ms), (other_steps, other_ms)) = (key(a), key(b));
+            steps.total_cmp(&other_steps).then(ttft_ms.total_cmp(&other_ms)).then(a.cmp(b))
+        });
+        let (first, rest) = open.split_at_mut(most);
+        // In the order of the pods, of which the first wins where two are equal.
+        first.sort_unstable();
+        rest.sort_unstable();
+        most
+    }
+
     /// The best of the pods whose cheap gates are open, or why none of them will do.
-    fn best_of(&mut self, id: RequestId, open: &[Outlook], shut: Losers) -> Result<Fit, Option<Reason>> {
-        let answered = self.ask(id, open);
+    fn best_of(
+        &mut self,
+        id: RequestId,
+        outlooks: &[Outlook],
+        open: &[usize],
+        shut: Losers,
+    ) -> Result<Fit, Option<Reason>> {
+        let answered = self.ask(id, outlooks, open);
         let Some(waiting) = self.board.get(id) else { return Err(None) };
         let predictions = std::mem::take(&mut self.scratch.predictions);
         let mut best: Option<Best> = None;
         let mut first_shut = None;
         let mut fitted = Losers::default();
-        for (place, (outlook, said)) in open.iter().zip(&predictions).enumerate() {
+        let looked = open.iter().filter_map(|at| outlooks.get(*at));
+        for (place, (outlook, said)) in looked.zip(&predictions).enumerate() {
             let known = answered && is_a_time(said);
             let prediction = if known { *said } else { self.prior(outlook) };
             if let Err(why) = self.judge_prediction(id, outlook, &prediction) {
@@ -84,12 +125,17 @@ impl Floor<'_> {
                 Some(best) if !is_better(&score, &best.1) => Some(one),
                 _ => best.replace(one),
             };
-            let beaten = beaten.and_then(|(place, _, prediction, _)| Some((open.get(place)?, prediction)));
-            beaten.into_iter().for_each(|(outlook, prediction)| fitted.fitted(outlook, &prediction));
+            let beaten = beaten.and_then(|(place, _, prediction, _)| {
+                Some((outlooks.get(*open.get(place)?)?, prediction))
+            });
+            beaten
+                .into_iter()
+                .for_each(|(outlook, prediction)| fitted.fitted(outlook, &prediction));
         }
         self.scratch.predictions = predictions;
         let best = best.and_then(|(place, _, prediction, known)| {
-            let (outlook, row) = (*open.get(place)?, *self.scratch.rows.get(place)?);
+            let outlook = *outlooks.get(*open.get(place)?)?;
+            let row = *self.scratch.rows.get(place)?;
             Some(Fit { outlook, row, prediction, known })
         });
         let Some(fit) = best else { return Err(first_shut) };
@@ -101,11 +147,12 @@ impl Floor<'_> {
 
     /// Asks the predictor about a head on some pods; rows and answers are in the buffers. Says whether it
     /// had answers.
-    fn ask(&mut self, id: RequestId, open: &[Outlook]) -> bool {
+    fn ask(&mut self, id: RequestId, outlooks: &[Outlook], open: &[usize]) -> bool {
         let Some(waiting) = self.board.get(id) else { return false };
         let (demand, stale) = (score::demand(waiting), self.config.pull.stale_after_ms);
         let pods = self.pods.as_slice();
-        let rows = open.iter().filter_map(|outlook| {
+        let rows = open.iter().filter_map(|at| {
+            let outlook = outlooks.get(*at)?;
             Some(features::row(pods.get(outlook.place)?, demand, outlook, self.now, stale))
         });
         self.scratch.rows.clear();

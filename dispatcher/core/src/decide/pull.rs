@@ -51,7 +51,9 @@ fn is_lost(floor: &mut Floor<'_>, factor: f64, id: RequestId) -> bool {
     let left_ms = deadline.ms_until(floor.now);
     // What an idle pod can do cold, one that has some of the prompt can do: mostly nothing need be looked up.
     let waiting = floor.board.get(id);
-    if floor.thorough || !waiting.is_some_and(|waiting| floor.makes_it_cold(waiting, factor, left_ms)) {
+    if floor.thorough
+        || !waiting.is_some_and(|waiting| floor.makes_it_cold(waiting, factor, left_ms))
+    {
         floor.refresh(id);
         let Some(waiting) = floor.board.get(id) else { return false };
         if factor * floor.best_ttft_ms(waiting).unwrap_or(0.0) > left_ms {
@@ -135,7 +137,13 @@ pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
 }
 
 /// What a pass does with one head.
-fn turn_of(floor: &mut Floor<'_>, hold: &mut Hold, stopped: bool, band: Band, id: RequestId) -> Turn {
+fn turn_of(
+    floor: &mut Floor<'_>,
+    hold: &mut Hold,
+    stopped: bool,
+    band: Band,
+    id: RequestId,
+) -> Turn {
     floor.turn_to(id);
     let behind = hold.blocked.filter(|(above, _)| stopped || band < *above);
     if let Some((_, head)) = behind.filter(|_| floor.rules.dispatch != Mode::Push) {

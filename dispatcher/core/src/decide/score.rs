@@ -4,7 +4,11 @@ use smallvec::SmallVec;
 
 use crate::{
     PodClass, RequestId, SchedulerConfig,
-    decide::{Floor, affinity::{self, Shares}, filter},
+    decide::{
+        Floor,
+        affinity::{self, Shares},
+        filter,
+    },
     fleet::PodState,
     headroom::{Demand, Outlook, outlook},
     queue::Waiting,
@@ -32,10 +36,12 @@ impl Floor<'_> {
         let Some(waiting) = self.board.get(id) else { return outlooks };
         let mut shares = Shares::of(&waiting.matches);
         let pods = self.pods.values().enumerate();
-        outlooks.extend(pods.filter(|(_, pod)| filter::usable(pod, waiting)).map(|(place, pod)| {
-            let share = shares.next_of(pod.spec.id);
-            Outlook { place, ..self.outlook_with(waiting, pod, share) }
-        }));
+        outlooks.extend(pods.filter(|(_, pod)| filter::usable(pod, waiting)).map(
+            |(place, pod)| {
+                let share = shares.next_of(pod.spec.id);
+                Outlook { place, ..self.outlook_with(waiting, pod, share) }
+            },
+        ));
         outlooks
     }
 
@@ -102,8 +108,7 @@ impl Floor<'_> {
                 return false;
             }
             let steps = self.steps_of(pod.spec.class);
-            let best_ms =
-                outlook::best_ttft_ms(&steps, pod.class.chunk_tokens, tokens, 0.0);
+            let best_ms = outlook::best_ttft_ms(&steps, pod.class.chunk_tokens, tokens, 0.0);
             factor * best_ms <= within_ms
         })
     }

@@ -84,8 +84,7 @@ impl Floor<'_> {
                 tie: given.map_or(f64::NEG_INFINITY, |given| -given),
             };
         }
-        let steps = (outlook.uncached_tokens / TOKEN_STEP).floor();
-        Score { main: -steps, tie: -ttft_ms }
+        Score { main: -token_steps(outlook), tie: -ttft_ms }
     }
 
     fn each(&self, fits: &[Fit], of: impl Fn(&PodState) -> f64) -> Vec<f64> {
@@ -109,6 +108,11 @@ impl Floor<'_> {
             .collect();
         load_prefix_scores(&loads, weights)
     }
+}
+
+/// Uncached tokens in whole steps.
+pub(super) fn token_steps(outlook: &Outlook) -> f64 {
+    (outlook.uncached_tokens / TOKEN_STEP).floor()
 }
 
 fn latency(fit: &Fit, target: Target) -> f64 {

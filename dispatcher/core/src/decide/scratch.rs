@@ -9,17 +9,20 @@ use weir_schema::{Prediction, Row};
 use crate::{
     Band, RequestId,
     decide::{pick::Fit, score::Outlooks},
-    headroom::Outlook,
+    prefix::Match,
     queue::Rank,
 };
+
+/// Lists of matches kept, at most.
+const KEPT_LISTS: usize = 64;
 
 /// The buffers.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// Pods looked at for one head.
     pub outlooks: Outlooks,
-    /// Those of them whose gates are open.
-    pub open: Vec<Outlook>,
+    /// Places in that list of those whose gates are open.
+    pub open: Vec<usize>,
     /// Their rows.
     pub rows: Vec<Row>,
     /// And predictions.
@@ -30,4 +33,16 @@ pub struct Scratch {
     pub heads: Vec<(Band, Rank, RequestId)>,
     /// Heads that can no longer meet their objective.
     pub lost: Vec<RequestId>,
+    /// Lists of matches that nobody needs.
+    pub matches: Vec<Vec<Match>>,
+}
+
+impl Scratch {
+    /// Keeps a list of matches for the next request.
+    pub fn keep(&mut self, mut matches: Vec<Match>) {
+        if self.matches.len() < KEPT_LISTS {
+            matches.clear();
+            self.matches.push(matches);
+        }
+    }
 }

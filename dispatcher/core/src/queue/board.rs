@@ -10,7 +10,6 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap},
-    ops::Bound,
 };
 
 use smallvec::SmallVec;
@@ -21,9 +20,12 @@ use crate::{
     pattern::Pattern,
     policy::Order,
     prefix::Match,
-    queue::{Lane, LaneKey, Paused, Rank, order},
+    queue::{Lane, LaneKey, Paused, Rank, ages::Ages, order},
     spread::NumberMap,
 };
+
+/// Empty lanes kept, at most: a busy pool has some tens of patterns.
+const SPARE_LANES: usize = 64;
 
 /// A request that waits.
 #[derive(Debug)]
@@ -79,8 +81,11 @@ pub struct Board {
     entries: NumberMap<RequestId, Waiting>,
     lanes: HashMap<LaneKey, Lane>,
     late: BTreeMap<LaneKey, Lane>,
-    ages: BTreeSet<(Time, RequestId)>,
-    bands: BTreeMap<Band, BTreeSet<(Time, RequestId)>>,
+    ages: Ages,
+    /// Of each band; a band that had something once stays.
+    bands: BTreeMap<Band, Ages>,
+    /// Lanes that hold nothing, kept for their memory.
+    spare: Vec<Lane>,
     /// When the wait is over of those whose client has bounded it.
     expiries: BTreeSet<(Time, RequestId)>,
     bytes: u64,
@@ -101,7 +106,8 @@ impl Board {
         if waiting.late {
             self.late.entry(key).or_default().insert(id, late_rank(&waiting));
         } else {
-            self.lanes.entry(key).or_default().insert(id, waiting.rank);
+            let spare = || self.spare.pop().unwrap_or_default();
+            self.lanes.entry(key).or_insert_with(spare).insert(id, waiting.rank);
         }
         self.entries.insert(id, waiting);
     }
@@ -118,9 +124,6 @@ impl Board {
         }
         if let Some(ages) = self.bands.get_mut(&band) {
             ages.remove(&age);
-            if ages.is_empty() {
-                self.bands.remove(&band);
-            }
         }
         let key = waiting.key();
         if waiting.late {
@@ -128,7 +131,11 @@ impl Board {
                 self.late.remove(&key);
             }
         } else if self.lanes.get_mut(&key).is_some_and(|lane| empties(lane, id)) {
-            self.lanes.remove(&key);
+            let empty = self
+                .lanes
+                .remove(&key)
+                .filter(|lane| self.spare.len() < SPARE_LANES && !lane.is_roomy());
+            self.spare.extend(empty);
         }
         Some(waiting)
     }
@@ -244,8 +251,7 @@ impl Board {
             Some(band) => self.bands.get(&band),
             None => Some(&self.ages),
         };
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let ages = ages.map(|ages| ages.range((from, Bound::Unbounded)));
+        let ages = ages.map(|ages| ages.behind(after));
         ages.into_iter().flatten().filter_map(|(_, id)| self.entries.get(id))
     }
 
@@ -256,11 +262,8 @@ impl Board {
 
     /// The sheddable request that is least worth keeping: last in the lowest band.
     pub fn most_expendable(&self) -> Option<RequestId> {
-        let (band, ages) = self.bands.first_key_value()?;
-        if !band.sheddable() {
-            return None;
-        }
-        ages.last().map(|(_, id)| *id)
+        let mut bands = self.bands.iter().take_while(|(band, _)| band.sheddable());
+        bands.find_map(|(_, ages)| ages.last()).map(|(_, id)| *id)
     }
 
     /// Arrival and name of the request that has waited longest.
@@ -280,12 +283,13 @@ impl Board {
 
     /// Requests of a band.
     pub fn len_of(&self, band: Band) -> usize {
-        self.bands.get(&band).map_or(0, BTreeSet::len)
+        self.bands.get(&band).map_or(0, Ages::len)
     }
 
     /// Bands with something waiting, lowest first, and how many.
     pub fn bands(&self) -> impl Iterator<Item = (Band, usize)> {
-        self.bands.iter().map(|(band, ages)| (*band, ages.len()))
+        let bands = self.bands.iter().filter(|(_, ages)| !ages.is_empty());
+        bands.map(|(band, ages)| (*band, ages.len()))
     }
 
     /// Every waiting request, oldest first.

@@ -5,7 +5,9 @@
 //! while thousands wait: then the length of the band over its own recent rate of dispatch tells.
 //! The rate is taken only over time in which the band had a backlog, or it would measure arrivals.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::{Band, Time};
 
@@ -39,24 +41,27 @@ impl Flow {
 /// Rates of dispatch per band while something waits in it.
 #[derive(Debug, Default)]
 pub struct Drain {
-    flows: BTreeMap<Band, Flow>,
+    /// Few; in no order.
+    flows: SmallVec<[(Band, Flow); 4]>,
 }
 
 impl Drain {
     /// Something waits in a band from now on.
     pub fn backlog(&mut self, band: Band, now: Time) {
         let fresh = Flow { since: now, at: now, dispatched: 0.0, seconds: 0.0 };
-        self.flows.entry(band).or_insert(fresh);
+        if !self.flows.iter().any(|(one, _)| *one == band) {
+            self.flows.push((band, fresh));
+        }
     }
 
     /// Nothing waits in a band any more.
     pub fn empty(&mut self, band: Band) {
-        self.flows.remove(&band);
+        self.flows.retain(|(one, _)| *one != band);
     }
 
     /// A request of a band was dispatched.
     pub fn dispatched(&mut self, band: Band, now: Time) {
-        if let Some(flow) = self.flows.get_mut(&band) {
+        if let Some((_, flow)) = self.flows.iter_mut().find(|(one, _)| *one == band) {
             flow.decay(now);
             flow.dispatched += 1.0;
         }
@@ -64,7 +69,7 @@ impl Drain {
 
     /// Requests of a band dispatched per second; `None` while it has no settled backlog.
     pub fn rate(&self, band: Band, now: Time) -> Option<f64> {
-        let mut flow = *self.flows.get(&band)?;
+        let mut flow = self.flows.iter().find(|(one, _)| *one == band)?.1;
         if now.since(flow.since).as_secs_f64() < SETTLED_S {
             return None;
         }

@@ -6,6 +6,9 @@ use priority_queue::DoublePriorityQueue;
 
 use crate::{RequestId, queue::Rank, spread::Spread};
 
+/// Requests from which on their memory is worth giving back.
+const MANY: usize = 1024;
+
 /// A double-ended priority queue: the head is served, the tail is refused when room is needed.
 #[derive(Debug, Default)]
 pub struct Lane {
@@ -31,6 +34,11 @@ impl Lane {
     /// The request that goes last.
     pub fn tail(&self) -> Option<(RequestId, Rank)> {
         self.queue.peek_min().map(|(id, rank)| (*id, *rank))
+    }
+
+    /// Whether it has memory for many, as after a burst.
+    pub fn is_roomy(&self) -> bool {
+        self.queue.capacity() > MANY
     }
 
     /// Requests in the lane.

@@ -2,10 +2,12 @@
 //!
 //! - [`lane`]: one pattern's requests in rank order
 //! - [`board`]: all lanes, the demoted ones, and the facts kept of each waiting request
+//! - [`ages`]: requests by their arrival
 //! - [`order`]: what a rank is
 //! - [`key`]: what lanes are called; [`paused`]: those that an operator holds
 //! - [`bounds`]: how much may wait, and how long a newcomer would
 
+pub mod ages;
 pub mod board;
 pub mod bounds;
 pub mod key;

@@ -94,7 +94,7 @@ impl Scheduler {
     }
 
     /// A request becomes an entry of the board: sizes, predicted length, pattern, rank.
-    pub(super) fn waiting_entry(&self, request: Box<Request>) -> Waiting {
+    pub(super) fn waiting_entry(&mut self, request: Box<Request>) -> Waiting {
         let input_tokens = match request.prompt {
             PromptSize::Tokens(tokens) => tokens,
             PromptSize::Bytes(bytes) => self.ratio.tokens(bytes),
@@ -114,7 +114,7 @@ impl Scheduler {
             late: false,
             reason: Reason::NotConsidered,
             claim: None,
-            matches: Vec::new(),
+            matches: self.scratch.matches.pop().unwrap_or_default(),
             matched_at: 0,
             shut: Shuts::default(),
         };

@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 use weir_schema::{Prediction, Row, Sample, SampleOutcome, prefill_pairs, schema_hash};
 
 use crate::{
-    Action, Dispatch, End, EndKind, PodId, PromptSize, PullConfig, RefusalReason, Request, RequestId,
-    RequestView, Time,
+    Action, Dispatch, End, EndKind, PodId, PromptSize, PullConfig, RefusalReason, Request,
+    RequestId, RequestView, Time,
     decide::{Choice, standing::Shuts},
     decisions::{Ended, Outcome},
     explain::Reason,
