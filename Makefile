@@ -8,8 +8,7 @@ BINARIES := $(or $(CARGO_TARGET_DIR),target)/release
 DATA_FOLDERS := WEIR_TRACES WEIR_VECTORS WEIR_CALIBRATION
 
 .DEFAULT_GOAL := help
-.PHONY: help native build demo lab guard test lint bench bench-peers clean-native need-cargo need-absolute-data-folders
-.PHONY: help native build demo lab guard instructions test lint bench clean-native need-cargo need-absolute-data-folders need-valgrind
+.PHONY: help native build demo lab guard instructions test lint bench bench-peers clean-native need-cargo need-absolute-data-folders need-valgrind
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

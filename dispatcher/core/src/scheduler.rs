@@ -5,6 +5,7 @@
 //! these ends each accepted request: an [`End`](crate::End), a refusal, or a cancellation while it
 //! waits.
 //!
+//! - `alive`: what is promised to whatever is here, and what pods are judged by
 //! - `admit`: arrivals against the bounds, and everything that refuses
 //! - `flight`: dispatched requests until their end
 //! - `hidden`: responses of which nothing is seen until their end
@@ -14,6 +15,7 @@
 //! - `reconfigure`: a new configuration
 
 mod admit;
+mod alive;
 mod control;
 mod flight;
 mod hidden;
@@ -47,6 +49,7 @@ use crate::{
     ratio::TokenRatio,
     spread::NumberMap,
 };
+use alive::{Alive, Basis};
 use flight::Flight;
 use hidden::Lateness;
 
@@ -85,56 +88,6 @@ pub struct Scheduler {
     scratch: Scratch,
     basis: Basis,
     thorough: bool,
-}
-
-/// What all pods are judged by.
-#[derive(Debug, Default, PartialEq)]
-struct Basis {
-    steps: SmallVec<[StepTime; 4]>,
-    tightest_tpot_ms: Option<f64>,
-    top_band: Band,
-}
-
-/// Objectives and bands of everything that waits or is in flight.
-#[derive(Debug, Default)]
-struct Alive {
-    tpot_micros: BTreeMap<u128, usize>,
-    bands: BTreeMap<Band, usize>,
-}
-
-impl Alive {
-    fn enter(&mut self, request: &Request) {
-        if let Some(tpot) = request.slo.tpot {
-            *self.tpot_micros.entry(tpot.as_micros()).or_default() += 1;
-        }
-        *self.bands.entry(request.band).or_default() += 1;
-    }
-
-    fn leave(&mut self, request: &Request) {
-        if let Some(tpot) = request.slo.tpot {
-            decrement(&mut self.tpot_micros, tpot.as_micros());
-        }
-        decrement(&mut self.bands, request.band);
-    }
-
-    fn tightest_tpot_ms(&self) -> Option<f64> {
-        self.tpot_micros.first_key_value().map(|(micros, _)| *micros as f64 / 1000.0)
-    }
-
-    /// The highest band of which more is alive than `held` says.
-    fn top_band(&self, held: impl Fn(Band) -> usize) -> Band {
-        let mut bands = self.bands.iter().rev();
-        bands.find(|(band, count)| **count > held(**band)).map_or(Band(0), |(band, _)| *band)
-    }
-}
-
-fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
-    if let Some(count) = counts.get_mut(&key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&key);
-        }
-    }
 }
 
 impl Scheduler {

@@ -265,7 +265,7 @@ impl Predict for Against {
 #[test]
 fn when_none_of_the_likeliest_pods_will_do_the_others_are_asked_about() {
     let late = Arc::<std::sync::atomic::AtomicBool>::default();
-    let pull = PullConfig { scored_pods: 1, big_pending: 9, ..PullConfig::default() };
+    let pull = PullConfig { scored_pods: 1, ..PullConfig::default() };
     let classes = vec![weir_core::PodClass::default(); 2];
     let config = SchedulerConfig { pull, classes, ..SchedulerConfig::default() };
     let mut world = World::with(config, 3, Box::new(Against(late.clone())));

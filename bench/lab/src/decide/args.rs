@@ -97,7 +97,7 @@ impl DecideArgs {
         let depths = DEPTHS.iter().filter(|_| !self.no_queue);
         let turn = |depth: &u64| Turned {
             depth: *depth,
-            turnover_us: queue::turnover_us(*depth, self.patterns, TURNS),
+            turnover_us: queue::turnover_us(*depth, self.patterns, TURNS, true),
         };
         let turned: Vec<Turned> = depths.map(turn).collect();
         if !turned.is_empty() {
@@ -130,6 +130,7 @@ impl DecideArgs {
             decisions,
             seed: self.seed,
             scored: self.scored,
+            is_timed: true,
             handicap: 0,
         };
         let folder = tempfile::tempdir().context("cannot make a folder for samples")?;

@@ -19,7 +19,8 @@ fn thread_cpu() -> Duration {
 /// Measures calls. Reading the thread's clock costs a system call, the usual cost of which is taken off every call.
 #[derive(Debug)]
 pub(super) struct Meter {
-    empty_us: f64,
+    /// Cost of measuring nothing; `None`: no clock is read.
+    empty_us: Option<f64>,
 }
 
 /// What one call cost.
@@ -31,22 +32,31 @@ pub(super) struct Cost {
 }
 
 impl Meter {
-    pub(super) fn new() -> Self {
-        let mut meter = Self { empty_us: 0.0 };
-        let mut empty: Vec<f64> = (0..EMPTY).map(|_| meter.of(|| ()).cpu_us).collect();
-        meter.empty_us = quantile(&mut empty, 0.5);
+    /// One that reads the clocks, or counts allocations only: under a simulated processor times mean nothing.
+    pub(super) fn new(is_timed: bool) -> Self {
+        let mut meter = Self { empty_us: is_timed.then_some(0.0) };
+        if is_timed {
+            let mut empty: Vec<f64> = (0..EMPTY).map(|_| meter.of(|| ()).cpu_us).collect();
+            meter.empty_us = Some(quantile(&mut empty, 0.5));
+        }
         meter
     }
 
     /// Runs something and says what it cost.
     pub(super) fn of(&self, work: impl FnOnce()) -> Cost {
-        let (wall, allocated) = (Instant::now(), allocations::count());
+        let allocated = allocations::count();
+        let Some(empty_us) = self.empty_us else {
+            work();
+            let allocations = allocations::count() - allocated;
+            return Cost { allocations, ..Cost::default() };
+        };
+        let wall = Instant::now();
         let cpu = thread_cpu();
         work();
         let cpu_us = thread_cpu().saturating_sub(cpu).as_secs_f64() * 1e6;
         let allocations = allocations::count() - allocated;
         let wall_us = wall.elapsed().as_secs_f64() * 1e6;
-        Cost { cpu_us: (cpu_us - self.empty_us).max(0.0), wall_us, allocations }
+        Cost { cpu_us: (cpu_us - empty_us).max(0.0), wall_us, allocations }
     }
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct Course {
     pub(crate) seed: u64,
     /// Pods that the predictor is asked about for one request, at most; 0 is all.
     pub(crate) scored: u32,
+    /// Whether the clocks are read.
+    pub(crate) is_timed: bool,
     /// Rounds of idle work in every call, to see what measuring finds.
     pub(crate) handicap: u32,
 }
@@ -175,7 +177,7 @@ impl<'a> Run<'a> {
             ticking: false,
             arrivals: 0.0,
             actions: Vec::new(),
-            meter: Meter::new(),
+            meter: Meter::new(course.is_timed),
             keep_samples,
             driven: Driven::default(),
         }

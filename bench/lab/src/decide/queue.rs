@@ -15,7 +15,7 @@ use weir_core::{
 use super::cost::Meter;
 
 /// What turning over a board of so many costs, in microseconds for one in and one out.
-pub(crate) fn turnover_us(depth: u64, patterns: usize, turns: u64) -> f64 {
+pub(crate) fn turnover_us(depth: u64, patterns: usize, turns: u64, is_timed: bool) -> f64 {
     let mut chance = SmallRng::seed_from_u64(depth);
     let mut board = Board::default();
     (0..depth).for_each(|id| board.insert(waiting(id, patterns)));
@@ -27,7 +27,7 @@ pub(crate) fn turnover_us(depth: u64, patterns: usize, turns: u64) -> f64 {
     };
     let turned: Vec<(Waiting, RequestId)> = (depth..depth + turns).map(turn).collect();
     let mut gone = Vec::with_capacity(turned.len());
-    let cost = Meter::new().of(|| counted_turns(&mut board, turned, &mut gone));
+    let cost = Meter::new(is_timed).of(|| counted_turns(&mut board, turned, &mut gone));
     cost.cpu_us / turns as f64
 }
 

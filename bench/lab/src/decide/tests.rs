@@ -18,6 +18,7 @@ fn course(depth: usize) -> Course {
         decisions: 400,
         seed: 1,
         scored: 0,
+        is_timed: true,
         handicap: 0,
     }
 }
@@ -48,7 +49,7 @@ fn the_backlog_waits_to_the_end_and_keeps_nobody_from_going() {
 
 #[test]
 fn the_board_alone_is_measured_at_any_depth() {
-    assert!(queue::turnover_us(50, 7, 500) > 0.0);
+    assert!(queue::turnover_us(50, 7, 500, true) > 0.0);
 }
 
 #[test]

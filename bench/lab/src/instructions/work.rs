@@ -61,12 +61,13 @@ impl Work {
                     decisions,
                     seed: 1,
                     scored: 0,
+                    is_timed: false,
                     handicap,
                 };
                 drive(&course, Box::new(Chain::new()), false).all_dispatched
             }
             What::Queue(depth) => {
-                turnover_us(depth, 20, TURNS);
+                turnover_us(depth, 20, TURNS, false);
                 TURNS
             }
         }

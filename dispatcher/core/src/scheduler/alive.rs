@@ -1,0 +1,58 @@
+//! What is promised to everything that waits or is in flight, and what pods are judged by.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+use weir_schema::StepTime;
+
+use crate::{Band, Request};
+
+/// What all pods are judged by.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Basis {
+    pub(super) steps: SmallVec<[StepTime; 4]>,
+    pub(super) tightest_tpot_ms: Option<f64>,
+    pub(super) top_band: Band,
+}
+
+/// Objectives and bands of everything that waits or is in flight.
+#[derive(Debug, Default)]
+pub(super) struct Alive {
+    tpot_micros: BTreeMap<u128, usize>,
+    bands: BTreeMap<Band, usize>,
+}
+
+impl Alive {
+    pub(super) fn enter(&mut self, request: &Request) {
+        if let Some(tpot) = request.slo.tpot {
+            *self.tpot_micros.entry(tpot.as_micros()).or_default() += 1;
+        }
+        *self.bands.entry(request.band).or_default() += 1;
+    }
+
+    pub(super) fn leave(&mut self, request: &Request) {
+        if let Some(tpot) = request.slo.tpot {
+            decrement(&mut self.tpot_micros, tpot.as_micros());
+        }
+        decrement(&mut self.bands, request.band);
+    }
+
+    pub(super) fn tightest_tpot_ms(&self) -> Option<f64> {
+        self.tpot_micros.first_key_value().map(|(micros, _)| *micros as f64 / 1000.0)
+    }
+
+    /// The highest band of which more is alive than `held` says.
+    pub(super) fn top_band(&self, held: impl Fn(Band) -> usize) -> Band {
+        let mut bands = self.bands.iter().rev();
+        bands.find(|(band, count)| **count > held(**band)).map_or(Band(0), |(band, _)| *band)
+    }
+}
+
+fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
