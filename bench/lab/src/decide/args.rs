@@ -42,7 +42,7 @@ pub struct DecideArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [0, 100_000])]
     depth: Vec<usize>,
     /// Who predicts
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum, default_values_t = [Evaluator::Ort])]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum, default_values_t = [Evaluator::Ort, Evaluator::Forest])]
     evaluator: Vec<Evaluator>,
     /// Decisions that are counted in each run
     #[arg(long, value_name = "N", default_value_t = 10_000)]

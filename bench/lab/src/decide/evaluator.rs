@@ -12,13 +12,12 @@ use std::{
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::Serialize;
-use weir_predict::Chain;
+use weir_predict::{Bundle, Chain, Choice, Evaluators, Runtime};
 use weir_schema::{
-    Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride, spool::segment_name,
+    Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride,
+    manifest::current_bundle, spool::segment_name,
 };
 use weir_train::{TrainConfig, Trainer};
-
-use crate::learned::recorded;
 
 /// Who predicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -46,10 +45,19 @@ impl Evaluator {
     pub(super) fn predictor(self, bundles: &Path) -> Result<Box<dyn Predict>> {
         Ok(match self {
             Self::Prior => Box::new(Chain::new()),
-            Self::Ort => Box::new(recorded(bundles)?),
-            Self::Forest => anyhow::bail!("this build has no forest evaluator"),
+            Self::Ort => Box::new(serving(bundles, Choice::Ort)?),
+            Self::Forest => Box::new(serving(bundles, Choice::Forest)?),
         })
     }
+}
+
+/// A chain that serves the bundle published in a folder by one of the bundle's two evaluators.
+fn serving(bundles: &Path, choice: Choice) -> Result<Chain> {
+    let bundle = current_bundle(bundles)?.context("no bundle was published")?;
+    let evaluators = Evaluators { choice, runtime: Some(Runtime::load(None)?) };
+    let mut chain = Chain::new();
+    chain.set_bundle(Bundle::load_by(&evaluators, &bundle)?);
+    Ok(chain)
 }
 
 /// Trains a bundle on samples and publishes it in a folder, the name of which is returned.

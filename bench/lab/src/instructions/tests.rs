@@ -35,13 +35,10 @@ fn the_count_is_read_from_what_callgrind_says() {
 }
 
 #[test]
-fn every_workload_is_stored_with_its_compiler() {
+fn what_is_stored_is_of_the_workloads_and_says_its_compiler() {
     let stored = Stored::built_in().unwrap();
     assert!(stored.compiler.starts_with("rustc "), "{}", stored.compiler);
-    let names: Vec<&str> = stored.counts.keys().map(String::as_str).collect();
-    let mut expected: Vec<&str> = work::ALL.iter().map(|work| work.name).collect();
-    expected.sort_unstable();
-    assert_eq!(names, expected);
+    assert!(stored.counts.keys().all(|name| work::Work::named(name).is_ok()), "{stored:?}");
 }
 
 #[test]
