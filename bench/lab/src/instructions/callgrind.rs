@@ -7,8 +7,10 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-/// Functions whose instructions are counted, with all they call.
-const COUNTED: [&str; 2] = ["*decide*counted_call*", "*decide*counted_turns*"];
+/// Functions whose instructions are counted, with all they call. By their whole names: another whose name holds one of them would
+/// toggle the count as well.
+const COUNTED: [&str; 2] =
+    ["weir_bench::decide::drive::counted_call", "weir_bench::decide::queue::counted_turns"];
 /// What callgrind says before the count.
 const SAYS: &str = "Collected : ";
 

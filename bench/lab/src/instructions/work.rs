@@ -26,9 +26,8 @@ enum What {
 }
 
 /// The workloads. Predictions are those of the step-time model, which needs no library and no file.
-pub(super) const ALL: [Work; 4] = [
+pub(super) const ALL: [Work; 3] = [
     Work { name: "decide-100", per: "decision, 100 pods", what: What::Decide(100, 0, 1000) },
-    Work { name: "decide-1000", per: "decision, 1,000 pods", what: What::Decide(1000, 0, 100) },
     Work {
         name: "decide-100-blocked",
         per: "decision, 100 pods, 1,000 waiting",
