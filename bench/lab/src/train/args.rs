@@ -105,8 +105,8 @@ impl TrainArgs {
             }
             if wants(Part::Swap) {
                 let swaps = folder.path().join("swaps");
-                let (turns, seconds) = (self.turns as usize, self.stretch);
-                report.swaps = Some(swap::swaps(&rounds.bundle, &swaps, turns, seconds)?);
+                let (turns, decisions) = (self.turns as usize, self.stretch * swap::RATE_RPS);
+                report.swaps = Some(swap::swaps(&rounds.bundle, &swaps, turns, decisions)?);
             }
             report.rounds = Some(rounds);
         }

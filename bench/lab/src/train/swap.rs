@@ -84,8 +84,8 @@ pub(super) struct Swaps {
     pub with: Stretch,
 }
 
-/// Turns of a stretch of `seconds` without swaps and one with them.
-pub(super) fn swaps(bundle: &Path, folder: &Path, turns: usize, seconds: u64) -> Result<Swaps> {
+/// Turns of so many decisions without swaps and as many with them.
+pub(super) fn swaps(bundle: &Path, folder: &Path, turns: usize, decisions: u64) -> Result<Swaps> {
     let slot = Slot::new();
     let evaluators = Evaluators { runtime: Runtime::load(None).ok(), ..Evaluators::default() };
     let first = Bundle::load_by(&evaluators, bundle)?;
@@ -93,15 +93,15 @@ pub(super) fn swaps(bundle: &Path, folder: &Path, turns: usize, seconds: u64) ->
     let mut desk = Desk::new(Chain::with_slot(slot.clone()));
     slot.publish(Offer::Bundle(Box::new(first)));
     // What is made on first use is not what a swap costs.
-    desk.work(RATE_RPS, &mut Stretch::default());
+    desk.work(decisions.min(RATE_RPS), &mut Stretch::default());
     let mut swaps = Swaps::default();
     for _ in 0..turns {
-        desk.work(seconds * RATE_RPS, &mut swaps.without);
+        desk.work(decisions, &mut swaps.without);
         let (stop, made) = (AtomicBool::new(false), AtomicU64::new(version));
         let swapping = || swap(&evaluators, &slot, bundle, folder, (&made, &stop));
         version = thread::scope(|scope| {
             let loader = scope.spawn(swapping);
-            desk.work(seconds * RATE_RPS, &mut swaps.with);
+            desk.work(decisions, &mut swaps.with);
             stop.store(true, Relaxed);
             loader.join().map_err(|_| anyhow!("the loader panicked"))?
         })?;
