@@ -47,7 +47,9 @@ fn board(stage: &Stage) -> Option<Terminal> {
 async fn the_board_leads_to_why_a_request_waits_and_drains_a_pod() {
     let (stage, load) = busy_stage().await;
     let Some(mut top) = board(&stage) else { return };
-    let text = top.shows("WHY THE HEAD WAITS").await;
+    top.shows("WHY THE HEAD WAITS").await;
+    // The last of a frame that comes in parts.
+    let text = top.shows("dispatch").await;
     for part in ["waiting", "in flight", "LATE/TIGHT/OK", "pod-0", "DECISION", "dispatch"] {
         assert!(text.contains(part), "{part} is not shown:\n{text}");
     }
