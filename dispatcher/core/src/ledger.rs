@@ -66,6 +66,8 @@ pub struct Pace {
     /// Time that the tokens streamed and a low quantile of those to come may take together, in
     /// milliseconds; infinite without an objective.
     pub allowed_ms: f64,
+    /// What of the objective is kept back from that as a margin, in milliseconds.
+    pub margin_ms: f64,
     /// That quantile, per sequence.
     pub remaining: f64,
     /// When the first token was seen.
@@ -77,10 +79,11 @@ impl Pace {
         let Resident { generated, remaining, first_token, .. } = *resident;
         let tokens = f64::from(generated) + remaining - 1.0;
         let margin_tokens = tokens.min(f64::from(config.margin_tokens));
-        let allowed_ms = resident.tpot_slo_ms.map_or(f64::INFINITY, |slo_ms| {
-            slo_ms * tokens - (1.0 - config.tpot_margin) * slo_ms * margin_tokens
-        });
-        Self { allowed_ms, remaining, first_token }
+        let slo_ms = resident.tpot_slo_ms;
+        let margin_ms =
+            slo_ms.map_or(0.0, |slo_ms| (1.0 - config.tpot_margin) * slo_ms * margin_tokens);
+        let allowed_ms = slo_ms.map_or(f64::INFINITY, |slo_ms| slo_ms * tokens - margin_ms);
+        Self { allowed_ms, margin_ms, remaining, first_token }
     }
 }
 

@@ -87,6 +87,27 @@ pub struct Request {
 }
 
 impl Request {
+    /// A streamed request of one sequence in band 0, without objectives.
+    pub fn new(id: RequestId, arrived: Time, prompt: PromptSize) -> Self {
+        Self {
+            id,
+            arrived,
+            prompt,
+            max_output_tokens: None,
+            sequences: 1,
+            slo: Slo::default(),
+            band: Band(0),
+            tenant: None,
+            body_bytes: 0,
+            blocks: Arc::from([]),
+            streamed: true,
+            ttl: None,
+            immediate: false,
+            by_header: false,
+            name: Arc::default(),
+        }
+    }
+
     /// When the first token is due, if the request has a TTFT objective.
     pub fn deadline(&self) -> Option<Time> {
         self.slo.ttft.map(|ttft| self.arrived.plus(ttft))

@@ -250,16 +250,15 @@ impl Scheduler {
             self.note_basis();
             let mut floor = self.floor(now);
             let lost = pull::hopeless(&mut floor);
-            let any = !lost.is_empty();
+            let choice = if lost.is_empty() { pull::pass(&mut floor) } else { None };
+            let over = lost.is_empty() && choice.is_none();
             lost.iter().for_each(|id| self.give_up(now, *id, actions));
             self.scratch.lost = lost;
-            if any {
-                continue;
+            if let Some(choice) = choice {
+                self.dispatch(now, &choice, actions);
             }
-            self.note_basis();
-            match pull::pass(&mut self.floor(now)) {
-                Some(choice) => self.dispatch(now, &choice, actions),
-                None => return,
+            if over {
+                return;
             }
         }
     }

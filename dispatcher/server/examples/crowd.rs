@@ -132,21 +132,13 @@ fn request(hub: &Hub, number: u64) -> Request {
     };
     let tenant: Option<Arc<str>> = Some(format!("tenant-{}", number % 7).into());
     Request {
-        id: RequestId(number),
-        arrived: hub.clock().now(),
-        prompt: PromptSize::Tokens(tokens),
         max_output_tokens: Some(of(&[64, 256, 1024], 16)),
-        sequences: 1,
         slo: Slo { ttft: Some(Duration::from_secs(ttft_s)), tpot: Some(Duration::from_millis(50)) },
         band: Band(band),
         tenant,
         body_bytes: 4 * tokens,
-        blocks: Arc::from([]),
-        streamed: true,
-        ttl: None,
-        immediate: false,
-        by_header: false,
         name: format!("crowd-{number}").into(),
+        ..Request::new(RequestId(number), hub.clock().now(), PromptSize::Tokens(tokens))
     }
 }
 

@@ -76,21 +76,17 @@ fn hub(crowd: u64) -> Arc<Hub> {
 /// Sizes, bands and tenants as mixed as real ones.
 fn request(hub: &Hub, id: u64) -> Request {
     Request {
-        id: RequestId(id),
-        arrived: hub.clock().now(),
-        prompt: PromptSize::Tokens(100 + (id * 7919 % 16_000) as u32),
         max_output_tokens: Some(50 + (id * 104_729 % 2_000) as u32),
-        sequences: 1,
         slo: Slo { ttft: Some(Duration::from_secs(600)), tpot: Some(Duration::from_millis(100)) },
         band: Band((id % 3) as i8 - 1),
         tenant: Some(format!("tenant-{}", id % 50).into()),
         body_bytes: 4000,
-        blocks: Arc::from([]),
-        streamed: true,
-        ttl: None,
-        immediate: false,
-        by_header: false,
         name: format!("req-{id}").into(),
+        ..Request::new(
+            RequestId(id),
+            hub.clock().now(),
+            PromptSize::Tokens(100 + (id * 7919 % 16_000) as u32),
+        )
     }
 }
 

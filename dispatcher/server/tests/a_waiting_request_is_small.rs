@@ -69,21 +69,13 @@ fn call(hub: &Hub, id: u64) -> Call {
 
 fn request(hub: &Hub, id: u64, name: Arc<str>) -> Request {
     Request {
-        id: RequestId(id),
-        arrived: hub.clock().now(),
-        prompt: PromptSize::Bytes(BODY_BYTES as u32),
         max_output_tokens: Some(200),
-        sequences: 1,
         slo: Slo { ttft: Some(Duration::from_secs(600)), tpot: Some(Duration::from_millis(100)) },
         band: Band((id % 3) as i8),
-        tenant: None,
         body_bytes: BODY_BYTES as u32,
         blocks: (0..8).map(|block| id * 8 + block).collect(),
-        streamed: true,
-        ttl: None,
-        immediate: false,
-        by_header: false,
         name,
+        ..Request::new(RequestId(id), hub.clock().now(), PromptSize::Bytes(BODY_BYTES as u32))
     }
 }
 

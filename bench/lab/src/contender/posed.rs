@@ -16,21 +16,8 @@ use crate::sim::{Dispatcher, Oracle, Pool};
 /// A request of so many prompt tokens, with the objectives of the default class.
 pub(super) fn request(id: u64, arrived: Time, input_tokens: u32) -> Request {
     Request {
-        id: RequestId(id),
-        arrived,
-        prompt: PromptSize::Tokens(input_tokens),
-        max_output_tokens: None,
-        sequences: 1,
         slo: Slo { ttft: Some(Duration::from_secs(2)), tpot: Some(Duration::from_millis(50)) },
-        band: Band(0),
-        tenant: None,
-        body_bytes: 0,
-        blocks: Arc::from([]),
-        streamed: true,
-        ttl: None,
-        immediate: false,
-        by_header: false,
-        name: Arc::default(),
+        ..Request::new(RequestId(id), arrived, PromptSize::Tokens(input_tokens))
     }
 }
 

@@ -80,21 +80,12 @@ impl Load {
         let bytes = input_tokens * TOKEN_BYTES;
         let spread = self.chance.random_range(0.7..1.3);
         let request = Request {
-            id,
-            arrived: now,
-            prompt: PromptSize::Bytes(bytes),
-            max_output_tokens: None,
-            sequences: 1,
             slo: self.slo,
             band: Band(1),
             tenant: Some(Arc::clone(&kind.tenant)),
             body_bytes: bytes,
             blocks,
-            streamed: true,
-            ttl: None,
-            immediate: false,
-            by_header: false,
-            name: Arc::default(),
+            ..Request::new(id, now, PromptSize::Bytes(bytes))
         };
         let output_tokens = (f64::from(kind.output_tokens) * spread).max(2.0) as u32;
         Some((Box::new(request), Sizes { input_tokens, output_tokens, shared_tokens }))

@@ -1,6 +1,6 @@
 //! The board alone: what putting one request in and taking one out cost, by how much waits.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use smallvec::SmallVec;
@@ -45,21 +45,9 @@ fn waiting(id: u64, patterns: usize) -> Waiting {
     let input_tokens = 64 << (kind % 6);
     let arrived = Time::from_micros(id);
     let request = Request {
-        id: RequestId(id),
-        arrived,
-        prompt: PromptSize::Tokens(input_tokens),
-        max_output_tokens: None,
-        sequences: 1,
         slo: Slo { ttft: Some(Duration::from_secs(2)), tpot: Some(Duration::from_millis(50)) },
-        band: Band(0),
-        tenant: None,
         body_bytes: 100,
-        blocks: Arc::from([]),
-        streamed: true,
-        ttl: None,
-        immediate: false,
-        by_header: false,
-        name: Arc::default(),
+        ..Request::new(RequestId(id), arrived, PromptSize::Tokens(input_tokens))
     };
     let output_tokens = 16 << (kind / 6 % 6);
     Waiting {

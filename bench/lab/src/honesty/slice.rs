@@ -162,24 +162,19 @@ fn sim_request(plan: &LoadPlan, planned: &Planned, place: usize) -> Result<SimRe
     let ms = |ms: f64| Duration::try_from_secs_f64(ms / 1000.0).ok();
     Ok(SimRequest {
         request: Request {
-            id: RequestId(place as u64),
-            name: Arc::default(),
-            arrived: Time::ZERO.plus(planned.at),
-            prompt: PromptSize::Bytes(messages.len() as u32),
             max_output_tokens: plan.max_tokens,
-            sequences: 1,
             slo: Slo {
                 ttft: class.and_then(|class| ms(class.ttft_ms)),
                 tpot: class.and_then(|class| ms(class.tpot_ms)),
             },
             band: class.map_or(Band(0), |class| band(&class.name)),
-            tenant: None,
             body_bytes: body.len() as u32,
             blocks: prefix::block_hashes(messages, 0).into(),
-            streamed: true,
-            ttl: None,
-            immediate: false,
-            by_header: false,
+            ..Request::new(
+                RequestId(place as u64),
+                Time::ZERO.plus(planned.at),
+                PromptSize::Bytes(messages.len() as u32),
+            )
         },
         class: planned.class,
         input_tokens: prompt::count_tokens(text.len()) + prompt::TEMPLATE_TOKENS,

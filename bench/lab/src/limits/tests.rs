@@ -33,21 +33,14 @@ fn noisy(mut pool: Pool) -> Pool {
 fn request(place: usize, at_ms: u64, input: u32, output: u32, slo: Slo) -> SimRequest {
     SimRequest {
         request: Request {
-            id: RequestId(place as u64),
-            arrived: Time::from_millis(at_ms),
-            prompt: PromptSize::Tokens(input),
-            max_output_tokens: None,
-            sequences: 1,
             slo,
             band: Band(1),
-            tenant: None,
             body_bytes: 4 * input,
-            blocks: Arc::from([]),
-            streamed: true,
-            ttl: None,
-            immediate: false,
-            by_header: false,
-            name: Arc::default(),
+            ..Request::new(
+                RequestId(place as u64),
+                Time::from_millis(at_ms),
+                PromptSize::Tokens(input),
+            )
         },
         class: 0,
         input_tokens: input,

@@ -6,14 +6,14 @@
 //! each pattern's share of the RFC's load, at that load and above it. What a capacity leaves out shows here: patterns that share an
 //! engine slow each other down, and what is pushed is not held behind a capacity that the engine does not have.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rand_distr::Exp1;
 use serde::Serialize;
 use serde_json::json;
-use weir_core::{Band, Profiles, PromptSize, Request, RequestId, SchedulerConfig, Slo, Time};
+use weir_core::{Profiles, PromptSize, Request, RequestId, SchedulerConfig, Slo, Time};
 use weir_engine::{Engine, EngineConfig, Job, Output, hardware};
 use weir_schema::profile::{Percentile, Profile};
 
@@ -230,21 +230,14 @@ impl Stage {
         let seconds = |s: f64| Some(Duration::from_secs_f64(s));
         SimRequest {
             request: Request {
-                id: RequestId(place as u64),
-                arrived: Time::from_micros((at_s * 1e6) as u64),
-                prompt: PromptSize::Tokens(input),
                 max_output_tokens: Some(output),
-                sequences: 1,
                 slo: Slo { ttft: seconds(ttft_s), tpot: seconds(pace_s) },
-                band: Band(0),
-                tenant: None,
                 body_bytes: 4 * input,
-                blocks: Arc::from([]),
-                streamed: true,
-                ttl: None,
-                immediate: false,
-                by_header: false,
-                name: Arc::default(),
+                ..Request::new(
+                    RequestId(place as u64),
+                    Time::from_micros((at_s * 1e6) as u64),
+                    PromptSize::Tokens(input),
+                )
             },
             class: pattern,
             input_tokens: input,

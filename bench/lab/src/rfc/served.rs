@@ -7,7 +7,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use weir_core::{
-    Action, Band, Bounds, BucketEdges, End, EndKind, Event, PodClass, PodId, PodSpec, PromptSize,
+    Action, Bounds, BucketEdges, End, EndKind, Event, PodClass, PodId, PodSpec, PromptSize,
     PullConfig, Request, RequestId, Rules, Scheduler, SchedulerConfig, Slo, Time,
 };
 use weir_schema::{
@@ -84,21 +84,9 @@ impl Decide for Served {
         let Some(pattern) = pattern else { return };
         let tokens = SetUp::tokens(pattern);
         let request = Request {
-            id: RequestId(request as u64),
-            arrived: time(now_s),
-            prompt: PromptSize::Tokens(tokens),
             max_output_tokens: Some(1),
-            sequences: 1,
             slo: Slo { ttft: Some(Duration::from_secs_f64(pattern.slo_s)), tpot: None },
-            band: Band(0),
-            tenant: None,
-            body_bytes: 0,
-            blocks: Arc::from([]),
-            streamed: true,
-            ttl: None,
-            immediate: false,
-            by_header: false,
-            name: Arc::default(),
+            ..Request::new(RequestId(request as u64), time(now_s), PromptSize::Tokens(tokens))
         };
         self.tell(now_s, Event::Arrive(Box::new(request)));
     }

@@ -1,6 +1,6 @@
 //! The built-in mix as requests of the core: objectives and bands by class, a share of them streamed.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use anyhow::Result;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
@@ -49,21 +49,15 @@ fn request(number: u64, planned: &Planned, class: Option<&Class>, streamed: bool
         class.and_then(|class| Duration::try_from_secs_f64(ms(class) / 1000.0).ok())
     };
     Request {
-        id: RequestId(number),
-        arrived: Time::ZERO.plus(planned.at),
-        prompt: PromptSize::Tokens(planned.input_tokens),
-        max_output_tokens: None,
-        sequences: 1,
         slo: Slo { ttft: objective(|class| class.ttft_ms), tpot: objective(|class| class.tpot_ms) },
         band: band(class),
-        tenant: None,
         body_bytes: planned.input_tokens.saturating_mul(4),
-        blocks: Arc::from([]),
         streamed,
-        ttl: None,
-        immediate: false,
-        by_header: false,
-        name: Arc::default(),
+        ..Request::new(
+            RequestId(number),
+            Time::ZERO.plus(planned.at),
+            PromptSize::Tokens(planned.input_tokens),
+        )
     }
 }
 

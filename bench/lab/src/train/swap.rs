@@ -20,7 +20,7 @@ use std::{
 use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use weir_core::{
-    Action, Band, End, EndKind, Event, PodClass, PodId, PodSpec, PromptSize, Request, RequestId,
+    Action, End, EndKind, Event, PodClass, PodId, PodSpec, PromptSize, Request, RequestId,
     Scheduler, SchedulerConfig, Slo, Time,
 };
 use weir_predict::{Bundle, Chain, Evaluators, Offer, Runtime, Slot};
@@ -247,20 +247,9 @@ fn due(queue: &mut VecDeque<(u64, RequestId)>, now: u64) -> Option<RequestId> {
 
 fn request(number: u64, now: Time) -> Request {
     Request {
-        id: RequestId(number),
-        arrived: now,
-        prompt: PromptSize::Tokens(PROMPT),
         max_output_tokens: Some(TOKENS),
-        sequences: 1,
         slo: Slo { ttft: Some(Duration::from_secs(10)), tpot: Some(Duration::from_millis(500)) },
-        band: Band(0),
-        tenant: None,
         body_bytes: 4 * PROMPT,
-        blocks: Arc::from([]),
-        streamed: true,
-        ttl: None,
-        immediate: false,
-        by_header: false,
-        name: Arc::default(),
+        ..Request::new(RequestId(number), now, PromptSize::Tokens(PROMPT))
     }
 }

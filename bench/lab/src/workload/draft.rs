@@ -47,21 +47,15 @@ impl Draft<'_> {
         );
         SimRequest {
             request: Request {
-                id: RequestId(place as u64),
-                arrived: Time::from_micros((self.at_s * 1e6) as u64),
-                prompt: PromptSize::Tokens(self.input_tokens),
-                max_output_tokens: None,
-                sequences: 1,
                 slo: objective.map(|class| class.slo(self.input_tokens)).unwrap_or_default(),
                 band: objective.map(Objective::band).unwrap_or_default(),
-                tenant: None,
                 body_bytes: self.input_tokens.saturating_mul(4),
                 blocks: self.blocks,
-                streamed: true,
-                ttl: None,
-                immediate: false,
-                by_header: false,
-                name: Arc::default(),
+                ..Request::new(
+                    RequestId(place as u64),
+                    Time::from_micros((self.at_s * 1e6) as u64),
+                    PromptSize::Tokens(self.input_tokens),
+                )
             },
             class,
             input_tokens: self.input_tokens,

@@ -79,7 +79,8 @@ pub fn stalls_until(ledger: &Ledger, outlook: &Outlook, now: Time) -> Option<Tim
     let until = |pace: &Pace| {
         let budget_ms = budget_ms(pace, outlook, now);
         // What is left of its time before it is lost, less a microsecond for the rounding.
-        let spare_ms = budget_ms + pace.remaining * (outlook.step_with_ms - outlook.step_ms);
+        let faster_ms = pace.remaining * (outlook.step_with_ms - outlook.step_ms);
+        let spare_ms = budget_ms + pace.margin_ms + faster_ms;
         let spare_us = (spare_ms * 1000.0 - 1.0).max(0.0) as u64;
         let over = outlook.stall_ms > budget_ms;
         over.then_some(Time::from_micros(now.as_micros().saturating_add(spare_us)))
@@ -88,10 +89,11 @@ pub fn stalls_until(ledger: &Ledger, outlook: &Outlook, now: Time) -> Option<Tim
 }
 
 /// Longest stall that one resident can bear: the time its remaining tokens may take less the time
-/// they will take. Infinite when it has no objective, is lost already, or cannot be hurt by any chunk.
+/// they will take. Infinite when it has no objective, is lost already, or cannot be hurt by any chunk. It is
+/// not lost while only its margin is used up: then it bears nothing more.
 fn budget_ms(pace: &Pace, outlook: &Outlook, now: Time) -> f64 {
     let budget_ms = pace.allowed_ms - now.ms_since(pace.first_token);
-    let lost = budget_ms - pace.remaining * outlook.step_ms < 0.0;
+    let lost = budget_ms + pace.margin_ms - pace.remaining * outlook.step_ms < 0.0;
     let safe = budget_ms - pace.remaining * outlook.full_step_ms >= 0.0;
     let left_ms = budget_ms - pace.remaining * outlook.step_with_ms;
     if lost | safe { f64::INFINITY } else { left_ms }

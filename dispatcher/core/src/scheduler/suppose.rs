@@ -125,21 +125,12 @@ impl Scheduler {
 
 fn request(now: Time, what: &Supposition) -> Request {
     Request {
-        id: NOBODY,
-        arrived: now,
-        prompt: PromptSize::Tokens(what.input_tokens),
         max_output_tokens: what.output_tokens,
-        sequences: 1,
         slo: what.slo,
         band: what.band,
         tenant: what.tenant.clone(),
-        body_bytes: 0,
-        blocks: Arc::from([]),
-        streamed: true,
-        ttl: None,
-        immediate: false,
-        by_header: false,
         name: Arc::from(""),
+        ..Request::new(NOBODY, now, PromptSize::Tokens(what.input_tokens))
     }
 }
 

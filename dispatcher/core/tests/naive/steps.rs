@@ -277,9 +277,6 @@ impl Draft {
         };
         let age = u64::from(self.age_ms) * 1000;
         Request {
-            id,
-            arrived: Time::from_micros(now.as_micros().saturating_sub(age)),
-            prompt: self.prompt,
             max_output_tokens: self.max_output_tokens,
             sequences: self.sequences,
             slo: self.slo,
@@ -290,8 +287,8 @@ impl Draft {
             streamed: self.streamed,
             ttl: self.ttl,
             immediate: self.immediate,
-            by_header: false,
             name: Arc::from(format!("name-{}", id.0)),
+            ..Request::new(id, Time::from_micros(now.as_micros().saturating_sub(age)), self.prompt)
         }
     }
 }

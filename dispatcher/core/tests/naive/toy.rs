@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::Arc,
     time::Duration,
 };
 
@@ -80,24 +79,14 @@ impl Load {
     /// The `n`-th request; bands take turns.
     fn request(&self, n: u64, at: Time) -> Request {
         Request {
-            id: RequestId(n),
-            arrived: at,
-            prompt: PromptSize::Tokens(self.input(RequestId(n)) as u32),
             max_output_tokens: Some(4 * self.output_tokens),
-            sequences: 1,
             slo: Slo {
                 ttft: Some(Duration::from_secs_f64(self.ttft_slo_ms / 1000.0)),
                 tpot: Some(Duration::from_secs_f64(self.tpot_slo_ms / 1000.0)),
             },
             band: Band(if n.is_multiple_of(2) { 1 } else { -1 }),
-            tenant: None,
             body_bytes: 4 * self.input_tokens,
-            blocks: Arc::from([]),
-            streamed: true,
-            ttl: None,
-            immediate: false,
-            by_header: false,
-            name: Arc::default(),
+            ..Request::new(RequestId(n), at, PromptSize::Tokens(self.input(RequestId(n)) as u32))
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    Action, Band, Control, Dispatch, Event, PodId, PodSpec, PromptSize, Reason, Refusal, Request,
-    RequestId, Scheduler, SchedulerConfig, Slo, Time,
+    Action, Control, Dispatch, Event, PodId, PodSpec, PromptSize, Reason, Refusal, Request,
+    RequestId, Scheduler, SchedulerConfig, Time,
 };
 
 use super::{
@@ -49,23 +49,8 @@ impl Watched {
     /// A streamed request of 1000 tokens without objectives arrives, changed by `build`.
     pub fn arrive(&mut self, build: impl FnOnce(&mut Request)) -> RequestId {
         let id = RequestId(self.naive.tales.len() as u64);
-        let mut request = Request {
-            id,
-            arrived: self.now,
-            prompt: PromptSize::Tokens(1000),
-            max_output_tokens: None,
-            sequences: 1,
-            slo: Slo::default(),
-            band: Band(0),
-            tenant: None,
-            body_bytes: 1000,
-            blocks: Arc::from([]),
-            streamed: true,
-            ttl: None,
-            immediate: false,
-            by_header: false,
-            name: Arc::default(),
-        };
+        let mut request =
+            Request { body_bytes: 1000, ..Request::new(id, self.now, PromptSize::Tokens(1000)) };
         build(&mut request);
         self.send(Event::Arrive(Box::new(request)));
         id

@@ -9,8 +9,8 @@ use std::{
 };
 
 use weir_core::{
-    Action, Band, Dispatch, End, EndKind, Event, PodId, PodSpec, PromptSize, Refusal, Request,
-    RequestId, Scheduler, SchedulerConfig, Slo, Time,
+    Action, Dispatch, End, EndKind, Event, PodId, PodSpec, PromptSize, Refusal, Request, RequestId,
+    Scheduler, SchedulerConfig, Slo, Time,
 };
 use weir_schema::{
     Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime,
@@ -132,21 +132,10 @@ impl World {
 /// A streamed request of 1000 tokens with objectives of 2 s and 50 ms.
 pub fn request(id: RequestId, now: Time) -> Request {
     Request {
-        id,
-        arrived: now,
-        prompt: PromptSize::Tokens(1000),
         max_output_tokens: Some(200),
-        sequences: 1,
         slo: slo(2000, 50),
-        band: Band(0),
-        tenant: None,
         body_bytes: 4000,
-        blocks: Arc::from([]),
-        streamed: true,
-        ttl: None,
-        immediate: false,
-        by_header: false,
-        name: Arc::default(),
+        ..Request::new(id, now, PromptSize::Tokens(1000))
     }
 }
 

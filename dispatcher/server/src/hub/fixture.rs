@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_channel::Receiver;
 use weir_core::{
-    Band, Bounds, PodId, Policy, PromptSize, Request, RequestId, Scheduler, SchedulerConfig, Slo,
+    Bounds, PodId, Policy, PromptSize, Request, RequestId, Scheduler, SchedulerConfig, Slo,
 };
 use weir_schema::{
     Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime, Stride,
@@ -81,21 +81,10 @@ pub(crate) fn pod(id: u32, authority: impl ToString) -> Arc<Pod> {
 
 pub(crate) fn request(hub: &Hub, id: u64) -> Request {
     Request {
-        id: RequestId(id),
-        arrived: hub.clock().now(),
-        prompt: PromptSize::Tokens(100),
         max_output_tokens: Some(100),
-        sequences: 1,
         slo: Slo { ttft: Some(Duration::from_secs(2)), tpot: Some(Duration::from_millis(100)) },
-        band: Band(0),
-        tenant: None,
         body_bytes: 400,
-        blocks: Arc::from([]),
-        streamed: true,
-        ttl: None,
-        immediate: false,
-        by_header: false,
-        name: Arc::default(),
+        ..Request::new(RequestId(id), hub.clock().now(), PromptSize::Tokens(100))
     }
 }
 
