@@ -151,6 +151,7 @@ impl Default for Bounds {
 
 /// What may pass a head that found no pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HeadRule {
     /// Claims when one full engine step would break the tightest TPOT objective, else strict.
@@ -162,8 +163,9 @@ pub enum HeadRule {
     Claims,
 }
 
-/// Parameters of the pull loop; the names and values are those of the decision record.
+/// Parameters of the pull loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PullConfig {
     /// What may pass a head that found no pod.
@@ -173,12 +175,12 @@ pub struct PullConfig {
     /// Tokens of a resident's budget on which that margin is counted at most.
     pub margin_tokens: u32,
     /// Quantile of the remaining output that a resident's budget is spread over.
-    pub remaining_quantile: f32,
+    pub remaining_quantile: f64,
     /// A full step longer than this share of the tightest TPOT objective makes the chunk "big".
     pub big_chunk_share: f64,
-    /// Uncached tokens that may be pending with the newcomer, top band and small chunk.
+    /// Uncached tokens that may be pending on a pod with the newcomer, if that is of the top band and the chunk is not big.
     pub top_band_tokens: u32,
-    /// Uncached tokens that may be pending with the newcomer otherwise.
+    /// Uncached tokens that may be pending on a pod with any other newcomer.
     pub pending_tokens: u32,
     /// A head may pass a blocked one when it needs at most this share of its uncached tokens.
     pub pass_share: f64,
@@ -194,11 +196,15 @@ pub struct PullConfig {
     pub scored_pods: u32,
     /// Share of the KV cache that may be filled.
     pub kv_limit: f64,
+    /// Share of `kv_limit` that a request may fill on a pod that has one of a higher band, and one that is late on any pod
+    /// that has others. The rest is left for those that come and have a claim to be in time. 1 leaves nothing.
+    pub yield_share: f64,
     /// Share of the expected growth of the newcomer counted against the KV cache.
     pub kv_growth: f64,
     /// Factor on the best possible TTFT when deciding that a deadline cannot be met.
     pub hopeless_factor: f64,
-    /// Scrapes older than this are not used; the ledger alone decides then.
+    /// Scrapes older than this are not used; the ledger alone decides then. It is set with the other times of scraping.
+    #[cfg_attr(feature = "schema", schemars(skip))]
     pub stale_after_ms: u64,
 }
 
@@ -218,6 +224,7 @@ impl Default for PullConfig {
             cold_weight: 16.0,
             scored_pods: 0,
             kv_limit: 0.98,
+            yield_share: 0.7,
             kv_growth: 0.3,
             hopeless_factor: 1.05,
             stale_after_ms: 2000,

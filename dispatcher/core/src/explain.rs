@@ -27,6 +27,8 @@ pub enum Reason {
     PendingFull,
     /// No pod has the KV cache for it.
     KvFull,
+    /// No pod has the KV cache for it beside what is kept for those that come before it.
+    KvKept,
     /// On the best pod its first token would come too late; another may free up sooner.
     TtftOverSlo {
         /// Predicted TTFT from arrival on the best pod, in milliseconds.
@@ -80,6 +82,7 @@ impl Reason {
             Self::PodsClaimed => "pods_claimed",
             Self::PendingFull => "pending_full",
             Self::KvFull => "kv_full",
+            Self::KvKept => "kv_kept",
             Self::TtftOverSlo { .. } => "ttft_over_slo",
             Self::TpotOverSlo { .. } => "tpot_over_slo",
             Self::StallOverBudget { .. } => "stall_over_budget",
@@ -110,6 +113,9 @@ impl Reason {
                 "every pod has as many prompts before their first token as it may have".to_owned()
             }
             Self::KvFull => "no pod has room for it in its KV cache or its batch".to_owned(),
+            Self::KvKept => "what is left of the pods' KV caches is kept for requests of higher \
+                             bands, or for those that can still be in time"
+                .to_owned(),
             Self::TtftOverSlo { ttft_ms, slo_ms } => format!(
                 "on the best pod its first token would come {} after its arrival, and {} are \
                  promised; another pod may free up sooner",
@@ -154,6 +160,7 @@ impl Reason {
                 "it has as many prompts before their first token as it may have".to_owned()
             }
             Self::KvFull => "no room in its KV cache or its batch".to_owned(),
+            Self::KvKept => "what is left of its KV cache is kept for others".to_owned(),
             Self::TtftOverSlo { ttft_ms, slo_ms } => format!(
                 "the first token would come {} after the arrival, and {} are promised",
                 span(ttft_ms),

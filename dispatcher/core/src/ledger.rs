@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::{PullConfig, RequestId, Time};
+use smallvec::SmallVec;
+
+use crate::{Band, PullConfig, RequestId, Time};
 
 /// A prompt that was sent and has not produced a token.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +32,8 @@ pub struct Pending {
 pub struct Resident {
     /// Which request.
     pub id: RequestId,
+    /// Its priority band.
+    pub band: Band,
     /// Its TPOT objective, in milliseconds.
     pub tpot_slo_ms: Option<f64>,
     /// When its first token was seen.
@@ -107,6 +111,8 @@ pub struct Ledger {
     ids: Vec<RequestId>,
     /// Their paces, in the same order.
     paces: Vec<Pace>,
+    /// Requests here by band, for the bands that have any.
+    bands: SmallVec<[(Band, u32); 4]>,
     pending_tokens: f64,
     pending_pairs: f64,
     pending_sequences: u32,
@@ -120,7 +126,22 @@ impl Ledger {
         self.pending_tokens += pending.uncached_tokens;
         self.pending_pairs += pending.uncached_pairs;
         self.pending_sequences += pending.resident.sequences;
+        self.enter(pending.resident.band);
         self.pending.push(pending);
+    }
+
+    fn enter(&mut self, band: Band) {
+        match self.bands.iter_mut().find(|(one, _)| *one == band) {
+            Some((_, requests)) => *requests += 1,
+            None => self.bands.push((band, 1)),
+        }
+    }
+
+    fn leave(&mut self, band: Band) {
+        self.bands.retain(|(one, requests)| {
+            *requests -= u32::from(*one == band);
+            *requests > 0
+        });
     }
 
     /// Moves a request from pending to resident. Returns its uncached tokens and their pairs, and its place
@@ -176,13 +197,15 @@ impl Ledger {
     /// Credits a request that is over. Returns whether it was here.
     pub fn credit(&mut self, id: RequestId) -> bool {
         if let Some(at) = self.pending.iter().position(|pending| pending.id == id) {
-            self.take_pending(at);
+            let pending = self.take_pending(at);
+            self.leave(pending.resident.band);
             return true;
         }
         let Some(at) = self.seat(id) else { return false };
         self.ids.swap_remove(at);
         self.paces.swap_remove(at);
         let resident = self.residents.swap_remove(at);
+        self.leave(resident.band);
         self.kv_tokens -= resident.kv_tokens();
         self.decodes = self.decodes.saturating_sub(resident.sequences);
         self.settle();
@@ -226,6 +249,11 @@ impl Ledger {
     /// What the budgets of the residents are made of, in their order.
     pub fn paces(&self) -> &[Pace] {
         &self.paces
+    }
+
+    /// The highest band that has a request on the pod.
+    pub fn top_band(&self) -> Option<Band> {
+        self.bands.iter().map(|(band, _)| *band).max()
     }
 
     /// Requests on the pod.
@@ -275,6 +303,8 @@ impl Ledger {
         assert!((kv - self.kv_tokens).abs() < 1e-3);
         assert_eq!(decodes, self.decodes);
         assert_eq!(self.paces.len(), self.residents.len());
+        let counted: u32 = self.bands.iter().map(|(_, requests)| requests).sum();
+        assert_eq!(counted as usize, self.len());
         assert!(self.ids.iter().eq(self.residents.iter().map(|resident| &resident.id)));
     }
 }

@@ -283,11 +283,12 @@ fn bounds(raw: &RawQueue, problems: &mut Problems) -> Bounds {
 fn check_pull(pull: &PullConfig, problems: &mut Problems) {
     let shares = [
         ("tpot_margin", pull.tpot_margin),
-        ("remaining_quantile", f64::from(pull.remaining_quantile)),
+        ("remaining_quantile", pull.remaining_quantile),
         ("big_chunk_share", pull.big_chunk_share),
         ("pass_share", pull.pass_share),
         ("warm_slack", pull.warm_slack),
         ("kv_limit", pull.kv_limit),
+        ("yield_share", pull.yield_share),
         ("kv_growth", pull.kv_growth),
     ];
     for (name, share) in shares {

@@ -31,7 +31,7 @@ enum Part {
     Margin(f64),
     /// Prompt tokens that a pod may have pending with the newcomer; `None`: any number.
     Buffer(Option<u32>),
-    Quantile(f32),
+    Quantile(f64),
     /// Pods that the predictor is asked about for one request, at most.
     Scored(u32),
     LengthKnown,
@@ -81,7 +81,7 @@ fn part(said: &str) -> Result<Part> {
         "perfect" => Part::Perfect,
         _ => match said.split_once('-') {
             Some(("margin", margin)) => Part::Margin(number(margin)?),
-            Some(("quantile", quantile)) => Part::Quantile(number(quantile)? as f32),
+            Some(("quantile", quantile)) => Part::Quantile(number(quantile)?),
             Some(("scored", pods)) => Part::Scored(number(pods)? as u32),
             Some(("buffer", tokens)) => {
                 let tokens = tokens.parse().with_context(|| format!("{said:?} needs a count"))?;
@@ -216,7 +216,7 @@ mod tests {
             history.observe(None, 500, length);
         }
         assert_eq!(history.predict(None, 500, Some(777)), 777);
-        let quantile = config.pull.remaining_quantile;
+        let quantile = config.pull.remaining_quantile as f32;
         assert_eq!(history.remaining(None, 500, Some(777), 700, quantile), 77);
         assert_eq!(history.remaining(None, 500, Some(100_000), 1, quantile), 99_999);
     }

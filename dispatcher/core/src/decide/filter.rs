@@ -1,6 +1,9 @@
 //! Pods that may be used at all, whatever they would cost.
 
-use crate::{Phase, PullConfig, Role, Time, fleet::PodState, headroom::Outlook, queue::Waiting};
+use crate::{
+    Phase, PullConfig, Role, Time, explain::Reason, fleet::PodState, headroom::Outlook,
+    queue::Waiting,
+};
 
 /// Whether a pod may take a request: ready, of a role that prefills, and not one that the request
 /// could not be delivered to.
@@ -12,22 +15,30 @@ pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
 
 /// Whether the KV cache and the engine's sequence limit have room for a request and some of its
 /// growth. An empty pod always does: a prompt that does not fit there fits nowhere, and the engine
-/// says so.
+/// says so. One that gives way to others on the pod leaves them a part of the cache: it can wait, and they
+/// come when it has long taken the last room.
+///
+/// # Errors
+/// What there is no room for.
 pub fn fits_memory(
     pod: &PodState,
     waiting: &Waiting,
     outlook: &Outlook,
     now: Time,
     config: &PullConfig,
-) -> bool {
+) -> Result<(), Reason> {
     if outlook.empty {
-        return true;
+        return Ok(());
     }
     let sequences = f64::from(waiting.request.sequences);
     let growth = config.kv_growth * f64::from(waiting.output_tokens) * sequences;
     let used = pod.kv_tokens(now, config.stale_after_ms) + outlook.uncached_tokens + growth;
     let others = pod.others(now, config.stale_after_ms);
     let running = pod.ledger.decodes_to_come() + others.sequences + sequences;
-    used <= config.kv_limit * pod.kv_capacity_tokens()
-        && running <= f64::from(pod.class.max_sequences)
+    let limit = config.kv_limit * pod.kv_capacity_tokens();
+    if used > limit || running > f64::from(pod.class.max_sequences) {
+        return Err(Reason::KvFull);
+    }
+    let yields = waiting.late || pod.ledger.top_band() > Some(waiting.request.band);
+    if yields && used > config.yield_share * limit { Err(Reason::KvKept) } else { Ok(()) }
 }

@@ -149,9 +149,7 @@ impl Floor<'_> {
             return Ok(());
         }
         let pull = &self.config.pull;
-        if !filter::fits_memory(pod, waiting, outlook, self.now, pull) {
-            return Err(Reason::KvFull);
-        }
+        filter::fits_memory(pod, waiting, outlook, self.now, pull)?;
         let room_tokens = self.room_tokens(waiting, outlook);
         judge::cheap_gates(&waiting.request.slo, outlook, &pod.ledger, room_tokens, self.now, pull)
     }

@@ -166,6 +166,7 @@ impl Board {
             waiting.request.band = band;
             waiting.pattern.band = band;
             waiting.claim = None;
+            waiting.shut = Shuts::default();
             self.insert(waiting);
         }
     }

@@ -105,6 +105,7 @@ impl Flight {
             assumed_first_token: (!self.request.streamed).then(due),
             resident: Resident {
                 id: self.request.id,
+                band: self.request.band,
                 tpot_slo_ms: judge::tpot_slo_ms(&self.request.slo),
                 first_token: now,
                 generated: 0,
@@ -361,7 +362,7 @@ fn estimate(ledger: &mut Ledger, seat: usize, length: &LengthHistory, config: &P
         resident.input_tokens,
         resident.max_output_tokens,
         resident.generated,
-        config.remaining_quantile,
+        config.remaining_quantile as f32,
     );
     let next = (f64::from(resident.generated) * ESTIMATE_GROWTH).ceil();
     let estimate_at = (next as u32).max(resident.generated.saturating_add(1));

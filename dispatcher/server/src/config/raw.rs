@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, json_schema};
 use serde::{Deserialize, Serialize};
 use weir_core::{
     BucketEdges, PullConfig, SchedulerConfig,
@@ -52,7 +52,6 @@ pub struct RawConfig {
     /// How requests are grouped into lanes.
     pub patterns: RawPatterns,
     /// Parameters of the pull loop.
-    #[schemars(schema_with = "pull_schema")]
     pub pull: PullConfig,
     /// How pods are scraped.
     pub scrape: RawScrape,
@@ -254,27 +253,4 @@ impl RawPatterns {
 /// The schema of a text that is one of `words`.
 pub fn choice(words: &[&str]) -> Schema {
     json_schema!({ "type": "string", "enum": words })
-}
-
-/// The core knows nothing of schemas; its keys and their kinds are read off its default.
-fn pull_schema(_: &mut SchemaGenerator) -> Schema {
-    let default = serde_json::to_value(PullConfig::default()).unwrap_or_default();
-    let mut keys = serde_json::Map::new();
-    let default = default.as_object().into_iter().flatten();
-    // The age of a scrape is set with the other times of scraping.
-    for (key, value) in default.filter(|(key, _)| *key != "stale_after_ms") {
-        let mut schema = match value {
-            serde_json::Value::String(_) => choice(&["auto", "strict", "claims"]),
-            value if value.is_u64() => json_schema!({ "type": "integer", "minimum": 0 }),
-            _ => json_schema!({ "type": "number" }),
-        };
-        schema.insert("default".to_owned(), value.clone());
-        keys.insert(key.clone(), schema.to_value());
-    }
-    json_schema!({
-        "description": "Parameters of the pull loop.",
-        "type": "object",
-        "additionalProperties": false,
-        "properties": keys,
-    })
 }

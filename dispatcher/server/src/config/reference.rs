@@ -120,9 +120,10 @@ fn kind(value: &Value, schema: &Value) -> String {
         let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
         return words.join(", ");
     }
-    if here.get("oneOf").is_some() {
-        let policy = value.to_string().contains("Policy");
-        return if policy { "a name or a mapping" } else { "one of several" }.to_owned();
+    if let Some(one_of) = here.get("oneOf").and_then(Value::as_array) {
+        let word = |one: &Value| one.get("const").and_then(Value::as_str).map(str::to_owned);
+        let words: Option<Vec<String>> = one_of.iter().map(word).collect();
+        return words.map_or_else(|| "a name or a mapping".to_owned(), |words| words.join(", "));
     }
     let kinds = match here.get("type") {
         Some(Value::String(kind)) => vec![kind.as_str()],

@@ -52,6 +52,7 @@ const REASONS = {
   pods_claimed: () => "every pod it may use is claimed by a head before it",
   pending_full: () => "the pods have as many prompts without a first token as they may",
   kv_full: () => "no pod has room in its KV cache or its batch",
+  kv_kept: () => "what is left of the KV caches is kept for higher bands or for those in time",
   ttft_over_slo: (r) => `TTFT would be ${time(r.ttft_ms)}, objective ${time(r.slo_ms)}`,
   tpot_over_slo: (r) => `TPOT would be ${time(r.tpot_ms)}, limit ${time(r.limit_ms)}`,
   stall_over_budget: (r) => `its prefill would stall residents ${time(r.stall_ms)}, they bear ${time(r.budget_ms)}`,
@@ -81,6 +82,7 @@ function inWords(words, reason) {
 const VERDICTS = {
   pending_full: () => "prefill buffer full",
   kv_full: () => "KV cache or batch full",
+  kv_kept: () => "KV cache kept for others",
   stall_over_budget: (r) => `would stall residents ${time(r.stall_ms)} of ${time(r.budget_ms)}`,
   ttft_over_slo: () => "TTFT over SLO",
   tpot_over_slo: (r) => `TPOT ${time(r.tpot_ms)} over ${time(r.limit_ms)}`,
