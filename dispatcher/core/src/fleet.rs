@@ -7,7 +7,7 @@ use weir_schema::Sample;
 pub use pods::Pods;
 
 use crate::{
-    Phase, PodClass, PodSpec, Pulse, Scrape, Time, headroom::stride::StrideMeter,
+    Phase, PodClass, PodSpec, Pulse, RecentError, Scrape, Time, headroom::stride::StrideMeter,
     inspect::PodErrors, ledger::Ledger,
 };
 
@@ -154,16 +154,14 @@ impl Others {
     }
 }
 
-/// Weight of the newest response in a pod's errors: they look back over some fifty.
-const ERROR_WEIGHT: f64 = 0.02;
-/// Largest relative error that counts; one hiccup must not drown fifty responses.
-const ERROR_CAP: f64 = 3.0;
+/// Responses that a pod's errors look back over.
+const ERROR_WINDOW: u32 = 50;
 
-/// How well a pod's latencies were predicted lately: mean absolute relative errors.
+/// How well a pod's latencies were predicted lately.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Accuracy {
-    ttft: Option<f64>,
-    tpot: Option<f64>,
+    ttft: RecentError<ERROR_WINDOW>,
+    tpot: RecentError<ERROR_WINDOW>,
     count: u64,
 }
 
@@ -172,23 +170,13 @@ impl Accuracy {
     pub fn learn(&mut self, sample: &Sample) {
         let predicted = &sample.predicted;
         self.count += 1;
-        blend(&mut self.ttft, predicted.ttft_ms.p50, sample.ttft_ms, self.count);
-        blend(&mut self.tpot, predicted.tpot_ms.p50, sample.tpot_ms, self.count);
+        self.ttft.learn(Some(predicted.ttft_ms.p50), sample.ttft_ms);
+        self.tpot.learn(Some(predicted.tpot_ms.p50), sample.tpot_ms);
     }
 
     /// The errors.
-    pub const fn errors(&self) -> PodErrors {
-        PodErrors { ttft: self.ttft, tpot: self.tpot, count: self.count }
-    }
-}
-
-fn blend(mean: &mut Option<f64>, predicted_ms: f32, measured_ms: Option<f32>, count: u64) {
-    let Some(measured_ms) = measured_ms.map(f64::from) else { return };
-    let error = (f64::from(predicted_ms) - measured_ms).abs() / measured_ms;
-    if error.is_finite() {
-        let before = mean.unwrap_or_default();
-        let weight = if mean.is_some() { ERROR_WEIGHT.max(1.0 / count as f64) } else { 1.0 };
-        *mean = Some(before + weight * (error.min(ERROR_CAP) - before));
+    pub fn errors(&self) -> PodErrors {
+        PodErrors { ttft: self.ttft.mean(), tpot: self.tpot.mean(), count: self.count }
     }
 }
 

@@ -11,6 +11,7 @@
 //! - [`queue`]: lanes, board, rank and bounds; [`pattern`] names the lanes
 //! - [`ledger`], [`fleet`]: what is in flight on each pod, and everything else known of it
 //! - [`length`], [`ratio`], [`prefix`]: output lengths, tokens per byte, cached prompt blocks
+//! - [`recent_error`]: how wrong predictions were lately
 //! - [`profile`]: capacity, load and violation by measured profiles
 //! - [`explain`]: the reason for every wait; [`inspect`]: the closer look; [`decisions`]: the last of them
 //! - [`time`]: time as an argument
@@ -33,6 +34,7 @@ pub mod prefix;
 pub mod profile;
 pub mod queue;
 pub mod ratio;
+pub mod recent_error;
 pub mod request;
 pub mod scheduler;
 pub mod snapshot;
@@ -46,6 +48,7 @@ pub use explain::Reason;
 pub use pod::{Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
 pub use policy::{Policy, Rules};
 pub use profile::Profiles;
+pub use recent_error::RecentError;
 pub use request::{Band, PromptSize, Request, RequestId, Slo};
 pub use scheduler::Scheduler;
 pub use snapshot::{Counters, LaneView, PodView, REQUESTS_SHOWN, RequestView, Snapshot};

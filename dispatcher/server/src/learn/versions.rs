@@ -11,17 +11,15 @@ use std::{
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use weir_core::RecentError;
 use weir_schema::{Sample, SampleOutcome};
 
 /// Versions kept per pool.
 const KEPT: usize = 8;
 
-/// Outcomes that a live error looks back over, roughly: long enough to be steady, short enough that
-/// a change shows within a minute of a busy pool.
-const WINDOW: f64 = 500.0;
-
-/// Largest relative error that counts; one hiccup of a pod must not drown hundreds of outcomes.
-const ERROR_CAP: f64 = 3.0;
+/// The error of one target. It looks back over as many outcomes as make it steady, and few enough that a
+/// change shows within a minute of a busy pool.
+type LiveError = RecentError<500>;
 
 /// The versions of all pools.
 #[derive(Debug, Default)]
@@ -34,15 +32,8 @@ pub struct Versions {
 #[derive(Debug, Default)]
 struct Live {
     served: u64,
-    ttft: Error,
-    tpot: Error,
-}
-
-/// Mean absolute relative error over the recent past.
-#[derive(Debug, Default)]
-struct Error {
-    mean: f64,
-    count: u64,
+    ttft: LiveError,
+    tpot: LiveError,
 }
 
 /// What is shown of a version.
@@ -62,23 +53,6 @@ pub struct VersionView {
     pub rows_tpot: u64,
 }
 
-impl Error {
-    fn add(&mut self, predicted_ms: Option<f32>, measured_ms: Option<f32>) {
-        let Some((predicted, measured)) = predicted_ms.zip(measured_ms) else { return };
-        let error = (f64::from(predicted) - f64::from(measured)).abs() / f64::from(measured);
-        if !error.is_finite() {
-            return;
-        }
-        self.count += 1;
-        let weight = (1.0 / self.count as f64).max(1.0 / WINDOW);
-        self.mean += weight * (error.min(ERROR_CAP) - self.mean);
-    }
-
-    fn mean(&self) -> Option<f64> {
-        (self.count > 0).then_some(self.mean)
-    }
-}
-
 impl Versions {
     /// Learns from a sample.
     pub fn observe(&self, sample: &Sample) {
@@ -96,8 +70,8 @@ impl Versions {
         let live = versions.entry(predicted.model_version).or_default();
         let decided = predicted.ttft_source.is_bundle() || predicted.tpot_source.is_bundle();
         live.served += u64::from(decided);
-        live.ttft.add(predicted.model_ttft_ms, sample.ttft_ms);
-        live.tpot.add(predicted.model_tpot_ms, sample.tpot_ms);
+        live.ttft.learn(predicted.model_ttft_ms, sample.ttft_ms);
+        live.tpot.learn(predicted.model_tpot_ms, sample.tpot_ms);
         if versions.len() > KEPT {
             versions.pop_first();
         }
@@ -117,9 +91,9 @@ impl Versions {
                 version,
                 served: live.served,
                 mape_ttft: live.ttft.mean(),
-                rows_ttft: live.ttft.count,
+                rows_ttft: live.ttft.count(),
                 mape_tpot: live.tpot.mean(),
-                rows_tpot: live.tpot.count,
+                rows_tpot: live.tpot.count(),
             })
             .collect()
     }
