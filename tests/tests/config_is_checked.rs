@@ -55,9 +55,14 @@ const MISTAKES: [(&str, &str, &[&str]); 10] = [
         &["line 1: threads: ", "write a whole number"],
     ),
     (
-        "a number out of its range",
-        "pools: [ { model: m, pods: [ { url: 'http://a:1' } ] } ]\npull:\n  kv_limit: 98\n",
-        &["line 3: pull.kv_limit: ", "must be from 0 to 1"],
+        "numbers out of their range",
+        "pools:\n- model: m\n  pods: [ { url: 'http://a:1' } ]\n  policy:\n    filters:\n    - headroom\n    \
+         - kind: headroom-tier\n      explore_negative: 7\npull:\n  kv_limit: 98\ntrainer:\n  eta: 5\n",
+        &[
+            "line 8: pools[0].policy.filters[1].explore_negative: must be from 0 to 1",
+            "line 10: pull.kv_limit: must be from 0 to 1",
+            "line 12: trainer.eta: must be above 0, and at most 1",
+        ],
     ),
     (
         "a pod's URL that is none",

@@ -88,24 +88,34 @@ impl TrainConfig {
     /// # Errors
     /// [`TrainError::Config`] with the first value that is out of range.
     pub fn check(&self) -> Result<(), TrainError> {
+        match self.problems().into_iter().next() {
+            Some((key, why)) => Err(TrainError::Config { key, why }),
+            None => Ok(()),
+        }
+    }
+
+    /// Every value that no round could work with, by its name, and what it must be.
+    pub fn problems(&self) -> Vec<(&'static str, &'static str)> {
         let window = &self.window;
         let fraction = window.holdout_fraction;
         let rules = [
-            (self.min_samples >= 10, "min_samples must be at least 10"),
-            ((1..=10_000).contains(&self.trees), "trees must be in 1..=10000"),
-            ((1..=16).contains(&self.depth), "depth must be in 1..=16"),
-            (self.eta > 0.0 && self.eta <= 1.0, "eta must be in (0, 1]"),
-            (self.keep_bundles >= 1, "keep_bundles must be at least 1"),
-            (window.max_samples >= self.min_samples, "max_samples is below min_samples"),
-            (window.per_bucket_cap >= 1, "per_bucket_cap must be at least 1"),
-            (fraction > 0.0 && fraction <= 0.5, "holdout_fraction must be in (0, 0.5]"),
-            (window.max_holdout >= 1, "max_holdout must be at least 1"),
-            (!window.max_age.is_zero(), "max_age must not be zero"),
+            (self.min_samples >= 10, "min_samples", "must be at least 10"),
+            ((1..=10_000).contains(&self.trees), "trees", "must be from 1 to 10000"),
+            ((1..=16).contains(&self.depth), "depth", "must be from 1 to 16"),
+            (self.eta > 0.0 && self.eta <= 1.0, "eta", "must be above 0, and at most 1"),
+            (self.keep_bundles >= 1, "keep_bundles", "must be at least 1"),
+            (window.max_samples >= self.min_samples, "max_samples", "must be at least min_samples"),
+            (window.per_bucket_cap >= 1, "per_bucket_cap", "must be at least 1"),
+            (
+                fraction > 0.0 && fraction <= 0.5,
+                "holdout_fraction",
+                "must be above 0, and at most 0.5",
+            ),
+            (window.max_holdout >= 1, "max_holdout", "must be at least 1"),
+            (!window.max_age.is_zero(), "max_age", "must be above 0"),
         ];
-        match rules.into_iter().find(|(holds, _)| !holds) {
-            Some((_, broken)) => Err(TrainError::Config(broken)),
-            None => Ok(()),
-        }
+        let broken = rules.into_iter().filter(|(holds, ..)| !holds);
+        broken.map(|(_, key, why)| (key, why)).collect()
     }
 }
 
@@ -118,6 +128,9 @@ mod tests {
         assert!(TrainConfig::default().check().is_ok());
         let wrong = TrainConfig { eta: f32::NAN, ..TrainConfig::default() };
         let error = wrong.check().unwrap_err().to_string();
-        assert!(error.contains("eta"), "{error}");
+        assert!(error.contains("eta must be above 0, and at most 1"), "{error}");
+        let wrong = TrainConfig { trees: 0, depth: 17, ..wrong };
+        let keys: Vec<_> = wrong.problems().into_iter().map(|(key, _)| key).collect();
+        assert_eq!(keys, ["trees", "depth", "eta"]);
     }
 }

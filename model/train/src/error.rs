@@ -9,8 +9,13 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// A configured value is out of range.
-    #[error("invalid training configuration: {0}")]
-    Config(&'static str),
+    #[error("invalid training configuration: {key} {why}")]
+    Config {
+        /// Its name.
+        key: &'static str,
+        /// What it must be.
+        why: &'static str,
+    },
     /// No usable libxgboost.
     #[error("libxgboost cannot be used: {reason}; `make native` fetches it (looked at {looked})")]
     Library {

@@ -3,18 +3,20 @@
 
 use super::{Admission, Affinity, Filter, Mode, Picker, Rules, Scorer, UsageLimit};
 
-const SHARE: &str = "must be in 0..=1";
+const SHARE: &str = "must be from 0 to 1";
 const POSITIVE: &str = "must be above 0";
-const WEIGHTS: &str = "weights must be at least 0, and one of them above it";
+const WEIGHTS: &str = "the weights must be at least 0, and one of them above it";
+const CEILINGS: &str =
+    "min_ceiling and max_ceiling must be from 0 to 1, and min_ceiling not above max_ceiling";
 
 /// Keys that cannot be used, and why.
 #[derive(Debug, Default)]
-struct Found(Vec<(&'static str, &'static str)>);
+struct Found(Vec<(String, &'static str)>);
 
 impl Found {
-    fn require(&mut self, holds: bool, key: &'static str, why: &'static str) {
+    fn require(&mut self, holds: bool, key: &str, why: &'static str) {
         if !holds {
-            self.0.push((key, why));
+            self.0.push((key.to_owned(), why));
         }
     }
 }
@@ -33,12 +35,12 @@ fn weights(weights: &[f64]) -> bool {
 }
 
 /// What cannot be used of some rules: the key under `policy` and why.
-pub fn problems(rules: &Rules) -> Vec<(&'static str, &'static str)> {
+pub fn problems(rules: &Rules) -> Vec<(String, &'static str)> {
     let mut found = Found::default();
     found.require(positive(rules.slo_buffer), "slo_buffer", POSITIVE);
     admission(rules.admission, &mut found);
-    for filter in &rules.filters {
-        self::filter(*filter, &mut found);
+    for (index, filter) in rules.filters.iter().enumerate() {
+        self::filter(*filter, &format!("filters[{index}]"), &mut found);
     }
     affinity(rules.affinity, &mut found);
     scorer(rules.scorer, &mut found);
@@ -63,34 +65,34 @@ fn admission(admission: Admission, found: &mut Found) {
     }
 }
 
-fn filter(filter: Filter, found: &mut Found) {
+/// Checks a filter, which stands at `at`.
+fn filter(filter: Filter, at: &str, found: &mut Found) {
+    let mut require = |holds, key: &str, why| found.require(holds, &format!("{at}.{key}"), why);
     match filter {
         Filter::Headroom | Filter::Failover { .. } | Filter::Staleness { .. } => {}
         Filter::HeadroomTier { explore_negative } => {
-            found.require(share(explore_negative), "filters.explore_negative", SHARE);
+            require(share(explore_negative), "explore_negative", SHARE);
         }
         Filter::Saturation { queue_depth, kv_usage, max_concurrency, limit, .. } => {
-            found.require(positive(queue_depth), "filters.queue_depth", POSITIVE);
-            found.require(positive(kv_usage), "filters.kv_usage", POSITIVE);
-            found.require(max_concurrency > 0, "filters.max_concurrency", POSITIVE);
+            require(positive(queue_depth), "queue_depth", POSITIVE);
+            require(positive(kv_usage), "kv_usage", POSITIVE);
+            require(max_concurrency > 0, "max_concurrency", POSITIVE);
             if let UsageLimit::PriorityHoldback { min_ceiling, max_ceiling } = limit {
                 let sane = share(min_ceiling) && share(max_ceiling) && min_ceiling <= max_ceiling;
-                found.require(sane, "filters.limit", "0 <= min_ceiling <= max_ceiling <= 1");
+                require(sane, "limit", CEILINGS);
             }
         }
-        Filter::Capacity { most } => found.require(positive(most), "filters.most", POSITIVE),
+        Filter::Capacity { most } => require(positive(most), "most", POSITIVE),
         Filter::Latency {
             ttft_slo_ms,
             tpot_slo_ms,
             ttft_dispatch_threshold,
             tpot_dispatch_threshold,
         } => {
-            found.require(positive(ttft_slo_ms), "filters.ttft_slo_ms", POSITIVE);
-            found.require(positive(tpot_slo_ms), "filters.tpot_slo_ms", POSITIVE);
-            let key = "filters.ttft_dispatch_threshold";
-            found.require(positive(ttft_dispatch_threshold), key, POSITIVE);
-            let key = "filters.tpot_dispatch_threshold";
-            found.require(positive(tpot_dispatch_threshold), key, POSITIVE);
+            require(positive(ttft_slo_ms), "ttft_slo_ms", POSITIVE);
+            require(positive(tpot_slo_ms), "tpot_slo_ms", POSITIVE);
+            require(positive(ttft_dispatch_threshold), "ttft_dispatch_threshold", POSITIVE);
+            require(positive(tpot_dispatch_threshold), "tpot_dispatch_threshold", POSITIVE);
         }
     }
 }
@@ -138,7 +140,11 @@ fn scorer(scorer: Scorer, found: &mut Found) {
 /// Parts that do not go together.
 fn together(rules: &Rules, found: &mut Found) {
     let later = rules.filters.iter().skip(1).any(|filter| *filter == Filter::Headroom);
-    found.require(!later, "filters", "headroom comes first, or not at all");
+    found.require(!later, "filters", "`headroom` must come first, or not at all");
     let waits = rules.affinity == Affinity::WarmWait && rules.dispatch == Mode::Push;
-    found.require(!waits, "affinity", "warm-wait needs a dispatch that pulls");
+    found.require(
+        !waits,
+        "affinity",
+        "`warm-wait` needs a dispatch that pulls; write `dispatch: pull`, or another affinity",
+    );
 }

@@ -41,13 +41,13 @@ fn numbers_that_make_no_sense_are_named() {
     rules.scorer = Scorer::LoadPrefix { kv_weight: 0.0, queue_weight: 0.0, prefix_weight: 0.0 };
     let keys: Vec<_> = problems(&rules).into_iter().map(|(key, _)| key).collect();
     let want =
-        ["slo_buffer", "admission.cold_kv", "filters.explore_negative", "scorer", "picker.k"];
+        ["slo_buffer", "admission.cold_kv", "filters[0].explore_negative", "scorer", "picker.k"];
     assert_eq!(keys, want);
     let mut rules = Policy::Weir.rules();
     rules.dispatch = Mode::Push;
     rules.filters = vec![Filter::Capacity { most: f64::NAN }, Filter::Headroom];
     let keys: Vec<_> = problems(&rules).into_iter().map(|(key, _)| key).collect();
-    assert_eq!(keys, ["filters.most", "filters", "affinity"]);
+    assert_eq!(keys, ["filters[0].most", "filters", "affinity"]);
 }
 
 #[test]

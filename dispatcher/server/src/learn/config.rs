@@ -163,8 +163,10 @@ impl LearnConfig {
         let sane = (1..=86_400).contains(&trainer.interval_s);
         problems.require(sane, "trainer.interval_s", "must be from 1 to 86400");
         let train = train_config(model, spool, trainer);
-        if let Err(error) = train.check() {
-            problems.add("trainer", error);
+        for (name, why) in train.problems() {
+            // The one that is written in hours.
+            let name = if name == "max_age" { "max_age_h" } else { name };
+            problems.add(&format!("trainer.{name}"), why);
         }
         Self {
             bundles: model.bundles.clone(),

@@ -63,7 +63,7 @@ fn numbers_that_make_no_sense_are_named_with_their_key() {
     let raw = read("{ affinity: { kind: prefix-cache, threshold: 1.5 } }").unwrap();
     let mut problems = Problems::default();
     raw.check("pools[0].policy", &mut problems);
-    assert_eq!(problems.lines(), ["pools[0].policy.affinity.threshold: must be in 0..=1"]);
+    assert_eq!(problems.lines(), ["pools[0].policy.affinity.threshold: must be from 0 to 1"]);
 }
 
 /// Every kind that a preset uses, and every name, is in the schema that editors check with.
