@@ -194,9 +194,11 @@ fn plot(
         .y_labels(5)
         .x_label_formatter(&|x| if *x > -0.5 { "now".to_owned() } else { format!("{x:.0} s") })
         .draw()?;
-    for ((name, line), colour) in lines.iter().zip(ink.lines) {
+    // The first over the second, which is wider: where they agree both are seen.
+    for ((name, line), (colour, width)) in lines.iter().zip(ink.lines.into_iter().zip([2, 5])).rev()
+    {
         for (number, run) in runs(line).into_iter().enumerate() {
-            let drawn = chart.draw_series(LineSeries::new(run, colour.stroke_width(2)))?;
+            let drawn = chart.draw_series(LineSeries::new(run, colour.stroke_width(width)))?;
             if number == 0 {
                 let sign = move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour);
                 drawn.label(*name).legend(sign);

@@ -14,6 +14,8 @@ const CHARTS = {
   sheds: { title: "Refused per second", lines: [["refused", (p) => p.refused, count]] },
 };
 
+// The first line of a chart is drawn over the second, which may lie on it all the way and is wider where it may.
+
 /** Draws all charts from the seconds of /history. */
 export function drawCharts(seconds) {
   const points = seconds.map((second, index) => point(second, seconds.slice(Math.max(0, index - SMOOTHED_S + 1), index + 1)));
@@ -45,7 +47,7 @@ function draw(figure, chart, points) {
   const hair = s("line", { class: "hair", y1: 0, y2: HEIGHT, visibility: "hidden" });
   const picture = s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": chart.title },
     ...[bottom, top].map((value) => s("line", { class: "grid", x1: 0, x2: width, y1: scale.y(value), y2: scale.y(value) })),
-    ...values.flatMap((of, index) => path(chart.lines[index][0], of, scale, index === 0)), hair,
+    ...values.map((of, index) => path(chart.lines[index][0], of, scale, index === 0)).reverse().flat(), hair,
     ...[bottom, top].map((value) => s("text", { x: width, y: scale.y(value) - 3, "text-anchor": "end" }, chart.lines[0][2](value))));
   const say = (index) => tell(caption, chart, values, index, points.length);
   picture.addEventListener("pointermove", (event) => follow(event, picture, points.length, hair, scale, say));
