@@ -30,6 +30,9 @@ const FORMS: &str = "
 Times are short: `850ms`, `2.4s`, `3m12s`, `5h07m`; a dash is a value that is not known or does not apply.
 ";
 
+/// A width of the terminal at which no line is broken: the page is as it is on every screen.
+const UNBROKEN: usize = 0;
+
 /// The page.
 pub(super) fn page(mut command: Command) -> String {
     command.build();
@@ -70,7 +73,7 @@ fn help(command: &Command) -> String {
         let hidden = arg.is_hide_set() || arg.is_global_set();
         arg.hide_env_values(true).hide(hidden)
     };
-    let mut command = command.clone().mut_args(plain).disable_help_flag(true);
+    let mut command = command.clone().mut_args(plain).disable_help_flag(true).term_width(UNBROKEN);
     let text = command.render_long_help().to_string();
     let lines: String = text.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
     format!("```text\n{}\n```\n", lines.trim_end())
@@ -83,6 +86,7 @@ fn options_of_clients(command: &Command) -> String {
     let shared = client.get_arguments().filter(|arg| arg.is_global_set()).cloned();
     let mut alone = Command::new("weir")
         .disable_help_flag(true)
+        .term_width(UNBROKEN)
         .args(shared.map(|arg| arg.global(false).hide_env_values(true)));
     let text = alone.render_long_help().to_string();
     let text: String = text

@@ -6,8 +6,10 @@
 //! # Layout
 //! - [`table`]: columns without lines, as kubectl prints them
 //! - [`figures`]: times, sizes and shares, short
+//! - [`fold`]: lines broken where a terminal ends
 
 pub(super) mod figures;
+mod fold;
 pub(super) mod table;
 
 use std::process::ExitCode;
@@ -71,7 +73,9 @@ impl Format {
     /// # Errors
     /// When it is not understood or cannot be written.
     pub(super) fn print<S: Sheet>(self, what: &str, answer: Value) -> Result<(), Failure> {
-        print(&self.text::<S>(what, answer)?)
+        let text = self.text::<S>(what, answer)?;
+        // Every column is more than a terminal holds.
+        if self == Self::Table { print(&fold::to_terminal(text)) } else { print(&text) }
     }
 
     /// Whether people read it.
