@@ -139,6 +139,8 @@ fn a_supposed_request_goes_waits_or_is_refused_as_a_real_one_would() {
     let same = busy.arrive(|request| request.prompt = PromptSize::Tokens(100));
     assert_eq!(busy.scheduler.reason(same).map(|reason| reason.name()), Some(waits.reason));
 
+    assert!(waits.predicted_wait_ms.is_some(), "one waits, and a pod is ready: {waits:?}");
+
     let late = Supposition { slo: slo(1, 50), band: Band(-1), ..small.clone() };
     let refused = busy.scheduler.suppose(busy.now, &late);
     assert_eq!((refused.would, refused.reason), (Would::Refuse, "hopeless"));
@@ -146,6 +148,42 @@ fn a_supposed_request_goes_waits_or_is_refused_as_a_real_one_would() {
     assert_eq!(busy.scheduler.suppose(busy.now, &small).reason, "paused");
     busy.send(Event::Close);
     assert_eq!(busy.scheduler.suppose(busy.now, &small).reason, "closing");
+}
+
+#[test]
+fn how_long_a_newcomer_waits_is_said_only_where_the_queue_tells() {
+    let small = Supposition { input_tokens: 100, slo: slo(2000, 50), ..Supposition::default() };
+    let (mut world, _) = full(1);
+    let other_band = Supposition { band: Band(1), ..small.clone() };
+    let first = world.scheduler.suppose(world.now, &other_band);
+    assert_eq!((first.would, first.predicted_wait_ms), (Would::Wait, None));
+    assert!(first.explanation.contains("Nothing waits in its band and above."), "{first:?}");
+
+    world.send(Event::Control(Control::Pause(Gate::Pool)));
+    let held = world.scheduler.suppose(world.now, &small);
+    assert_eq!(held.predicted_wait_ms, None);
+    assert!(held.explanation.contains("it would wait until that is resumed."), "{held:?}");
+    world.send(Event::Control(Control::Resume(Gate::Pool)));
+
+    world.send(Event::PodPhase(PodId(0), Phase::Draining));
+    let homeless = world.scheduler.suppose(world.now, &small);
+    assert_eq!((homeless.reason, homeless.predicted_wait_ms), ("no_pod_ready", None));
+    let want = "it would wait until a pod is ready, and be refused after 15.0 s.";
+    assert!(homeless.explanation.contains(want), "{homeless:?}");
+    assert_eq!(world.scheduler.summary(world.now).drain_ms, None);
+}
+
+#[test]
+fn without_a_pod_a_waiting_request_is_told_when_it_is_refused() {
+    let mut world = world(0);
+    let id = world.arrive(|_| {});
+    world.pass(Duration::from_secs(5));
+    let seen = world.scheduler.inspect(world.now, id).unwrap();
+    assert!(seen.explanation.ends_with("It is refused if no pod is ready in 10.0 s."), "{seen:?}");
+    world.pass(Duration::from_millis(9_900));
+    assert!(world.refused.is_empty());
+    world.pass(Duration::from_millis(200));
+    assert_eq!(world.refused[0].reason, RefusalReason::NoPods);
 }
 
 #[test]

@@ -24,7 +24,8 @@ pub struct QueueView {
     pub paused: bool,
     /// Age of its head, in milliseconds.
     pub head_wait_ms: f64,
-    /// Predicted time until what waits in it is dispatched, in milliseconds; `None` while it is paused.
+    /// Predicted time until what waits in it is dispatched, in milliseconds; `None` while it is paused or no
+    /// pod is ready.
     pub drain_ms: Option<f64>,
     /// Why its head waits.
     pub reason: Reason,
@@ -43,7 +44,8 @@ pub struct BandView {
     pub depth: usize,
     /// Age of the oldest, in milliseconds.
     pub oldest_wait_ms: f64,
-    /// Predicted time until what waits is dispatched, in milliseconds; `None` while it is paused.
+    /// Predicted time until what waits is dispatched, in milliseconds; `None` while nothing of it can leave: there
+    /// is nothing, all of it is paused, or no pod is ready.
     pub drain_ms: Option<f64>,
     /// Whether an operator holds all of it.
     pub paused: bool,
@@ -75,8 +77,9 @@ pub struct Summary {
     pub late: usize,
     /// Age of the oldest waiting request, in milliseconds.
     pub oldest_wait_ms: f64,
-    /// Predicted time until what waits now and is not paused is dispatched, in milliseconds.
-    pub drain_ms: f64,
+    /// Predicted time until what waits now and is not paused is dispatched, in milliseconds; `None` while all
+    /// of it is paused or no pod is ready.
+    pub drain_ms: Option<f64>,
     /// Requests dispatched and not over.
     pub in_flight: usize,
     /// What an operator holds: `pool`, bands as `b0`, lanes by their names.

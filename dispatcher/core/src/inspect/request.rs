@@ -286,8 +286,10 @@ pub struct Supposed {
     pub output_tokens: u32,
     /// Requests waiting in its band and in those above.
     pub queue_ahead: usize,
-    /// How long a newcomer to its band waits, in milliseconds.
-    pub predicted_wait_ms: f64,
+    /// How long it would wait, in milliseconds, as far as its band's queue tells; `None` when it would be refused,
+    /// and while that cannot be said: nothing waits in its band, or nothing leaves it because it is paused or no
+    /// pod is ready.
+    pub predicted_wait_ms: Option<f64>,
     /// Every pod as it would see it.
     pub pods: Vec<Look>,
 }

@@ -13,6 +13,8 @@ use crate::{Band, Time};
 
 /// Time constant of the rate, in seconds.
 const MEMORY_S: f64 = 5.0;
+/// As far as a wait is predicted.
+pub const FAR: Duration = Duration::from_secs(3600);
 /// A backlog must have lasted this long before its rate is believed, in seconds.
 const SETTLED_S: f64 = 1.0;
 
@@ -78,12 +80,11 @@ impl Drain {
     }
 
     /// Predicted wait of a newcomer to a band in which `ahead` requests wait, the oldest since
-    /// `oldest`. At most an hour.
+    /// `oldest`. At most [`FAR`].
     pub fn wait(&self, band: Band, ahead: usize, oldest: Option<Time>, now: Time) -> Duration {
-        const HOUR_S: f64 = 3600.0;
         let age_s = oldest.map_or(0.0, |arrived| now.since(arrived).as_secs_f64());
         let length_s = self.rate(band, now).map_or(0.0, |rate| ahead as f64 / rate.max(1e-9));
-        Duration::from_secs_f64(age_s.max(length_s).min(HOUR_S))
+        Duration::from_secs_f64(age_s.max(length_s).min(FAR.as_secs_f64()))
     }
 }
 

@@ -87,6 +87,13 @@ impl Scheduler {
         self.drain.wait(band, ahead, oldest, now)
     }
 
+    /// The same as it is shown, in milliseconds: `None` while it cannot be said, because nothing of the band can
+    /// leave: nothing waits in it, an operator holds all that does, or no pod is ready.
+    pub(super) fn drain_ms(&self, now: Time, band: Band) -> Option<f64> {
+        let leaves = self.no_pod_since.is_none() && self.board.backlog_of(band).0 > 0;
+        leaves.then(|| self.predicted_wait(now, band).as_secs_f64() * 1e3)
+    }
+
     /// When coming back is predicted to help.
     pub(super) fn retry_after(&self, now: Time, band: Band) -> Duration {
         let [least, most] = RETRY_AFTER;
@@ -179,6 +186,17 @@ impl Scheduler {
             self.refuse_waiting(now, id, self.or_no_pods(RefusalReason::Ttl), actions);
         }
         self.expire_undeliverable(now, actions);
+    }
+
+    /// In how many milliseconds a waiting request is refused if nothing changes.
+    pub(super) fn refused_in_ms(&self, now: Time, arrived: Time, ttl: Option<Duration>) -> f64 {
+        let bounds = &self.config.bounds;
+        let most = ttl.map_or(bounds.max_wait, |ttl| ttl.min(bounds.max_wait));
+        let left = most.saturating_sub(now.since(arrived));
+        let homeless = self
+            .no_pod_since
+            .map(|since| bounds.max_wait_no_pods.saturating_sub(now.since(since.max(arrived))));
+        homeless.map_or(left, |homeless| homeless.min(left)).as_secs_f64() * 1e3
     }
 
     /// Remembers a request that must not be left waiting when the event is over.

@@ -113,7 +113,6 @@ impl Scheduler {
             let (head, _) = lane.head()?;
             let waiting = self.board.get(head)?;
             let paused = self.board.paused().covers(*key);
-            let drain = || self.predicted_wait(now, key.band()).as_secs_f64() * 1000.0;
             Some(QueueView {
                 lane: key.name(&self.config.buckets).into(),
                 pattern: waiting.pattern.name(&self.config.buckets),
@@ -122,7 +121,7 @@ impl Scheduler {
                 late: waiting.late,
                 paused,
                 head_wait_ms: now.ms_since(waiting.request.arrived),
-                drain_ms: (!paused).then(drain),
+                drain_ms: self.drain_ms(now, key.band()).filter(|_| !paused),
                 reason: self.reason_of(waiting),
                 head,
                 request_id: waiting.request.name.clone(),
@@ -139,12 +138,11 @@ impl Scheduler {
         bands.dedup();
         let view = |band| {
             let paused = self.board.paused().covers_band(band);
-            let drain = || self.predicted_wait(now, band).as_secs_f64() * 1000.0;
             BandView {
                 band,
                 depth: self.board.len_of(band),
                 oldest_wait_ms: self.board.oldest_of(band).map_or(0.0, |at| now.ms_since(at)),
-                drain_ms: (!paused).then(drain),
+                drain_ms: self.drain_ms(now, band),
                 paused,
                 tally: self.tallies.get(&band).copied().unwrap_or_default(),
             }

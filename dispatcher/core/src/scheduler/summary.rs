@@ -17,9 +17,8 @@ impl Scheduler {
     /// The pool in a few numbers. Costs a look at bands and pods, not at what they hold.
     pub fn summary(&self, now: Time) -> Summary {
         let paused = self.board.paused();
-        let bands = self.board.bands().map(|(band, _)| band);
-        let open = bands.filter(|band| !paused.covers_band(*band));
-        let drain = open.map(|band| self.predicted_wait(now, band)).max();
+        let drains = self.board.bands().filter_map(|(band, _)| self.drain_ms(now, band));
+        let empty = (self.board.len() == 0).then_some(0.0);
         let refused = |reason: &RefusalReason| {
             (*reason, self.refused.get(reason).copied().unwrap_or_default())
         };
@@ -34,7 +33,7 @@ impl Scheduler {
             waiting_bytes: self.board.bytes(),
             late: self.board.late_len(),
             oldest_wait_ms: self.board.oldest().map_or(0.0, |(at, _)| now.ms_since(at)),
-            drain_ms: drain.map_or(0.0, |wait| wait.as_secs_f64() * 1e3),
+            drain_ms: drains.reduce(f64::max).or(empty),
             in_flight: self.flights.len(),
             paused: paused.gates().into_iter().map(|gate| self.gate_name(gate)).collect(),
             pods: self.pods.len(),

@@ -9,9 +9,10 @@ use crate::{
     PodId, PromptSize, Reason, RefusalReason, Request, RequestId, Time,
     decide::{Choice, pull},
     explain::span,
-    inspect::{Look, Supposed, Supposition, Would},
+    inspect::{Supposed, Supposition, Would},
     policy::Hopeless,
-    scheduler::Scheduler,
+    queue::bounds::FAR,
+    scheduler::{Scheduler, tell::would_fit},
 };
 
 /// The name of a request that does not exist. Numbers are given from 1 on, and this one is never reached.
@@ -32,7 +33,7 @@ impl Scheduler {
         let shut = self.shut(now, &request);
         let queued = self.board.bands().filter(|(band, _)| *band >= what.band);
         let queue_ahead = queued.map(|(_, count)| count).sum();
-        let wait = self.predicted_wait(now, what.band);
+        let wait_ms = self.drain_ms(now, what.band);
         self.alive.enter(&request);
         let waiting = self.waiting_entry(request);
         let (lane, output_tokens) = (self.name_of(waiting.key()).into(), waiting.output_tokens);
@@ -46,34 +47,71 @@ impl Scheduler {
             self.alive.leave(&waiting.request);
         }
         (self.dice, self.last_picked) = kept;
-        let wait_ms = wait.as_secs_f64() * 1e3;
-        let (would, pod, reason, waits_for, explanation) = match said {
-            Said::Refuse(reason) => {
-                let text = format!("It would be refused: {}.", reason.text());
-                (Would::Refuse, None, reason.name(), None, text)
-            }
-            Said::Go(choice) => {
-                let pod = self.pod_name(choice.pod);
-                let text = goes(&pod, &choice);
-                (Would::Dispatch, Some(pod), "fits", None, text)
-            }
-            Said::Wait(reason) => {
-                let why = reason.text(|id| self.called(id));
-                let text = waits(&why, queue_ahead, wait_ms, &pods);
-                (Would::Wait, None, reason.name(), Some(reason), text)
-            }
-        };
-        Supposed {
-            would,
-            pod,
-            reason,
-            waits_for,
-            explanation,
+        let blank = Supposed {
+            would: Would::Refuse,
+            pod: None,
+            reason: "fits",
+            waits_for: None,
+            explanation: String::new(),
             lane,
             output_tokens,
             queue_ahead,
-            predicted_wait_ms: wait_ms,
+            predicted_wait_ms: None,
             pods,
+        };
+        self.supposed(now, said, wait_ms, blank)
+    }
+
+    /// Puts into words what was said of it. `blank` has what is so whatever becomes of it.
+    fn supposed(&self, now: Time, said: Said, wait_ms: Option<f64>, blank: Supposed) -> Supposed {
+        match said {
+            Said::Refuse(reason) => {
+                let explanation = format!("It would be refused: {}.", reason.text());
+                Supposed { reason: reason.name(), explanation, ..blank }
+            }
+            Said::Go(choice) => {
+                let pod = self.pod_name(choice.pod);
+                let (would, explanation) = (Would::Dispatch, goes(&pod, &choice));
+                let pod = Some(pod);
+                Supposed { would, pod, explanation, predicted_wait_ms: Some(0.0), ..blank }
+            }
+            Said::Wait(reason) => {
+                let predicted_wait_ms = wait_ms.filter(|_| reason != Reason::Paused);
+                let why = reason.text(|id| self.called(id));
+                let how_long = self.how_long(now, reason, blank.queue_ahead, predicted_wait_ms);
+                let fits = would_fit(&blank.pods);
+                Supposed {
+                    would: Would::Wait,
+                    reason: reason.name(),
+                    waits_for: Some(reason),
+                    explanation: format!("It would wait: {why}. {how_long}{fits}"),
+                    predicted_wait_ms,
+                    ..blank
+                }
+            }
+        }
+    }
+
+    /// A sentence: how long a newcomer that waits for `reason` would wait, as far as that can be said.
+    fn how_long(&self, now: Time, reason: Reason, ahead: usize, wait_ms: Option<f64>) -> String {
+        let ahead = match ahead {
+            0 => "Nothing waits in its band and above".to_owned(),
+            1 => "One request waits in its band and above".to_owned(),
+            many => format!("{many} requests wait in its band and above"),
+        };
+        match (reason, wait_ms) {
+            (Reason::Paused, _) => format!("{ahead}; it would wait until that is resumed."),
+            (_, Some(wait_ms)) if wait_ms >= FAR.as_secs_f64() * 1e3 => {
+                format!(
+                    "{ahead}; at the pace of the last seconds a newcomer waits more than an hour."
+                )
+            }
+            (_, Some(wait_ms)) => format!("{ahead}; a newcomer waits about {}.", span(wait_ms)),
+            (_, None) if self.no_pod_since.is_some() => {
+                let most = span(self.refused_in_ms(now, now, None));
+                format!("{ahead}; it would wait until a pod is ready, and be refused after {most}.")
+            }
+            (_, None) => format!("{ahead}."),
         }
     }
 
@@ -140,15 +178,5 @@ fn goes(pod: &str, choice: &Choice) -> String {
         "It would go to {pod} at once: first token after {}, then one every {}.",
         span(prediction.ttft_ms.p50.into()),
         span(prediction.tpot_ms.p50.into()),
-    )
-}
-
-fn waits(why: &str, ahead: usize, wait_ms: f64, pods: &[Look]) -> String {
-    let open = pods.iter().filter(|look| look.fits).count();
-    format!(
-        "It would wait: {why}. {ahead} requests wait in its band and above; a newcomer waits about {}. \
-         By itself it would fit on {open} of {} pods.",
-        span(wait_ms),
-        pods.len(),
     )
 }

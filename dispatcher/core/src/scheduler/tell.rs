@@ -33,17 +33,12 @@ impl Scheduler {
             let why = self.reason_of(first).text(|id| self.called(id));
             text += &format!(" Before it, {} waits: {why}.", self.called(first.request.id));
         }
-        let open = looks.iter().filter(|look| look.fits).count();
-        if !looks.is_empty() && reason != Reason::Paused {
-            text += &match open {
-                0 => format!(" None of {} pods would take it now.", looks.len()),
-                open => format!(" By itself it would fit on {open} of {} pods.", looks.len()),
-            };
+        if reason != Reason::Paused {
+            text += &would_fit(looks);
         }
-        let bounds = &self.config.bounds;
-        let most = request.ttl.map_or(bounds.max_wait, |ttl| ttl.min(bounds.max_wait));
-        let left = most.saturating_sub(now.since(request.arrived));
-        text + &format!(" It is refused if it still waits in {}.", span(left.as_secs_f64() * 1e3))
+        let left = span(self.refused_in_ms(now, request.arrived, request.ttl));
+        let unless = if self.no_pod_since.is_some() { "no pod is ready" } else { "it still waits" };
+        text + &format!(" It is refused if {unless} in {left}.")
     }
 
     /// The waiting request that a reason points to: the head of its lane, or the head that is first.
@@ -118,6 +113,18 @@ impl Scheduler {
         moments.sort_by_key(|(at, _)| *at);
         let moment = |(at, what): (Time, String)| Moment { at_ms: Some(now.ms_since(at)), what };
         moments.into_iter().map(moment).collect()
+    }
+}
+
+/// A sentence, after a blank: on how many pods a request fits, each taken by itself.
+pub(super) fn would_fit(looks: &[Look]) -> String {
+    let open = looks.iter().filter(|look| look.fits).count();
+    match (open, looks.len()) {
+        (_, 0) => String::new(),
+        (0, 1) => " The only pod would not take it now.".to_owned(),
+        (_, 1) => " By itself it would fit on the only pod.".to_owned(),
+        (0, all) => format!(" None of {all} pods would take it now."),
+        (open, all) => format!(" By itself it would fit on {open} of {all} pods."),
     }
 }
 

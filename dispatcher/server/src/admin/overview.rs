@@ -43,8 +43,9 @@ pub struct PoolFigures {
     pub late: usize,
     /// Age of the oldest waiting request, in milliseconds.
     pub oldest_wait_ms: f64,
-    /// Predicted time until what waits now and is not paused is dispatched, in milliseconds.
-    pub drain_ms: f64,
+    /// Predicted time until what waits now and is not paused is dispatched, in milliseconds; `null` while all of
+    /// it is paused or no pod is ready.
+    pub drain_ms: Option<f64>,
     /// Whether an operator holds the whole pool.
     pub paused: bool,
     /// Everything that an operator holds: `pool`, bands as `b0`, lanes by their names.

@@ -63,7 +63,8 @@ pub struct BandQueue {
     pub bytes: u64,
     /// Age of the oldest, in milliseconds.
     pub oldest_wait_ms: f64,
-    /// Predicted time until what waits is dispatched, in milliseconds; `null` while it is paused.
+    /// Predicted time until what waits is dispatched, in milliseconds; `null` while nothing of it can leave: there
+    /// is nothing, all of it is paused, or no pod is ready.
     pub drain_ms: Option<f64>,
     /// Whether an operator holds all of it.
     pub paused: bool,

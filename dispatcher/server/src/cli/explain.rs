@@ -9,7 +9,7 @@ use super::{
     failure::Failure,
     output::{
         OutputArgs, Sheet,
-        figures::time,
+        figures::drain,
         table::{facts, sentences},
     },
     queue::{looks, one},
@@ -91,12 +91,18 @@ struct Verdict {
 impl Sheet for Verdict {
     fn sheet(&self, wide: bool) -> String {
         let to = self.pod.as_deref().map(|pod| format!(" to {pod}")).unwrap_or_default();
-        let ahead =
-            self.queue_ahead.map(|ahead| format!("{ahead:.0} requests")).unwrap_or_default();
+        let ahead = self.queue_ahead.map(|ahead| match ahead {
+            1.0 => "1 request".to_owned(),
+            many => format!("{many:.0} requests"),
+        });
+        let ahead = ahead.unwrap_or_default();
         let reason = if self.waits_for.is_empty() { &self.reason } else { &self.waits_for };
-        // Without a pod nothing leaves the queue, and its pace says nothing.
-        let wait = self.predicted_wait_ms.filter(|_| reason.name != "no_pod_ready");
-        let wait = wait.map(|ms| time(Some(ms))).unwrap_or_default();
+        let wait = match (self.predicted_wait_ms, reason.name.as_str()) {
+            (wait @ Some(_), _) => drain(wait),
+            (None, "no_pod_ready") => "until a pod is ready".to_owned(),
+            (None, "paused") => "until that is resumed".to_owned(),
+            (None, _) => String::new(),
+        };
         let mut out = facts(&[
             ("would", format!("{}{to}", self.would)),
             ("reason", reason.to_string()),
@@ -132,6 +138,17 @@ mod tests {
         let text = verdict.sheet(false);
         for part in ["wait", "budget 120ms", "12 requests", "3.1s", "pod-0", "stall_over_budget"] {
             assert!(text.contains(part), "{part}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_wait_without_an_end_in_sight_is_told_by_what_ends_it() {
+        for (reason, end) in
+            [("no_pod_ready", "until a pod is ready"), ("paused", "until that is resumed")]
+        {
+            let verdict = json!({"would": "wait", "reason": reason, "predicted_wait_ms": null});
+            let text = from_value::<Verdict>(verdict).unwrap().sheet(false);
+            assert!(text.contains(end), "{text}");
         }
     }
 }
