@@ -98,6 +98,21 @@ fn the_board_shows_pools_lanes_pods_and_decisions_with_their_reasons() {
 }
 
 #[test]
+fn no_figure_of_a_pool_is_cut_at_the_edge_of_the_terminal() {
+    let seat = seat();
+    for width in 60..130 {
+        let text = drawn(&seat, width, 40).0;
+        let head = line(&text, "waiting 213");
+        for (word, whole) in
+            [("drain", "drain 12s"), ("flight", "in flight 96"), ("model", "model v7")]
+        {
+            assert!(!head.contains(word) || head.contains(whole), "{width}: {head}");
+        }
+    }
+    assert!(line(&drawn(&seat, 80, 40).0, "waiting 213").contains("drain 12s"));
+}
+
+#[test]
 fn the_lane_that_is_latest_comes_first_and_colours_say_the_risk() {
     let seat = seat();
     let text = text(&seat);

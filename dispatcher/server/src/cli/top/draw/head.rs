@@ -12,10 +12,10 @@ use crate::cli::{
     top::seat::Seat,
 };
 
-pub(super) fn lines(seat: &Seat, paint: Paint, most: usize) -> Vec<Line<'static>> {
+pub(super) fn lines(seat: &Seat, paint: Paint, most: usize, width: u16) -> Vec<Line<'static>> {
     let mut lines = vec![first(seat, paint)];
     for pool in seat.board.overview.pools.iter().take(most) {
-        lines.push(counts(pool, paint));
+        lines.push(counts(pool, paint, usize::from(width)));
         lines.push(outcomes(pool, paint));
     }
     lines
@@ -43,7 +43,7 @@ fn first(seat: &Seat, paint: Paint) -> Line<'static> {
     Line::from(spans)
 }
 
-fn counts(pool: &PoolOverview, paint: Paint) -> Line<'static> {
+fn counts(pool: &PoolOverview, paint: Paint, width: usize) -> Line<'static> {
     let late = if pool.late > 0 { paint.late() } else { paint.dim() };
     let pods = if pool.pods_ready < pool.pods { paint.tight() } else { paint.ok() };
     let model = match pool.model_version {
@@ -51,7 +51,6 @@ fn counts(pool: &PoolOverview, paint: Paint) -> Line<'static> {
         _ => "none yet".to_owned(),
     };
     let mut spans = vec![Span::styled(plain(&pool.pool), paint.strong())];
-    // What is cut off on a narrow terminal is what matters least.
     if pool.paused {
         spans.push(Span::styled("  PAUSED", paint.tight()));
     } else if !pool.held.is_empty() {
@@ -63,15 +62,21 @@ fn counts(pool: &PoolOverview, paint: Paint) -> Line<'static> {
         Span::styled(format!("({} late)", pool.late), late),
         Span::raw("  pods "),
         Span::styled(format!("{}/{} ready", pool.pods_ready, pool.pods), pods),
-        Span::raw(format!(
-            "  in flight {}  oldest {}  drain {}  model {model}  policy {}",
-            pool.in_flight,
-            time(pool.oldest_wait_ms),
-            drain(pool.drain_ms),
-            plain(&pool.policy),
-        )),
     ]);
-    Line::from(spans)
+    let mut line = Line::from(spans);
+    // On a narrow terminal what matters least is left out: half a figure would be another one.
+    for part in [
+        format!("  oldest {}", time(pool.oldest_wait_ms)),
+        format!("  drain {}", drain(pool.drain_ms)),
+        format!("  in flight {}", pool.in_flight),
+        format!("  model {model}"),
+        format!("  policy {}", plain(&pool.policy)),
+    ] {
+        if line.width() + part.len() <= width {
+            line.push_span(Span::raw(part));
+        }
+    }
+    line
 }
 
 fn outcomes(pool: &PoolOverview, paint: Paint) -> Line<'static> {

@@ -39,7 +39,7 @@ pub(super) fn frame(frame: &mut Frame<'_>, seat: &Seat, paint: Paint) {
     let [top, middle, foot] =
         Layout::vertical([Constraint::Length(head), Constraint::Fill(1), Constraint::Length(1)])
             .areas(frame.area());
-    frame.render_widget(Paragraph::new(head::lines(seat, paint, POOLS)), top);
+    frame.render_widget(Paragraph::new(head::lines(seat, paint, POOLS, top.width)), top);
     match seat.views.last() {
         None => board(frame, middle, seat, paint),
         Some(focus) => closer(frame, middle, seat, focus, paint),
