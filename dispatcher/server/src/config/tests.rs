@@ -180,7 +180,7 @@ fn every_problem_is_reported_at_once() {
         "pull.stale_after_ms: set scrape.stale_after_ms",
         "queue.max_wait_s: must",
         "spool.segment_bytes: must",
-        "trainer: ",
+        "trainer.eta: must be above 0",
         "log.level: ",
         "default_objective: ",
         "service_tiers.flex: \"none\" is not among",
