@@ -27,6 +27,8 @@ pub enum Reason {
     PendingFull,
     /// No pod has the KV cache for it.
     KvFull,
+    /// Every pod runs as many sequences as it may.
+    BatchFull,
     /// No pod has the KV cache for it beside what is kept for those that come before it.
     KvKept,
     /// On the best pod its first token would come too late; another may free up sooner.
@@ -82,6 +84,7 @@ impl Reason {
             Self::PodsClaimed => "pods_claimed",
             Self::PendingFull => "pending_full",
             Self::KvFull => "kv_full",
+            Self::BatchFull => "batch_full",
             Self::KvKept => "kv_kept",
             Self::TtftOverSlo { .. } => "ttft_over_slo",
             Self::TpotOverSlo { .. } => "tpot_over_slo",
@@ -112,7 +115,8 @@ impl Reason {
             Self::PendingFull => {
                 "every pod has as many prompts before their first token as it may have".to_owned()
             }
-            Self::KvFull => "no pod has room for it in its KV cache or its batch".to_owned(),
+            Self::KvFull => "no pod has room for it in its KV cache".to_owned(),
+            Self::BatchFull => "every pod runs as many sequences as it may".to_owned(),
             Self::KvKept => "what is left of the pods' KV caches is kept for requests of higher \
                              bands, or for those that can still be in time"
                 .to_owned(),
@@ -159,7 +163,8 @@ impl Reason {
             Self::PendingFull => {
                 "it has as many prompts before their first token as it may have".to_owned()
             }
-            Self::KvFull => "no room in its KV cache or its batch".to_owned(),
+            Self::KvFull => "no room in its KV cache".to_owned(),
+            Self::BatchFull => "it runs as many sequences as it may".to_owned(),
             Self::KvKept => "what is left of its KV cache is kept for others".to_owned(),
             Self::TtftOverSlo { ttft_ms, slo_ms } => format!(
                 "the first token would come {} after the arrival, and {} are promised",

@@ -26,6 +26,7 @@ fn every_reason_to_wait_is_documented() {
         Reason::PodsClaimed,
         Reason::PendingFull,
         Reason::KvFull,
+        Reason::BatchFull,
         Reason::KvKept,
         Reason::TtftOverSlo { ttft_ms: 1.0, slo_ms: 1.0 },
         Reason::TpotOverSlo { tpot_ms: 1.0, limit_ms: 1.0 },
@@ -47,6 +48,7 @@ fn every_reason_to_wait_is_documented() {
         | Reason::PodsClaimed
         | Reason::PendingFull
         | Reason::KvFull
+        | Reason::BatchFull
         | Reason::KvKept
         | Reason::TtftOverSlo { .. }
         | Reason::TpotOverSlo { .. }

@@ -36,7 +36,10 @@ pub fn fits_memory(
     let others = pod.others(now, config.stale_after_ms);
     let running = pod.ledger.decodes_to_come() + others.sequences + sequences;
     let limit = config.kv_limit * pod.kv_capacity_tokens();
-    if used > limit || running > f64::from(pod.class.max_sequences) {
+    if running > f64::from(pod.class.max_sequences) {
+        return Err(Reason::BatchFull);
+    }
+    if used > limit {
         return Err(Reason::KvFull);
     }
     let yields = waiting.late || pod.ledger.top_band() > Some(waiting.request.band);

@@ -51,7 +51,8 @@ const REASONS = {
   behind_head: (r) => `behind request ${r.head}, which comes first`,
   pods_claimed: () => "every pod it may use is claimed by a head before it",
   pending_full: () => "the pods have as many prompts without a first token as they may",
-  kv_full: () => "no pod has room in its KV cache or its batch",
+  kv_full: () => "no pod has room in its KV cache",
+  batch_full: () => "every pod runs as many sequences as it may",
   kv_kept: () => "what is left of the KV caches is kept for higher bands or for those in time",
   ttft_over_slo: (r) => `TTFT would be ${time(r.ttft_ms)}, objective ${time(r.slo_ms)}`,
   tpot_over_slo: (r) => `TPOT would be ${time(r.tpot_ms)}, limit ${time(r.limit_ms)}`,
@@ -81,7 +82,8 @@ function inWords(words, reason) {
 
 const VERDICTS = {
   pending_full: () => "prefill buffer full",
-  kv_full: () => "KV cache or batch full",
+  kv_full: () => "KV cache full",
+  batch_full: () => "batch full",
   kv_kept: () => "KV cache kept for others",
   stall_over_budget: (r) => `would stall residents ${time(r.stall_ms)} of ${time(r.budget_ms)}`,
   ttft_over_slo: () => "TTFT over SLO",
