@@ -8,11 +8,12 @@
 //! Of a client's `priority` only its place is found. It has no effect on Weir; on vLLM it has one under
 //! `--scheduling-policy priority`, so that [`super::routes`] takes it out unless the key allows it.
 //!
-//! Cost: one pass of serde over the body, a third of a microsecond per KiB; what is skipped is not
-//! built, and nesting, however deep, does not recurse.
+//! Cost: one pass over the body, which is serde's where [`members`] does not see to it; what is skipped is not built, and
+//! nesting, however deep, does not recurse.
 
 mod lenient;
 mod member;
+mod members;
 mod text;
 
 use std::{borrow::Cow, ops::Range};
@@ -69,46 +70,82 @@ pub struct Peek<'a> {
     salt: Option<&'a str>,
 }
 
-/// The keys that are read, each as its raw JSON. serde refuses one given twice.
-#[derive(Deserialize)]
+/// The keys that are read, each as its raw JSON; `None` also for null. serde refuses one given twice.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
 struct Fields<'a> {
     #[serde(borrow)]
-    model: Option<&'a RawValue>,
+    model: Option<Raw<'a>>,
     #[serde(borrow)]
-    stream: Option<&'a RawValue>,
+    stream: Option<Raw<'a>>,
     #[serde(borrow)]
-    max_tokens: Option<&'a RawValue>,
+    max_tokens: Option<Raw<'a>>,
     #[serde(borrow)]
-    max_completion_tokens: Option<&'a RawValue>,
+    max_completion_tokens: Option<Raw<'a>>,
     #[serde(borrow)]
-    max_output_tokens: Option<&'a RawValue>,
+    max_output_tokens: Option<Raw<'a>>,
     #[serde(borrow)]
-    n: Option<&'a RawValue>,
+    n: Option<Raw<'a>>,
     #[serde(borrow)]
-    best_of: Option<&'a RawValue>,
+    best_of: Option<Raw<'a>>,
     #[serde(borrow)]
-    service_tier: Option<&'a RawValue>,
+    service_tier: Option<Raw<'a>>,
     #[serde(borrow)]
-    cache_salt: Option<&'a RawValue>,
+    cache_salt: Option<Raw<'a>>,
     #[serde(borrow)]
-    instructions: Option<&'a RawValue>,
+    instructions: Option<Raw<'a>>,
     #[serde(borrow)]
-    tools: Option<&'a RawValue>,
+    tools: Option<Raw<'a>>,
     #[serde(borrow)]
-    functions: Option<&'a RawValue>,
+    functions: Option<Raw<'a>>,
     #[serde(borrow)]
-    messages: Option<&'a RawValue>,
+    messages: Option<Raw<'a>>,
     #[serde(borrow)]
-    prompt: Option<&'a RawValue>,
+    prompt: Option<Raw<'a>>,
     #[serde(borrow)]
-    input: Option<&'a RawValue>,
+    input: Option<Raw<'a>>,
     // Also there when it is null.
-    #[serde(borrow, default, deserialize_with = "present")]
-    priority: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "present")]
+    priority: Option<Raw<'a>>,
 }
 
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
+impl<'a> Fields<'a> {
+    /// Where the value of a key goes, if it is one that is read.
+    fn slot(&mut self, key: &str) -> Option<&mut Option<Raw<'a>>> {
+        Some(match key {
+            "model" => &mut self.model,
+            "stream" => &mut self.stream,
+            "max_tokens" => &mut self.max_tokens,
+            "max_completion_tokens" => &mut self.max_completion_tokens,
+            "max_output_tokens" => &mut self.max_output_tokens,
+            "n" => &mut self.n,
+            "best_of" => &mut self.best_of,
+            "service_tier" => &mut self.service_tier,
+            "cache_salt" => &mut self.cache_salt,
+            "instructions" => &mut self.instructions,
+            "tools" => &mut self.tools,
+            "functions" => &mut self.functions,
+            "messages" => &mut self.messages,
+            "prompt" => &mut self.prompt,
+            "input" => &mut self.input,
+            "priority" => &mut self.priority,
+            _ => return None,
+        })
+    }
+}
+
+/// A value as it is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Raw<'a>(&'a str);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <&RawValue>::deserialize(deserializer).map(|raw| Self(raw.get()))
+    }
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Raw<'de>>, D::Error> {
+    Raw::deserialize(deserializer).map(Some)
 }
 
 /// Most sequences counted for one request: the size of an engine's batch in the default pod class. The
@@ -139,9 +176,9 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
         sequences: sequences(endpoint, &fields, shape.prompts),
         max_output_tokens: max_output_tokens(endpoint, &fields),
         service_tier: fields.service_tier.and_then(lenient::string),
-        priority: fields.priority.and_then(|value| member::span(body, value.get().as_bytes())),
+        priority: fields.priority.and_then(|value| member::span(body, value.0.as_bytes())),
         text,
-        salt: fields.cache_salt.map(RawValue::get),
+        salt: fields.cache_salt.map(|salt| salt.0),
     })
 }
 
@@ -158,6 +195,9 @@ impl Peek<'_> {
 fn read(body: &[u8]) -> Result<Fields<'_>, Unreadable> {
     // Python's JSON reader, and so every engine built on it, skips a byte order mark.
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    if let Some(fields) = members::read(body) {
+        return Ok(fields);
+    }
     // serde would also fill the fields from an array, in order.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(Unreadable::Json("expected an object".to_owned()));
@@ -174,12 +214,12 @@ fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> (text::Shape, Cow<'a, 
         Endpoint::Completions => ([fields.prompt, None, None], fields.prompt),
         Endpoint::Embeddings => ([fields.input, None, None], fields.input),
     };
-    let shape = prompts.map_or(text::Shape::ONE, |prompts| text::shape(prompts.get()));
-    (shape, text::join(parts.into_iter().flatten().map(RawValue::get)))
+    let shape = prompts.map_or(text::Shape::ONE, |prompts| text::shape(prompts.0));
+    (shape, text::join(parts.into_iter().flatten().map(|part| part.0)))
 }
 
 fn sequences(endpoint: Endpoint, fields: &Fields<'_>, prompts: u32) -> u32 {
-    let count = |field: Option<&RawValue>| field.and_then(lenient::count).unwrap_or(1);
+    let count = |field: Option<Raw<'_>>| field.and_then(lenient::count).unwrap_or(1);
     let copies = match endpoint {
         Endpoint::Chat => count(fields.n),
         Endpoint::Completions => count(fields.n).max(count(fields.best_of)),

@@ -1,0 +1,127 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn by_serde(body: &[u8]) -> Option<Fields<'_>> {
+    let object = body.trim_ascii_start().first() == Some(&b'{');
+    object.then(|| serde_json::from_slice(body).ok()).flatten()
+}
+
+fn texts() -> impl Strategy<Value = String> {
+    prop_oneof!["[ -~]{0,12}", any::<String>(), Just("\"\\\u{7f}\u{1}\n".to_owned())]
+}
+
+fn keys() -> impl Strategy<Value = String> {
+    const KNOWN: [&str; 8] =
+        ["model", "stream", "n", "messages", "max_tokens", "priority", "prompt", "input"];
+    prop_oneof![proptest::sample::select(&KNOWN[..]).prop_map(str::to_owned), texts()]
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        texts().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 40, 5, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            proptest::collection::vec((keys(), inner), 0..5)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+/// An object as a program writes it, with spaces as Python's writer puts them, and its members in any order and number.
+fn bodies() -> impl Strategy<Value = String> {
+    let members = proptest::collection::vec((keys(), values()), 0..8);
+    (members, any::<bool>()).prop_map(|(members, spaced)| {
+        let written = members.iter().map(|(key, value)| format!("{}:{value}", json!(key)));
+        let separator = if spaced { " , " } else { "," };
+        let body = format!("{{{}}}", written.collect::<Vec<_>>().join(separator));
+        if spaced { format!(" {body} ") } else { body }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn what_is_believed_serde_reads_the_same(body in bodies()) {
+        if let Some(fields) = read(body.as_bytes()) {
+            prop_assert_eq!(Some(fields), by_serde(body.as_bytes()), "{}", body);
+        }
+    }
+
+    #[test]
+    fn a_body_with_a_fault_is_not_believed_unless_serde_believes_it(
+        body in bodies(),
+        faults in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 0..3_u8), 1..4),
+        signs in "[]{}:,\"\\\\0-9eE.+ntu -]{0,3}",
+    ) {
+        let mut bytes = body.into_bytes();
+        for (place, byte, kind) in faults {
+            let at = place.index(bytes.len().max(1)).min(bytes.len().saturating_sub(1));
+            match kind {
+                0 if !bytes.is_empty() => drop(bytes.remove(at)),
+                1 => bytes.insert(at, byte),
+                _ => drop(bytes.splice(at..at, signs.bytes())),
+            }
+        }
+        if let Some(fields) = read(&bytes) {
+            prop_assert_eq!(Some(fields), by_serde(&bytes), "{:?}", String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    #[test]
+    fn what_programs_write_is_believed(prompt in texts(), stream in any::<bool>(), rest in values()) {
+        let body = json!({
+            "model": "m", "stream": stream, "max_tokens": 16, "tools": null,
+            "messages": [{"role": "user", "content": prompt, "parts": []}], "extra": rest, "metadata": {},
+        });
+        let plain = body.to_string();
+        let fields = read(plain.as_bytes());
+        prop_assert!(fields.is_some(), "{}", plain);
+        prop_assert_eq!(fields, by_serde(plain.as_bytes()));
+    }
+}
+
+#[test]
+fn what_is_left_to_serde() {
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(70), "]".repeat(70));
+    for body in [
+        "",
+        "{",
+        "{}",
+        "[]",
+        "{\"a\":1}x",
+        "{\"a\":1,}",
+        "{\"mod\\u0065l\":1}",
+        "{\"n\":1,\"n\":1}",
+        "{\"n\":null,\"n\":1}",
+        "{\"n\":1,\"n\":null}",
+        "{\"n\":01}",
+        "{\"n\":1.}",
+        "{\"n\":1e}",
+        "{\"n\":-}",
+        "{\"n\":truex}",
+        "{\"n\":[1,]}",
+        "{\"n\":[1}",
+        "{\"n\":{\"a\"}}",
+        "{\"n\":{}]}",
+        "{\"n\":[}}",
+        "{\"n\":\"\\x\"}",
+        "{\"n\":\"\\u00g0\"}",
+        "{\"n\":\"",
+        "{\n\"n\":1}",
+        &deep,
+    ] {
+        assert_eq!(read(body.as_bytes()), None, "{body}");
+    }
+    assert_eq!(read(b"{\"a\":\"\xff\"}"), None);
+    let priority = read(b"{\"priority\":null,\"stream\":null}").unwrap();
+    assert_eq!((priority.priority, priority.stream), (Some(Raw("null")), None));
+}
