@@ -11,7 +11,7 @@ use std::{
 /// A map by such numbers.
 pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
 
-/// Hasher for one number. One multiplication fills the high bits, which the map also uses, for callers
+/// Hasher for numbers, mostly one. One multiplication fills the high bits, which the map also uses, for callers
 /// that name by counting.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread(u64);
@@ -29,6 +29,10 @@ impl Hasher for Spread {
 
     fn write_u32(&mut self, word: u32) {
         self.write_u64(u64::from(word));
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
     }
 
     fn write_u64(&mut self, word: u64) {

@@ -9,7 +9,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
 };
 
 use smallvec::SmallVec;
@@ -79,7 +79,7 @@ impl Waiting {
 #[derive(Debug, Default)]
 pub struct Board {
     entries: NumberMap<RequestId, Waiting>,
-    lanes: HashMap<LaneKey, Lane>,
+    lanes: NumberMap<LaneKey, Lane>,
     late: BTreeMap<LaneKey, Lane>,
     ages: Ages,
     /// Of each band; a band that had something once stays.

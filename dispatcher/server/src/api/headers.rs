@@ -81,7 +81,8 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
 #[derive(Debug)]
 pub struct RequestIds {
     random: RandomState,
-    prefix: u32,
+    /// What is before the number in names.
+    prefix: Box<str>,
     next: AtomicU64,
 }
 
@@ -91,6 +92,7 @@ impl RequestIds {
         let random = RandomState::new();
         // The upper half of a hash is as random as the state that it is hashed with.
         let prefix = (random.hash_one("prefix") >> 32) as u32;
+        let prefix = format!("weir-{prefix:08x}-").into();
         Self { random, prefix, next: AtomicU64::new(1) }
     }
 
@@ -114,7 +116,7 @@ impl RequestIds {
         let clients = headers.get(&REQUEST_ID).filter(|id| is_sane(id.as_bytes()));
         // Not a piece of the connection's buffer, which would be held for as long as the request lasts.
         let clients = clients.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
-        let ours = || format!("weir-{:08x}-{number}", self.prefix).try_into().ok();
+        let ours = || [&self.prefix, &*number.to_string()].concat().try_into().ok();
         clients.or_else(ours).unwrap_or_else(|| HeaderValue::from(number))
     }
 }
@@ -192,7 +194,7 @@ mod tests {
         for sane in ["a", "req_1.2-3", &"x".repeat(128)] {
             assert_eq!(name(sane), sane);
         }
-        let ours = format!("weir-{:08x}-7", ids.prefix);
+        let ours = format!("{}7", ids.prefix);
         for other in ["", "a b", "a\tb", "{}", "a,b", "<script>", "é", &"x".repeat(129)] {
             assert_eq!(name(other), *ours, "{other:?}");
         }

@@ -14,6 +14,7 @@
 
 use std::{
     convert::Infallible,
+    future::poll_fn,
     io,
     net::{SocketAddr, TcpListener as StdListener},
     pin::{Pin, pin},
@@ -247,6 +248,22 @@ async fn reached(phase: &mut watch::Receiver<Phase>, this: Phase) {
     let _ = phase.wait_for(|phase| *phase >= this).await;
 }
 
+/// The same for a connection's task, which is woken for each of its requests and their answers: it asks when there may be
+/// something new, and not every time. Must be polled with one and the same waker, as a task's future is.
+async fn told_to_stop(phase: &mut watch::Receiver<Phase>) {
+    let news = phase.clone();
+    let mut stopping = pin!(reached(phase, Phase::Stopping));
+    let mut asked = false;
+    poll_fn(|cx| {
+        let again = std::mem::replace(&mut asked, true);
+        if again && matches!(news.has_changed(), Ok(false)) {
+            return Poll::Pending;
+        }
+        stopping.as_mut().poll(cx)
+    })
+    .await;
+}
+
 /// Whether accepting failed for the sake of one client, so that the next may do better at once.
 fn concerns_one_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
@@ -292,7 +309,7 @@ async fn converse<I, S, B>(
     let outcome = tokio::select! {
         biased;
         outcome = connection.as_mut() => outcome,
-        () = reached(&mut phase, Phase::Stopping) => {
+        () = told_to_stop(&mut phase) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -26,13 +26,16 @@ use super::{
 /// Pause between two probes of a pod whose breaker is open, when scraping is off.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
+/// Pods that are scraped at the same moment.
+const GROUP: u32 = 8;
+
 /// Watches the pod at one address, in every pool that it has joined, until it is dropped. Then it has
 /// left them all.
 pub async fn watch(places: Vec<Place>, config: ScrapeConfig) {
     let Some(first) = places.first() else { return };
-    // Pods that joined together are not scraped together: multiples of the golden ratio spread any
-    // number of them evenly over the interval.
-    let turn = (f64::from(first.pod.id.0) * 0.618_034).fract();
+    // Many pods that joined together are not scraped together: multiples of the golden ratio spread any
+    // number of groups evenly over the interval. A group is woken for once, which costs more than its scrapes.
+    let turn = (f64::from(first.pod.id.0 / GROUP) * 0.618_034).fract();
     let authority = first.seat.authority.clone();
     let mut tenure = Tenure { authority, places };
     match config.every {

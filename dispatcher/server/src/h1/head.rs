@@ -16,6 +16,8 @@ use super::{BadReply, chunks::Chunks};
 pub(super) const MOST_HEAD_BYTES: usize = 64 << 10;
 /// Most headers.
 const MOST_HEADERS: usize = 128;
+/// Place for headers of ours, so that a map is not grown for them.
+const OUR_HEADERS: usize = 5;
 
 /// Where a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +98,7 @@ fn parts(status: StatusCode, version: Version, reason: &str) -> Result<Parts, Ba
 fn fields(head: &[u8], parsed: &[httparse::Header<'_>]) -> Result<HeaderMap, BadReply> {
     let bad = || BadReply::Malformed("header");
     let copy = Bytes::copy_from_slice(head);
-    let mut headers = HeaderMap::with_capacity(parsed.len());
+    let mut headers = HeaderMap::with_capacity(parsed.len() + OUR_HEADERS);
     for field in parsed {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| bad())?;
         let from = field.value.as_ptr().addr().checked_sub(head.as_ptr().addr()).ok_or_else(bad)?;

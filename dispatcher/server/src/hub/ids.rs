@@ -6,11 +6,11 @@
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Hashes an id.
-pub(super) type ById = BuildHasherDefault<IdHasher>;
+pub(crate) type ById = BuildHasherDefault<IdHasher>;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct IdHasher(u64);
+pub(crate) struct IdHasher(u64);
 
 /// 2^64 divided by the golden ratio, made odd: neighbouring numbers end up far from each other.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

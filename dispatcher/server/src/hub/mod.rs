@@ -34,6 +34,7 @@ pub mod ticket;
 pub mod ticks;
 
 pub use handle::{Hub, SampleSink};
+pub(crate) use ids::ById;
 pub use lease::Lease;
 pub use ticket::Ticket;
 pub use ticks::run_ticks;

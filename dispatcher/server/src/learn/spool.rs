@@ -35,7 +35,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// Pause after a write, in which samples collect. To wake this thread for each of them would cost the data plane more than
 /// everything else that a sample takes.
-const COLLECT: Duration = Duration::from_millis(50);
+const COLLECT: Duration = Duration::from_millis(100);
 
 /// Bytes collected before they are written even though more samples are waiting.
 const BATCH_BYTES: usize = 256 << 10;

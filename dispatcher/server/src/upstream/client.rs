@@ -23,6 +23,7 @@ use super::UpstreamConfig;
 use crate::{
     fleet::Pod,
     h1::{self, BadReply, Failed, PodRequest},
+    hub::ById,
     telemetry::Metrics,
 };
 
@@ -153,7 +154,7 @@ struct Idle {
 
 #[derive(Default)]
 struct Kept {
-    by_pod: HashMap<PodId, VecDeque<(Instant, TcpStream)>>,
+    by_pod: HashMap<PodId, VecDeque<(Instant, TcpStream)>, ById>,
     /// Whether somebody comes to cut those that are not used any more.
     watched: bool,
 }

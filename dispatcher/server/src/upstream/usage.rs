@@ -1,6 +1,8 @@
 //! Token counts as a pod reports them.
 
-use memchr::memmem;
+use std::sync::LazyLock;
+
+use memchr::memmem::FinderRev;
 use serde::Deserialize;
 
 /// The `usage` object of a response, as far as it is needed. The Responses API has other names.
@@ -16,12 +18,14 @@ pub(super) struct Usage {
 
 const KEY: &[u8] = b"\"usage\"";
 
+static LAST: LazyLock<FinderRev<'static>> = LazyLock::new(|| FinderRev::new(KEY));
+
 /// The last `usage` object in a JSON text.
 ///
 /// Only that object is parsed. A search by bytes is enough to find it: inside a JSON string the
 /// quotes of the key would be escaped.
 pub(super) fn last_in(json: &[u8]) -> Option<Usage> {
-    let at = memmem::rfind(json, KEY)?;
+    let at = LAST.rfind(json)?;
     parse(json.get(at + KEY.len()..)?)
 }
 
