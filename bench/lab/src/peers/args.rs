@@ -9,7 +9,7 @@ use super::{
     peer::Peer,
     play::{Plan, Played},
     pod::Pods,
-    table,
+    table, threads,
     tools::Tools,
 };
 
@@ -42,9 +42,10 @@ pub struct PeersArgs {
     /// Core of whom is measured
     #[arg(long, default_value = "1", value_name = "CORE")]
     peer_core: String,
-    /// Threads of Weir's data plane
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    threads: usize,
+    /// Threads of Weir's data plane. With more than one number Weir is compared with the first of them, and then measured by
+    /// itself with each; more than one thread use both cores, and share one with the load
+    #[arg(long, default_value = "1", value_name = "LIST", value_delimiter = ',')]
+    threads: Vec<usize>,
     /// Bundles that Weir predicts with. Left out: it predicts by its step-time formula
     #[arg(long, value_name = "DIR")]
     bundles: Option<PathBuf>,
@@ -73,7 +74,12 @@ impl PeersArgs {
             Box::pin(plan.play(&pods)).await
         })?;
         if let Some(file) = &self.json {
-            let rows = table::for_programs(&played.figures, &played.peers, &played.left_out);
+            let mut rows = table::for_programs(&played.figures, &played.peers, &played.left_out);
+            if !played.threads.is_empty()
+                && let Some(rows) = rows.as_object_mut()
+            {
+                rows.insert("threads".to_owned(), threads::for_programs(&played.threads));
+            }
             fs::write(file, format!("{rows:#}\n"))
                 .with_context(|| format!("cannot write {}", file.display()))?;
         }
@@ -85,6 +91,7 @@ impl PeersArgs {
         let positive = self.seconds.is_finite() && self.seconds > 0.0;
         ensure!(positive && self.seconds <= 600.0, "--seconds must be above 0 and at most 600");
         ensure!(self.rounds > 0 && self.pods > 0, "--rounds and --pods must be at least 1");
+        ensure!(self.threads.iter().all(|threads| *threads > 0), "--threads must be at least 1");
         fs::create_dir_all(&self.dir)
             .with_context(|| format!("cannot make {}", self.dir.display()))?;
         let dir = self.dir.canonicalize()?;
@@ -102,7 +109,8 @@ impl PeersArgs {
             memory_rounds: self.memory_rounds.min(self.rounds),
             dir,
             cores: self.peer_core.clone(),
-            threads: self.threads,
+            all_cores: format!("{},{}", self.peer_core, self.load_core),
+            threads: self.threads.clone(),
             bundles: self.bundles.as_ref().map(fs::canonicalize).transpose()?,
             tools,
         })
@@ -126,6 +134,9 @@ fn pin(core: &str) -> Result<()> {
 
 fn print(played: &Played) {
     print!("{}", table::for_people(&played.figures, &played.peers));
+    if !played.threads.is_empty() {
+        print!("{}", threads::for_people(&played.threads));
+    }
     for (peer, why) in &played.left_out {
         println!("left out: {peer}: {why}");
     }
@@ -162,8 +173,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_measured_is_refused() {
-        for words in [["--seconds", "0"], ["--rounds", "0"], ["--pods", "0"], ["--only", "apache"]]
-        {
+        for words in [
+            ["--seconds", "0"],
+            ["--rounds", "0"],
+            ["--pods", "0"],
+            ["--only", "apache"],
+            ["--threads", "1,0"],
+        ] {
             assert!(plan(&words).is_err(), "{words:?}");
         }
     }

@@ -42,12 +42,22 @@ impl Family {
     /// # Errors
     /// When the kernel does not tell.
     pub(super) fn cpu(&self) -> Result<Duration> {
+        self.cpu_of("")
+    }
+
+    /// The same of those threads whose name begins so.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub(super) fn cpu_of(&self, name: &str) -> Result<Duration> {
         let mut total = Duration::ZERO;
         for pid in &self.0 {
             let threads = fs::read_dir(format!("/proc/{pid}/task"));
             for thread in threads.with_context(|| format!("process {pid} has ended"))?.flatten() {
-                let told = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-                total += on_cpu(&told);
+                let told = |file| fs::read_to_string(thread.path().join(file)).unwrap_or_default();
+                if told("comm").starts_with(name) {
+                    total += on_cpu(&told("schedstat"));
+                }
             }
         }
         Ok(total)
@@ -142,6 +152,7 @@ mod tests {
         while family.cpu().unwrap() < before + Duration::from_millis(5) {
             assert!(began.elapsed() < Duration::from_secs(60));
         }
+        assert!(family.cpu_of("no thread is called so").unwrap().is_zero());
         assert!(family.pss_kb().unwrap() > 100);
     }
 }

@@ -9,6 +9,7 @@
 //! - `args`: the command line; `play`: rounds, turns and memory
 //! - `peer`: who is compared; `setup`: how each is configured and started; `tools`: finding and installing them
 //! - `pod`: the pods; `load`: requests in a closed loop, at a rate, streamed, idle; `wire`: their bytes
+//! - `threads`: Weir by itself with one data-plane thread and with more
 //! - `cost`: CPU time and memory of a process with its children
 //! - `figures`: medians, spread and ratios of a row; `table`: rows for people and programs
 
@@ -21,6 +22,7 @@ mod play;
 mod pod;
 mod setup;
 mod table;
+mod threads;
 mod tools;
 mod wire;
 

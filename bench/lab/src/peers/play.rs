@@ -1,12 +1,7 @@
 //! The measurements: all peers up, then round after round every kind of load through each of them in turn; last their memory,
 //! each fresh.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -19,6 +14,7 @@ use super::{
     peer::Peer,
     pod::{EVERY, Pods},
     setup::{Site, free_address},
+    threads,
     tools::Tools,
     wire,
 };
@@ -39,7 +35,10 @@ pub(super) struct Plan {
     pub(super) dir: PathBuf,
     /// Core of the peers.
     pub(super) cores: String,
-    pub(super) threads: usize,
+    /// Those and the load's.
+    pub(super) all_cores: String,
+    /// Threads of Weir's data plane: those that it is compared with first.
+    pub(super) threads: Vec<usize>,
     pub(super) bundles: Option<PathBuf>,
     pub(super) tools: Tools,
 }
@@ -48,6 +47,8 @@ pub(super) struct Plan {
 #[derive(Debug, Default)]
 pub(super) struct Played {
     pub(super) figures: Figures,
+    /// Weir by itself, by its threads.
+    pub(super) threads: Vec<threads::Turn>,
     /// Who was measured.
     pub(super) peers: Vec<Peer>,
     pub(super) left_out: Vec<(Peer, String)>,
@@ -56,9 +57,11 @@ pub(super) struct Played {
 }
 
 /// A peer that is up.
-struct Running {
+pub(super) struct Running {
     peer: Peer,
-    target: SocketAddr,
+    pub(super) target: SocketAddr,
+    /// Its other listener, if it has one.
+    pub(super) side: SocketAddr,
     /// Ended with all its children when this is dropped; `None` for no peer at all.
     process: Option<Child>,
 }
@@ -129,6 +132,10 @@ impl Plan {
                 note(&mut played, peer, measured);
             }
         }
+        if self.threads.len() > 1 {
+            let measured = self.by_threads(pods, &requests.small).await;
+            played.threads = note(&mut played, Peer::Weir, measured).unwrap_or_default();
+        }
         Ok(played)
     }
 
@@ -182,7 +189,7 @@ impl Plan {
             Kind::Streams => STREAMS,
         };
         let crew = Crew::gather(up.target, callers, &requests.small).await?;
-        let family = up.process.as_ref().map(|process| Family::of(process.id()));
+        let family = up.family();
         let cpu = || family.as_ref().map(Family::cpu).transpose();
         let before = cpu()?;
         let outcome = match kind {
@@ -221,32 +228,40 @@ impl Plan {
 
     /// Starts a peer and waits until it answers.
     async fn start(&self, peer: Peer, pods: &Pods) -> Result<Running> {
+        let threads = self.threads.first().copied().unwrap_or(1);
+        self.start_on(peer, pods, &self.cores, threads).await
+    }
+
+    /// The same on these cores, with so many threads of Weir's data plane.
+    pub(super) async fn start_on(
+        &self,
+        peer: Peer,
+        pods: &Pods,
+        cores: &str,
+        threads: usize,
+    ) -> Result<Running> {
         if peer == Peer::Direct {
             let target = *pods.addresses.first().context("no pods")?;
-            return Ok(Running { peer, target, process: None });
+            return Ok(Running { peer, target, side: target, process: None });
         }
         let program = self.tools.program(peer)?;
         let dir = self.dir.join(peer.name());
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let target = free_address()?;
-        let site = self.site(&dir, pods, target)?;
+        let (target, side) = (free_address()?, free_address()?);
+        let site = Site {
+            dir: &dir,
+            pods: &pods.addresses,
+            cores,
+            address: target,
+            side,
+            threads,
+            bundles: self.bundles.as_deref(),
+        };
         let mut command = site.command(peer, &program)?;
         let process = Child::start(peer.name(), &mut command, &dir.join("log"))?;
-        let mut up = Running { peer, target, process: Some(process) };
+        let mut up = Running { peer, target, side, process: Some(process) };
         up.answers().await?;
         Ok(up)
-    }
-
-    fn site<'a>(&'a self, dir: &'a Path, pods: &'a Pods, address: SocketAddr) -> Result<Site<'a>> {
-        Ok(Site {
-            dir,
-            pods: &pods.addresses,
-            cores: &self.cores,
-            address,
-            side: free_address()?,
-            threads: self.threads,
-            bundles: self.bundles.as_deref(),
-        })
     }
 }
 
@@ -257,6 +272,11 @@ impl Drop for Running {
 }
 
 impl Running {
+    /// The process with all below it; `None` for no peer at all.
+    pub(super) fn family(&self) -> Option<Family> {
+        self.process.as_ref().map(|process| Family::of(process.id()))
+    }
+
     async fn answers(&mut self) -> Result<()> {
         let (start, request) = (Instant::now(), wire::whole(150));
         loop {
@@ -334,7 +354,8 @@ mod tests {
             memory_rounds: 1,
             dir: folder.path().to_owned(),
             cores: "0".to_owned(),
-            threads: 1,
+            all_cores: "0".to_owned(),
+            threads: vec![1],
             bundles: None,
             tools,
         };

@@ -209,8 +209,6 @@ pools:
   standard: {{ band: 0, ttft_ms: 600000, tpot_ms: 60000 }}
 service_tiers: {{}}
 pull:
-  big_pending: 100000
-  small_pending: 100000
   top_band_tokens: 1000000000
   pending_tokens: 1000000000
 model: {{ bundles: {bundles:?} }}

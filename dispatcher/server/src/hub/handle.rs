@@ -12,6 +12,7 @@ use std::{
             fence,
         },
     },
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -49,6 +50,8 @@ pub struct Hub {
     pods: ArcSwap<Vec<Arc<Pod>>>,
     sink: SampleSink,
     samples_dropped: AtomicU64,
+    /// Time that threads have been at the desk, in nanoseconds.
+    busy_ns: AtomicU64,
     /// Requests waiting after the last drain.
     waiting: AtomicUsize,
     /// Wakes the ticks when the first request starts to wait.
@@ -81,6 +84,7 @@ impl Hub {
             pods: ArcSwap::default(),
             sink,
             samples_dropped: AtomicU64::new(0),
+            busy_ns: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             ticks: Notify::new(),
             counted: Mutex::default(),
@@ -170,6 +174,11 @@ impl Hub {
         self.samples_dropped.load(Relaxed)
     }
 
+    /// Time that threads have spent at the desk, of which there is one: what there is of it bounds how many threads are of use.
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.busy_ns.load(Relaxed))
+    }
+
     /// Time passed. [`super::run_ticks`] calls this while something waits.
     pub fn tick(&self) {
         self.post(Event::Tick);
@@ -215,10 +224,18 @@ impl Hub {
     /// One turn at the desk. Whoever calls this must look into the mailbox again afterwards.
     fn turn(&self, mut desk: MutexGuard<'_, Desk>) {
         let mut due = Due::new();
+        let began = self.clock.now();
         desk.drain(&self.inbox, self.clock, &mut due);
         self.publish(&desk);
+        self.leaves(began);
         drop(desk);
         self.perform(&mut due);
+    }
+
+    /// Counts the time at the desk since then.
+    fn leaves(&self, began: Time) {
+        let spent = self.clock.now().since(began).as_nanos();
+        self.busy_ns.fetch_add(u64::try_from(spent).unwrap_or(u64::MAX), Relaxed);
     }
 
     /// Reads the scheduler after everything posted so far was taken in.
@@ -230,9 +247,11 @@ impl Hub {
     pub(super) fn at_desk<T>(&self, act: impl FnOnce(&mut Desk, Time, &mut Due) -> T) -> T {
         let mut due = Due::new();
         let mut desk = self.desk.lock();
+        let began = self.clock.now();
         desk.drain(&self.inbox, self.clock, &mut due);
         let done = act(&mut desk, self.clock.now(), &mut due);
         self.publish(&desk);
+        self.leaves(began);
         drop(desk);
         self.perform(&mut due);
         self.drain();

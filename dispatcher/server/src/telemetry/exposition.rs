@@ -40,6 +40,7 @@ pub fn families(watched: &Watched) -> Vec<MetricFamily> {
             page.compat_pool(model, &snapshot);
         }
         page.scrapes(hub);
+        page.set(&series::SCHEDULER_BUSY, &[model], hub.busy().as_secs_f64());
         watched.versions.of(model).iter().for_each(|version| page.version(model, version));
     }
     page.learning(watched);
