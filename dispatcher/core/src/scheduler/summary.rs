@@ -18,7 +18,7 @@ impl Scheduler {
     pub fn summary(&self, now: Time) -> Summary {
         let paused = self.board.paused();
         let drains = self.board.bands().filter_map(|(band, _)| self.drain_ms(now, band));
-        let empty = (self.board.len() == 0).then_some(0.0);
+        let empty = self.board.is_empty().then_some(0.0);
         let refused = |reason: &RefusalReason| {
             (*reason, self.refused.get(reason).copied().unwrap_or_default())
         };
