@@ -61,7 +61,7 @@ fn serving(bundles: &Path, choice: Choice) -> Result<Chain> {
 }
 
 /// Trains a bundle on samples and publishes it in a folder, the name of which is returned.
-pub(super) fn train(samples: &[Sample], folder: &Path) -> Result<std::path::PathBuf> {
+pub(crate) fn train(samples: &[Sample], folder: &Path) -> Result<std::path::PathBuf> {
     let (spool, bundles) = (folder.join("spool"), folder.join("bundles"));
     fs::create_dir_all(&spool)?;
     let mut lines = Vec::new();

@@ -28,4 +28,5 @@ mod tests;
 
 pub use args::DecideArgs;
 pub(crate) use drive::{Course, drive};
+pub(crate) use evaluator::train;
 pub(crate) use queue::turnover_us;

@@ -1,11 +1,17 @@
 //! The command line of `weir-bench peers`.
 
-use std::{env, fs, path::PathBuf, process::Command, process::ExitCode, time::Duration};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::{
+    model,
     peer::Peer,
     play::{Plan, Played},
     pod::Pods,
@@ -46,9 +52,12 @@ pub struct PeersArgs {
     /// itself with each; more than one thread use both cores, and share one with the load
     #[arg(long, default_value = "1", value_name = "LIST", value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Bundles that Weir predicts with. Left out: it predicts by its step-time formula
+    /// Bundles that Weir predicts with. Left out: one is trained at the start, on simulated samples
     #[arg(long, value_name = "DIR")]
     bundles: Option<PathBuf>,
+    /// Let Weir predict by its step-time formula, without a bundle
+    #[arg(long, conflicts_with = "bundles")]
+    no_model: bool,
     /// The dispatcher. Left out: beside this program
     #[arg(long, value_name = "FILE")]
     weir: Option<PathBuf>,
@@ -107,13 +116,24 @@ impl PeersArgs {
             rounds: self.rounds,
             lasts: Duration::from_secs_f64(self.seconds),
             memory_rounds: self.memory_rounds.min(self.rounds),
-            dir,
             cores: self.peer_core.clone(),
             all_cores: format!("{},{}", self.peer_core, self.load_core),
             threads: self.threads.clone(),
-            bundles: self.bundles.as_ref().map(fs::canonicalize).transpose()?,
+            bundles: self.bundles(&dir, wanted(&Peer::Weir))?,
             tools,
+            dir,
         })
+    }
+
+    /// Bundles that Weir predicts with, trained here unless they are named.
+    fn bundles(&self, dir: &Path, weir_is_measured: bool) -> Result<Option<PathBuf>> {
+        if let Some(named) = &self.bundles {
+            let there = named.canonicalize();
+            return there.map(Some).with_context(|| format!("no folder {}", named.display()));
+        }
+        let trains = weir_is_measured && !self.no_model;
+        let trained = trains.then(|| model::trained(&dir.join("model"))).transpose();
+        trained.context("no model for Weir to predict with; --no-model goes without")
     }
 }
 
@@ -164,10 +184,12 @@ mod tests {
         Line::try_parse_from(words)?.peers.plan()
     }
 
+    const NO_MODEL: &str = "--no-model";
+
     #[test]
     fn without_a_list_everybody_is_measured() {
-        assert_eq!(plan(&[]).unwrap().peers, Peer::ALL);
-        let some = plan(&["--only", "weir,nginx", "--rounds", "1"]).unwrap();
+        assert_eq!(plan(&[NO_MODEL]).unwrap().peers, Peer::ALL);
+        let some = plan(&[NO_MODEL, "--only", "weir,nginx", "--rounds", "1"]).unwrap();
         assert_eq!((some.peers, some.memory_rounds), (vec![Peer::Nginx, Peer::Weir], 1));
     }
 
@@ -180,7 +202,17 @@ mod tests {
             ["--only", "apache"],
             ["--threads", "1,0"],
         ] {
-            assert!(plan(&words).is_err(), "{words:?}");
+            assert!(plan(&[&words[..], &[NO_MODEL]].concat()).is_err(), "{words:?}");
         }
+        assert!(plan(&["--bundles", "/nowhere"]).is_err());
+    }
+
+    #[test]
+    fn weir_predicts_with_the_bundles_that_are_named_and_others_need_none() {
+        let bundles = tempfile::tempdir().unwrap();
+        let named = ["--bundles", bundles.path().to_str().unwrap()];
+        assert_eq!(plan(&named).unwrap().bundles, Some(bundles.path().canonicalize().unwrap()));
+        assert!(plan(&[&named[..], &[NO_MODEL]].concat()).is_err(), "one or the other");
+        assert_eq!(plan(&["--only", "nginx"]).unwrap().bundles, None);
     }
 }

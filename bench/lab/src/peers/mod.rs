@@ -17,6 +17,7 @@ mod args;
 mod cost;
 mod figures;
 mod load;
+mod model;
 mod peer;
 mod play;
 mod pod;

@@ -11,6 +11,7 @@ use super::{
     cost::Family,
     figures::{Column, Figures, quantile},
     load::{CLOSED, Caller, Crew, IdleStreams, Outcome, PACED, STREAMS},
+    model,
     peer::Peer,
     pod::{EVERY, Pods},
     setup::{Site, free_address},
@@ -261,6 +262,9 @@ impl Plan {
         let process = Child::start(peer.name(), &mut command, &dir.join("log"))?;
         let mut up = Running { peer, target, side, process: Some(process) };
         up.answers().await?;
+        if peer == Peer::Weir && self.bundles.is_some() {
+            model::serves(side).await?;
+        }
         Ok(up)
     }
 }

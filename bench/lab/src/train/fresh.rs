@@ -49,11 +49,26 @@ pub(super) struct Fresh {
     pub interval_s: f64,
     /// From the start of each round to the service of its bundle, in seconds.
     pub served_after_s: Vec<f64>,
-    /// The longest that a sample took, for each bundle after the first, in seconds.
+    /// The longest that a sample took, for each bundle after the first that came of the very next round, in seconds.
     pub longest_s: Vec<f64>,
-    /// Rounds that may have been held back: those gaps that are longer than two intervals.
+    /// The same for the others: a round between was held back because its model was worse on the newest samples than the
+    /// one that served.
+    pub held_back_s: Vec<f64>,
+}
+
+/// A bundle that came into service.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// When its round began, in milliseconds since 1970.
+    pub began_unix_ms: u64,
+    /// When it was seen to serve.
+    pub served_unix_ms: u64,
+    /// Rounds that had been held back by then.
     pub held_back: usize,
 }
+
+/// What the trainer says of such a round.
+const HELD_BACK: &str = "not better; not published";
 
 /// Serves, trains and watches.
 pub(super) async fn fresh(samples: &[Sample], setup: &Setup<'_>) -> Result<Fresh> {
@@ -74,7 +89,7 @@ pub(super) async fn fresh(samples: &[Sample], setup: &Setup<'_>) -> Result<Fresh
     let mut seen = Vec::new();
     let mut served = 0;
     let mut since = Instant::now();
-    while seen.len() <= setup.bundles {
+    while seen.len() <= setup.bundles || Fresh::of(setup.interval, &seen).longest_s.is_empty() {
         stage.check()?;
         load.check()?;
         ensure!(since.elapsed() < PATIENCE, "no new model in {} s", PATIENCE.as_secs());
@@ -82,7 +97,10 @@ pub(super) async fn fresh(samples: &[Sample], setup: &Setup<'_>) -> Result<Fresh
         if now > served {
             let served_unix_ms = now_unix_ms();
             (served, since) = (now, Instant::now());
-            seen.push((trained_at(&stage.dir.join("bundles"), now)?, served_unix_ms));
+            let began_unix_ms = trained_at(&stage.dir.join("bundles"), now)?;
+            let held_back =
+                fs::read_to_string(stage.dir.join("weir.log"))?.matches(HELD_BACK).count();
+            seen.push(Seen { began_unix_ms, served_unix_ms, held_back });
         }
         sleep(LOOK_AGAIN).await;
     }
@@ -90,24 +108,23 @@ pub(super) async fn fresh(samples: &[Sample], setup: &Setup<'_>) -> Result<Fresh
 }
 
 impl Fresh {
-    /// From when each round began and when its bundle served, in milliseconds since 1970.
-    pub(super) fn of(interval: Duration, seen: &[(u64, u64)]) -> Self {
+    /// From the bundles in the order of their service.
+    pub(super) fn of(interval: Duration, seen: &[Seen]) -> Self {
         let s = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1000.0;
-        let pairs = seen.iter().zip(seen.iter().skip(1));
-        let longest_s: Vec<f64> =
-            pairs.map(|((before, _), (_, served))| s(*before, *served)).collect();
-        let interval_s = interval.as_secs_f64();
-        Self {
-            interval_s,
-            served_after_s: seen.iter().map(|(began, served)| s(*began, *served)).collect(),
-            held_back: longest_s.iter().filter(|longest| **longest > 2.0 * interval_s).count(),
-            longest_s,
+        let (mut longest_s, mut held_back_s) = (Vec::new(), Vec::new());
+        for (before, next) in seen.iter().zip(seen.iter().skip(1)) {
+            let took_s = s(before.began_unix_ms, next.served_unix_ms);
+            let held_back = next.held_back > before.held_back;
+            if held_back { &mut held_back_s } else { &mut longest_s }.push(took_s);
         }
+        let served_after = seen.iter().map(|seen| s(seen.began_unix_ms, seen.served_unix_ms));
+        let (interval_s, served_after_s) = (interval.as_secs_f64(), served_after.collect());
+        Self { interval_s, served_after_s, longest_s, held_back_s }
     }
 }
 
 /// The version that serves, by the metrics' page; 0 is none.
-pub(super) fn serving(page: &str) -> u64 {
+pub(crate) fn serving(page: &str) -> u64 {
     let line = page.lines().find(|line| line.starts_with("weir_model_version{"));
     let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
     value.unwrap_or_default() as u64

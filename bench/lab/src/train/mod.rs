@@ -25,3 +25,5 @@ mod table;
 mod tests;
 
 pub use args::TrainArgs;
+pub(crate) use fresh::serving;
+pub(crate) use samples::samples;

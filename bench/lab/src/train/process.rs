@@ -1,4 +1,4 @@
-//! A round by the program: `weir train --once`, its time on a processor and the most memory it held.
+//! A round by the program: `weir train --once`, its time on a processor and the most memory it held, which it says itself.
 
 use std::{
     fs,
@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
+use serde_json::Value;
 use weir_schema::Sample;
 
 use super::{
@@ -40,23 +41,23 @@ pub(super) fn train(weir: &Path, samples: &[Sample], folder: &Path) -> Result<Pr
         &file,
         format!(
             "pools: [{{ model: m, pods: [{{ url: \"http://127.0.0.1:1\" }}] }}]\n\
-             model: {{ bundles: {bundles:?} }}\nspool: {{ dir: {spool:?} }}\n"
+             model: {{ bundles: {bundles:?} }}\nspool: {{ dir: {spool:?} }}\nlog: {{ format: json }}\n"
         ),
     )?;
     let mut command = Command::new(weir);
     command.args(["train", "--once", "--config"]).arg(&file).stdin(Stdio::null());
-    let log = fs::File::create(folder.join("train.log"))?;
+    let lines = folder.join("train.log");
+    let log = fs::File::create(&lines)?;
     let started = Instant::now();
     let mut child = command
         .stdout(log.try_clone()?)
         .stderr(log)
         .spawn()
         .with_context(|| format!("cannot start {}", weir.display()))?;
-    let (mut peak_kb, mut cpu_s) = (0.0_f64, 0.0_f64);
+    let mut cpu_s = 0.0_f64;
     // It stays readable as a zombie until it is waited for, so nothing of its time is missed.
     while let Some((state, seconds)) = stat(child.id()) {
         cpu_s = cpu_s.max(seconds);
-        peak_kb = peak_kb.max(peak(child.id()).unwrap_or_default());
         if state == 'Z' {
             break;
         }
@@ -65,12 +66,10 @@ pub(super) fn train(weir: &Path, samples: &[Sample], folder: &Path) -> Result<Pr
     let wall_s = started.elapsed().as_secs_f64();
     let status = child.wait()?;
     let published = bundles.join(weir_schema::manifest::CURRENT_FILE).is_file();
-    ensure!(
-        status.success() && published && peak_kb > 0.0,
-        "weir train published nothing; see {}",
-        folder.join("train.log").display()
-    );
-    Ok(Process { took: Took { wall_s, cpu_s }, peak_mb: peak_kb * 1024.0 / 1e6 })
+    let said = fs::read_to_string(&lines)?;
+    ensure!(status.success() && published, "weir train published nothing: {said}");
+    let peak_mb = peak_mb(&said).context("weir train does not say how much memory it took")?;
+    Ok(Process { took: Took { wall_s, cpu_s }, peak_mb })
 }
 
 /// Its state, and the seconds that it has been on a processor.
@@ -86,9 +85,9 @@ pub(super) fn parsed(stat: &str) -> Option<(char, f64)> {
     Some((fields.first()?.chars().next()?, seconds))
 }
 
-/// The most memory that it has held, in kB of 1024 bytes.
-fn peak(id: u32) -> Option<f64> {
-    let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().trim_end_matches("kB").trim().parse().ok()
+/// The most memory that it held at once, by its log lines.
+pub(super) fn peak_mb(log: &str) -> Option<f64> {
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let said = lines.filter_map(|line| line.get("peak_memory_mb")?.as_f64());
+    said.reduce(f64::max)
 }

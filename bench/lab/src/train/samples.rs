@@ -20,7 +20,7 @@ const PODS: u64 = 4;
 const RATES_RPS: [f64; 3] = [16.0, 24.0, 32.0];
 
 /// So many samples that teach both targets, oldest first. Their times are virtual.
-pub(super) fn samples(count: usize) -> Result<Vec<Sample>> {
+pub(crate) fn samples(count: usize) -> Result<Vec<Sample>> {
     let stretch_s = 1.15 * count as f64 / RATES_RPS.iter().sum::<f64>();
     let shares = ["interactive:0.5", "standard:0.2", "batch:0.3"].map(str::to_owned);
     let classes = parse_classes(&shares, &[])?;

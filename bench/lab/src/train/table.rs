@@ -93,7 +93,8 @@ impl Report {
 
     fn freshness(&self, lines: &mut Vec<[String; 4]>) {
         let Some(fresh) = &self.fresh else { return };
-        let longest = fresh.longest_s.iter().copied().fold(0.0, f64::max);
+        let most_of = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
+        let longest = most_of(&fresh.longest_s);
         let most = fresh.interval_s + FRESH_S;
         lines.push(line(
             "sample to serving model, longest, s",
@@ -104,8 +105,11 @@ impl Report {
         let after: Vec<String> = fresh.served_after_s.iter().map(|s| format!("{s:.2}")).collect();
         let name = "start of a round to its model's service, s";
         lines.push([name.to_owned(), after.join(" "), String::new(), String::new()]);
-        let held = format!("{} of {}", fresh.held_back, fresh.longest_s.len());
-        let name = "of these after a round that was held back";
+        let held = match fresh.held_back_s.len() {
+            0 => "none".to_owned(),
+            some => format!("{some}: {:.2}", most_of(&fresh.held_back_s)),
+        };
+        let name = "models after rounds that were held back, longest, s";
         lines.push([name.to_owned(), held, String::new(), String::new()]);
     }
 }

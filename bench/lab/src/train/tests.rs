@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use super::{
     clock::{Took, took},
-    fresh::{Fresh, serving},
-    process::parsed,
+    fresh::{Fresh, Seen, serving},
+    process::{parsed, peak_mb},
     round::rounds,
     rows::costs,
     samples::samples,
@@ -30,11 +30,23 @@ fn a_process_with_brackets_in_its_name_is_read() {
 }
 
 #[test]
+fn the_trainers_memory_is_what_it_says() {
+    let line = |mb: f64| format!(r#"{{"level":"INFO","peak_memory_mb":{mb}}}"#);
+    let log = ["no JSON".to_owned(), line(120.5), line(119.0), "{}".to_owned()].join("\n");
+    assert_eq!((peak_mb(&log), peak_mb("{}")), (Some(120.5), None));
+}
+
+#[test]
 fn the_longest_way_of_a_sample_is_from_one_round_to_the_bundle_of_the_next() {
-    let seen = [(1_000, 1_400), (6_500, 7_000), (20_000, 20_300)];
+    let seen = [(1_000, 1_400, 0), (6_500, 7_000, 0), (20_000, 20_300, 2)];
+    let seen = seen.map(|(began_unix_ms, served_unix_ms, held_back)| Seen {
+        began_unix_ms,
+        served_unix_ms,
+        held_back,
+    });
     let fresh = Fresh::of(Duration::from_secs(5), &seen);
     assert_eq!(fresh.served_after_s, [0.4, 0.5, 0.3]);
-    assert_eq!((fresh.longest_s, fresh.held_back), (vec![6.0, 13.8], 1));
+    assert_eq!((fresh.longest_s, fresh.held_back_s), (vec![6.0], vec![13.8]));
     assert_eq!(serving("x 1\nweir_model_version{model=\"m\"} 7\n"), 7);
     assert_eq!(serving("weir_model_versions 3\n"), 0);
 }

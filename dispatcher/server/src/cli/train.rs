@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context as _;
 use weir_train::{Round, Trainer};
 
-use crate::{config::Config, worker::Worker};
+use crate::{config::Config, memory, worker::Worker};
 
 pub(super) fn run(config: Config, once: bool, supervised: bool) -> Result<(), anyhow::Error> {
     let train = config.learn.train;
@@ -43,6 +43,10 @@ pub(super) fn run(config: Config, once: bool, supervised: bool) -> Result<(), an
 }
 
 fn report(round: &Round) {
+    if matches!(round, Round::Published { .. } | Round::NotBetter { .. }) {
+        let mb = memory::most_bytes().map(|bytes| bytes as f64 / 1e6);
+        tracing::info!(peak_memory_mb = mb, "round over");
+    }
     match round {
         // The trainer has said so itself.
         Round::Published { .. } => {}
