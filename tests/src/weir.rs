@@ -79,6 +79,18 @@ impl Weir {
         Open { waiting: count("waiting"), in_flight: count("in_flight") }
     }
 
+    /// Bytes of the machine's memory that are its own.
+    ///
+    /// # Panics
+    /// When the system does not say.
+    pub fn resident_bytes(&self) -> f64 {
+        let path = format!("/proc/{}/status", self.program.id());
+        let status = std::fs::read_to_string(path).expect("the program runs");
+        let kb = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kb = kb.and_then(|kb| kb.split_ascii_whitespace().next()?.parse::<f64>().ok());
+        kb.expect("Linux says how much memory is resident") * 1024.0
+    }
+
     /// Waits until so many requests wait.
     pub async fn waiting(&self, count: u64) {
         eventually("so many wait", async || {

@@ -11,8 +11,9 @@ use weir_schema::Prediction;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    Band, EndKind, PodId, Reason, RefusalReason, Request, RequestId, Slo, Time, headroom::Outlook,
-    spread::NumberMap,
+    Band, EndKind, PodId, Reason, RefusalReason, Request, RequestId, Slo, Time,
+    headroom::Outlook,
+    spread::{NumberMap, slim},
 };
 
 /// Decisions and ended requests remembered.
@@ -331,6 +332,7 @@ impl Names {
         let hash = xxh3_64(request.name.as_bytes());
         if self.0.get(&hash) == Some(&request.id) {
             self.0.remove(&hash);
+            slim(&mut self.0);
         }
     }
 

@@ -5,11 +5,22 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
+    hash::{BuildHasherDefault, Hash, Hasher},
 };
 
 /// A map by such numbers.
 pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
+
+/// Entries for which a table always keeps room.
+const KEPT: usize = 4096;
+
+/// Gives memory back when a table has come down to an eighth of its room, as after a burst. The removals before have
+/// paid for what that costs.
+pub(crate) fn slim<K: Eq + Hash, V>(map: &mut NumberMap<K, V>) {
+    if map.capacity() > KEPT && map.len() < map.capacity() / 8 {
+        map.shrink_to((2 * map.len()).max(KEPT / 2));
+    }
+}
 
 /// Hasher for numbers, mostly one. One multiplication fills the high bits, which the map also uses, for callers
 /// that name by counting.
@@ -38,5 +49,26 @@ impl Hasher for Spread {
     fn write_u64(&mut self, word: u64) {
         // 2^64 over the golden ratio, as in Knuth's multiplicative hashing.
         self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_gives_back_what_a_burst_took_and_keeps_what_it_holds() {
+        let mut map: NumberMap<u64, u64> = (0..100_000).map(|id| (id, id)).collect();
+        let most = map.capacity();
+        let mut moves = 0;
+        for id in 0..100_000 {
+            assert_eq!(map.remove(&id), Some(id));
+            let before = map.capacity();
+            slim(&mut map);
+            moves += usize::from(map.capacity() != before);
+            assert!(map.capacity() <= KEPT || map.capacity() <= 16 * map.len().max(1), "{id}");
+        }
+        assert!(map.capacity() <= KEPT && most > 10 * map.capacity(), "{}", map.capacity());
+        assert!(moves < 8, "{moves}");
     }
 }

@@ -35,6 +35,7 @@ use crate::{
         spool,
         trainer::{Launch, supervise},
     },
+    memory,
     shutdown::{Life, ShutdownConfig, Signals, Stage, conduct},
     telemetry::{Metrics, Watched, compat::timed::Timed},
     worker::Worker,
@@ -87,6 +88,7 @@ struct Workers {
     sink: SampleSink,
     spool: Worker,
     admin: Worker,
+    memory: Worker,
 }
 
 /// Serves until a signal says otherwise. `origin` is where the configuration came from: it is read again
@@ -173,6 +175,7 @@ impl App {
             fleet::run(musters, scrape, ordered, stop)
         })?;
         let changes = Worker::spawn_async("weir-config", move |stop| watch::watch(reloader, stop))?;
+        let memory = Worker::spawn_async("weir-memory", memory::watch)?;
         let seat = Seat::new(watched.clone(), config.seat, settings, admin);
         let side = Worker::spawn_async("weir-admin", move |stop| admin::run(door, seat, stop))?;
 
@@ -180,7 +183,8 @@ impl App {
         let plane = PlaneConfig { listen: config.listen, threads: config.threads, limits };
         let plane = api::start(plane, &api, config.upstream).map_err(listen(config.listen))?;
         tracing::info!(api = %plane.address(), %admin, "serving");
-        let workers = Workers { config: changes, fleet, loader, bell, sink, spool, admin: side };
+        let workers =
+            Workers { config: changes, fleet, loader, bell, sink, spool, admin: side, memory };
         Ok(Self { plane, admin, watched, shutdown: config.shutdown, trainer, workers })
     }
 
@@ -232,6 +236,7 @@ impl Workers {
     /// Ends them in the order in which they feed each other; the admin side answers to the last.
     fn end(self) {
         self.config.join(FAREWELL);
+        self.memory.join(FAREWELL);
         self.fleet.join(FAREWELL);
         self.sink.close();
         self.spool.join(FAREWELL);

@@ -8,7 +8,7 @@
 //! - [`admin`]: probes, metrics and the snapshot
 //! - [`learn`]: samples out, bundles in
 //! - [`shutdown`]: the stages of the process's life
-//! - [`worker`]: named threads that are joined at the end
+//! - [`memory`]: gives back to the system what a burst took; [`worker`]: named threads that are joined at the end
 //! - [`api`]: the data API: accepts OpenAI calls and answers them
 //! - [`clock`]: the process's clock
 //! - [`hub`]: owns a pool's scheduler; requests get their verdicts here
@@ -25,6 +25,7 @@ pub mod fleet;
 pub mod h1;
 pub mod hub;
 pub mod learn;
+pub mod memory;
 pub mod shutdown;
 pub mod telemetry;
 pub mod upstream;

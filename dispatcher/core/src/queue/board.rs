@@ -21,7 +21,7 @@ use crate::{
     policy::Order,
     prefix::Match,
     queue::{Lane, LaneKey, Paused, Rank, ages::Ages, order},
-    spread::NumberMap,
+    spread::{NumberMap, slim},
 };
 
 /// Empty lanes kept, at most: a busy pool has some tens of patterns.
@@ -115,6 +115,7 @@ impl Board {
     /// Takes a request out, wherever it stands.
     pub fn remove(&mut self, id: RequestId) -> Option<Waiting> {
         let waiting = self.entries.remove(&id)?;
+        slim(&mut self.entries);
         let age = (waiting.request.arrived, id);
         let band = waiting.pattern.band;
         self.bytes = self.bytes.saturating_sub(u64::from(waiting.request.body_bytes));

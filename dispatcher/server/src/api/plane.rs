@@ -25,7 +25,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, TryFutureExt};
 use http::{HeaderValue, Request, Response, header::CONNECTION};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{
@@ -287,16 +287,15 @@ async fn converse<I, S, B>(
     let stream = Patient::new(stream, turns.clone(), patience);
     let observed = phase.clone();
     let service = service_fn(move |request| {
-        let (turn, service, observed) = (turns.begin(), service.clone(), observed.clone());
+        let (turn, observed) = (turns.begin(), observed.clone());
         // Boxed: the server keeps the place of a future for as long as the connection lives, and this one is large.
-        Box::pin(async move {
-            let mut response = service.call(request).await?;
+        Box::pin(service.call(request).map_ok(move |mut response| {
             // hyper says so too once it is told to shut down, which may be a moment too late.
             if *observed.borrow() >= Phase::Stopping {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok::<_, Infallible>(response.map(|body| InTurn { body, _turn: turn }))
-        })
+            response.map(|body| InTurn { body, _turn: turn })
+        }))
     });
     let mut connection = pin!(
         http1::Builder::new()

@@ -3,10 +3,11 @@
 //! Order: path and method, key, rate, body, facts, pool, terms, [`upstream::serve()`]. The cheap
 //! refusals come first, and nothing of a body is read for a client that is not let in.
 
-use std::{convert::Infallible, io, rc::Rc, sync::Arc};
+use std::{convert::Infallible, future::ready, io, rc::Rc, sync::Arc};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use governor::clock::MonotonicClock;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, header::CONTENT_TYPE, request::Parts,
@@ -114,10 +115,7 @@ pub fn start(plane: PlaneConfig, api: &Arc<Api>, upstream: UpstreamConfig) -> io
     Plane::start(plane, move || {
         let way = Upstream::new(upstream, api.metrics.clone());
         let door = Rc::new(Door { api: api.clone(), upstream: way });
-        service_fn(move |request| {
-            let door = door.clone();
-            async move { Ok::<_, Infallible>(door.answer(request).await) }
-        })
+        service_fn(move |request| door.answer(request).map(Ok::<_, Infallible>))
     })
 }
 
@@ -162,16 +160,16 @@ struct Admission {
 }
 
 impl Guest<'_> {
-    /// The body that goes on, and whether it has a priority of its own: the client's, whose key
-    /// allows it. Any other is cut out, or its client would decide who goes first in the engine.
-    fn onward(&self, body: &Bytes, facts: &Peek<'_>) -> (Bytes, bool) {
-        let Some(priority) = &facts.priority else { return (body.clone(), false) };
+    /// The body that goes on if it is another one, and whether it has a priority of its own: the client's, whose
+    /// key allows it. Any other is cut out, or its client would decide who goes first in the engine.
+    fn onward(&self, body: &Bytes, facts: &Peek<'_>) -> (Option<Bytes>, bool) {
+        let Some(priority) = &facts.priority else { return (None, false) };
         if self.key.is_some_and(|key| key.allow_priority) {
-            return (body.clone(), true);
+            return (None, true);
         }
         let before = body.get(..priority.start).unwrap_or_default();
         let after = body.get(priority.end..).unwrap_or_default();
-        ([before, after].concat().into(), false)
+        (Some([before, after].concat().into()), false)
     }
 }
 
@@ -215,11 +213,11 @@ impl Api {
         endpoint: Endpoint,
         headers: &HeaderMap,
         guest: &Guest<'_>,
-        body: &Bytes,
+        body: Bytes,
         (number, name): (u64, &HeaderValue),
     ) -> Result<Admission, ApiError> {
         let arrived = self.clock.now();
-        let facts = peek(endpoint, body)?;
+        let facts = peek(endpoint, &body)?;
         let settings = guest.settings;
         let served = settings.catalogue.find(&facts.model);
         let pool =
@@ -229,7 +227,7 @@ impl Api {
         let tier = facts.service_tier.as_deref();
         let terms = settings.config.objectives.terms(headers, tier, guest.key, house)?;
         let wait = wait::asked(headers)?;
-        let (body, own_priority) = guest.onward(body, &facts);
+        let (cut, own_priority) = guest.onward(&body, &facts);
         let request = CoreRequest {
             id: RequestId(number),
             arrived,
@@ -239,7 +237,7 @@ impl Api {
             slo: terms.slo,
             band: terms.band,
             tenant: guest.tenant.clone(),
-            body_bytes: u32::try_from(body.len()).unwrap_or(u32::MAX),
+            body_bytes: u32::try_from(cut.as_ref().unwrap_or(&body).len()).unwrap_or(u32::MAX),
             blocks: facts.blocks(cached_as).into(),
             streamed: facts.streamed,
             ttl: wait.ttl,
@@ -247,7 +245,7 @@ impl Api {
             by_header: terms.by_header,
             name: Arc::from(name.to_str().unwrap_or_default()),
         };
-        let (hub, objective) = (hub.clone(), terms.objective);
+        let (hub, objective, body) = (hub.clone(), terms.objective, cut.unwrap_or(body));
         Ok(Admission { hub, objective, request, body, own_priority })
     }
 
@@ -280,6 +278,14 @@ fn shown(model: &str) -> String {
     model.chars().take(SHOWN_CHARS).collect()
 }
 
+/// A call that was read.
+struct Received {
+    id: HeaderValue,
+    standing: Option<Standing>,
+    /// Who serves it and what is served, or its answer.
+    call: Result<(Arc<Hub>, Call), Response<AnswerBody>>,
+}
+
 /// One thread's side of the API.
 struct Door {
     api: Arc<Api>,
@@ -288,20 +294,47 @@ struct Door {
 
 impl Door {
     /// Answers a call.
-    async fn answer<B>(&self, request: Request<B>) -> Response<AnswerBody>
+    ///
+    /// No `async fn`, which would keep the request beside what becomes of it: what it takes to read the call is boxed and
+    /// gone when the wait for a pod begins.
+    fn answer<B>(
+        self: &Rc<Self>,
+        request: Request<B>,
+    ) -> impl Future<Output = Response<AnswerBody>> + use<B>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let door = self.clone();
+        let receiving = Box::pin(self.clone().receive(request));
+        async move {
+            let Received { id, standing, call } = receiving.await;
+            let mut response = door.respond(call).await;
+            if let Some(standing) = standing {
+                add_standing(response.headers_mut(), standing);
+            }
+            response.headers_mut().insert(REQUEST_ID, id);
+            response
+        }
+    }
+
+    /// Reads a call, or answers it at once.
+    async fn receive<B>(self: Rc<Self>, request: Request<B>) -> Received
     where
         B: Body<Data = Bytes>,
     {
         let number = self.api.ids.number();
         let id = self.api.ids.name(request.headers(), number);
-        let mut response = match route(request.method(), request.uri().path()) {
-            Ok(Route::Serve(endpoint)) => self.serve(endpoint, request, number, &id).await,
-            Ok(Route::Models) => self.models(request.headers(), number).map(Either::Right),
-            Ok(Route::Health) => Response::new(Either::Right(Full::default())),
-            Err(error) => self.api.reject(&error, number).map(Either::Right),
+        let mut standing = None;
+        let call = match route(request.method(), request.uri().path()) {
+            Ok(Route::Serve(endpoint)) => {
+                let taken = self.take(endpoint, request, (number, &id), &mut standing).await;
+                taken.map_err(|error| self.api.reject(&error, number))
+            }
+            Ok(Route::Models) => Err(self.models(request.headers(), number)),
+            Ok(Route::Health) => Err(Response::default()),
+            Err(error) => Err(self.api.reject(&error, number)),
         };
-        response.headers_mut().insert(REQUEST_ID, id);
-        response
+        Received { id, standing, call: call.map_err(|answer| answer.map(Either::Right)) }
     }
 
     fn models(&self, headers: &HeaderMap, number: u64) -> Response<Full<Bytes>> {
@@ -315,68 +348,39 @@ impl Door {
         response
     }
 
-    async fn serve<B>(
+    /// Reads the body and everything in it that matters. The standing of a client that was let in is told whatever
+    /// becomes of the rest.
+    async fn take<B>(
         &self,
         endpoint: Endpoint,
         request: Request<B>,
-        number: u64,
-        id: &HeaderValue,
-    ) -> Response<AnswerBody>
+        name: (u64, &HeaderValue),
+        standing: &mut Option<Standing>,
+    ) -> Result<(Arc<Hub>, Call), ApiError>
     where
         B: Body<Data = Bytes>,
     {
         let (head, body) = request.into_parts();
         let settings = self.api.settings.load_full();
-        let guest = match settings.admit(&head.headers) {
-            Ok(guest) => guest,
-            Err(error) => return self.api.reject(&error, number).map(Either::Right),
-        };
-        let standing = guest.standing;
-        let taken = self.take(endpoint, &head, body, &guest, (number, id)).await;
-        let mut response = match taken {
-            Ok(admission) => {
-                let keys_are_ours = !settings.config.keys.is_empty();
-                self.dispatch(head, admission, id, keys_are_ours).await
-            }
-            Err(error) => self.api.reject(&error, number).map(Either::Right),
-        };
-        if let Some(standing) = standing {
-            add_standing(response.headers_mut(), standing);
-        }
-        response
+        let guest = settings.admit(&head.headers)?;
+        *standing = guest.standing;
+        let body = body::read(&head.headers, body, &settings.config.limits).await?;
+        let admission = self.api.consider(endpoint, &head.headers, &guest, body, name)?;
+        Ok(self.call(head, admission, name, !settings.config.keys.is_empty()))
     }
 
-    /// Reads the body and everything in it that matters.
-    async fn take<B>(
-        &self,
-        endpoint: Endpoint,
-        head: &Parts,
-        body: B,
-        guest: &Guest<'_>,
-        name: (u64, &HeaderValue),
-    ) -> Result<Admission, ApiError>
-    where
-        B: Body<Data = Bytes>,
-    {
-        let body = body::read(&head.headers, body, &guest.settings.config.limits).await?;
-        self.api.consider(endpoint, &head.headers, guest, &body, name)
-    }
-
-    /// Has the pool serve it.
-    async fn dispatch(
+    /// What is to be served, and by which pool.
+    fn call(
         &self,
         head: Parts,
         admission: Admission,
-        id: &HeaderValue,
+        (number, id): (u64, &HeaderValue),
         keys_are_ours: bool,
-    ) -> Response<AnswerBody> {
+    ) -> (Arc<Hub>, Call) {
         let Admission { hub, objective, request, body, own_priority } = admission;
-        let sheddable = request.band.sheddable();
-        let number = request.id.0;
         // Taken apart, so that nothing of the head is left that holds the connection's buffer while the request waits.
         let Parts { method, uri, mut headers, .. } = head;
         let trace_id = self.api.trace_context.of(&mut headers, self.api.ids.random(), number);
-        let known = Known { request_id: request.name.clone(), trace_id };
         let path_and_query = uri.into_parts().path_and_query;
         let call = Call {
             method,
@@ -384,11 +388,33 @@ impl Door {
             headers: headers::filter(headers, id, keys_are_ours),
             body,
             own_priority,
+            known: Known { request_id: request.name.clone(), trace_id },
             request,
-            known: known.clone(),
-            objective: objective.clone(),
+            objective,
         };
-        match upstream::serve(&hub, &self.upstream, call).await {
+        (hub, call)
+    }
+
+    /// Has a call served that was not answered at once. Given away as a whole, it leaves nothing in who waits.
+    fn respond(
+        &self,
+        call: Result<(Arc<Hub>, Call), Response<AnswerBody>>,
+    ) -> impl Future<Output = Response<AnswerBody>> + use<'_> {
+        match call {
+            Ok((hub, call)) => self.dispatch(hub, call).left_future(),
+            Err(answer) => ready(answer).right_future(),
+        }
+    }
+
+    /// Has the pool serve it.
+    fn dispatch(
+        &self,
+        hub: Arc<Hub>,
+        call: Call,
+    ) -> impl Future<Output = Response<AnswerBody>> + use<'_> {
+        let (known, objective) = (call.known.clone(), call.objective.clone());
+        let (number, sheddable) = (call.request.id.0, call.request.band.sheddable());
+        upstream::serve(&hub, &self.upstream, call).map(move |served| match served {
             Ok(response) => response.map(Either::Left),
             Err(fault) => {
                 let request_id = &*known.request_id;
@@ -396,7 +422,7 @@ impl Door {
                 let error = ApiError::of_fault(&fault, sheddable);
                 self.api.refuse(&error, number, hub.model(), &objective).map(Either::Right)
             }
-        }
+        })
     }
 }
 

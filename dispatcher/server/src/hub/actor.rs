@@ -27,6 +27,8 @@ use crate::{clock::Clock, fleet::Pod};
 
 /// Most messages taken in one turn: bounds how long the lock is held.
 const TURN: usize = 1024;
+/// Tickets from which on their table's memory is worth giving back.
+const MANY: usize = 4096;
 
 /// What a turn at the desk leaves to be done: a pod given and a sample, mostly.
 pub(super) type Due = SmallVec<[Delivery; 2]>;
@@ -114,7 +116,7 @@ impl Desk {
                 self.handle(now, Event::Undelivered(id), due);
             }
             Message::Cancel(id) => {
-                if self.waiters.remove(&id).is_some() {
+                if self.waiter(id).is_some() {
                     self.handle(now, Event::Cancel(id), due);
                 }
             }
@@ -172,7 +174,7 @@ impl Desk {
     /// `None` when the pod was made known to the scheduler by somebody else than this desk.
     fn grant(&mut self, dispatch: Dispatch) -> Option<Grant> {
         let pod = self.pods.get(&dispatch.pod)?.pod.clone();
-        let waiter = self.waiters.remove(&dispatch.id);
+        let waiter = self.waiter(dispatch.id);
         let tokens = Arc::new(AtomicU32::new(0));
         self.streams
             .insert(dispatch.id, Stream { tokens: tokens.clone(), swept: 0, started: false });
@@ -180,8 +182,18 @@ impl Desk {
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Option<Delivery> {
-        let waiter = self.waiters.remove(&refusal.id)?;
+        let waiter = self.waiter(refusal.id)?;
         Some(Delivery::Refuse(waiter, refusal))
+    }
+
+    /// Takes a ticket that gets its verdict, or is gone.
+    fn waiter(&mut self, id: RequestId) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&id);
+        // After a burst the memory goes back.
+        if self.waiters.is_empty() && self.waiters.capacity() > MANY {
+            self.waiters = HashMap::default();
+        }
+        waiter
     }
 
     /// Tells the scheduler how far streams and pods have come, at most once in [`TICK`].

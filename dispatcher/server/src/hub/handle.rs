@@ -273,7 +273,7 @@ impl Hub {
                     // Fails only while the hub itself is dropped, and then nobody waits.
                     let Some(hub) = self.me.upgrade() else { return };
                     let lease = Lease::new(hub, grant.pod, grant.dispatch, grant.tokens);
-                    self.answer(grant.waiter, Ok(lease));
+                    self.answer(grant.waiter, Ok(Box::new(lease)));
                 }
                 Delivery::Sample(sample) => self.spool(*sample),
             }

@@ -25,7 +25,7 @@ fn hub() -> Arc<Hub> {
     Fixture::default().hub().0
 }
 
-async fn lease(hub: &Arc<Hub>, id: u64) -> Lease {
+async fn lease(hub: &Arc<Hub>, id: u64) -> Box<Lease> {
     hub.admit(request(hub, id)).verdict().await.unwrap()
 }
 

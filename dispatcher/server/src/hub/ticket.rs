@@ -33,7 +33,7 @@ impl Ticket {
     ///
     /// # Errors
     /// The refusal, with its reason.
-    pub async fn verdict(&mut self) -> Result<Lease, Refusal> {
+    pub async fn verdict(&mut self) -> Result<Box<Lease>, Refusal> {
         let Some(verdict) = &mut self.verdict else { return Err(nobody_answers(self.id)) };
         let answer = verdict.await;
         self.verdict = None;

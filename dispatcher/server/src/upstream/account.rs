@@ -35,7 +35,7 @@ pub(super) struct Account {
     last_token_at: Option<Time>,
     open: bool,
     /// Present when the other systems' series are on.
-    visit: Option<Visit>,
+    visit: Option<Box<Visit>>,
 }
 
 impl Account {
@@ -55,7 +55,7 @@ impl Account {
             open: true,
             visit: metrics
                 .compat()
-                .map(|compat| compat.open(hub.model(), &call.request, call.body.len())),
+                .map(|compat| Box::new(compat.open(hub.model(), &call.request, call.body.len()))),
         }
     }
 

@@ -163,7 +163,7 @@ pub(super) struct Source {
 pub(super) struct Relay {
     pub source: Source,
     pub ahead: VecDeque<Bytes>,
-    pub lease: Lease,
+    pub lease: Box<Lease>,
     pub account: Account,
     /// For streams of events; anything else is passed on unread.
     pub scan: Option<Scan>,
@@ -181,7 +181,7 @@ struct Live {
     source: Option<Source>,
     ahead: VecDeque<Bytes>,
     /// `None` once the request is over, which for a stream is at `data: [DONE]`.
-    lease: Option<Lease>,
+    lease: Option<Box<Lease>>,
     account: Account,
     scan: Option<Scan>,
     ends_with_done: bool,

@@ -79,59 +79,60 @@ pub enum Fault {
     },
 }
 
-/// Serves one request through a pool.
+/// Serves one request through a pool: it is admitted at once, and the future is the wait and all that follows.
 ///
 /// Dropping the future at any point cancels the request, or aborts the pod's call. What is relayed
 /// and what a leaving client abandons is counted in `request_done` here; a [`Fault`] is counted
 /// there by the caller, who decides its status. Refusals by reason are counted here.
 ///
+/// A hundred thousand of these futures may wait. So it is no `async fn`, which would keep the whole [`Call`] beside
+/// what becomes of it, and what sends and answers is boxed when its time comes.
+///
 /// # Errors
 /// The fault to answer with; nothing of a response has been passed on then.
-pub async fn serve(
+pub fn serve<'a>(
     hub: &Arc<Hub>,
-    upstream: &Upstream,
+    upstream: &'a Upstream,
     call: Call,
-) -> Result<Response<RelayBody>, Fault> {
+) -> impl Future<Output = Served> + use<'a> {
     let mut attempt = Attempt {
         upstream,
         account: Account::open(upstream.metrics(), hub, &call),
-        limit: upstream.config().answer_limit(call.request.streamed),
+        streamed: call.request.streamed,
         deadline: Instant::now(),
         // The Responses API ends its streams with another event.
         ends_with_done: call.path_and_query.path().ends_with("/completions"),
     };
     let inject = upstream.config().inject_priority && !call.own_priority;
-    let urgency = inject.then(|| Urgency::of(&call.request, &call.body));
+    let urgency = inject.then(|| Box::new(Urgency::of(&call.request, &call.body)));
     let (mut request, arrival) = call.into_parts();
     let mut ticket = hub.admit(arrival);
-    loop {
-        let lease = match ticket.verdict().await {
-            Ok(lease) => lease,
-            Err(refusal) => return Err(attempt.refused(refusal)),
-        };
-        attempt.starts(&lease);
-        if let Some(urgency) = &urgency {
-            request.body = urgency.body(lease.clock().now(), lease.dispatch());
-        }
-        // Boxed: what sends and answers is larger than what waits, of which there may be a hundred thousand.
-        match Box::pin(upstream.send(lease.pod(), &request, attempt.deadline)).await {
-            Ok((head, reply)) => {
-                drop(request);
-                return Box::pin(attempt.answer(lease, head, reply)).await;
+    async move {
+        loop {
+            let lease = match ticket.verdict().await {
+                Ok(lease) => lease,
+                Err(refusal) => return Err(attempt.refused(refusal)),
+            };
+            attempt.starts(&lease);
+            if let Some(urgency) = &urgency {
+                request.body = urgency.body(lease.clock().now(), lease.dispatch());
             }
-            Err(Failure::Lost(reason)) => return Err(attempt.lost(lease, Some(reason))),
-            Err(Failure::Silent) => return Err(attempt.silent(lease)),
-            Err(Failure::Unsent(reason)) => attempt.unsent(lease, &reason, &mut ticket),
+            match Box::pin(attempt.pass(lease, request, &mut ticket)).await {
+                Ok(served) => return served,
+                Err(unsent) => (attempt, request) = unsent,
+            }
         }
     }
 }
+
+type Served = Result<Response<RelayBody>, Fault>;
 
 /// A request on its way to a pod.
 struct Attempt<'a> {
     upstream: &'a Upstream,
     account: Account,
-    /// The time a pod has to answer.
-    limit: Duration,
+    /// Whether it is to be answered in a stream, for which a pod has less time.
+    streamed: bool,
     /// When the present pod's time is up.
     deadline: Instant,
     /// Whether a stream that just ends is broken.
@@ -141,27 +142,49 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn starts(&mut self, lease: &Lease) {
         self.account.dispatched(lease.dispatch());
-        self.deadline = Instant::now() + self.limit;
+        self.deadline = Instant::now() + self.limit();
+    }
+
+    /// The time a pod has to answer.
+    fn limit(&self) -> Duration {
+        self.upstream.config().answer_limit(self.streamed)
+    }
+
+    /// Sends the request and answers; gives both back when nothing of it was sent.
+    async fn pass(
+        self,
+        lease: Box<Lease>,
+        request: PodRequest,
+        ticket: &mut Ticket,
+    ) -> Result<Served, (Self, PodRequest)> {
+        let served = match self.upstream.send(lease.pod(), &request, self.deadline).await {
+            Ok((head, reply)) => {
+                drop(request);
+                Box::pin(self.answer(lease, head, reply)).await
+            }
+            Err(Failure::Lost(reason)) => Err(self.lost(*lease, Some(reason))),
+            Err(Failure::Silent) => Err(self.silent(*lease)),
+            Err(Failure::Unsent(reason)) => {
+                self.unsent(*lease, &reason, ticket);
+                return Err((self, request));
+            }
+        };
+        Ok(served)
     }
 
     /// The pod answered: a stream is passed on from its first bytes, anything else once it is
     /// complete.
-    async fn answer(
-        mut self,
-        lease: Lease,
-        mut head: Parts,
-        mut reply: Reply,
-    ) -> Result<Response<RelayBody>, Fault> {
+    async fn answer(mut self, lease: Box<Lease>, mut head: Parts, mut reply: Reply) -> Served {
         let streams = head.status.is_success() && headers::is_event_stream(&head.headers);
         let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
         let read = timeout_at(self.deadline, relay::read_ahead(&mut reply, enough)).await;
         let ahead = match read {
             Ok(Ok(ahead)) => ahead,
-            Ok(Err(reason)) => return Err(self.lost(lease, Some(reason))),
-            Err(_) => return Err(self.silent(lease)),
+            Ok(Err(reason)) => return Err(self.lost(*lease, Some(reason))),
+            Err(_) => return Err(self.silent(*lease)),
         };
         if streams && ahead.complete && self.ends_with_done && ahead.chunks.is_empty() {
-            return Err(self.lost(lease, None));
+            return Err(self.lost(*lease, None));
         }
         if head.status == StatusCode::SERVICE_UNAVAILABLE {
             lease.pod().breaker.failed();
@@ -173,7 +196,7 @@ impl Attempt<'_> {
         let way_back = self.upstream.way_back(lease.pod().id);
         let body = if !streams && ahead.complete {
             way_back.give(reply);
-            self.whole(lease, head.status, ahead)
+            self.whole(*lease, head.status, ahead)
         } else {
             self.live(lease, head.status, ahead, Source { reply, way_back }, streams)
         };
@@ -192,7 +215,7 @@ impl Attempt<'_> {
 
     fn live(
         self,
-        lease: Lease,
+        lease: Box<Lease>,
         status: StatusCode,
         ahead: Ahead,
         source: Source,
@@ -240,7 +263,7 @@ impl Attempt<'_> {
         let Known { request_id, .. } = &self.account.known;
         let trace_id = self.account.known.trace();
         tracing::warn!(%request_id, trace_id, %pod, "pod did not answer in time");
-        Fault::Timeout { pod, limit: self.limit }
+        Fault::Timeout { pod, limit: self.limit() }
     }
 
     fn failed(&mut self, lease: Lease) -> Arc<str> {

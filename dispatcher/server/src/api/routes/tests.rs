@@ -61,10 +61,10 @@ fn upstream() -> UpstreamConfig {
     UpstreamConfig::try_from(RawUpstream::default()).unwrap()
 }
 
-fn door_of(raw: &RawApi) -> Door {
+fn door_of(raw: &RawApi) -> Rc<Door> {
     let api = api_of(raw);
     let upstream = Upstream::new(upstream(), api.metrics.clone());
-    Door { api, upstream }
+    Rc::new(Door { api, upstream })
 }
 
 fn with_key(key: &str) -> RawApi {
@@ -84,7 +84,7 @@ struct Answer {
     json: serde_json::Value,
 }
 
-async fn ask(door: &Door, request: Request<Full<Bytes>>) -> Answer {
+async fn ask(door: &Rc<Door>, request: Request<Full<Bytes>>) -> Answer {
     let response = door.answer(request).await;
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
@@ -245,7 +245,7 @@ fn the_scheduler_is_told_what_the_call_says() {
             Endpoint::Completions,
             &headers,
             &guest,
-            &body,
+            body.clone(),
             (7, &HeaderValue::from_static("r-7")),
         )
         .unwrap();
@@ -272,7 +272,7 @@ fn an_alias_shares_the_cached_blocks_of_its_model_and_an_adapter_has_its_own() {
         let body =
             Bytes::from(format!(r#"{{"model":"{model}","messages":"{}"}}"#, "x".repeat(200)));
         let name = HeaderValue::from_static("r-1");
-        api.consider(Endpoint::Chat, &headers, &guest, &body, (1, &name)).unwrap().request.blocks
+        api.consider(Endpoint::Chat, &headers, &guest, body, (1, &name)).unwrap().request.blocks
     };
     assert_eq!(blocks("qwen"), blocks("qwen3-32b"));
     assert_ne!(blocks("sql"), blocks("qwen3-32b"));
