@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{sync::mpsc, time::timeout};
 
-use crate::eventually;
+use crate::{built, eventually};
 
 /// Chromium takes the file descriptors 3 and 4 for the pipe; a shell puts its own first two there.
 const PIPED: &str = r#"exec "$0" "$@" 3<&0 4>&1 0</dev/null 1>&2"#;
@@ -274,7 +274,7 @@ impl Drop for Browser {
 
 /// The folder for pictures, if they are wanted.
 pub fn pictures() -> Option<PathBuf> {
-    std::env::var_os("WEIR_PICTURES").map(PathBuf::from)
+    std::env::var_os("WEIR_PICTURES").map(|folder| built::root().join(folder))
 }
 
 fn program() -> Option<PathBuf> {

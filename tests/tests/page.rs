@@ -267,7 +267,7 @@ async fn the_pictures_of_the_documents_are_taken_under_load() {
         "trainer": {"run": true, "interval_s": 20, "min_samples": 300, "min_new_samples": 200, "trees": 40},
     });
     let stage = plan.config(config).raise().await;
-    let load = Load::start(stage.weir.api, 116, mixed);
+    let load = Load::start(stage.weir.api, 78, mixed);
     let Some(mut browser) = page(&stage).await else { return };
 
     within(LOAD + Duration::from_secs(60), "the charts have a past", async || {
@@ -325,7 +325,7 @@ async fn the_pictures_of_the_documents_are_taken_under_load() {
 
 /// Calls of three classes and three tenants, of different sizes. What is not batch nearly fills the pods.
 fn mixed(client: usize, turn: usize) -> Call {
-    let objective = ["interactive", "standard", "batch", "batch"][client % 4];
+    let objective = ["interactive", "standard", "standard", "batch"][client % 4];
     let tenant = ["acme", "globex", "initech"][client % 3];
     let tokens = [40, 120, 400, 900][(client + turn) % 4];
     let output = [80, 160, 320][(client / 2 + turn) % 3];

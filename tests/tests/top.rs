@@ -55,6 +55,8 @@ async fn the_board_leads_to_why_a_request_waits_and_drains_a_pod() {
     }
     if pictures().is_some() {
         top.shows("up 15s").await;
+        // A frame comes in parts; this part is late where a lane has come or gone.
+        top.shows("4 pods, 4 ready").await;
     }
     top.picture("top");
 
