@@ -127,11 +127,10 @@ pub(super) fn for_people(turns: &[Turn]) -> String {
 
 pub(super) fn for_programs(turns: &[Turn]) -> Value {
     let row = |(threads, spreads): (usize, [Option<Spread>; 4])| {
-        let mut row = json!({ "threads": threads });
-        for (spread, (name, _, _)) in spreads.iter().zip(COLUMNS) {
-            row[name] = json!(spread);
-        }
-        row
+        let columns = spreads.iter().zip(COLUMNS);
+        let columns = columns.map(|(spread, (name, _, _))| (name.to_owned(), json!(spread)));
+        let first = ("threads".to_owned(), json!(threads));
+        Value::Object(std::iter::once(first).chain(columns).collect())
     };
     rows(turns).into_iter().map(row).collect()
 }
