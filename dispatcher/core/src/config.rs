@@ -191,9 +191,6 @@ pub struct PullConfig {
     /// How many times its own time a computed prompt counts where a request has no objectives: it displaces what others would
     /// find in the cache.
     pub cold_weight: f64,
-    /// Pods that the predictor is asked about for one request, at most: of those that are open, the ones with the
-    /// fewest tokens to compute and the earliest first token by the step-time model. 0 asks about all.
-    pub scored_pods: u32,
     /// Share of the KV cache that may be filled.
     pub kv_limit: f64,
     /// Share of `kv_limit` that a request may fill on a pod that has one of a higher band, and one that is late on any pod
@@ -222,7 +219,6 @@ impl Default for PullConfig {
             warm_gap_tokens: 1024,
             warm_slack: 0.05,
             cold_weight: 16.0,
-            scored_pods: 0,
             kv_limit: 0.98,
             yield_share: 0.7,
             kv_growth: 0.3,

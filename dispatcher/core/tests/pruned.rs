@@ -17,17 +17,40 @@ use weir_schema::{
 };
 use world::{World, slo};
 
+/// What a predictor says of the least TTFT of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knows {
+    Nothing,
+    /// Of any row.
+    Any,
+    /// Of the rows at hand.
+    Those,
+    /// The priors themselves are the answers.
+    Priors,
+}
+
 /// The priors, each off by up to a third, which depends on the row alone. Step times change with every stride.
-#[derive(Default)]
-struct Rough(u64);
+struct Rough {
+    strides: u64,
+    knows: Knows,
+}
+
+impl Rough {
+    fn factor(&self, row: &Row) -> f32 {
+        if self.knows == Knows::Priors {
+            return 1.0;
+        }
+        let mixed = row.iter().fold(7u32, |mixed, value| {
+            mixed.rotate_left(5).wrapping_mul(0x9e37_79b9) ^ value.to_bits()
+        });
+        0.67 + (mixed % 1000) as f32 / 1500.0
+    }
+}
 
 impl Predict for Rough {
     fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
         for (row, prediction) in rows.iter().zip(out) {
-            let mixed = row.iter().fold(7u32, |mixed, value| {
-                mixed.rotate_left(5).wrapping_mul(0x9e37_79b9) ^ value.to_bits()
-            });
-            let factor = 0.67 + (mixed % 1000) as f32 / 1500.0;
+            let factor = self.factor(row);
             let quantiles = |feature| {
                 let p50 = Features(*row).get(feature) * factor;
                 Quantiles { p50, p90: p50 * 1.2 }
@@ -38,14 +61,29 @@ impl Predict for Rough {
         Ok(())
     }
 
+    fn least_ttft_share(&mut self) -> f32 {
+        match self.knows {
+            Knows::Nothing => 0.0,
+            Knows::Any | Knows::Those => 0.67,
+            Knows::Priors => 1.0,
+        }
+    }
+
+    fn least_ttft_ms(&mut self, rows: &[Row], least_ms: &mut [f32]) {
+        let known = rows.iter().zip(least_ms).filter(|_| self.knows == Knows::Those);
+        for (row, least_ms) in known {
+            *least_ms = Features(*row).get(Feature::PriorTtftMs) * self.factor(row);
+        }
+    }
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         let steps = StepTime::default();
-        let factor = 1.0 + 0.01 * (self.0 % 7) as f64 + 0.3 * f64::from(pod_class);
+        let factor = 1.0 + 0.01 * (self.strides % 7) as f64 + 0.3 * f64::from(pod_class);
         StepTime { base_ms: steps.base_ms * factor, ..steps }
     }
 
     fn observe_stride(&mut self, _stride: &Stride) {
-        self.0 += 1;
+        self.strides += 1;
     }
 
     fn observe_sample(&mut self, _sample: &Sample) {}
@@ -121,8 +159,9 @@ struct Side {
 }
 
 impl Side {
-    fn new(config: &SchedulerConfig, thorough: bool) -> Self {
-        let mut world = World::with(config.clone(), 4, Box::<Rough>::default());
+    fn new(config: &SchedulerConfig, pods: u32, knows: Knows, thorough: bool) -> Self {
+        let predictor = Rough { strides: 0, knows };
+        let mut world = World::with(config.clone(), pods, Box::new(predictor));
         if thorough {
             world.scheduler.look_at_everything();
         }
@@ -213,10 +252,16 @@ proptest! {
     #[test]
     fn looking_at_less_decides_the_same(
         rule in 0..3u8,
-        steps in prop::collection::vec(step(), 1..150),
+        // Many pods, too: the likeliest are asked about first.
+        pods in prop_oneof![Just(4u32), Just(20)],
+        knows in prop_oneof![
+            Just(Knows::Nothing), Just(Knows::Any), Just(Knows::Those), Just(Knows::Priors),
+        ],
+        steps in prop::collection::vec(step(), 1..200),
     ) {
         let config = config(rule);
-        let (mut pruned, mut thorough) = (Side::new(&config, false), Side::new(&config, true));
+        let side = |thorough| Side::new(&config, pods, knows, thorough);
+        let (mut pruned, mut thorough) = (side(false), side(true));
         for (number, step) in (0..).zip(&steps) {
             pruned.apply(number, step);
             thorough.apply(number, step);
@@ -248,6 +293,10 @@ impl Predict for Against {
         Ok(())
     }
 
+    fn least_ttft_share(&mut self) -> f32 {
+        1e-3
+    }
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         let steps = StepTime::default();
         StepTime { base_ms: steps.base_ms * (1.0 + 0.05 * f64::from(pod_class)), ..steps }
@@ -265,22 +314,21 @@ impl Predict for Against {
 #[test]
 fn when_none_of_the_likeliest_pods_will_do_the_others_are_asked_about() {
     let late = Arc::<std::sync::atomic::AtomicBool>::default();
-    let pull = PullConfig { scored_pods: 1, ..PullConfig::default() };
     let classes = vec![weir_core::PodClass::default(); 2];
-    let config = SchedulerConfig { pull, classes, ..SchedulerConfig::default() };
-    let mut world = World::with(config, 3, Box::new(Against(late.clone())));
-    world.send(Event::PodUp(PodSpec { id: PodId(2), name: Arc::from("pod-2"), class: 1 }));
+    let config = SchedulerConfig { classes, ..SchedulerConfig::default() };
+    let mut world = World::with(config, 20, Box::new(Against(late.clone())));
+    world.send(Event::PodUp(PodSpec { id: PodId(20), name: Arc::from("pod-20"), class: 1 }));
     let patient = |request: &mut Request| {
         request.prompt = PromptSize::Tokens(100);
         request.slo = slo(9000, 500);
     };
-    for _ in 0..3 {
+    for _ in 0..21 {
         world.arrive(patient);
     }
     let pods: std::collections::BTreeSet<PodId> =
         world.dispatched.iter().map(|one| one.pod).collect();
-    assert_eq!(pods.len(), 3, "none is empty: {:?}", world.dispatched);
+    assert_eq!(pods.len(), 21, "none is empty: {:?}", world.dispatched);
     late.store(true, std::sync::atomic::Ordering::Relaxed);
     let id = world.arrive(patient);
-    assert_eq!(world.pod_of(id), Some(PodId(2)));
+    assert_eq!(world.pod_of(id), Some(PodId(20)));
 }

@@ -311,6 +311,29 @@ impl Predict for Chain {
         fill(rows, None, &mut self.profiled, &self.calibration, out)
     }
 
+    fn least_ttft_share(&mut self) -> f32 {
+        self.take_offer();
+        if self.profiled.any() {
+            return 0.0;
+        }
+        let preferred = self.serving.as_ref().filter(|serving| serving.preferred.ttft);
+        preferred.map_or(1.0, |serving| serving.bundle.evaluator.least_ttft_share())
+    }
+
+    fn least_ttft_ms(&mut self, rows: &[Row], least_ms: &mut [f32]) {
+        if self.profiled.any() {
+            return;
+        }
+        match self.serving.as_mut().filter(|serving| serving.preferred.ttft) {
+            Some(serving) => serving.least_ttft_ms(rows, least_ms),
+            None => {
+                for (row, least_ms) in rows.iter().zip(least_ms) {
+                    *least_ms = prior::medians(row).ttft.unwrap_or_default();
+                }
+            }
+        }
+    }
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.steps.get(&pod_class).map_or_else(StepTime::default, StepFit::step_time)
     }

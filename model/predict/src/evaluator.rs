@@ -41,8 +41,13 @@ pub struct Evaluators {
 #[derive(Debug)]
 pub(crate) enum Evaluator {
     Forest(Forest),
-    /// With the reason why it is not the forest.
-    Onnx(OnnxEvaluator, Unfit),
+    Onnx {
+        onnx: OnnxEvaluator,
+        /// Why it is not the forest.
+        unfit: Unfit,
+        /// The forest where it could serve as well: it says which rows cannot matter.
+        agreeing: Option<Forest>,
+    },
 }
 
 impl Evaluator {
@@ -53,28 +58,29 @@ impl Evaluator {
         golden: &[GoldenRow],
     ) -> Result<Self, BundleError> {
         let rows = golden_rows(golden)?;
-        let forest = match by.choice {
-            Choice::Ort => Err(Unfit::Configured),
-            Choice::Auto | Choice::Forest => Forest::build(model),
-        };
+        let forest = Forest::build(model);
         let Some(runtime) = &by.runtime else {
-            let mut forest = Self::Forest(forest.map_err(BundleError::NoEvaluator)?);
+            let wanted = if by.choice == Choice::Ort { Err(Unfit::Configured) } else { forest };
+            let mut forest = Self::Forest(wanted.map_err(BundleError::NoEvaluator)?);
             forest.check_golden(golden, &rows)?;
             return Ok(forest);
         };
         let onnx = OnnxEvaluator::new(runtime, model)?;
         // Nothing is wrong with the bundle yet when the forest cannot take it.
-        let mut onnx = Self::Onnx(onnx, Unfit::Configured);
+        let mut onnx = Self::Onnx { onnx, unfit: Unfit::Configured, agreeing: None };
         onnx.check_golden(golden, &rows)?;
-        let Self::Onnx(mut onnx, _) = onnx else { return Ok(onnx) };
+        let Self::Onnx { mut onnx, .. } = onnx else { return Ok(onnx) };
         let agreed = forest.and_then(|mut forest| {
             check::agrees(&mut forest, &mut onnx, &rows)?;
             Ok(forest)
         });
         match agreed {
+            agreed if by.choice == Choice::Ort => {
+                Ok(Self::Onnx { onnx, unfit: Unfit::Configured, agreeing: agreed.ok() })
+            }
             Ok(forest) => Ok(Self::Forest(forest)),
             Err(unfit) if by.choice == Choice::Forest => Err(BundleError::ForestRefused(unfit)),
-            Err(unfit) => Ok(Self::Onnx(onnx, unfit)),
+            Err(unfit) => Ok(Self::Onnx { onnx, unfit, agreeing: None }),
         }
     }
 
@@ -85,7 +91,27 @@ impl Evaluator {
     pub(crate) fn evaluate(&mut self, rows: &[Row]) -> Result<&[[f32; 2]], PredictError> {
         match self {
             Self::Forest(forest) => Ok(forest.evaluate(rows)),
-            Self::Onnx(onnx, _) => onnx.evaluate(rows),
+            Self::Onnx { onnx, .. } => onnx.evaluate(rows),
+        }
+    }
+
+    /// At least what TTFT is of its prior in any row; 0 when that cannot be said.
+    pub(crate) const fn least_ttft_share(&self) -> f32 {
+        match self {
+            Self::Forest(forest) | Self::Onnx { agreeing: Some(forest), .. } => {
+                forest.least_ttft_share()
+            }
+            Self::Onnx { agreeing: None, .. } => 0.0,
+        }
+    }
+
+    /// TTFT of each row by the trees, and no TPOT, if there are trees.
+    pub(crate) fn ttft_by_trees(&mut self, rows: &[Row]) -> Option<&[[f32; 2]]> {
+        match self {
+            Self::Forest(forest) | Self::Onnx { agreeing: Some(forest), .. } => {
+                Some(forest.ttft(rows))
+            }
+            Self::Onnx { agreeing: None, .. } => None,
         }
     }
 
@@ -93,7 +119,7 @@ impl Evaluator {
     pub(crate) const fn source(&self) -> Source {
         match self {
             Self::Forest(_) => Source::Forest,
-            Self::Onnx(..) => Source::Onnx,
+            Self::Onnx { .. } => Source::Onnx,
         }
     }
 
@@ -101,7 +127,7 @@ impl Evaluator {
     pub(crate) const fn unfit(&self) -> Option<&Unfit> {
         match self {
             Self::Forest(_) => None,
-            Self::Onnx(_, unfit) => Some(unfit),
+            Self::Onnx { unfit, .. } => Some(unfit),
         }
     }
 

@@ -173,6 +173,16 @@ pub trait Predict: Send {
     /// rows themselves.
     fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError>;
 
+    /// What the median TTFT of any row is at least, as a share of its [`crate::Feature::PriorTtftMs`]. It spares the
+    /// caller to ask about rows that cannot matter; 0 says nothing, and then every row is asked about.
+    fn least_ttft_share(&mut self) -> f32 {
+        0.0
+    }
+
+    /// What the median TTFT of each of these rows is at least, in milliseconds, for a fraction of what predictions cost;
+    /// `least_ms` has as many places, and holds 0.
+    fn least_ttft_ms(&mut self, _rows: &[Row], _least_ms: &mut [f32]) {}
+
     /// The step-time model of a pod class as fitted so far.
     fn step_time(&self, pod_class: u16) -> StepTime;
 

@@ -32,8 +32,6 @@ enum Part {
     /// Prompt tokens that a pod may have pending with the newcomer; `None`: any number.
     Buffer(Option<u32>),
     Quantile(f64),
-    /// Pods that the predictor is asked about for one request, at most.
-    Scored(u32),
     LengthKnown,
     Perfect,
 }
@@ -82,7 +80,6 @@ fn part(said: &str) -> Result<Part> {
         _ => match said.split_once('-') {
             Some(("margin", margin)) => Part::Margin(number(margin)?),
             Some(("quantile", quantile)) => Part::Quantile(number(quantile)?),
-            Some(("scored", pods)) => Part::Scored(number(pods)? as u32),
             Some(("buffer", tokens)) => {
                 let tokens = tokens.parse().with_context(|| format!("{said:?} needs a count"))?;
                 Part::Buffer(Some(tokens))
@@ -116,7 +113,6 @@ impl Part {
             Self::NoAffinity => rules.affinity = Affinity::None,
             Self::Margin(margin) => config.pull.tpot_margin = margin,
             Self::Buffer(tokens) => buffer(config, tokens),
-            Self::Scored(pods) => config.pull.scored_pods = pods,
             Self::Quantile(quantile) => config.pull.remaining_quantile = quantile,
             Self::LengthKnown | Self::Perfect => {}
         }
@@ -170,9 +166,6 @@ mod tests {
         let mut expected = plain.clone();
         expected.rules.as_mut().unwrap().order = Order::Fifo;
         assert_eq!(changed("order-fifo"), expected);
-        let mut expected = plain.clone();
-        expected.pull.scored_pods = 32;
-        assert_eq!(changed("scored-32"), expected);
         assert_eq!(changed("length-known"), plain);
         assert_eq!(plain.pull.head_rule, HeadRule::Auto);
     }

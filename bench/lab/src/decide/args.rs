@@ -35,9 +35,6 @@ pub struct DecideArgs {
     /// How hard the pods work: 1 is what their objectives just allow
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     load: f64,
-    /// Pods that the predictor is asked about for one request, at most (`pull.scored_pods`); 0 is all
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    scored: u32,
     /// Requests that wait and cannot go
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [0, 100_000])]
     depth: Vec<usize>,
@@ -129,7 +126,6 @@ impl DecideArgs {
             warm_up,
             decisions,
             seed: self.seed,
-            scored: self.scored,
             is_timed: true,
             handicap: 0,
         };

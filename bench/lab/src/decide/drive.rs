@@ -14,8 +14,8 @@ use std::{
 };
 
 use weir_core::{
-    Action, Bounds, Dispatch, Event, PodId, PodSpec, PullConfig, RequestId, Scheduler,
-    SchedulerConfig, TICK, Time,
+    Action, Bounds, Dispatch, Event, PodId, PodSpec, RequestId, Scheduler, SchedulerConfig, TICK,
+    Time,
 };
 use weir_schema::{Predict, Sample};
 
@@ -47,8 +47,6 @@ pub(crate) struct Course {
     /// Dispatches that are counted.
     pub(crate) decisions: u64,
     pub(crate) seed: u64,
-    /// Pods that the predictor is asked about for one request, at most; 0 is all.
-    pub(crate) scored: u32,
     /// Whether the clocks are read.
     pub(crate) is_timed: bool,
     /// Rounds of idle work in every call, to see what measuring finds.
@@ -159,7 +157,6 @@ impl<'a> Run<'a> {
         let config = SchedulerConfig {
             classes: vec![pool.class().clone()],
             bounds,
-            pull: PullConfig { scored_pods: course.scored, ..PullConfig::default() },
             ..SchedulerConfig::default()
         };
         let (counted, rows) = Counted::new(predictor);

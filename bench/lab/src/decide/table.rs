@@ -19,8 +19,6 @@ pub(super) struct Decided {
     pub(super) qps: f64,
     pub(super) patterns: usize,
     pub(super) depth: usize,
-    /// Most pods that the predictor is asked about for one request; 0 is all.
-    pub(super) scored: u32,
     pub(super) evaluator: &'static str,
     pub(super) decisions: u64,
     /// Decisions that one core would make in a second, with everything that comes with them.
@@ -72,7 +70,6 @@ impl Decided {
             qps: course.qps,
             patterns: course.patterns,
             depth: course.depth,
-            scored: course.scored,
             evaluator,
             decisions: dispatched,
             decisions_per_s: 1e6 * count / cpu_us,

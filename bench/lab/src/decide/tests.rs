@@ -17,7 +17,6 @@ fn course(depth: usize) -> Course {
         warm_up: 100,
         decisions: 400,
         seed: 1,
-        scored: 0,
         is_timed: true,
         handicap: 0,
     }

@@ -59,7 +59,6 @@ impl Work {
                     warm_up: 0,
                     decisions,
                     seed: 1,
-                    scored: 0,
                     is_timed: false,
                     handicap,
                 };

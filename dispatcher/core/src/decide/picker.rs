@@ -68,8 +68,5 @@ fn order(fits: &[Fit], scores: &[Score], a: usize, b: usize) -> Ordering {
     let score = |place: usize| scores.get(place).copied().unwrap_or(Score { main: 0.0, tie: 0.0 });
     let pod = |place: usize| fits.get(place).map(|fit| fit.outlook.pod);
     let (one, other) = (score(a), score(b));
-    one.main
-        .total_cmp(&other.main)
-        .then(one.tie.total_cmp(&other.tie))
-        .then_with(|| pod(b).cmp(&pod(a)))
+    one.order(&other).then_with(|| pod(b).cmp(&pod(a)))
 }

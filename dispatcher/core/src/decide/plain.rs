@@ -1,8 +1,15 @@
-//! The pick of Weir's own policy, in one walk over the pods: gates, predictions, fewest tokens.
+//! The pick of Weir's own policy: gates, predictions, fewest tokens.
 //!
 //! It decides what [`super::pick`] decides for the same rules, which any policy goes through, and leaves
-//! out what those rules never ask: filters beside the gates, draws, scores of pods that did not fit. What
-//! is only shown (where a blocked head would fit soonest) is found when there is a blocked head.
+//! out what cannot change that. The best pod is the one with the fewest tokens to compute, then the earliest first
+//! token. The tokens are known, and of the first token the predictor says cheaply when it comes at the earliest: as a share of
+//! the step-time model's ([`Predict::least_ttft_share`]), and more closely from a row ([`Predict::least_ttft_ms`]). So the
+//! likeliest pods are looked at first, and those that could not beat the best of them by any prediction are left out: neither
+//! their gates are looked at nor are they predicted. What is only shown is found when it is asked for (where a blocked head
+//! would fit soonest) or is of the pods that were looked at (those that lost).
+//!
+//! [`Predict::least_ttft_share`]: weir_schema::Predict::least_ttft_share
+//! [`Predict::least_ttft_ms`]: weir_schema::Predict::least_ttft_ms
 
 use std::cmp::Ordering;
 
@@ -16,7 +23,6 @@ use crate::{
         score,
         scorer::{Score, token_steps},
     },
-    decisions::Losers,
     explain::Reason,
     headroom::{Outlook, features},
     policy::{Affinity, Filter, Picker, Rules, Scorer},
@@ -31,8 +37,56 @@ pub fn is_plain(rules: &Rules) -> bool {
         && rules.picker == Picker::Best
 }
 
-/// A pod whose gates are open, and what was predicted for it.
-type Best = (usize, Score, Prediction, bool);
+/// Pods that are asked about first: as many as the predictor answers at the price of one.
+const FIRST_BATCH: usize = 8;
+
+/// A pod that may be picked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    /// Its place among the outlooks.
+    at: usize,
+    /// Tokens it would have to compute, in the steps in which they are compared.
+    steps: f64,
+    /// At least its predicted TTFT, in milliseconds.
+    least_ttft_ms: f32,
+}
+
+impl Candidate {
+    /// With a share of the step-time model's TTFT.
+    fn of(at: usize, outlook: &Outlook, share: f32) -> Self {
+        Self { at, steps: token_steps(outlook), least_ttft_ms: outlook.ttft_ms as f32 * share }
+    }
+
+    /// The likelier one to be the best comes first.
+    fn order(&self, other: &Self) -> Ordering {
+        let ttft = || self.least_ttft_ms.total_cmp(&other.least_ttft_ms);
+        self.steps.total_cmp(&other.steps).then_with(ttft).then(self.at.cmp(&other.at))
+    }
+}
+
+/// What a search has come to.
+#[derive(Default)]
+struct Found {
+    /// The best pod so far, by its place among the outlooks.
+    best: Option<(usize, Score, Fit)>,
+    /// The first pod in order against which only its prediction stands.
+    shut: Option<(usize, Reason)>,
+}
+
+impl Found {
+    /// Whether a pod may be better than the best so far. What cannot be compared may be.
+    fn may_be_beaten_by(&self, one: &Candidate) -> bool {
+        let Some((at, best, _)) = self.best else { return true };
+        let least = Score { main: -one.steps, tie: -f64::from(one.least_ttft_ms) };
+        let order =
+            [(least.main, best.main), (least.tie, best.tie)].map(|(a, b)| a.partial_cmp(&b));
+        match order {
+            [Some(Ordering::Equal), Some(Ordering::Equal)] => one.at < at,
+            [Some(Ordering::Equal), tie] => tie != Some(Ordering::Less),
+            [main, _] => main != Some(Ordering::Less),
+        }
+    }
+}
 
 impl Floor<'_> {
     /// The pod that a head gets, of those that nobody claims, under plain rules.
@@ -43,124 +97,151 @@ impl Floor<'_> {
         claimed: &[PodId],
     ) -> Pick {
         self.losers.clear();
-        let mut shut = Losers::default();
-        let mut open = std::mem::take(&mut self.scratch.open);
-        open.clear();
-        if let Some(waiting) = self.board.get(id) {
-            for (at, outlook) in outlooks.iter().enumerate() {
-                if claimed.contains(&outlook.pod) {
-                    continue;
-                }
-                match self.cheap(waiting, outlook) {
-                    Ok(()) => open.push(at),
-                    Err(why) => shut.shut(outlook, why),
-                }
-            }
-        }
-        let most = self.likeliest(id, outlooks, &mut open);
-        let (first, rest) = open.split_at_mut(most);
-        let best = match self.best_of(id, outlooks, first, shut.clone()) {
-            // None of the likeliest will do: then all others are asked about.
-            Err(_) if !rest.is_empty() => self.best_of(id, outlooks, rest, shut),
-            best => best,
-        };
-        let pick = match best {
-            Ok(fit) => Pick::Fits(fit),
-            Err(why) => self.blocked(id, outlooks, claimed, why),
-        };
-        self.scratch.open = open;
-        pick
-    }
-
-    /// Puts the pods that are likeliest to be the best first, as many as the predictor is asked about, and says
-    /// how many they are: all of them unless the configuration says otherwise.
-    fn likeliest(&self, id: RequestId, outlooks: &[Outlook], open: &mut [usize]) -> usize {
-        let most = self.config.pull.scored_pods as usize;
-        // What a request that is promised nothing costs is not in the step-time model's first token.
         let promised = self.board.get(id).is_some_and(|waiting| !waiting.request.slo.is_empty());
-        if most == 0 || open.len() <= most || !promised {
-            return open.len();
+        // What a request that is promised nothing costs is not in its first token alone.
+        let share = if promised { self.predictor.least_ttft_share() } else { 0.0 };
+        let mut rest = std::mem::take(&mut self.scratch.candidates);
+        rest.clear();
+        let free = outlooks.iter().enumerate().filter(|(_, one)| !claimed.contains(&one.pod));
+        rest.extend(free.map(|(at, outlook)| Candidate::of(at, outlook, share)));
+        let found = self.search(id, outlooks, &mut rest, share);
+        self.scratch.candidates = rest;
+        match found.best {
+            Some((_, _, fit)) => {
+                *self.last = Some(fit.outlook.pod);
+                Pick::Fits(fit)
+            }
+            None => self.blocked(id, outlooks, claimed, found.shut.map(|(_, why)| why)),
         }
-        let key = |at: &usize| {
-            let outlook = outlooks.get(*at);
-            outlook.map_or((f64::INFINITY, 0.0), |one| (token_steps(one), one.ttft_ms))
-        };
-        open.select_nth_unstable_by(most, |a, b| {
-            let ((steps, ttft_ms), (other_steps, other_ms)) = (key(a), key(b));
-            steps.total_cmp(&other_steps).then(ttft_ms.total_cmp(&other_ms)).then(a.cmp(b))
-        });
-        let (first, rest) = open.split_at_mut(most);
-        // In the order of the pods, of which the first wins where two are equal.
-        first.sort_unstable();
-        rest.sort_unstable();
-        most
     }
 
-    /// The best of the pods whose cheap gates are open, or why none of them will do.
-    fn best_of(
+    /// The best of some pods: the likeliest are asked about first, and of the others those that may still
+    /// be better by any prediction.
+    fn search(
         &mut self,
         id: RequestId,
         outlooks: &[Outlook],
-        open: &[usize],
-        shut: Losers,
-    ) -> Result<Fit, Option<Reason>> {
-        let answered = self.ask(id, outlooks, open);
-        let Some(waiting) = self.board.get(id) else { return Err(None) };
-        let predictions = std::mem::take(&mut self.scratch.predictions);
-        let mut best: Option<Best> = None;
-        let mut first_shut = None;
-        let mut fitted = Losers::default();
-        let looked = open.iter().filter_map(|at| outlooks.get(*at));
-        for (place, (outlook, said)) in looked.zip(&predictions).enumerate() {
+        rest: &mut Vec<Candidate>,
+        share: f32,
+    ) -> Found {
+        let mut found = Found::default();
+        let mut size = if share > 0.0 { FIRST_BATCH } else { rest.len() };
+        // Where the step-time model answers itself a row tells nothing more.
+        let mut narrowed = share >= 1.0;
+        while !rest.is_empty() {
+            let others = rest.len().saturating_sub(size);
+            if others > 0 {
+                rest.select_nth_unstable_by(others, |one, other| other.order(one));
+            }
+            let mut batch = std::mem::take(&mut self.scratch.batch);
+            batch.clear();
+            batch.extend(rest.drain(others..));
+            self.try_batch(id, outlooks, &mut batch, &mut found);
+            self.scratch.batch = batch;
+            rest.retain(|one| found.may_be_beaten_by(one));
+            if !narrowed && found.best.is_some() && rest.len() > size {
+                narrowed = true;
+                self.narrow(id, outlooks, rest);
+                rest.retain(|one| found.may_be_beaten_by(one));
+            }
+            size *= 2;
+        }
+        found
+    }
+
+    /// Asks the predictor what the TTFT of each pod is at least.
+    fn narrow(&mut self, id: RequestId, outlooks: &[Outlook], rest: &mut [Candidate]) {
+        self.fill_rows(id, outlooks, rest.iter().map(|one| one.at));
+        let (rows, least_ms) = (&self.scratch.rows, &mut self.scratch.least_ttft_ms);
+        least_ms.clear();
+        least_ms.resize(rows.len(), 0.0);
+        self.predictor.least_ttft_ms(rows, least_ms);
+        for (one, least_ms) in rest.iter_mut().zip(least_ms) {
+            one.least_ttft_ms = one.least_ttft_ms.max(*least_ms);
+        }
+    }
+
+    /// Looks at the gates of some pods, asks about those where they are open, and keeps the best.
+    fn try_batch(
+        &mut self,
+        id: RequestId,
+        outlooks: &[Outlook],
+        batch: &mut [Candidate],
+        found: &mut Found,
+    ) {
+        // In the order of the pods, as predictors are asked about all of them.
+        batch.sort_unstable_by_key(|one| one.at);
+        let mut open = std::mem::take(&mut self.scratch.open);
+        open.clear();
+        let Some(waiting) = self.board.get(id) else { return };
+        for (one, outlook) in batch.iter().filter_map(|one| Some((one, outlooks.get(one.at)?))) {
+            match self.cheap(waiting, outlook) {
+                Ok(()) => open.push(one.at),
+                Err(why) => self.losers.shut(outlook, why),
+            }
+        }
+        let answered = self.ask(id, outlooks, &open);
+        let (rows, predictions) =
+            (std::mem::take(&mut self.scratch.rows), std::mem::take(&mut self.scratch.predictions));
+        for ((at, row), said) in open.iter().zip(&rows).zip(&predictions) {
+            let Some(outlook) = outlooks.get(*at) else { continue };
             let known = answered && is_a_time(said);
             let prediction = if known { *said } else { self.prior(outlook) };
-            if let Err(why) = self.judge_prediction(id, outlook, &prediction) {
-                self.losers.shut(outlook, why);
-                first_shut = first_shut.or(Some(why));
-                continue;
-            }
-            let score = self.fewest_tokens(waiting, outlook, &prediction);
-            let one = (place, score, prediction, known);
-            let beaten = match best {
-                Some(best) if !is_better(&score, &best.1) => Some(one),
-                _ => best.replace(one),
-            };
-            let beaten = beaten.and_then(|(place, _, prediction, _)| {
-                Some((outlooks.get(*open.get(place)?)?, prediction))
-            });
-            beaten
-                .into_iter()
-                .for_each(|(outlook, prediction)| fitted.fitted(outlook, &prediction));
+            let fit = Fit { outlook: *outlook, row: *row, prediction, known };
+            self.weigh(id, *at, fit, found);
         }
-        self.scratch.predictions = predictions;
-        let best = best.and_then(|(place, _, prediction, known)| {
-            let outlook = *outlooks.get(*open.get(place)?)?;
-            let row = *self.scratch.rows.get(place)?;
-            Some(Fit { outlook, row, prediction, known })
+        (self.scratch.rows, self.scratch.predictions) = (rows, predictions);
+        self.scratch.open = open;
+    }
+
+    /// Puts a pod whose cheap gates are open beside the best one so far.
+    fn weigh(&mut self, id: RequestId, at: usize, fit: Fit, found: &mut Found) {
+        let Some(waiting) = self.board.get(id) else { return };
+        if let Err(why) = self.judge(id, &fit) {
+            self.losers.shut(&fit.outlook, why);
+            if found.shut.is_none_or(|(first, _)| at < first) {
+                found.shut = Some((at, why));
+            }
+            return;
+        }
+        let score = self.fewest_tokens(waiting, &fit.outlook, &fit.prediction);
+        let better = found.best.as_ref().is_none_or(|(place, best, _)| {
+            // Of equals the one that joined first is better.
+            score.order(best).then(place.cmp(&at)) == Ordering::Greater
         });
-        let Some(fit) = best else { return Err(first_shut) };
-        self.losers.join(shut);
-        self.losers.join(fitted);
-        *self.last = Some(fit.outlook.pod);
-        Ok(fit)
+        let one = Some((at, score, fit));
+        let beaten = if better { std::mem::replace(&mut found.best, one) } else { one };
+        if let Some((_, _, fit)) = beaten {
+            self.losers.fitted(&fit.outlook, &fit.prediction);
+        }
     }
 
     /// Asks the predictor about a head on some pods; rows and answers are in the buffers. Says whether it
     /// had answers.
     fn ask(&mut self, id: RequestId, outlooks: &[Outlook], open: &[usize]) -> bool {
-        let Some(waiting) = self.board.get(id) else { return false };
-        let (demand, stale) = (score::demand(waiting), self.config.pull.stale_after_ms);
-        let pods = self.pods.as_slice();
-        let rows = open.iter().filter_map(|at| {
-            let outlook = outlooks.get(*at)?;
-            Some(features::row(pods.get(outlook.place)?, demand, outlook, self.now, stale))
-        });
-        self.scratch.rows.clear();
-        self.scratch.rows.extend(rows);
+        self.fill_rows(id, outlooks, open.iter().copied());
         self.scratch.predictions.clear();
         self.scratch.predictions.resize(self.scratch.rows.len(), Prediction::default());
         let (rows, predictions) = (&self.scratch.rows, &mut self.scratch.predictions);
         rows.is_empty() || self.predictor.predict(rows, predictions).is_ok()
+    }
+
+    /// Puts the rows of a head on some pods into the buffer.
+    fn fill_rows(
+        &mut self,
+        id: RequestId,
+        outlooks: &[Outlook],
+        places: impl Iterator<Item = usize>,
+    ) {
+        self.scratch.rows.clear();
+        let Some(waiting) = self.board.get(id) else { return };
+        let (demand, stale) = (score::demand(waiting), self.config.pull.stale_after_ms);
+        let pods = self.pods.as_slice();
+        let rows = places.filter_map(|at| {
+            let outlook = outlooks.get(at)?;
+            Some(features::row(pods.get(outlook.place)?, demand, outlook, self.now, stale))
+        });
+        self.scratch.rows.extend(rows);
     }
 
     /// A head that fits nowhere: the pod where it would fit soonest, and what stands against it there.
@@ -180,10 +261,4 @@ impl Floor<'_> {
         let reason = there.and_then(|outlook| self.cheap(waiting, outlook).err());
         Pick::Blocked(reason.or(shut).unwrap_or(Reason::PodsClaimed), soonest)
     }
-}
-
-/// Whether a pod beats one with a lower id: of equals the one that joined first is better.
-fn is_better(one: &Score, best: &Score) -> bool {
-    let order = one.main.total_cmp(&best.main).then(one.tie.total_cmp(&best.tie));
-    order == Ordering::Greater
 }

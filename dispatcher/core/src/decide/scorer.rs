@@ -3,6 +3,8 @@
 //! The formulas of llm-d's latency scorer and its composite are kept to the digit, so that a team
 //! that moves finds the same picks; their errors are not (see docs/policies.md).
 
+use std::cmp::Ordering;
+
 use weir_schema::{Prediction, Target};
 
 use crate::{
@@ -24,6 +26,13 @@ pub struct Score {
     pub main: f64,
     /// Of equals, the higher is better.
     pub tie: f64,
+}
+
+impl Score {
+    /// The better one is the greater.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        self.main.total_cmp(&other.main).then(self.tie.total_cmp(&other.tie))
+    }
 }
 
 impl Floor<'_> {

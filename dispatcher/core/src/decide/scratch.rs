@@ -8,7 +8,7 @@ use weir_schema::{Prediction, Row};
 
 use crate::{
     Band, RequestId,
-    decide::{pick::Fit, score::Outlooks},
+    decide::{pick::Fit, plain::Candidate, score::Outlooks},
     prefix::Match,
     queue::Rank,
 };
@@ -21,12 +21,18 @@ const KEPT_LISTS: usize = 64;
 pub struct Scratch {
     /// Pods looked at for one head.
     pub outlooks: Outlooks,
+    /// Those that may still be the best.
+    pub(super) candidates: Vec<Candidate>,
+    /// Those that are asked about at once.
+    pub(super) batch: Vec<Candidate>,
     /// Places in that list of those whose gates are open.
     pub open: Vec<usize>,
-    /// Their rows.
+    /// Rows of some of them.
     pub rows: Vec<Row>,
     /// And predictions.
     pub predictions: Vec<Prediction>,
+    /// What their TTFT is at least, in milliseconds.
+    pub least_ttft_ms: Vec<f32>,
     /// Those that fit.
     pub fits: Vec<Fit>,
     /// Heads of lanes.

@@ -12,9 +12,12 @@
 
 use std::{array, fmt::Debug};
 
-use weir_schema::{FEATURE_COUNT, Row};
+use weir_schema::{FEATURE_COUNT, Row, Target};
 
-use super::padded::{COLUMNS, Latency, MISSING_YES, Padded, Trees};
+use super::{
+    ROUNDING,
+    padded::{COLUMNS, Latency, MISSING_YES, Padded, Trees},
+};
 
 /// Rows of a block.
 pub(super) const LANES: usize = 8;
@@ -28,17 +31,29 @@ type Lanes = [f32; LANES];
 /// A block, column by column.
 type Block = [Lanes; COLUMNS];
 
+/// What is to be evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// TTFT; in the place of TPOT is no number.
+    Ttft,
+    /// Both latencies.
+    Both,
+}
+
 /// Trees of any size.
 pub(super) trait Score: Debug + Send {
     /// Appends TTFT and TPOT of each row to `out`.
-    fn score(&self, rows: &[Row], out: &mut Vec<[f32; 2]>);
+    fn score(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>);
+
+    /// At least what TTFT is of its prior in any row; 0 when that cannot be said.
+    fn least_ttft_share(&self) -> f32;
 
     /// Tells every question: the feature and what it must be below.
     fn each_question(&self, tell: &mut dyn FnMut(usize, f32));
 }
 
 impl<const N: usize> Score for Trees<N> {
-    fn score(&self, rows: &[Row], out: &mut Vec<[f32; 2]>) {
+    fn score(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
         let rest = rows.len() % LANES;
         let alone = if N > 64 {
             rows.len()
@@ -49,9 +64,14 @@ impl<const N: usize> Score for Trees<N> {
         };
         let (blocks, single) = rows.split_at(rows.len() - alone);
         if !blocks.is_empty() {
-            self.blocks(blocks, out);
+            self.blocks(blocks, wanted, out);
         }
-        out.extend(single.iter().map(|row| self.walk(row)));
+        out.extend(single.iter().map(|row| self.walk(row, wanted)));
+    }
+
+    fn least_ttft_share(&self) -> f32 {
+        let [ttft, _] = &self.latencies;
+        ttft.least_share(Target::Ttft.prior() as usize)
     }
 
     fn each_question(&self, tell: &mut dyn FnMut(usize, f32)) {
@@ -64,49 +84,55 @@ impl<const N: usize> Score for Trees<N> {
 }
 
 impl<const N: usize> Trees<N> {
-    fn walk(&self, row: &Row) -> [f32; 2] {
+    fn walk(&self, row: &Row, wanted: Wanted) -> [f32; 2] {
         let mut columns = [0.0; COLUMNS];
         let (plain, missing_yes) = columns.split_at_mut(MISSING_YES);
         for ((value, plain), below) in row.iter().zip(plain).zip(missing_yes) {
             (*plain, *below) = (*value, below_all_if_missing(*value));
         }
-        self.latencies.each_ref().map(|latency| {
+        let [ttft, tpot] = &self.latencies;
+        let come = |latency: &Latency<N>| {
             let (fours, rest) = latency.trees.as_chunks::<ABREAST>();
             let leaves = fours.iter().flat_map(|four| leaves_of(four, &columns));
             let rest = rest.iter().flat_map(|tree| leaves_of(array::from_ref(tree), &columns));
             latency.ms(leaves.chain(rest).fold(0.0, |sum, leaf| sum + leaf), row)
-        })
+        };
+        [come(ttft), if wanted == Wanted::Both { come(tpot) } else { f32::NAN }]
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn blocks(&self, rows: &[Row], out: &mut Vec<[f32; 2]>) {
+    fn blocks(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
         if std::arch::is_x86_feature_detected!("avx2") {
             #[expect(unsafe_code, reason = "a call of code for a processor with AVX2")]
             // SAFETY: the processor was just found to have AVX2, which is all that the call needs.
-            return unsafe { self.blocks_with_avx2(rows, out) };
+            return unsafe { self.blocks_with_avx2(rows, wanted, out) };
         }
-        self.blocks_on_any(rows, out);
+        self.blocks_on_any(rows, wanted, out);
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn blocks(&self, rows: &[Row], out: &mut Vec<[f32; 2]>) {
-        self.blocks_on_any(rows, out);
+    fn blocks(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
+        self.blocks_on_any(rows, wanted, out);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn blocks_with_avx2(&self, rows: &[Row], out: &mut Vec<[f32; 2]>) {
-        self.blocks_on_any(rows, out);
+    fn blocks_with_avx2(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
+        self.blocks_on_any(rows, wanted, out);
     }
 
     #[inline(always)]
-    fn blocks_on_any(&self, rows: &[Row], out: &mut Vec<[f32; 2]>) {
+    fn blocks_on_any(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
         let mut block: Block = [[0.0; LANES]; COLUMNS];
         let [ttft, tpot] = &self.latencies;
         for rows in rows.chunks(LANES) {
             load(rows, &mut block);
             // Called by name: what a closure calls is compiled for any processor.
-            let (ttft_sums, tpot_sums) = (ttft.sums(&block), tpot.sums(&block));
+            let ttft_sums = ttft.sums(&block);
+            let tpot_sums = match wanted {
+                Wanted::Both => tpot.sums(&block),
+                Wanted::Ttft => [f32::NAN; LANES],
+            };
             for ((row, one), other) in rows.iter().zip(ttft_sums).zip(tpot_sums) {
                 out.push([ttft.ms(one, row), tpot.ms(other, row)]);
             }
@@ -115,6 +141,15 @@ impl<const N: usize> Trees<N> {
 }
 
 impl<const N: usize> Latency<N> {
+    /// At least what it is of a column, if it is a product with that one; 0 when that cannot be said.
+    fn least_share(&self, column: usize) -> f32 {
+        let least = |tree: &Padded<N>| tree.leaf.iter().copied().fold(f32::INFINITY, f32::min);
+        let ratio =
+            self.base.map_or(1.0, |base| (self.trees.iter().map(least).sum::<f32>() + base).exp());
+        let share = self.scale * ratio * (1.0 - ROUNDING);
+        if self.column == Some(column) && share.is_finite() { share.max(0.0) } else { 0.0 }
+    }
+
     /// The latency, in milliseconds, of a row whose leaves come to this sum.
     #[inline(always)]
     fn ms(&self, sum: f32, row: &Row) -> f32 {

@@ -26,11 +26,13 @@ use weir_schema::{FEATURE_COUNT, Row, onnx::graph};
 
 pub use self::unfit::Unfit;
 use self::{
-    kernel::Score,
+    kernel::{Score, Wanted},
     padded::{DEEPEST, Trees},
     plan::Plan,
 };
 
+/// Share of a latency that sums and products of 32 bits are rounded by at most, here and in ONNX Runtime.
+pub(crate) const ROUNDING: f32 = 1e-4;
 /// Largest graph that is read, in bytes: eight times the usual one of 300 trees of depth 6 per target.
 const MODEL_CAP: usize = 16 << 20;
 
@@ -38,6 +40,8 @@ const MODEL_CAP: usize = 16 << 20;
 #[derive(Debug)]
 pub struct Forest {
     trees: Box<dyn Score>,
+    /// At least what TTFT is of its prior in any row.
+    least_ttft_share: f32,
     /// Reused by every batch.
     medians: Vec<[f32; 2]>,
 }
@@ -58,7 +62,8 @@ impl Forest {
             7..=DEEPEST => Box::new(Trees::<256>::of(&plan)?),
             depth => return Err(Unfit::Depth { depth, most: DEEPEST }),
         };
-        Ok(Self { trees, medians: Vec::new() })
+        let least_ttft_share = trees.least_ttft_share();
+        Ok(Self { trees, least_ttft_share, medians: Vec::new() })
     }
 
     /// Median TTFT and TPOT of each row, in milliseconds and as the trees gave them: not checked for
@@ -66,8 +71,21 @@ impl Forest {
     pub fn evaluate(&mut self, rows: &[Row]) -> &[[f32; 2]] {
         self.medians.clear();
         self.medians.reserve(rows.len());
-        self.trees.score(rows, &mut self.medians);
+        self.trees.score(rows, Wanted::Both, &mut self.medians);
         &self.medians
+    }
+
+    /// The same with TTFT alone, at half the price; TPOT is not a number.
+    pub(crate) fn ttft(&mut self, rows: &[Row]) -> &[[f32; 2]] {
+        self.medians.clear();
+        self.medians.reserve(rows.len());
+        self.trees.score(rows, Wanted::Ttft, &mut self.medians);
+        &self.medians
+    }
+
+    /// At least what TTFT is of its prior in any row; 0 when that cannot be said.
+    pub(crate) const fn least_ttft_share(&self) -> f32 {
+        self.least_ttft_share
     }
 
     /// The values that its nodes compare each column with.
