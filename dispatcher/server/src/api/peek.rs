@@ -8,7 +8,7 @@
 //! Of a client's `priority` only its place is found. It has no effect on Weir; on vLLM it has one under
 //! `--scheduling-policy priority`, so that [`super::routes`] takes it out unless the key allows it.
 //!
-//! Cost: one pass over the body, which is serde's where [`members`] does not see to it; what is skipped is not built, and
+//! Cost: one pass over the body, which is serde's where `members` does not see to it; what is skipped is not built, and
 //! nesting, however deep, does not recurse.
 
 mod lenient;
