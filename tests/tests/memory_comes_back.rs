@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use weir_tests::{Call, Plan, Reply, Stage, eventually};
 
-const CROWD: usize = 800;
+const CROWD: usize = 500;
 /// Of each prompt. Pieces of this size are not mapped one by one, which would make their return easy.
 const PROMPT_TOKENS: usize = 20_000;
 
@@ -27,7 +27,8 @@ async fn leave(stage: &Stage, calls: JoinSet<Reply>) {
 #[tokio::test]
 async fn memory_comes_back_after_a_burst() {
     let patience = json!({"queue": {"max_wait_s": 600, "max_wait_no_pods_s": 600}});
-    let mut stage = Plan::default().pods(0).config(patience).start().await;
+    let mut stage = Plan::default().pods(1).config(patience).start().await;
+    stage.pods[0].kill();
     stage.weir.without_pods().await;
     // What is made for the first few stays.
     let few = crowd(&stage, 20).await;
