@@ -30,15 +30,35 @@ pub(super) fn trained(folder: &Path) -> Result<PathBuf> {
     decide::train(&train::samples(SAMPLES)?, folder)
 }
 
-/// Returns once a bundle serves, by the metrics on Weir's admin side.
+/// What the metrics say of a bundle that the first request will be predicted by. Its version is that of the last
+/// prediction, and there has been none.
+const LOADED: &str = "weir_bundles_total{result=\"loaded\"} ";
+
+/// Returns once a bundle is handed over, by the metrics on Weir's admin side.
 ///
 /// # Errors
-/// When none comes into service.
+/// When none is.
 pub(super) async fn serves(admin: SocketAddr) -> Result<()> {
     let start = Instant::now();
-    while train::serving(&http_get::get(admin, "/metrics").await?) == 0 {
+    while !has_loaded(&http_get::get(admin, "/metrics").await?) {
         ensure!(start.elapsed() < READY, "no bundle serves after {READY:?}");
         sleep(ASK_AGAIN).await;
     }
     Ok(())
+}
+
+fn has_loaded(page: &str) -> bool {
+    page.lines().filter_map(|line| line.strip_prefix(LOADED)).any(|count| count != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_is_there_when_one_was_loaded() {
+        assert!(has_loaded("# HELP x\nweir_bundles_total{result=\"loaded\"} 1\n"));
+        assert!(!has_loaded("weir_bundles_total{result=\"loaded\"} 0\n"));
+        assert!(!has_loaded("weir_bundles_total{result=\"refused\"} 1\n"));
+    }
 }

@@ -124,7 +124,7 @@ impl Fresh {
 }
 
 /// The version that serves, by the metrics' page; 0 is none.
-pub(crate) fn serving(page: &str) -> u64 {
+pub(super) fn serving(page: &str) -> u64 {
     let line = page.lines().find(|line| line.starts_with("weir_model_version{"));
     let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
     value.unwrap_or_default() as u64

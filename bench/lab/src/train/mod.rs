@@ -25,5 +25,4 @@ mod table;
 mod tests;
 
 pub use args::TrainArgs;
-pub(crate) use fresh::serving;
 pub(crate) use samples::samples;
