@@ -162,11 +162,6 @@ impl Losers {
         }
     }
 
-    /// Takes others in, each in its place.
-    pub fn join(&mut self, others: Self) {
-        others.0.into_iter().for_each(|one| self.offer(one));
-    }
-
     /// Them, best first.
     pub fn take(&mut self) -> SmallVec<[Alternative; ALTERNATIVES]> {
         std::mem::take(&mut self.0)

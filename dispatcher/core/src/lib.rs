@@ -14,7 +14,7 @@
 //! - [`recent_error`]: how wrong predictions were lately
 //! - [`profile`]: capacity, load and violation by measured profiles
 //! - [`explain`]: the reason for every wait; [`inspect`]: the closer look; [`decisions`]: the last of them
-//! - [`time`]: time as an argument
+//! - [`time`]: time as an argument; [`spread`]: tables by ids
 
 pub mod config;
 pub mod control;
@@ -38,7 +38,7 @@ pub mod recent_error;
 pub mod request;
 pub mod scheduler;
 pub mod snapshot;
-mod spread;
+pub mod spread;
 pub mod time;
 
 pub use config::{Bounds, BucketEdges, HeadRule, LengthConfig, PullConfig, SchedulerConfig, TICK};

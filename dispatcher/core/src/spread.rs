@@ -9,14 +9,14 @@ use std::{
 };
 
 /// A map by such numbers.
-pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
+pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
 
 /// Entries for which a table always keeps room.
 const KEPT: usize = 4096;
 
 /// Gives memory back when a table has come down to an eighth of its room, as after a burst. The removals before have
 /// paid for what that costs.
-pub(crate) fn slim<K: Eq + Hash, V>(map: &mut NumberMap<K, V>) {
+pub fn slim<K: Eq + Hash, V>(map: &mut NumberMap<K, V>) {
     if map.capacity() > KEPT && map.len() < map.capacity() / 8 {
         map.shrink_to((2 * map.len()).max(KEPT / 2));
     }
@@ -25,7 +25,7 @@ pub(crate) fn slim<K: Eq + Hash, V>(map: &mut NumberMap<K, V>) {
 /// Hasher for numbers, mostly one. One multiplication fills the high bits, which the map also uses, for callers
 /// that name by counting.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spread(u64);
+pub struct Spread(u64);
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {
@@ -54,7 +54,18 @@ impl Hasher for Spread {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::HashSet, hash::BuildHasher};
+
     use super::*;
+
+    #[test]
+    fn numbers_in_a_row_spread_over_low_and_high_bits() {
+        let hash = |id: u64| BuildHasherDefault::<Spread>::default().hash_one(id);
+        for bits in [|hash: u64| hash & 0xfff, |hash: u64| hash >> 52] {
+            let places: HashSet<u64> = (0..4096).map(|id| bits(hash(id))).collect();
+            assert!(places.len() > 2400, "{} places for 4096", places.len());
+        }
+    }
 
     #[test]
     fn a_table_gives_back_what_a_burst_took_and_keeps_what_it_holds() {

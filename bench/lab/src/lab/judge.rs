@@ -11,7 +11,7 @@ use super::{
         Ask, EXACT, FREE_LOAD, LADDER_RIVAL, LARGE_LOAD, LIVE_LOAD, OVERLOAD, Predicted, Wanted,
     },
 };
-use crate::{report::Target, study::Row};
+use crate::{limits::Line, report::Target, study::Row};
 
 /// The share that a stated 90th percentile is to hold for.
 const STATED: f64 = 0.9;
@@ -24,6 +24,8 @@ pub(super) struct Evidence<'a> {
     pub(super) showings: &'a [Showing],
     /// Weir's variants at the loads that rows ask about.
     pub(super) variants: &'a [Showing],
+    /// Weir and its best rival beside what no scheduler exceeds, at the loads that were looked at.
+    pub(super) limits: &'a [Line],
     /// Seeds.
     pub(super) seeds: usize,
     /// Requests per seed.
@@ -73,10 +75,19 @@ impl Evidence<'_> {
             rival: Some(others.value),
             best_rival: Some(rival.policy.clone()),
             interval: own.over(&others),
+            limit: self.limit(weir, wanted.ask),
             command,
             ..blank
         }
         .judged()
+    }
+
+    /// Requests per second that no scheduler has more of in time: those that came while Weir served, times the share that can be.
+    fn limit(&self, weir: &Showing, ask: Ask) -> Option<f64> {
+        let Ask::Goodput(_) = ask else { return None };
+        let line = self.limits.iter().find(|line| line.policy == WEIR && line.load == OVERLOAD)?;
+        let row = weir.at(OVERLOAD)?.rows.first().filter(|row| row.attainment > 0.0)?;
+        Some(row.goodput_rps / row.attainment * line.attainment_limit)
     }
 
     fn rival(&self, ask: Ask) -> Option<&Showing> {
@@ -205,7 +216,7 @@ fn seeds_of(each: &[Vec<Row>], figure: fn(&Row) -> Option<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::contest::AtLoad;
+    use crate::lab::{contest::AtLoad, wanted::Kind};
 
     fn showing(policy: &str, attained: f64, e2e_ms: f64) -> Showing {
         let row = |off: f64| Row {
@@ -235,6 +246,7 @@ mod tests {
             case: Case::named("conv-none").unwrap(),
             showings: &showings,
             variants: &variants,
+            limits: &[],
             seeds: 3,
             requests: 100,
             traces: None,
@@ -272,6 +284,41 @@ mod tests {
             (Some("weir:strict"), Some(false))
         );
         assert!((target.measured.unwrap() - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn goodput_is_told_with_what_no_scheduler_exceeds() {
+        let at = |goodput_rps, attainment| {
+            let row = Row { goodput_rps, attainment, ..Row::default() };
+            AtLoad { load: OVERLOAD, rows: vec![row.clone()], each: vec![vec![row]] }
+        };
+        let one = |policy: &str, at| Showing {
+            policy: policy.to_owned(),
+            loads: vec![at],
+            ..Showing::default()
+        };
+        let line = |load, attainment_limit| Line {
+            policy: WEIR.to_owned(),
+            load,
+            attainment_limit,
+            ..Line::default()
+        };
+        let evidence = Evidence {
+            case: Case::named("conv-one").unwrap(),
+            showings: &[one(WEIR, at(36.0, 0.9)), one("cap-16", at(25.0, 0.6))],
+            variants: &[],
+            limits: &[line(1.0, 1.0), line(OVERLOAD, 0.95)],
+            seeds: 1,
+            requests: 100,
+            traces: None,
+        };
+        let ask = |ask| evidence.judge(&Wanted { case: "conv-one", ask, start: None, target: 2.0 });
+        let target = ask(Ask::Goodput(Kind::Pull));
+        assert_eq!(
+            (target.ratio, target.limit, target.most()),
+            (Some(1.44), Some(38.0), Some(1.52))
+        );
+        assert_eq!(ask(Ask::Largest).limit, None);
     }
 
     #[test]

@@ -209,17 +209,18 @@ struct Rounds<'a> {
     finals: Vec<Vec<Showing>>,
     variants: Vec<Vec<Showing>>,
     series: Vec<Series>,
-    limits: Vec<Line>,
+    limits: Vec<Vec<Line>>,
 }
 
 impl Rounds<'_> {
     fn targets(&self, effort: &Effort, traces: Option<&Path>) -> Vec<Target> {
-        let shown = self.stages.iter().zip(&self.finals).zip(&self.variants);
-        let judged = shown.flat_map(|((stage, showings), variants)| {
+        let shown = self.stages.iter().zip(&self.finals).zip(&self.variants).zip(&self.limits);
+        let judged = shown.flat_map(|(((stage, showings), variants), limits)| {
             let evidence = Evidence {
                 case: stage.entry.case,
                 showings,
                 variants,
+                limits,
                 seeds: effort.seeds.len(),
                 requests: stage.setting.requests,
                 traces,

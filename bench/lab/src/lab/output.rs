@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{Effort, Rounds, contest::Showing, effort};
 use crate::{
+    limits::Line,
     report::{self, SeriesFile, Summary},
     study::Row,
 };
@@ -73,8 +74,9 @@ impl Output {
                 self.write(&format!("runs/{}-{round}.json", stage.entry.case.id), &file)?;
             }
         }
-        if !rounds.limits.is_empty() {
-            let file = json!({"command": super::command(), "rows": rounds.limits});
+        let limits: Vec<&Line> = rounds.limits.iter().flatten().collect();
+        if !limits.is_empty() {
+            let file = json!({"command": super::command(), "rows": limits});
             self.write("runs/limits.json", &file)?;
         }
         let series = SeriesFile { command: super::command(), series: rounds.series.clone() };

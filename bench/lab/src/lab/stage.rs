@@ -8,7 +8,7 @@ use super::{
     contest::{Entry, Errand, Showing, WEIR, best, finalists, rivals},
     effort::{SCREEN_SEEDS, VARIANT_SEEDS},
     progress::Progress,
-    wanted::{Ask, EXACT, LARGE_LOAD},
+    wanted::{Ask, EXACT, LARGE_LOAD, OVERLOAD},
 };
 use crate::{
     contender::Contender,
@@ -198,7 +198,7 @@ pub(super) fn series(
     in_parallel(jobs.collect(), threads).into_iter().collect()
 }
 
-/// Weir and its best rival against what no scheduler could beat, at full load.
+/// Weir and its best rival against what no scheduler could beat, at full load and in overload; by stage.
 ///
 /// # Errors
 /// When a study cannot be run.
@@ -206,17 +206,17 @@ pub(super) fn limits(
     stages: &[Stage<'_>],
     finals: &[Vec<Showing>],
     threads: usize,
-) -> Result<Vec<Line>> {
-    let mut lines = Vec::new();
-    for (stage, showings) in stages.iter().zip(finals) {
+) -> Result<Vec<Vec<Line>>> {
+    let of_stage = |(stage, showings): (&Stage<'_>, &Vec<Showing>)| {
         let asked = stage.entry.rows.iter().find(|row| matches!(row.ask, Ask::Goodput(_)));
-        let Some(row) = asked else { continue };
+        let Some(row) = asked else { return Ok(Vec::new()) };
         let rival = best(showings, row.ask, 1).into_iter().map(|showing| showing.policy.as_str());
         let names = std::iter::once(WEIR).chain(rival);
         let contenders = names.map(Contender::named).collect::<Result<Vec<_>>>()?;
-        lines.extend(compare(&stage.setting, &contenders, &[FULL], &SCREEN_SEEDS, None, threads)?);
-    }
-    Ok(lines)
+        let loads = [FULL, OVERLOAD];
+        compare(&stage.setting, &contenders, &loads, &SCREEN_SEEDS, None, threads)
+    };
+    stages.iter().zip(finals).map(of_stage).collect()
 }
 
 /// Does the tasks, which are places of stages and names of contenders; their showings by stage.

@@ -40,6 +40,9 @@ pub struct Target {
     pub rival: Option<f64>,
     /// Who that is.
     pub best_rival: Option<String>,
+    /// What no scheduler exceeds in the same place, where a bound is known.
+    #[serde(default)]
+    pub limit: Option<f64>,
     /// Weir over the rival.
     pub ratio: Option<f64>,
     /// Half width of the 95 % interval, over seeds, of what the bound is about.
@@ -85,6 +88,12 @@ impl Target {
             Judged::Ratio => self.ratio,
             Judged::Measured => self.measured,
         }
+    }
+
+    /// The ratio that no scheduler exceeds: the limit over the rival.
+    pub fn most(&self) -> Option<f64> {
+        let rival = self.rival.filter(|rival| *rival > 0.0)?;
+        Some(self.limit? / rival)
     }
 
     /// The same with its ratio and its verdict, from what was measured. A rival that reached nothing is beaten by whoever

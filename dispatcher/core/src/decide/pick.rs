@@ -175,23 +175,14 @@ impl Floor<'_> {
         .collect()
     }
 
-    pub(crate) fn judge(&self, id: RequestId, fit: &Fit) -> Result<(), Reason> {
-        self.judge_prediction(id, &fit.outlook, &fit.prediction)
-    }
-
     /// The gates that ask the prediction.
-    pub(super) fn judge_prediction(
-        &self,
-        id: RequestId,
-        outlook: &Outlook,
-        prediction: &Prediction,
-    ) -> Result<(), Reason> {
+    pub(crate) fn judge(&self, id: RequestId, fit: &Fit) -> Result<(), Reason> {
         let Some(waiting) = self.board.get(id) else { return Err(Reason::NotConsidered) };
-        if outlook.empty {
+        if fit.outlook.empty {
             return Ok(());
         }
         let waited_ms = self.now.ms_since(waiting.request.arrived);
-        judge::predicted_gates(&waiting.request.slo, waiting.late, waited_ms, prediction)
+        judge::predicted_gates(&waiting.request.slo, waiting.late, waited_ms, &fit.prediction)
     }
 
     /// The pod where a head would fit soonest, keeping an earlier claim while the pod is free.

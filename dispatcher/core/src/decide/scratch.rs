@@ -8,7 +8,7 @@ use weir_schema::{Prediction, Row};
 
 use crate::{
     Band, RequestId,
-    decide::{pick::Fit, plain::Candidate, score::Outlooks},
+    decide::{plain::Candidate, score::Outlooks},
     prefix::Match,
     queue::Rank,
 };
@@ -33,8 +33,6 @@ pub struct Scratch {
     pub predictions: Vec<Prediction>,
     /// What their TTFT is at least, in milliseconds.
     pub least_ttft_ms: Vec<f32>,
-    /// Those that fit.
-    pub fits: Vec<Fit>,
     /// Heads of lanes.
     pub heads: Vec<(Band, Rank, RequestId)>,
     /// Heads that can no longer meet their objective.

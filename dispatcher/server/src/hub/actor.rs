@@ -4,31 +4,24 @@
 //! as [`Delivery`] values, so that no waker runs and no [`Lease`](super::Lease) is dropped while
 //! the lock is held.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
 };
 
 use async_channel::Receiver;
 use smallvec::SmallVec;
 use weir_core::{
     Action, Dispatch, Event, PodId, Progress, Pulse, Refusal, RequestId, Scheduler, TICK, Time,
+    spread::{NumberMap, slim},
 };
 use weir_schema::Sample;
 
-use super::{
-    ids::ById,
-    message::{Message, Waiter},
-};
+use super::message::{Message, Waiter};
 use crate::{clock::Clock, fleet::Pod};
 
 /// Most messages taken in one turn: bounds how long the lock is held.
 const TURN: usize = 1024;
-/// Tickets from which on their table's memory is worth giving back.
-const MANY: usize = 4096;
 
 /// What a turn at the desk leaves to be done: a pod given and a sample, mostly.
 pub(super) type Due = SmallVec<[Delivery; 2]>;
@@ -62,11 +55,11 @@ pub(super) struct Desk {
     actions: Vec<Action>,
     /// Tickets without a verdict. A `Cancel` counts only while its request is in here: a request
     /// that was given a pod meanwhile ends with its lease.
-    waiters: HashMap<RequestId, Waiter, ById>,
+    waiters: NumberMap<RequestId, Waiter>,
     /// Requests with a lease.
-    streams: HashMap<RequestId, Stream, ById>,
+    streams: NumberMap<RequestId, Stream>,
     /// Pods as the scheduler knows them. The table that others read may be ahead of it.
-    pods: HashMap<PodId, KnownPod, ById>,
+    pods: NumberMap<PodId, KnownPod>,
     swept_at: Time,
 }
 
@@ -87,9 +80,9 @@ impl Desk {
         Self {
             scheduler,
             actions: Vec::new(),
-            waiters: HashMap::default(),
-            streams: HashMap::default(),
-            pods: HashMap::default(),
+            waiters: NumberMap::default(),
+            streams: NumberMap::default(),
+            pods: NumberMap::default(),
             swept_at: Time::ZERO,
         }
     }
@@ -189,10 +182,7 @@ impl Desk {
     /// Takes a ticket that gets its verdict, or is gone.
     fn waiter(&mut self, id: RequestId) -> Option<Waiter> {
         let waiter = self.waiters.remove(&id);
-        // After a burst the memory goes back.
-        if self.waiters.is_empty() && self.waiters.capacity() > MANY {
-            self.waiters = HashMap::default();
-        }
+        slim(&mut self.waiters);
         waiter
     }
 

@@ -17,7 +17,7 @@
 //! # Layout
 //! - [`handle`]: [`Hub`], the mailbox and the lock
 //! - `message`: what is in the mailbox
-//! - `actor`: the desk: scheduler, waiters, streams; `ids`: tables by ids
+//! - `actor`: the desk: scheduler, waiters, streams
 //! - [`ticket`]: the wait for a verdict
 //! - [`lease`]: the claim on a pod
 //! - [`seat`], [`steer`]: what an operator sees, and what he does
@@ -25,7 +25,6 @@
 
 mod actor;
 pub mod handle;
-mod ids;
 pub mod lease;
 mod message;
 pub mod seat;
@@ -34,7 +33,6 @@ pub mod ticket;
 pub mod ticks;
 
 pub use handle::{Hub, SampleSink};
-pub(crate) use ids::ById;
 pub use lease::Lease;
 pub use ticket::Ticket;
 pub use ticks::run_ticks;

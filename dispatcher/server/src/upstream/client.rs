@@ -4,12 +4,7 @@
 //! else. Whether a request may be sent again is decided here: only when not a byte of it was
 //! written.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    io,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use http::response::Parts;
 use parking_lot::Mutex;
@@ -17,13 +12,12 @@ use tokio::{
     net::TcpStream,
     time::{Instant, sleep, timeout, timeout_at},
 };
-use weir_core::PodId;
+use weir_core::{PodId, spread::NumberMap};
 
 use super::UpstreamConfig;
 use crate::{
     fleet::Pod,
     h1::{self, BadReply, Failed, PodRequest},
-    hub::ById,
     telemetry::Metrics,
 };
 
@@ -154,7 +148,7 @@ struct Idle {
 
 #[derive(Default)]
 struct Kept {
-    by_pod: HashMap<PodId, VecDeque<(Instant, TcpStream)>, ById>,
+    by_pod: NumberMap<PodId, VecDeque<(Instant, TcpStream)>>,
     /// Whether somebody comes to cut those that are not used any more.
     watched: bool,
 }

@@ -20,8 +20,17 @@ pub(super) fn section(runs: &Runs) -> Option<Section> {
         number(summary.requests_per_s.round()),
         summary.targets.len(),
     );
-    let mut table =
-        Table::new(["", "what", "weir", "best rival", "ratio", "target", "start", "seeds"]);
+    let mut table = Table::new([
+        "",
+        "what",
+        "weir",
+        "best rival",
+        "ratio",
+        "target",
+        "at most",
+        "start",
+        "seeds",
+    ]);
     for target in &summary.targets {
         table.row(cells(target));
     }
@@ -30,12 +39,12 @@ pub(super) fn section(runs: &Runs) -> Option<Section> {
         id: "targets",
         title: "Targets",
         lead,
-        how: "A ratio is Weir's figure over that of the best rival in the same run, with the half width of its 95 % interval over the seeds where one could be computed. A load is in units of what the pool holds by formula, 1.0.",
+        how: "A ratio is Weir's figure over that of the best rival in the same run, with the half width of its 95 % interval over the seeds where one could be computed. A load is in units of what the pool holds by formula, 1.0. At most: the ratio that no scheduler exceeds, where a bound is known.",
         parts: vec![Part { run: notes, table, open: true, ..Part::default() }],
     })
 }
 
-fn cells(target: &Target) -> [String; 8] {
+fn cells(target: &Target) -> [String; 9] {
     let verdict = match target.passed {
         Some(true) => "reached",
         Some(false) => "missed",
@@ -64,6 +73,7 @@ fn cells(target: &Target) -> [String; 8] {
         rival,
         ratio,
         format!("{side} {}", about(target.target)),
+        target.most().map_or_else(|| "-".to_owned(), times),
         target.start.clone().unwrap_or_else(|| "-".to_owned()),
         format!("{} x {}", target.seeds, target.requests),
     ]

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal as _, stdout};
 
 use ratatui::crossterm::terminal;
+use textwrap::{Options, WordSeparator, WordSplitter};
 
 /// What stands before the rest of a broken line.
 const INDENT: &str = "    ";
@@ -21,19 +22,12 @@ pub(super) fn to_terminal(text: String) -> String {
 /// One line in as many as it takes; each ends in a line feed. Words that are longer than a line are left to
 /// the terminal.
 fn fold(line: &str, width: usize) -> String {
-    let mut folded = String::with_capacity(line.len() + 1);
-    let (mut rest, mut room) = (line, width);
-    while let Some((end, next)) = rest.char_indices().nth(room) {
-        // The blank may be the one that stands just behind what fits.
-        let blank = rest.get(..end + next.len_utf8()).and_then(|fits| fits.rfind(' '));
-        let cut = blank.and_then(|at| rest.split_at_checked(at));
-        let Some((before, after)) = cut.filter(|(before, _)| !before.trim().is_empty()) else {
-            break;
-        };
-        folded.extend([before.trim_end(), "\n", INDENT]);
-        (rest, room) = (after.trim_start(), width - INDENT.len());
-    }
-    folded + rest + "\n"
+    let options = Options::new(width)
+        .subsequent_indent(INDENT)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    textwrap::fill(line, options) + "\n"
 }
 
 #[cfg(test)]
@@ -50,7 +44,7 @@ mod tests {
     #[test]
     fn a_word_that_is_longer_than_a_line_is_left_whole() {
         assert_eq!(fold("b0/i131072/o16-and-more", 10), "b0/i131072/o16-and-more\n");
-        assert_eq!(fold("a b0/i131072/o16-and-more x", 10), "a\n    b0/i131072/o16-and-more x\n");
+        assert_eq!(fold("a b0/i131072/o16 x", 10), "a\n    b0/i131072/o16\n    x\n");
         assert_eq!(
             fold("\u{e9}\u{e9}\u{e9} \u{e9}\u{e9}", 4),
             "\u{e9}\u{e9}\u{e9}\n    \u{e9}\u{e9}\n"
