@@ -182,6 +182,9 @@ pub struct PullConfig {
     pub top_band_tokens: u32,
     /// Uncached tokens that may be pending on a pod with any other newcomer.
     pub pending_tokens: u32,
+    /// Uncached tokens of prompts that begin with the same step of an engine; a single one may have more. An engine whose
+    /// chunk is no larger bounds its steps itself.
+    pub step_tokens: u32,
     /// A head may pass a blocked one when it needs at most this share of its uncached tokens.
     pub pass_share: f64,
     /// Uncached tokens a colder pod must cost more before a head waits for its warm pod.
@@ -215,6 +218,7 @@ impl Default for PullConfig {
             big_chunk_share: 0.9,
             top_band_tokens: 8192,
             pending_tokens: 2048,
+            step_tokens: 512,
             pass_share: 0.5,
             warm_gap_tokens: 1024,
             warm_slack: 0.05,

@@ -25,6 +25,8 @@ pub enum Reason {
     PodsClaimed,
     /// The pods' buffers of prompts without a first token are full.
     PendingFull,
+    /// On every pod another prompt begins with the next step.
+    StepFull,
     /// No pod has the KV cache for it.
     KvFull,
     /// Every pod runs as many sequences as it may.
@@ -83,6 +85,7 @@ impl Reason {
             Self::BehindHead { .. } => "behind_head",
             Self::PodsClaimed => "pods_claimed",
             Self::PendingFull => "pending_full",
+            Self::StepFull => "step_full",
             Self::KvFull => "kv_full",
             Self::BatchFull => "batch_full",
             Self::KvKept => "kv_kept",
@@ -115,6 +118,7 @@ impl Reason {
             Self::PendingFull => {
                 "every pod has as many prompts before their first token as it may have".to_owned()
             }
+            Self::StepFull => "on every pod another prompt begins with the next step".to_owned(),
             Self::KvFull => "no pod has room for it in its KV cache".to_owned(),
             Self::BatchFull => "every pod runs as many sequences as it may".to_owned(),
             Self::KvKept => "what is left of the pods' KV caches is kept for requests of higher \
@@ -163,6 +167,7 @@ impl Reason {
             Self::PendingFull => {
                 "it has as many prompts before their first token as it may have".to_owned()
             }
+            Self::StepFull => "another prompt begins with its next step".to_owned(),
             Self::KvFull => "no room in its KV cache".to_owned(),
             Self::BatchFull => "it runs as many sequences as it may".to_owned(),
             Self::KvKept => "what is left of its KV cache is kept for others".to_owned(),

@@ -25,6 +25,7 @@ fn every_reason_to_wait_is_documented() {
         Reason::BehindHead { head: RequestId(1) },
         Reason::PodsClaimed,
         Reason::PendingFull,
+        Reason::StepFull,
         Reason::KvFull,
         Reason::BatchFull,
         Reason::KvKept,
@@ -47,6 +48,7 @@ fn every_reason_to_wait_is_documented() {
         | Reason::BehindHead { .. }
         | Reason::PodsClaimed
         | Reason::PendingFull
+        | Reason::StepFull
         | Reason::KvFull
         | Reason::BatchFull
         | Reason::KvKept

@@ -122,7 +122,8 @@ impl Part {
 /// The buffer inside the engine, for big chunks and small ones alike.
 fn buffer(config: &mut SchedulerConfig, tokens: Option<u32>) {
     let tokens = tokens.unwrap_or(u32::MAX);
-    (config.pull.top_band_tokens, config.pull.pending_tokens) = (tokens, tokens);
+    let pull = &mut config.pull;
+    (pull.top_band_tokens, pull.pending_tokens, pull.step_tokens) = (tokens, tokens, tokens);
 }
 
 /// Lengths are what the client's bound says: no history ever has enough to say another.

@@ -211,6 +211,7 @@ service_tiers: {{}}
 pull:
   top_band_tokens: 1000000000
   pending_tokens: 1000000000
+  step_tokens: 1000000000
 model: {{ bundles: {bundles:?} }}
 spool: {{ dir: {spool:?} }}
 upstream: {{ first_token_timeout_s: 600, stall_timeout_s: 600 }}

@@ -150,6 +150,7 @@ impl Floor<'_> {
         }
         let pull = &self.config.pull;
         filter::fits_memory(pod, waiting, outlook, self.now, pull)?;
+        judge::step_gate(pod, outlook, self.now, pull)?;
         let room_tokens = self.room_tokens(waiting, outlook);
         judge::cheap_gates(&waiting.request.slo, outlook, &pod.ledger, room_tokens, self.now, pull)
     }

@@ -2,8 +2,9 @@
 //!
 //! A head that fits nowhere is asked for again at every event, and mostly one pod has changed since, or none.
 //! The gates that need no prediction depend on the pod's state, which is counted ([`Pods::changes`]), on
-//! what all pods are judged by (a change of that counts as one of every pod), and on time in two places: a
-//! scrape is believed for so long, and a resident that a stall would hurt is at some moment lost. So each pod that was
+//! what all pods are judged by (a change of that counts as one of every pod), and on time in three places: a
+//! scrape is believed for so long, a prompt begins with the next step for so long, and a resident that a stall would hurt is at
+//! some moment lost. So each pod that was
 //! found shut is shut until the first of these; only the others are looked at again. Pods with open gates are
 //! left to the pick, which asks for predictions.
 //!
@@ -101,6 +102,7 @@ impl Floor<'_> {
         let outlook = self.outlook(waiting, pod);
         let until = match self.cheap(waiting, &outlook).err()? {
             Reason::StallOverBudget { .. } => self.stalls_until(pod, &outlook)?,
+            Reason::StepFull => judge::step_until(pod, &outlook, self.now),
             _ => NEVER,
         };
         Some(until.min(self.scrape_until(pod)))

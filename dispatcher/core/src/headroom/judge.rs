@@ -4,13 +4,16 @@
 //! pace if it stopped after few more tokens? The remaining length enters as a low quantile, because
 //! a median spends slack that is not there (docs/decisions/001-the-pull-loop.md).
 
+use std::time::Duration;
+
 use weir_schema::Prediction;
 
 use crate::{
     PullConfig, Slo, Time,
     explain::Reason,
+    fleet::PodState,
     headroom::Outlook,
-    ledger::{Ledger, Pace},
+    ledger::{Ledger, Pace, Pending},
 };
 
 /// What is left of every objective if a request is sent to a pod. Negative is a violation; `None`
@@ -97,6 +100,50 @@ fn budget_ms(pace: &Pace, outlook: &Outlook, now: Time) -> f64 {
     let safe = budget_ms - pace.remaining * outlook.full_step_ms >= 0.0;
     let left_ms = budget_ms - pace.remaining * outlook.step_with_ms;
     if lost | safe { f64::INFINITY } else { left_ms }
+}
+
+/// The gate of a pod's next step: prompts that begin with it wait for one another, and neither's first token can be told before the
+/// other has come. So a second one goes only where both are short.
+///
+/// # Errors
+/// When another prompt begins with it, and both are too long.
+pub fn step_gate(
+    pod: &PodState,
+    outlook: &Outlook,
+    now: Time,
+    config: &PullConfig,
+) -> Result<(), Reason> {
+    let begin_tokens: f64 = beginning(pod, outlook, now).map(|prompt| prompt.uncached_tokens).sum();
+    let over = begin_tokens + outlook.uncached_tokens > f64::from(config.step_tokens);
+    let full = begin_tokens > 0.0 && over && pod.class.chunk_tokens > config.step_tokens;
+    if full { Err(Reason::StepFull) } else { Ok(()) }
+}
+
+/// Until when at least the same prompts begin with a pod's next step, unless it is seen to end one.
+pub fn step_until(pod: &PodState, outlook: &Outlook, now: Time) -> Time {
+    let left_ms = |prompt: &Pending| step_at_most_ms(outlook) - now.ms_since(prompt.since);
+    let least_ms = beginning(pod, outlook, now).map(left_ms).fold(f64::INFINITY, f64::min);
+    // Less a microsecond for the rounding.
+    now.plus(Duration::from_micros((least_ms * 1000.0 - 1.0).max(0.0) as u64))
+}
+
+/// Prompts that begin with a pod's next step: those that were sent since it was last seen to end one, and no longer ago than a step
+/// takes, for streams may tell of none.
+fn beginning<'a>(
+    pod: &'a PodState,
+    outlook: &'a Outlook,
+    now: Time,
+) -> impl Iterator<Item = &'a Pending> {
+    let last = pod.pulse.last_step_at;
+    let at_most_ms = step_at_most_ms(outlook);
+    let begins =
+        move |prompt: &&Pending| prompt.since >= last && now.ms_since(prompt.since) < at_most_ms;
+    pod.ledger.pending().iter().rev().take_while(begins)
+}
+
+/// How long a pod's step takes at most before the newcomer's, in milliseconds: all that is pending may be in it.
+fn step_at_most_ms(outlook: &Outlook) -> f64 {
+    outlook.step_ms + outlook.stall_ms - outlook.own_stall_ms
 }
 
 /// The gates that need no model: the pod's buffer, the newcomer's pace and the residents' budgets.

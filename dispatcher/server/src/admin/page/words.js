@@ -51,6 +51,7 @@ const REASONS = {
   behind_head: (r) => `behind request ${r.head}, which comes first`,
   pods_claimed: () => "every pod it may use is claimed by a head before it",
   pending_full: () => "the pods have as many prompts without a first token as they may",
+  step_full: () => "on every pod another prompt begins with the next step",
   kv_full: () => "no pod has room in its KV cache",
   batch_full: () => "every pod runs as many sequences as it may",
   kv_kept: () => "what is left of the KV caches is kept for higher bands or for those in time",
@@ -82,6 +83,7 @@ function inWords(words, reason) {
 
 const VERDICTS = {
   pending_full: () => "prefill buffer full",
+  step_full: () => "another prompt begins with the step",
   kv_full: () => "KV cache full",
   batch_full: () => "batch full",
   kv_kept: () => "KV cache kept for others",
