@@ -87,14 +87,35 @@ impl Desk {
         }
     }
 
-    /// Takes what is in the mailbox through the scheduler; `due` gets what is to be done.
-    pub(super) fn drain(&mut self, inbox: &Receiver<Message>, clock: Clock, due: &mut Due) {
-        self.sweep(clock.now(), due);
+    /// Takes what is in the mailbox through the scheduler; `due` gets what is to be done. Returns when that was.
+    pub(super) fn drain(
+        &mut self,
+        inbox: &Receiver<Message>,
+        mut now: Time,
+        clock: Clock,
+        due: &mut Due,
+    ) -> Time {
+        self.sweep(now, due);
         for _ in 0..TURN {
-            let Ok(message) = inbox.try_recv() else { return };
-            // Read again for each: the scheduler may take a millisecond for a large pass.
-            self.take(clock.now(), message, due);
+            let Ok(message) = inbox.try_recv() else { break };
+            self.take(now, message, due);
+            // Read again after each: the scheduler may take a millisecond for a large pass.
+            now = clock.now();
         }
+        now
+    }
+
+    /// The same with one message.
+    pub(super) fn take_one(
+        &mut self,
+        now: Time,
+        message: Message,
+        clock: Clock,
+        due: &mut Due,
+    ) -> Time {
+        self.sweep(now, due);
+        self.take(now, message, due);
+        clock.now()
     }
 
     fn take(&mut self, now: Time, message: Message, due: &mut Due) {

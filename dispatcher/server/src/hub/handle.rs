@@ -192,7 +192,12 @@ impl Hub {
     }
 
     fn send(&self, message: Message) {
-        self.enqueue(message);
+        // With the desk free and nothing in the mailbox the message need not go through it. What this thread posted
+        // before has been taken then, so that nothing of one thread is overtaken.
+        match self.desk.try_lock().filter(|_| self.inbox.is_empty()) {
+            Some(desk) => self.turn(desk, Some(message)),
+            None => self.enqueue(message),
+        }
         self.drain();
     }
 
@@ -203,7 +208,7 @@ impl Hub {
                 Ok(()) | Err(TrySendError::Closed(_)) => return,
                 Err(TrySendError::Full(back)) => message = back,
             }
-            self.turn(self.desk.lock());
+            self.turn(self.desk.lock(), None);
         }
     }
 
@@ -217,24 +222,28 @@ impl Hub {
                 return;
             }
             let Some(desk) = self.desk.try_lock() else { return };
-            self.turn(desk);
+            self.turn(desk, None);
         }
     }
 
-    /// One turn at the desk. Whoever calls this must look into the mailbox again afterwards.
-    fn turn(&self, mut desk: MutexGuard<'_, Desk>) {
+    /// One turn at the desk, with a message or else with what is in the mailbox. Whoever calls this must look into the
+    /// mailbox again afterwards.
+    fn turn(&self, mut desk: MutexGuard<'_, Desk>, message: Option<Message>) {
         let mut due = Due::new();
         let began = self.clock.now();
-        desk.drain(&self.inbox, self.clock, &mut due);
+        let over = match message {
+            Some(message) => desk.take_one(began, message, self.clock, &mut due),
+            None => desk.drain(&self.inbox, began, self.clock, &mut due),
+        };
         self.publish(&desk);
-        self.leaves(began);
+        self.count_busy(began, over);
         drop(desk);
         self.perform(&mut due);
     }
 
-    /// Counts the time at the desk since then.
-    fn leaves(&self, began: Time) {
-        let spent = self.clock.now().since(began).as_nanos();
+    /// Counts time at the desk.
+    fn count_busy(&self, began: Time, over: Time) {
+        let spent = over.since(began).as_nanos();
         self.busy_ns.fetch_add(u64::try_from(spent).unwrap_or(u64::MAX), Relaxed);
     }
 
@@ -248,10 +257,10 @@ impl Hub {
         let mut due = Due::new();
         let mut desk = self.desk.lock();
         let began = self.clock.now();
-        desk.drain(&self.inbox, self.clock, &mut due);
-        let done = act(&mut desk, self.clock.now(), &mut due);
+        let now = desk.drain(&self.inbox, began, self.clock, &mut due);
+        let done = act(&mut desk, now, &mut due);
         self.publish(&desk);
-        self.leaves(began);
+        self.count_busy(began, self.clock.now());
         drop(desk);
         self.perform(&mut due);
         self.drain();
