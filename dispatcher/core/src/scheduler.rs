@@ -257,7 +257,7 @@ impl Scheduler {
             if let Some(choice) = choice {
                 self.dispatch(now, &choice, actions);
             }
-            if over {
+            if over || self.board.is_empty() {
                 return;
             }
         }

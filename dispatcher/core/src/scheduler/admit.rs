@@ -37,9 +37,9 @@ impl Scheduler {
         self.names.enter(&request);
         self.note_immediate(&request);
         let waiting = self.waiting_entry(request);
-        let id = waiting.request.id;
+        let (id, sheddable) = (waiting.request.id, waiting.request.band.sheddable());
         self.enqueue(now, waiting);
-        if let Some(reason) = self.floor(now).denied(id) {
+        if sheddable && let Some(reason) = self.floor(now).denied(id) {
             self.refuse_waiting(now, id, reason, actions);
         }
     }
