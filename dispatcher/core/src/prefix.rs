@@ -141,9 +141,8 @@ impl PrefixIndex {
     pub fn insert(&mut self, pod: PodId, blocks: &[u64]) {
         let Some(ring) = self.rings.get_mut(&pod).filter(|_| !blocks.is_empty()) else { return };
         self.version += 1;
-        for block in blocks.iter().take(ring.capacity).rev() {
-            ring.touch(pod, *block, &mut self.holders);
-        }
+        let blocks = blocks.get(..ring.capacity).unwrap_or(blocks);
+        ring.touch_all(pod, blocks, &mut self.holders);
     }
 
     /// Blocks that a pod holds.
@@ -177,6 +176,16 @@ struct Ring {
     vacant: Vec<Slot>,
 }
 
+/// A run of blocks at the young end of a ring.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    len: usize,
+    youngest: Slot,
+    oldest: Slot,
+    /// The node that follows it.
+    after: Slot,
+}
+
 impl Default for Ring {
     fn default() -> Self {
         Self { capacity: 0, len: 0, nodes: vec![ALONE], vacant: Vec::new() }
@@ -184,6 +193,50 @@ impl Default for Ring {
 }
 
 impl Ring {
+    /// Makes `blocks` the youngest, the first of them the very youngest.
+    fn touch_all(&mut self, pod: PodId, blocks: &[u64], holders: &mut NumberMap<u64, Holders>) {
+        let run = self.run_of(blocks);
+        let rest = blocks.get(run.len..).unwrap_or_default();
+        // While something has to be forgotten for the rest, the run is not to be hidden from it.
+        let known = run.len > 0 && self.len + rest.len() <= self.capacity;
+        if known && rest.is_empty() {
+            return;
+        }
+        if known {
+            self.join(ENDS, run.after);
+        }
+        let touched = if known { rest } else { blocks };
+        for block in touched.iter().rev() {
+            self.touch(pod, *block, holders);
+        }
+        if known {
+            self.join(run.oldest, self.node(ENDS).older);
+            self.join(ENDS, run.youngest);
+        }
+    }
+
+    /// The beginning of these blocks that is the youngest of the ring already, as it is after a prompt that began alike: next
+    /// to each other in memory, mostly, where looking for each of them would be a walk through all of the table.
+    fn run_of(&self, blocks: &[u64]) -> Run {
+        let youngest = self.node(ENDS).older;
+        let mut run = Run { len: 0, youngest, oldest: ENDS, after: youngest };
+        for block in blocks {
+            let node = self.node(run.after);
+            if run.after == ENDS || node.block != *block {
+                break;
+            }
+            (run.oldest, run.after) = (run.after, node.older);
+            run.len += 1;
+        }
+        run
+    }
+
+    /// Makes one node the next older of another.
+    fn join(&mut self, younger: Slot, older: Slot) {
+        self.edit(younger, |node| node.older = older);
+        self.edit(older, |node| node.younger = younger);
+    }
+
     /// Makes `block` the youngest, holding it if it was not.
     fn touch(&mut self, pod: PodId, block: u64, holders: &mut NumberMap<u64, Holders>) {
         let all = holders.entry(block).or_default();
@@ -238,8 +291,7 @@ impl Ring {
 
     fn unlink(&mut self, slot: Slot) {
         let Node { younger, older, .. } = self.node(slot);
-        self.edit(younger, |node| node.older = older);
-        self.edit(older, |node| node.younger = younger);
+        self.join(younger, older);
     }
 
     fn link_youngest(&mut self, slot: Slot, block: u64) {
