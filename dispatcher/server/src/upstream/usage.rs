@@ -36,7 +36,53 @@ fn parse(after_key: &[u8]) -> Option<Usage> {
         return None;
     }
     // What follows the object is left unread.
-    Usage::deserialize(&mut serde_json::Deserializer::from_slice(value)).ok()
+    plain(value)
+        .or_else(|| Usage::deserialize(&mut serde_json::Deserializer::from_slice(value)).ok())
+}
+
+/// Reads an object of whole numbers and nulls, as engines write it; `None` for what is anything else, which serde judges.
+fn plain(mut json: &[u8]) -> Option<Usage> {
+    let mut usage = Usage::default();
+    json = json.strip_prefix(b"{")?.trim_ascii_start();
+    loop {
+        json = json.strip_prefix(b"\"")?;
+        let (key, rest) = json.split_at_checked(memchr::memchr2(b'"', b'\\', json)?)?;
+        json = rest.strip_prefix(b"\"")?.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+        let (number, rest) = whole_number(json)?;
+        match key {
+            b"prompt_tokens" | b"input_tokens" => set(&mut usage.prompt_tokens, number)?,
+            b"completion_tokens" | b"output_tokens" => set(&mut usage.completion_tokens, number)?,
+            _ => {}
+        }
+        json = rest.trim_ascii_start();
+        if json.starts_with(b"}") {
+            return Some(usage);
+        }
+        json = json.strip_prefix(b",")?.trim_ascii_start();
+    }
+}
+
+/// A number that is said once; whatever else stands under its key is serde's.
+fn set(place: &mut Option<u32>, number: Option<u32>) -> Option<()> {
+    if place.is_some() {
+        return None;
+    }
+    *place = Some(number?);
+    Some(())
+}
+
+/// A whole number, or null, and what follows it.
+fn whole_number(json: &[u8]) -> Option<(Option<u32>, &[u8])> {
+    if let Some(rest) = json.strip_prefix(b"null") {
+        return Some((None, rest));
+    }
+    let count = json.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (digits, rest) = json.split_at_checked(count)?;
+    // Neither a fraction nor a power follows, and no zero leads.
+    let ends = matches!(rest.first(), Some(b',' | b'}' | b' ' | b'\n' | b'\r' | b'\t'));
+    let sane = (1..=9).contains(&count) && (count == 1 || digits.first() != Some(&b'0'));
+    let number = digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
+    (ends && sane).then_some((Some(number), rest))
 }
 
 #[cfg(test)]
@@ -63,6 +109,40 @@ mod tests {
         assert_eq!(last_in(br#"{"usage":null}"#), None);
         assert_eq!(last_in(br#"{"usage":{"prompt_tok"#), None);
         assert_eq!(last_in(b"\"usage\""), None);
+    }
+
+    #[test]
+    fn what_is_read_without_serde_is_what_serde_reads() {
+        let mut plain_ones = 0;
+        for text in [
+            r#"{"prompt_tokens":7,"total_tokens":9,"completion_tokens":2,"prompt_tokens_details":null}"#,
+            r#"{ "input_tokens" : 7 ,"output_tokens":0}, {"#,
+            r#"{"total_tokens":9}"#,
+            r#"{"prompt_tokens":999999999}"#,
+            "{}",
+            r#"{"prompt_tokens":7"#,
+            r#"{"prompt_tokens":7,}"#,
+            r#"{"prompt_tokens":07}"#,
+            r#"{"prompt_tokens":-7}"#,
+            r#"{"prompt_tokens":7.0}"#,
+            r#"{"prompt_tokens":7e1}"#,
+            r#"{"prompt_tokens":null,"completion_tokens":2}"#,
+            r#"{"prompt_tokens":7,"prompt_tokens":8}"#,
+            r#"{"prompt_tokens":7,"input_tokens":8}"#,
+            r#"{"prompt_tokens":99999999999}"#,
+            r#"{"prompt_tokens":"7"}"#,
+            r#"{"prompt\u005ftokens":7}"#,
+            r#"{"details":{"a":1},"prompt_tokens":7}"#,
+            r#"{"prompt_tokens":nullx}"#,
+            r#"{"prompt_tokens":7 8}"#,
+        ] {
+            let json = text.as_bytes();
+            let serde = Usage::deserialize(&mut serde_json::Deserializer::from_slice(json)).ok();
+            let read = plain(json);
+            plain_ones += usize::from(read.is_some());
+            assert!(read.is_none() || read == serde, "{text}: {read:?}, {serde:?}");
+        }
+        assert_eq!(plain_ones, 4);
     }
 
     #[test]
