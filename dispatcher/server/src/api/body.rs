@@ -5,7 +5,12 @@
 //! moment, because a client that is still sending when the connection closes sees a broken pipe
 //! instead of the answer.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use http::{
@@ -14,7 +19,7 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use super::{config::Limits, error::ApiError};
 
@@ -44,18 +49,39 @@ where
     if waits && declared > max_bytes as u64 {
         return Err(ApiError::TooLarge { max_bytes });
     }
-    let deadline = Instant::now() + limits.body_timeout;
-    match timeout_at(deadline, collect(&mut body, declared, max_bytes)).await {
-        Ok(Err(error @ ApiError::TooLarge { .. })) => {
-            let patience = Instant::now() + DISCARD;
-            // Whatever comes of it, the answer is the same.
-            let _ =
-                timeout_at(patience, async { while let Some(Ok(_)) = body.frame().await {} }).await;
-            Err(error)
+    let outcome = {
+        let mut collected = pin!(collect(&mut body, declared, max_bytes));
+        match soon(collected.as_mut()).await {
+            Some(outcome) => outcome,
+            // Boxed, like what is below: it is large and rare.
+            None => {
+                let outcome = Box::pin(timeout(limits.body_timeout, collected)).await;
+                outcome.unwrap_or(Err(ApiError::Late))
+            }
         }
-        Ok(outcome) => outcome,
-        Err(_) => Err(ApiError::Late),
+    };
+    if matches!(outcome, Err(ApiError::TooLarge { .. })) {
+        let discard = async { while let Some(Ok(_)) = body.frame().await {} };
+        // Whatever comes of it, the answer is the same.
+        let _ = Box::pin(timeout(DISCARD, discard)).await;
     }
+    outcome
+}
+
+/// What becomes of this when it is looked at twice. The server hands over a body that came with its head when it is asked for
+/// the second time, and then no timer is needed.
+async fn soon<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    let mut asked = false;
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if asked => Poll::Ready(None),
+        Poll::Pending => {
+            asked = true;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
 }
 
 async fn collect<B>(body: &mut B, declared: u64, max_bytes: usize) -> Result<Bytes, ApiError>
