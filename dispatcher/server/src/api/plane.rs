@@ -25,7 +25,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{FutureExt, TryFutureExt};
+use futures_util::TryFutureExt;
 use http::{HeaderValue, Request, Response, header::CONNECTION};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{
@@ -189,10 +189,13 @@ fn run<M, S, B>(
     let held = phase.clone();
     let tasks = LocalSet::new();
     tasks.block_on(runtime, async {
+        // A task of its own: what the thread blocks on is looked at after everything that any connection does.
+        let mut door = JoinSet::new();
         match TcpListener::from_std(listener) {
-            Ok(listener) => serve(listener, limits, Rc::new(make()), phase).await,
+            Ok(listener) => drop(door.spawn_local(serve(listener, limits, Rc::new(make()), phase))),
             Err(error) => tracing::error!(%error, "a data-plane thread cannot listen"),
         }
+        door.join_next().await;
     });
     drop(tasks);
     drop(held);
@@ -230,16 +233,32 @@ async fn serve<S, B>(
             },
         }
     }
-    // Those in the backlog have been promised a server; closing the listener would reset them.
-    while let Some(Ok((stream, _))) = listener.accept().now_or_never() {
+    for stream in backlog(listener) {
         welcome(&mut connections, stream);
     }
-    drop(listener);
     let finished = async { while connections.join_next().await.is_some() {} };
     tokio::select! {
         biased;
         () = reached(&mut phase, Phase::Aborted) => {}
         () = finished => {}
+    }
+}
+
+/// Those that wait to be accepted by a listener that is closed: they have been promised a server, and closing it would reset
+/// them. The system itself is asked, for what the runtime knows of the listener may be older than they are.
+fn backlog(listener: TcpListener) -> Vec<TcpStream> {
+    let mut found = Vec::new();
+    let Ok(listener) = listener.into_std() else { return found };
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let stream =
+                    stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                found.extend(stream);
+            }
+            Err(error) if concerns_one_client(&error) => {}
+            Err(_) => return found,
+        }
     }
 }
 
@@ -285,7 +304,7 @@ async fn converse<I, S, B>(
     let turns = Turns::default();
     let patience = [limits.idle_timeout, limits.header_timeout, limits.write_timeout];
     let stream = Patient::new(stream, turns.clone(), patience);
-    let observed = phase.clone();
+    let observed = Rc::new(phase.clone());
     let service = service_fn(move |request| {
         let (turn, observed) = (turns.begin(), observed.clone());
         // Boxed: the server keeps the place of a future for as long as the connection lives, and this one is large.

@@ -1,5 +1,6 @@
 use std::{net::Ipv4Addr, sync::Arc};
 
+use futures_util::FutureExt;
 use http_body_util::{BodyExt, Full};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
