@@ -13,9 +13,10 @@
 use std::{fs, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, uri::PathAndQuery};
+use http::Method;
 use weir::{
     clock::Clock,
+    h1::PodRequest,
     hub::Hub,
     memory,
     telemetry::{Metrics, trace::Known},
@@ -58,13 +59,11 @@ fn call(hub: &Hub, objective: &Arc<str>, id: u64) -> Call {
         ("x-stainless-lang", "python"),
         ("x-request-id", "0123456789-0123456789abcdef"),
     ];
-    let headers = headers
-        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+    let headers = headers.into_iter().map(|(name, value): (_, &str)| (name, value.as_bytes()));
+    let (path, body) = ("/v1/chat/completions", vec![b'x'; BODY_BYTES].into());
     Call {
-        method: Method::POST,
-        path_and_query: PathAndQuery::from_static("/v1/chat/completions"),
-        headers: HeaderMap::from_iter(headers),
-        body: vec![b'x'; BODY_BYTES].into(),
+        onward: PodRequest::new(Method::POST, path, headers, body),
+        ends_with_done: true,
         own_priority: false,
         request: request(hub, id, name.clone()),
         known: Known { request_id: name, trace_id: None },

@@ -10,56 +10,56 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue,
-    header::{
-        ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST,
-        PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-    },
-};
-use smallvec::SmallVec;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, header::CONNECTION};
+
+use crate::digits::Digits;
 
 /// The header by which a request is known to client, dispatcher and pod.
-pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub const REQUEST_ID: HeaderName = HeaderName::from_static(REQUEST_ID_NAME);
+const REQUEST_ID_NAME: &str = "x-request-id";
 
 /// Longest request id taken from a client.
 const REQUEST_ID_BYTES: usize = 128;
 
-const DROPPED: [HeaderName; 13] = [
-    ACCEPT_ENCODING,
-    CONNECTION,
-    CONTENT_LENGTH,
-    EXPECT,
-    HOST,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
-
 /// Prefixes of headers that steer a scheduler.
 const STEERING: [&str; 5] = ["x-llm-d-", "x-gateway-", "x-slo-", "x-weir-", "x-prediction-"];
 
-/// Takes out what must not go on, and puts in the request's id.
-pub fn filter(mut headers: HeaderMap, request_id: &HeaderValue, keys_are_ours: bool) -> HeaderMap {
-    let listed = named_by_connection(&headers);
-    let stays = |name: &&HeaderName| {
-        DROPPED.contains(name)
-            || listed.contains(name)
-            || name_steers(name)
-            || (keys_are_ours && *name == AUTHORIZATION)
+/// The headers that go on, the request's id among them.
+pub fn onward<'a>(
+    headers: &'a HeaderMap,
+    request_id: &'a HeaderValue,
+    keys_are_ours: bool,
+) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+    let listed = named_by_connection(headers);
+    let stays = move |name: &HeaderName| {
+        is_for_us(name.as_str(), keys_are_ours) || listed.contains(name) || name_steers(name)
     };
-    // Looked for among those that are there, which are few.
-    let dropped: SmallVec<[HeaderName; 8]> = headers.keys().filter(stays).cloned().collect();
-    for name in dropped {
-        headers.remove(name);
+    let go = headers.iter().filter(move |(name, _)| !stays(name));
+    let id = (REQUEST_ID_NAME, request_id.as_bytes());
+    go.map(|(name, value)| (name.as_str(), value.as_bytes())).chain([id])
+}
+
+/// Whether a header is for this server alone, or written anew.
+fn is_for_us(name: &str, keys_are_ours: bool) -> bool {
+    match name {
+        "accept-encoding"
+        | "connection"
+        | "content-length"
+        | "expect"
+        | "host"
+        | "keep-alive"
+        | "proxy-authenticate"
+        | "proxy-authorization"
+        | "proxy-connection"
+        | "te"
+        | "trailer"
+        | "transfer-encoding"
+        | "upgrade"
+        | REQUEST_ID_NAME => true,
+        "authorization" => keys_are_ours,
+        _ => false,
     }
-    headers.insert(REQUEST_ID, request_id.clone());
-    headers
 }
 
 /// Whether any header steers Weir or a scheduler like it.
@@ -68,7 +68,8 @@ pub fn steers(headers: &HeaderMap) -> bool {
 }
 
 fn name_steers(name: &HeaderName) -> bool {
-    STEERING.iter().any(|start| name.as_str().starts_with(start))
+    let name = name.as_str();
+    name.starts_with("x-") && STEERING.iter().any(|start| name.starts_with(start))
 }
 
 fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
@@ -116,7 +117,10 @@ impl RequestIds {
         let clients = headers.get(&REQUEST_ID).filter(|id| is_sane(id.as_bytes()));
         // Not a piece of the connection's buffer, which would be held for as long as the request lasts.
         let clients = clients.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
-        let ours = || [&self.prefix, &*number.to_string()].concat().try_into().ok();
+        let ours = || {
+            let name = [&*self.prefix, Digits::of(number).as_str()].concat();
+            HeaderValue::from_maybe_shared(Bytes::from(name)).ok()
+        };
         clients.or_else(ours).unwrap_or_else(|| HeaderValue::from(number))
     }
 }
@@ -144,8 +148,14 @@ mod tests {
         headers
     }
 
-    fn names(headers: &HeaderMap) -> Vec<&str> {
-        let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+    fn went(headers: &HeaderMap, keys_are_ours: bool) -> Vec<&str> {
+        let id = HeaderValue::from_static("ours");
+        let went = onward(headers, &id, keys_are_ours);
+        let mut names = Vec::new();
+        for (name, value) in went {
+            assert!(name != "x-request-id" || value == b"ours");
+            names.push(headers.keys().map(HeaderName::as_str).find(|one| *one == name).unwrap());
+        }
         names.sort_unstable();
         names
     }
@@ -179,12 +189,9 @@ mod tests {
             ("authorization", "Bearer sk"),
             ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
         ]);
-        let id = HeaderValue::from_static("ours");
-        let open = filter(sent.clone(), &id, false);
-        let went = ["authorization", "content-type", "traceparent", "x-request-id"];
-        assert_eq!(names(&open), went);
-        assert_eq!(open.get(REQUEST_ID), Some(&id));
-        assert_eq!(names(&filter(sent, &id, true)), went[1..]);
+        let all = ["authorization", "content-type", "traceparent", "x-request-id"];
+        assert_eq!(went(&sent, false), all);
+        assert_eq!(went(&sent, true), all[1..]);
     }
 
     #[test]

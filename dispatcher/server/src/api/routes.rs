@@ -33,6 +33,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    h1::PodRequest,
     hub::Hub,
     telemetry::{
         Metrics,
@@ -317,24 +318,28 @@ impl Door {
         }
     }
 
-    /// Reads a call, or answers it at once.
-    async fn receive<B>(self: Rc<Self>, request: Request<B>) -> Received
+    /// Reads a call, or answers it at once. No `async fn`, which would keep the request beside its parts.
+    fn receive<B>(self: Rc<Self>, request: Request<B>) -> impl Future<Output = Received> + use<B>
     where
         B: Body<Data = Bytes>,
     {
-        let number = self.api.ids.number();
-        let id = self.api.ids.name(request.headers(), number);
-        let mut standing = None;
-        let call = match route(request.method(), request.uri().path()) {
-            Ok(Route::Serve(endpoint)) => {
-                let taken = self.take(endpoint, request, (number, &id), &mut standing).await;
-                taken.map_err(|error| self.api.reject(&error, number))
-            }
-            Ok(Route::Models) => Err(self.models(request.headers(), number)),
-            Ok(Route::Health) => Err(Response::default()),
-            Err(error) => Err(self.api.reject(&error, number)),
-        };
-        Received { id, standing, call: call.map_err(|answer| answer.map(Either::Right)) }
+        let (mut head, body) = request.into_parts();
+        async move {
+            let number = self.api.ids.number();
+            let id = self.api.ids.name(&head.headers, number);
+            let mut standing = None;
+            let call = match route(&head.method, head.uri.path()) {
+                Ok(Route::Serve(endpoint)) => {
+                    let name = (number, &id);
+                    let taken = self.take(endpoint, &mut head, body, name, &mut standing).await;
+                    taken.map_err(|error| self.api.reject(&error, number))
+                }
+                Ok(Route::Models) => Err(self.models(&head.headers, number)),
+                Ok(Route::Health) => Err(Response::default()),
+                Err(error) => Err(self.api.reject(&error, number)),
+            };
+            Received { id, standing, call: call.map_err(|answer| answer.map(Either::Right)) }
+        }
     }
 
     fn models(&self, headers: &HeaderMap, number: u64) -> Response<Full<Bytes>> {
@@ -353,14 +358,14 @@ impl Door {
     async fn take<B>(
         &self,
         endpoint: Endpoint,
-        request: Request<B>,
+        head: &mut Parts,
+        body: B,
         name: (u64, &HeaderValue),
         standing: &mut Option<Standing>,
     ) -> Result<(Arc<Hub>, Call), ApiError>
     where
         B: Body<Data = Bytes>,
     {
-        let (head, body) = request.into_parts();
         let settings = self.api.settings.load_full();
         let guest = settings.admit(&head.headers)?;
         *standing = guest.standing;
@@ -372,21 +377,20 @@ impl Door {
     /// What is to be served, and by which pool.
     fn call(
         &self,
-        head: Parts,
+        head: &mut Parts,
         admission: Admission,
         (number, id): (u64, &HeaderValue),
         keys_are_ours: bool,
     ) -> (Arc<Hub>, Call) {
         let Admission { hub, objective, request, body, own_priority } = admission;
-        // Taken apart, so that nothing of the head is left that holds the connection's buffer while the request waits.
-        let Parts { method, uri, mut headers, .. } = head;
-        let trace_id = self.api.trace_context.of(&mut headers, self.api.ids.random(), number);
-        let path_and_query = uri.into_parts().path_and_query;
+        let random = self.api.ids.random();
+        let trace_id = self.api.trace_context.of(&mut head.headers, random, number);
+        let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let headers = headers::onward(&head.headers, id, keys_are_ours);
         let call = Call {
-            method,
-            path_and_query: path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/")),
-            headers: headers::filter(headers, id, keys_are_ours),
-            body,
+            onward: PodRequest::new(head.method.clone(), path, headers, body),
+            // The Responses API ends its streams with another event.
+            ends_with_done: head.uri.path().ends_with("/completions"),
             own_priority,
             known: Known { request_id: request.name.clone(), trace_id },
             request,

@@ -3,7 +3,7 @@
 //! Owned by the pod's watcher. A scrape that fails closes it; the next one opens another.
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
+use http::{Method, StatusCode};
 use tokio::net::TcpStream;
 
 use crate::h1::{self, BadReply, Failed, PodRequest};
@@ -40,10 +40,8 @@ pub struct Connection {
 
 impl Default for Connection {
     fn default() -> Self {
-        let path = PathAndQuery::from_static("/metrics");
-        let accept = (header::ACCEPT, HeaderValue::from_static("text/plain"));
-        let headers = HeaderMap::from_iter([accept]);
-        let request = PodRequest::new(Method::GET, &path, &headers, Bytes::new());
+        let accept = ("accept", b"text/plain".as_slice());
+        let request = PodRequest::new(Method::GET, "/metrics", [accept].into_iter(), Bytes::new());
         Self { request, open: None }
     }
 }

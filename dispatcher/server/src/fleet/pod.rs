@@ -8,6 +8,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use http::HeaderValue;
 use weir_core::{Phase, PodId, PodSpec, Pulse, Time};
 
 use super::{breaker::Breaker, cordon::Cordon};
@@ -23,6 +24,8 @@ pub struct Pod {
     pub id: PodId,
     /// Its name for people.
     pub name: Arc<str>,
+    /// Its name as a header's value, if it can be one.
+    pub label: Option<HeaderValue>,
     /// Its host and port.
     pub authority: String,
     /// Index of its class in the scheduler's configuration.
@@ -64,7 +67,8 @@ impl Pod {
         cordon: Arc<Cordon>,
     ) -> Self {
         let (pulse, scrapes) = (PulseCell::default(), ScrapeTally::default());
-        Self { id, name, authority, class, pulse, breaker, cordon, scrapes }
+        let label = HeaderValue::from_str(&name).ok();
+        Self { id, name, label, authority, class, pulse, breaker, cordon, scrapes }
     }
 
     /// What the scheduler is told of it.

@@ -4,8 +4,7 @@ use std::mem::MaybeUninit;
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, header,
-    response::Parts,
+    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, response::Parts,
 };
 use httparse::{ParserConfig, Status};
 use hyper::ext::ReasonPhrase;
@@ -29,7 +28,7 @@ pub(super) enum Framing {
     Close,
 }
 
-/// A head that was read.
+/// A head that was read, without what belongs to the connection.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) parts: Parts,
@@ -46,7 +45,7 @@ pub(super) enum Start {
     /// An interim response (1xx) of this many bytes, after which the head comes.
     Interim(usize),
     /// The head, of this many bytes.
-    Final(Box<Head>, usize),
+    Final(Head, usize),
 }
 
 /// Reads the head of the response to a request of this method.
@@ -78,9 +77,10 @@ pub(super) fn start(bytes: &[u8], method: &Method) -> Result<Start, BadReply> {
     }
     let version = if response.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
     let mut parts = parts(status, version, response.reason.unwrap_or_default())?;
-    parts.headers = fields(bytes.get(..length).unwrap_or_default(), response.headers)?;
-    let (framing, keep) = framing(&parts, method)?;
-    Ok(Start::Final(Box::new(Head { parts, framing, keep }), length))
+    let fields = Fields(response.headers);
+    parts.headers = fields.to_map(bytes.get(..length).unwrap_or_default())?;
+    let (framing, keep) = framing(&parts, fields, method)?;
+    Ok(Start::Final(Head { parts, framing, keep }, length))
 }
 
 fn parts(status: StatusCode, version: Version, reason: &str) -> Result<Parts, BadReply> {
@@ -94,73 +94,115 @@ fn parts(status: StatusCode, version: Version, reason: &str) -> Result<Parts, Ba
     Ok(parts)
 }
 
-/// The headers, whose values are all parts of one copy of the head.
-fn fields(head: &[u8], parsed: &[httparse::Header<'_>]) -> Result<HeaderMap, BadReply> {
-    let bad = || BadReply::Malformed("header");
-    let copy = Bytes::copy_from_slice(head);
-    let mut headers = HeaderMap::with_capacity(parsed.len() + OUR_HEADERS);
-    for field in parsed {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| bad())?;
-        let from = field.value.as_ptr().addr().checked_sub(head.as_ptr().addr()).ok_or_else(bad)?;
-        let value = if field.value.is_empty() {
-            HeaderValue::from_static("")
-        } else {
-            let value = copy.slice(from..from + field.value.len());
-            HeaderValue::from_maybe_shared(value).map_err(|_| bad())?
-        };
-        headers.append(name, value);
+/// Names of headers that belong to one connection (RFC 9110, section 7.6.1), and of the length, which follows from the body.
+const OF_THE_CONNECTION: [&str; 10] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Headers as they were parsed.
+#[derive(Clone, Copy)]
+struct Fields<'a>(&'a [httparse::Header<'a>]);
+
+impl<'a> Fields<'a> {
+    /// The values under this name.
+    fn all(self, name: &'static str) -> impl Iterator<Item = &'a [u8]> {
+        let named = move |field: &&httparse::Header<'_>| field.name.eq_ignore_ascii_case(name);
+        self.0.iter().filter(named).map(|field| field.value)
     }
-    Ok(headers)
+
+    /// The words of `Connection`.
+    fn said_of_the_connection(self) -> impl Iterator<Item = &'a [u8]> {
+        let words = |value: &'a [u8]| value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        self.all("connection").flat_map(words)
+    }
+
+    /// Whether `Connection` has this word.
+    fn says(self, word: &str) -> bool {
+        self.said_of_the_connection().any(|said| said.eq_ignore_ascii_case(word.as_bytes()))
+    }
+
+    /// Whether a header is not for whoever is behind this connection.
+    fn stays(self, name: &str) -> bool {
+        OF_THE_CONNECTION.iter().any(|known| name.eq_ignore_ascii_case(known)) || self.says(name)
+    }
+
+    /// Whether the body is in chunks and nothing else was done to it; `None` when nothing is said of it.
+    fn is_chunked(self) -> Option<bool> {
+        let mut codings = self.all("transfer-encoding");
+        let chunked = codings.next()?.trim_ascii().eq_ignore_ascii_case(b"chunked");
+        Some(chunked && codings.next().is_none())
+    }
+
+    /// The length, also when it is said several times, if always the same.
+    fn content_length(self) -> Result<Option<u64>, BadReply> {
+        let bad = BadReply::Malformed("content length");
+        let mut length = None;
+        for value in self.all("content-length") {
+            for said in value.split(|byte| *byte == b',') {
+                let Some(said) = digits(said.trim_ascii()) else { return Err(bad) };
+                if length.replace(said).is_some_and(|before| before != said) {
+                    return Err(bad);
+                }
+            }
+        }
+        Ok(length)
+    }
+
+    /// Those that do not belong to the connection. Their values are all parts of one copy of the head.
+    fn to_map(self, head: &[u8]) -> Result<HeaderMap, BadReply> {
+        let bad = || BadReply::Malformed("header");
+        let copy = Bytes::copy_from_slice(head);
+        // One of them is about the body, mostly, and does not stay.
+        let mut headers = HeaderMap::with_capacity(self.0.len() + OUR_HEADERS - 1);
+        for field in self.0 {
+            let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| bad())?;
+            if self.stays(name.as_str()) {
+                continue;
+            }
+            let from = field.value.as_ptr().addr().checked_sub(head.as_ptr().addr());
+            let from = from.ok_or_else(bad)?;
+            let value = if field.value.is_empty() {
+                HeaderValue::from_static("")
+            } else {
+                let value = copy.slice(from..from + field.value.len());
+                HeaderValue::from_maybe_shared(value).map_err(|_| bad())?
+            };
+            headers.append(name, value);
+        }
+        Ok(headers)
+    }
 }
 
 /// Where the body ends, and whether the connection may be used after it.
-fn framing(parts: &Parts, method: &Method) -> Result<(Framing, bool), BadReply> {
-    let (headers, modern) = (&parts.headers, parts.version == Version::HTTP_11);
-    let keep = if modern { !says(headers, "close") } else { says(headers, "keep-alive") };
-    let length = content_length(headers)?;
+fn framing(
+    parts: &Parts,
+    fields: Fields<'_>,
+    method: &Method,
+) -> Result<(Framing, bool), BadReply> {
+    let modern = parts.version == Version::HTTP_11;
+    let keep = if modern { !fields.says("close") } else { fields.says("keep-alive") };
+    let length = fields.content_length()?;
     let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&parts.status);
     if bodiless || *method == Method::HEAD {
         return Ok((Framing::Length(0), keep));
     }
-    if headers.contains_key(header::TRANSFER_ENCODING) {
-        if !modern || !is_chunked(headers) {
+    if let Some(chunked) = fields.is_chunked() {
+        if !modern || !chunked {
             return Err(BadReply::Malformed("transfer encoding"));
         }
         // Both at once is how responses are smuggled: what follows on the connection is not believed.
         return Ok((Framing::Chunks(Chunks::new()), keep && length.is_none()));
     }
     Ok(length.map_or((Framing::Close, false), |length| (Framing::Length(length), keep)))
-}
-
-/// Whether `Connection` has this word.
-fn says(headers: &HeaderMap, word: &str) -> bool {
-    let mut values = headers.get_all(header::CONNECTION).iter();
-    values.any(|value| {
-        let words = value.as_bytes().split(|byte| *byte == b',');
-        words.into_iter().any(|said| said.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
-    })
-}
-
-/// Whether the body is in chunks and nothing else was done to it.
-fn is_chunked(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    let first = codings.next().map(|value| value.as_bytes().trim_ascii());
-    first.is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked")) && codings.next().is_none()
-}
-
-/// The length, also when it is said several times, if always the same.
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, BadReply> {
-    let bad = BadReply::Malformed("content length");
-    let mut length = None;
-    for value in headers.get_all(header::CONTENT_LENGTH) {
-        for said in value.as_bytes().split(|byte| *byte == b',') {
-            let Some(said) = digits(said.trim_ascii()) else { return Err(bad) };
-            if length.replace(said).is_some_and(|before| before != said) {
-                return Err(bad);
-            }
-        }
-    }
-    Ok(length)
 }
 
 fn digits(text: &[u8]) -> Option<u64> {

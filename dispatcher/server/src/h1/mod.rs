@@ -28,7 +28,7 @@ mod tests;
 
 pub(crate) use exchange::{Failed, exchange, is_quiet};
 pub(crate) use reply::Reply;
-pub(crate) use request::PodRequest;
+pub use request::PodRequest;
 
 /// Why a response could not be read.
 #[derive(Debug, thiserror::Error)]

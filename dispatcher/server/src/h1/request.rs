@@ -1,56 +1,56 @@
 //! The bytes of a request.
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, header, uri::PathAndQuery};
+use http::Method;
+
+use crate::digits::Digits;
+
+/// Bytes in which most heads are written, before they are kept in as many as they take.
+const ROOM: usize = 512;
 
 /// A request for a pod, with the head written but for what the pod and the body decide.
 #[derive(Clone, Debug)]
-pub(crate) struct PodRequest {
+pub struct PodRequest {
     pub(super) method: Method,
     /// The request line and the headers, without the empty line.
     start: Box<[u8]>,
-    pub(crate) body: Bytes,
+    /// Its body, byte for byte.
+    pub body: Bytes,
 }
 
 impl PodRequest {
     /// What belongs to one connection, `Host` and `Content-Length` among it, is not in `headers`; see
     /// [`crate::api::headers`].
-    pub(crate) fn new(
+    pub fn new<'a>(
         method: Method,
-        path_and_query: &PathAndQuery,
-        headers: &HeaderMap,
+        path_and_query: &str,
+        headers: impl Iterator<Item = (&'a str, &'a [u8])>,
         body: Bytes,
     ) -> Self {
-        let path = path_and_query.as_str();
-        let length: usize =
-            headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
-        let mut start = Vec::with_capacity(method.as_str().len() + path.len() + 12 + length);
-        for part in [method.as_str(), " ", path, " HTTP/1.1\r\n"] {
+        let mut start = Vec::with_capacity(ROOM);
+        for part in [method.as_str(), " ", path_and_query, " HTTP/1.1\r\n"] {
             start.extend_from_slice(part.as_bytes());
         }
         for (name, value) in headers {
-            if [header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING].contains(name) {
-                continue;
-            }
-            for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            for part in [name.as_bytes(), b": ", value, b"\r\n"] {
                 start.extend_from_slice(part);
             }
         }
-        Self { method, start: start.into(), body }
+        Self { method, start: start.as_slice().into(), body }
     }
 
     /// The head for the pod of this authority.
     pub(super) fn head(&self, authority: &str) -> Vec<u8> {
         let mut head = Vec::with_capacity(self.start.len() + authority.len() + 48);
         head.extend_from_slice(&self.start);
-        let length = self.body.len().to_string();
+        head.extend_from_slice(b"host: ");
+        head.extend_from_slice(authority.as_bytes());
         // A request without a body that could have one says so.
-        let has_length = !(self.body.is_empty() && self.method.is_safe());
-        let length = if has_length { ["\r\ncontent-length: ", &length] } else { [""; 2] };
-        let [said, length] = length;
-        for part in ["host: ", authority, said, length, "\r\n\r\n"] {
-            head.extend_from_slice(part.as_bytes());
+        if !(self.body.is_empty() && self.method.is_safe()) {
+            head.extend_from_slice(b"\r\ncontent-length: ");
+            head.extend_from_slice(Digits::of(self.body.len() as u64).as_str().as_bytes());
         }
+        head.extend_from_slice(b"\r\n\r\n");
         head
     }
 }

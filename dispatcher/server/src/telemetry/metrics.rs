@@ -14,6 +14,7 @@ use super::{
     compat::Compat,
     series::{self, Series},
 };
+use crate::digits::Digits;
 
 /// Upper edges of the TTFT buckets in seconds: the usual objectives (0.5 to 30 s) are edges.
 const TTFT_EDGES: [f64; 14] =
@@ -85,7 +86,7 @@ impl Metrics {
     /// A request is over. `outcome` is one of ok, refused, failed, client_gone and bad_request;
     /// `status` is the HTTP status that was answered.
     pub fn request_done(&self, model: &str, objective: &str, outcome: &'static str, status: u16) {
-        let code = status.to_string();
+        let code = Digits::of(u64::from(status));
         let labels = [model, objective, outcome, code.as_str()];
         if let Ok(counter) = self.requests.get_metric_with_label_values(&labels) {
             counter.inc();

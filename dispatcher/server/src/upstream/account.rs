@@ -53,9 +53,9 @@ impl Account {
             first_token_at: None,
             last_token_at: None,
             open: true,
-            visit: metrics
-                .compat()
-                .map(|compat| Box::new(compat.open(hub.model(), &call.request, call.body.len()))),
+            visit: metrics.compat().map(|compat| {
+                Box::new(compat.open(hub.model(), &call.request, call.onward.body.len()))
+            }),
         }
     }
 

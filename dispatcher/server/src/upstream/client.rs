@@ -78,15 +78,17 @@ impl Upstream {
         &self,
         pod: &Pod,
         request: &PodRequest,
+        now: Instant,
         deadline: Instant,
     ) -> Result<(Parts, Reply), Failure> {
-        if let Some(kept) = self.idle.take(pod.id, self.config.idle_timeout) {
+        if let Some(kept) = self.idle.take(pod.id, now, self.config.idle_timeout) {
             match exchange(kept, pod, request, deadline).await {
                 Err(Failure::Unsent(_)) => {}
                 answer => return answer,
             }
         }
-        let fresh = self.connect(&pod.authority).await.map_err(Failure::Unsent)?;
+        // Boxed, for it is large and rare.
+        let fresh = Box::pin(self.connect(&pod.authority)).await.map_err(Failure::Unsent)?;
         exchange(fresh, pod, request, deadline).await
     }
 
@@ -156,8 +158,7 @@ struct Kept {
 impl Idle {
     /// The one used last, which is the least likely to be closed by now, if it is still as it was
     /// left. A pod that has closed it, or speaks unasked, would lose the request.
-    fn take(&self, pod: PodId, timeout: Duration) -> Option<TcpStream> {
-        let now = Instant::now();
+    fn take(&self, pod: PodId, now: Instant, timeout: Duration) -> Option<TcpStream> {
         let mut kept = self.kept.lock();
         let streams = kept.by_pod.get_mut(&pod)?;
         while let Some((since, stream)) = streams.pop_back() {

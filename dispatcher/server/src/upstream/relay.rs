@@ -164,14 +164,15 @@ pub(super) struct Relay {
     pub source: Source,
     pub ahead: VecDeque<Bytes>,
     pub lease: Box<Lease>,
-    pub account: Account,
+    pub account: Box<Account>,
     /// For streams of events; anything else is passed on unread.
     pub scan: Option<Scan>,
     /// Whether the stream is broken if it ends without `data: [DONE]`.
     pub ends_with_done: bool,
     /// How the request ends when its response is complete.
     pub kind: EndKind,
-    pub first_token_by: Instant,
+    /// For streams of events: only they have a first token to wait for.
+    pub first_token_by: Option<Instant>,
     pub stall_timeout: Duration,
 }
 
@@ -182,7 +183,7 @@ struct Live {
     ahead: VecDeque<Bytes>,
     /// `None` once the request is over, which for a stream is at `data: [DONE]`.
     lease: Option<Box<Lease>>,
-    account: Account,
+    account: Box<Account>,
     scan: Option<Scan>,
     ends_with_done: bool,
     kind: EndKind,
@@ -196,9 +197,8 @@ type Passed = Option<Result<Frame<Bytes>, RelayError>>;
 impl Live {
     fn new(relay: Relay) -> Self {
         let clock = relay.lease.clock();
-        // Only a stream of events has a first token to wait for.
-        let first_token_by = relay.scan.is_some().then(|| {
-            let left = relay.first_token_by.saturating_duration_since(Instant::now());
+        let first_token_by = relay.first_token_by.map(|by| {
+            let left = by.saturating_duration_since(Instant::now());
             clock.now().plus(left)
         });
         Self {

@@ -1,9 +1,8 @@
 //! One request's way: admit, wait for a pod, send, try another pod if nothing was sent, answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
-use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, response::Parts, uri::PathAndQuery};
+use http::{Response, StatusCode, response::Parts};
 use tokio::time::{Instant, timeout_at};
 use weir_core::{EndKind, Refusal, Request};
 
@@ -26,14 +25,11 @@ use crate::{
 /// A request to be served.
 #[derive(Debug)]
 pub struct Call {
-    /// Its method.
-    pub method: Method,
-    /// Its path, which the data plane knows and allows.
-    pub path_and_query: PathAndQuery,
-    /// Its headers as they go on; see [`crate::api::headers::filter`].
-    pub headers: HeaderMap,
-    /// Its body, byte for byte.
-    pub body: Bytes,
+    /// It as the pod gets it. Nothing of it is a piece of the connection's buffer, which is not to be held while the request
+    /// waits.
+    pub onward: PodRequest,
+    /// Whether a stream that answers it ends with `data: [DONE]`.
+    pub ends_with_done: bool,
     /// Whether the body has a priority of its own, beside which none is written.
     pub own_priority: bool,
     /// What the scheduler is told of it.
@@ -42,15 +38,6 @@ pub struct Call {
     pub known: Known,
     /// Name of its objective in the configuration: a label of its metrics.
     pub objective: Arc<str>,
-}
-
-impl Call {
-    /// What goes to the pod, and what the scheduler is told. Nothing else is left: path and headers are pieces of the
-    /// connection's buffer, which is not to be held while the request waits.
-    fn into_parts(self) -> (PodRequest, Request) {
-        let request = PodRequest::new(self.method, &self.path_and_query, &self.headers, self.body);
-        (request, self.request)
-    }
 }
 
 /// Why there is no response to pass on.
@@ -97,23 +84,21 @@ pub fn serve<'a>(
 ) -> impl Future<Output = Served> + use<'a> {
     let mut attempt = Attempt {
         upstream,
-        account: Account::open(upstream.metrics(), hub, &call),
+        account: Box::new(Account::open(upstream.metrics(), hub, &call)),
         streamed: call.request.streamed,
-        deadline: Instant::now(),
-        // The Responses API ends its streams with another event.
-        ends_with_done: call.path_and_query.path().ends_with("/completions"),
+        ends_with_done: call.ends_with_done,
     };
     let inject = upstream.config().inject_priority && !call.own_priority;
-    let urgency = inject.then(|| Box::new(Urgency::of(&call.request, &call.body)));
-    let (mut request, arrival) = call.into_parts();
-    let mut ticket = hub.admit(arrival);
+    let urgency = inject.then(|| Box::new(Urgency::of(&call.request, &call.onward.body)));
+    let mut request = call.onward;
+    let mut ticket = hub.admit(call.request);
     async move {
         loop {
             let lease = match ticket.verdict().await {
                 Ok(lease) => lease,
                 Err(refusal) => return Err(attempt.refused(refusal)),
             };
-            attempt.starts(&lease);
+            attempt.account.dispatched(lease.dispatch());
             if let Some(urgency) = &urgency {
                 request.body = urgency.body(lease.clock().now(), lease.dispatch());
             }
@@ -130,21 +115,15 @@ type Served = Result<Response<RelayBody>, Fault>;
 /// A request on its way to a pod.
 struct Attempt<'a> {
     upstream: &'a Upstream,
-    account: Account,
+    // Boxed, for it goes from hand to hand, and what holds it is to be small.
+    account: Box<Account>,
     /// Whether it is to be answered in a stream, for which a pod has less time.
     streamed: bool,
-    /// When the present pod's time is up.
-    deadline: Instant,
     /// Whether a stream that just ends is broken.
     ends_with_done: bool,
 }
 
 impl Attempt<'_> {
-    fn starts(&mut self, lease: &Lease) {
-        self.account.dispatched(lease.dispatch());
-        self.deadline = Instant::now() + self.limit();
-    }
-
     /// The time a pod has to answer.
     fn limit(&self) -> Duration {
         self.upstream.config().answer_limit(self.streamed)
@@ -157,10 +136,12 @@ impl Attempt<'_> {
         request: PodRequest,
         ticket: &mut Ticket,
     ) -> Result<Served, (Self, PodRequest)> {
-        let served = match self.upstream.send(lease.pod(), &request, self.deadline).await {
+        let now = Instant::now();
+        let deadline = now + self.limit();
+        let served = match self.upstream.send(lease.pod(), &request, now, deadline).await {
             Ok((head, reply)) => {
                 drop(request);
-                Box::pin(self.answer(lease, head, reply)).await
+                Box::pin(self.answer(lease, head, reply, deadline)).await
             }
             Err(Failure::Lost(reason)) => Err(self.lost(*lease, Some(reason))),
             Err(Failure::Silent) => Err(self.silent(*lease)),
@@ -174,14 +155,20 @@ impl Attempt<'_> {
 
     /// The pod answered: a stream is passed on from its first bytes, anything else once it is
     /// complete.
-    async fn answer(mut self, lease: Box<Lease>, mut head: Parts, mut reply: Reply) -> Served {
-        let streams = head.status.is_success() && headers::is_event_stream(&head.headers);
+    async fn answer(
+        mut self,
+        lease: Box<Lease>,
+        mut head: Parts,
+        mut reply: Reply,
+        deadline: Instant,
+    ) -> Served {
+        let of_events = headers::is_event_stream(&head.headers);
+        let streams = head.status.is_success() && of_events;
         let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
-        let read = timeout_at(self.deadline, relay::read_ahead(&mut reply, enough)).await;
-        let ahead = match read {
-            Ok(Ok(ahead)) => ahead,
-            Ok(Err(reason)) => return Err(self.lost(*lease, Some(reason))),
-            Err(_) => return Err(self.silent(*lease)),
+        let ahead = match in_time(deadline, relay::read_ahead(&mut reply, enough)).await {
+            Some(Ok(ahead)) => ahead,
+            Some(Err(reason)) => return Err(self.lost(*lease, Some(reason))),
+            None => return Err(self.silent(*lease)),
         };
         if streams && ahead.complete && self.ends_with_done && ahead.chunks.is_empty() {
             return Err(self.lost(*lease, None));
@@ -191,14 +178,15 @@ impl Attempt<'_> {
         } else {
             lease.pod().breaker.succeeded();
         }
-        headers::own(&mut head, &lease, &self.account.known.request_id);
+        headers::own(&mut head, &lease, of_events);
         self.account.answered(head.status);
         let way_back = self.upstream.way_back(lease.pod().id);
         let body = if !streams && ahead.complete {
             way_back.give(reply);
             self.whole(*lease, head.status, ahead)
         } else {
-            self.live(lease, head.status, ahead, Source { reply, way_back }, streams)
+            let source = Source { reply, way_back };
+            self.live(lease, head.status, ahead, source, streams.then_some(deadline))
         };
         Ok(Response::from_parts(head, body))
     }
@@ -219,9 +207,9 @@ impl Attempt<'_> {
         status: StatusCode,
         ahead: Ahead,
         source: Source,
-        streams: bool,
+        streams_by: Option<Instant>,
     ) -> RelayBody {
-        let scan = streams.then(Scan::default);
+        let scan = streams_by.map(|_| Scan::default());
         RelayBody::live(Relay {
             source,
             ahead: ahead.chunks,
@@ -230,7 +218,7 @@ impl Attempt<'_> {
             scan,
             ends_with_done: self.ends_with_done,
             kind: end_kind(status),
-            first_token_by: self.deadline,
+            first_token_by: streams_by,
             stall_timeout: self.upstream.config().stall_timeout,
         })
     }
@@ -272,6 +260,15 @@ impl Attempt<'_> {
         lease.end(EndKind::PodFailed, None, None);
         self.account.pod_failed();
         pod.name.clone()
+    }
+}
+
+/// What comes of this before its time is up. Mostly it is there at the first look, and then no timer is made.
+async fn in_time<F: Future>(deadline: Instant, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    match poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => Box::pin(timeout_at(deadline, future)).await.ok(),
     }
 }
 

@@ -172,3 +172,13 @@ async fn headers_arrive_as_they_were_sent() {
     let reason = heard.parts.extensions.get::<hyper::ext::ReasonPhrase>().unwrap();
     assert_eq!(reason.as_bytes(), b"Fine by me");
 }
+
+#[tokio::test]
+async fn what_belongs_to_a_connection_stays_there() {
+    let text = "HTTP/1.1 200 OK\r\nConnection: keep-alive, X-Secret\r\nconnection: x-other\r\n\
+                Keep-Alive: timeout=5\r\nX-Secret: 1\r\nx-other: 1\r\nTransfer-Encoding: chunked\r\n\
+                x-kept: 1\r\n\r\n0\r\n\r\n";
+    let heard = hear_text(text).await.unwrap();
+    let left: Vec<_> = heard.parts.headers.keys().map(|name| name.as_str()).collect();
+    assert_eq!(left, ["x-kept"]);
+}

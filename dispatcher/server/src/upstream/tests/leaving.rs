@@ -67,7 +67,7 @@ async fn a_client_that_leaves_while_its_request_is_being_sent_frees_the_pod() {
     .await;
     let scene = Scene::new(&[&pod.authority]);
     let mut call = scene.call(1);
-    call.body = vec![b'x'; 64 << 20].into();
+    call.onward.body = vec![b'x'; 64 << 20].into();
     tokio::select! {
         _ = scene.serve(call) => panic!("served"),
         () = until("the pod", || pod.connections() == 1) => {}

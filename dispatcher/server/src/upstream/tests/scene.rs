@@ -11,7 +11,7 @@ use std::{
 
 use async_channel::Receiver;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, uri::PathAndQuery};
+use http::{Method, Response};
 use http_body_util::BodyExt;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -20,6 +20,7 @@ use tokio::{
 use weir_schema::Sample;
 
 use crate::{
+    h1::PodRequest,
     hub::{
         Hub,
         fixture::{Fixture, pod, request},
@@ -170,10 +171,13 @@ impl Scene {
 
     pub(super) fn call(&self, id: u64) -> Call {
         Call {
-            method: Method::POST,
-            path_and_query: PathAndQuery::from_static("/v1/chat/completions"),
-            headers: HeaderMap::new(),
-            body: Bytes::from_static(b"{\"stream\":true}"),
+            onward: PodRequest::new(
+                Method::POST,
+                "/v1/chat/completions",
+                std::iter::empty(),
+                Bytes::from_static(b"{\"stream\":true}"),
+            ),
+            ends_with_done: true,
             own_priority: false,
             request: request(&self.hub, id),
             known: crate::telemetry::trace::Known {
