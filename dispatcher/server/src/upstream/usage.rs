@@ -81,8 +81,8 @@ fn whole_number(json: &[u8]) -> Option<(Option<u32>, &[u8])> {
     // Neither a fraction nor a power follows, and no zero leads.
     let ends = matches!(rest.first(), Some(b',' | b'}' | b' ' | b'\n' | b'\r' | b'\t'));
     let sane = (1..=9).contains(&count) && (count == 1 || digits.first() != Some(&b'0'));
-    let number = digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
-    (ends && sane).then_some((Some(number), rest))
+    let number = || digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
+    (ends && sane).then(|| (Some(number()), rest))
 }
 
 #[cfg(test)]
