@@ -79,6 +79,10 @@ impl PodState {
     /// What other pools have there, as far as a fresh scrape tells; else nothing is known of it and
     /// the ledger alone counts.
     pub fn others(&self, now: Time, stale_after_ms: u64) -> Others {
+        // Most pods are in one pool only: then the age of a scrape need not be known.
+        if self.others.is_empty() {
+            return Others::default();
+        }
         self.fresh_scrape(now, stale_after_ms).map_or_else(Others::default, |_| self.others)
     }
 

@@ -100,6 +100,20 @@ const SPECS: [FeatureSpec; FEATURE_COUNT] = [
     spec(Feature::MetricAgeMs, "metric_age_ms", "milliseconds", 1e9),
 ];
 
+/// Smallest and largest values, in column order.
+const LEAST: Row = bounds(false);
+const MOST: Row = bounds(true);
+
+#[expect(clippy::indexing_slicing, reason = "both arrays have FEATURE_COUNT places")]
+const fn bounds(most: bool) -> Row {
+    let (mut row, mut at) = ([0.0; FEATURE_COUNT], 0);
+    while at < FEATURE_COUNT {
+        row[at] = if most { SPECS[at].max } else { SPECS[at].min };
+        at += 1;
+    }
+    row
+}
+
 /// Every feature in column order.
 pub const fn feature_specs() -> &'static [FeatureSpec; FEATURE_COUNT] {
     &SPECS
@@ -131,10 +145,10 @@ impl Features {
 
     /// Clamps every value that is not missing into its documented range.
     pub fn clamp(&mut self) {
-        for (value, spec) in self.0.iter_mut().zip(feature_specs()) {
-            if !value.is_nan() {
-                *value = value.clamp(spec.min, spec.max);
-            }
+        // Bounds side by side and no branch, for a vector at a time: what is missing is neither below nor above anything.
+        for ((value, least), most) in self.0.iter_mut().zip(LEAST).zip(MOST) {
+            let raised = if *value < least { least } else { *value };
+            *value = if raised > most { most } else { raised };
         }
     }
 }

@@ -88,6 +88,30 @@ impl Found {
     }
 }
 
+/// Moves the likeliest candidates behind the first so many.
+fn likeliest_to_the_end(all: &mut [Candidate], others: usize) {
+    if all.len() - others > FIRST_BATCH {
+        all.select_nth_unstable_by(others, |one, other| other.order(one));
+        return;
+    }
+    // For a few, one walk: nearly all are compared with the last of those found so far and nothing else.
+    let (rest, found) = all.split_at_mut(others);
+    let last_first = |found: &mut [Candidate]| {
+        let last = found.iter().enumerate().max_by(|(_, one), (_, other)| one.order(other));
+        let place = last.map_or(0, |(place, _)| place);
+        if place > 0 {
+            found.swap(0, place);
+        }
+    };
+    last_first(found);
+    for one in rest {
+        if let Some(last) = found.first_mut().filter(|last| one.order(last).is_lt()) {
+            std::mem::swap(one, last);
+            last_first(found);
+        }
+    }
+}
+
 impl Floor<'_> {
     /// The pod that a head gets, of those that nobody claims, under plain rules.
     pub(super) fn pick_plain(
@@ -131,7 +155,7 @@ impl Floor<'_> {
         while !rest.is_empty() {
             let others = rest.len().saturating_sub(size);
             if others > 0 {
-                rest.select_nth_unstable_by(others, |one, other| other.order(one));
+                likeliest_to_the_end(rest, others);
             }
             let mut batch = std::mem::take(&mut self.scratch.batch);
             batch.clear();

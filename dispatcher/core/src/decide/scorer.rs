@@ -11,7 +11,7 @@ use crate::{
     RequestId,
     decide::{Floor, affinity, margins::Margins, pick::Fit, saturation},
     fleet::PodState,
-    headroom::Outlook,
+    headroom::{Outlook, outlook},
     policy::{Placement, Scorer, Strategy},
     queue::Waiting,
 };
@@ -121,7 +121,7 @@ impl Floor<'_> {
 
 /// Uncached tokens in whole steps.
 pub(super) fn token_steps(outlook: &Outlook) -> f64 {
-    (outlook.uncached_tokens / TOKEN_STEP).floor()
+    outlook::whole(outlook.uncached_tokens / TOKEN_STEP)
 }
 
 fn latency(fit: &Fit, target: Target) -> f64 {

@@ -87,7 +87,7 @@ impl Outlook {
         let step_ms = steps.step_ms(decodes, kv, 0.0);
         let step_with_ms = steps.step_ms(decodes + demand.sequences, kv + demand.input_tokens, 0.0);
         let stall_ms = steps.prefill_ms(work, pairs);
-        let prefill_ms = (work / chunk).ceil() * step_ms + stall_ms;
+        let prefill_ms = whole_up(work / chunk) * step_ms + stall_ms;
         Self {
             pod: pod.spec.id,
             empty: ledger.is_empty(),
@@ -114,6 +114,18 @@ impl Outlook {
     }
 }
 
+/// The largest whole number that is not above a count. What any processor does without a call, unlike `floor`: every look at
+/// every pod asks it.
+pub fn whole(count: f64) -> f64 {
+    count as i64 as f64
+}
+
+/// The smallest whole number that is not below a count.
+fn whole_up(count: f64) -> f64 {
+    let below = whole(count);
+    if below < count { below + 1.0 } else { below }
+}
+
 /// Prompt tokens left to compute when a share is cached; an engine always computes at least one.
 pub fn uncached(input_tokens: f64, cached_share: f64) -> f64 {
     (input_tokens * (1.0 - cached_share)).max(1.0)
@@ -127,7 +139,7 @@ pub fn best_ttft_ms(
     cached_share: f64,
 ) -> f64 {
     let tokens = uncached(input_tokens, cached_share);
-    let chunks = (tokens / f64::from(chunk_tokens.max(1))).ceil();
+    let chunks = whole_up(tokens / f64::from(chunk_tokens.max(1)));
     let pairs = prefill_pairs(tokens, (input_tokens - tokens).max(0.0));
     steps.base_ms * chunks + steps.prefill_ms(tokens, pairs) + steps.api_ms
 }
