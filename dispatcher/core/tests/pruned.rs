@@ -1,5 +1,6 @@
 //! What is left out of a look changes nothing: a scheduler that remembers which pods are shut and asks no more than it
-//! must does what one does that looks at every pod for every head at every event.
+//! must does what one does that looks at every pod for every head at every event. With hundreds of pods it may not, and the
+//! last test says when.
 
 #[expect(dead_code, reason = "what the other tests need of it")]
 mod world;
@@ -331,4 +332,54 @@ fn when_none_of_the_likeliest_pods_will_do_the_others_are_asked_about() {
     late.store(true, std::sync::atomic::Ordering::Relaxed);
     let id = world.arrive(patient);
     assert_eq!(world.pod_of(id), Some(PodId(20)));
+}
+
+/// Notes the most rows that it was asked about at once.
+struct Asked(Arc<std::sync::atomic::AtomicUsize>);
+
+impl Predict for Asked {
+    fn predict(&mut self, _rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
+        out.iter_mut().for_each(|one| {
+            one.ttft_ms = Quantiles { p50: 10.0, p90: 10.0 };
+            one.tpot_ms = Quantiles { p50: 10.0, p90: 10.0 };
+        });
+        Ok(())
+    }
+
+    fn least_ttft_share(&mut self) -> f32 {
+        1e-3
+    }
+
+    fn least_ttft_ms(&mut self, rows: &[Row], least_ms: &mut [f32]) {
+        self.0.fetch_max(rows.len(), std::sync::atomic::Ordering::Relaxed);
+        least_ms.fill(10.0);
+    }
+
+    fn step_time(&self, _pod_class: u16) -> StepTime {
+        StepTime::default()
+    }
+
+    fn observe_stride(&mut self, _stride: &Stride) {}
+
+    fn observe_sample(&mut self, _sample: &Sample) {}
+
+    fn status(&self) -> Status {
+        Status::default()
+    }
+}
+
+#[test]
+fn of_hundreds_of_pods_that_may_be_better_only_the_likeliest_are_asked_about() {
+    // Eight are asked about first, and all of the others as long as they are no more than 256.
+    for (pods, wanted) in [(100, 92), (264, 256), (265, 64), (1000, 64)] {
+        let asked = Arc::<std::sync::atomic::AtomicUsize>::default();
+        let config = SchedulerConfig::default();
+        let mut world = World::with(config, pods, Box::new(Asked(asked.clone())));
+        let id = world.arrive(|request| {
+            request.prompt = PromptSize::Tokens(100);
+            request.slo = slo(9000, 500);
+        });
+        assert!(world.pod_of(id).is_some());
+        assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), wanted, "{pods} pods");
+    }
 }

@@ -8,6 +8,9 @@
 //! their gates are looked at nor are they predicted. What is only shown is found when it is asked for (where a blocked head
 //! would fit soonest) or is of the pods that were looked at (those that lost).
 //!
+//! In one case it may decide otherwise: where hundreds of pods are left that may be better, only the likeliest are asked
+//! about ([`ASKED_OF_MANY`]).
+//!
 //! [`Predict::least_ttft_share`]: weir_schema::Predict::least_ttft_share
 //! [`Predict::least_ttft_ms`]: weir_schema::Predict::least_ttft_ms
 
@@ -39,6 +42,14 @@ pub fn is_plain(rules: &Rules) -> bool {
 
 /// Pods that are asked about first: as many as the predictor answers at the price of one.
 const FIRST_BATCH: usize = 8;
+
+/// Pods that may still be better by any prediction, and are all asked about.
+const MANY: usize = 256;
+
+/// Of more than [`MANY`] so many are asked about, the likeliest by the step-time model. Here alone the pick may be
+/// another than that of a look at every pod: with 1,000 pods 7 of 10 picks were, and the predicted TTFT was 1.2 % later
+/// in the mean, for a third of the time that a decision took (docs/performance.md).
+const ASKED_OF_MANY: usize = 64;
 
 /// A pod that may be picked.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +96,15 @@ impl Found {
             [Some(Ordering::Equal), tie] => tie != Some(Ordering::Less),
             [main, _] => main != Some(Ordering::Less),
         }
+    }
+}
+
+/// Of hundreds of pods that may still be better leaves the likeliest.
+fn keep_likeliest(rest: &mut Vec<Candidate>) {
+    if rest.len() > MANY {
+        let others = rest.len() - ASKED_OF_MANY;
+        likeliest_to_the_end(rest, others);
+        rest.drain(..others);
     }
 }
 
@@ -165,6 +185,7 @@ impl Floor<'_> {
             rest.retain(|one| found.may_be_beaten_by(one));
             if !narrowed && found.best.is_some() && rest.len() > size {
                 narrowed = true;
+                keep_likeliest(rest);
                 self.narrow(id, outlooks, rest);
                 rest.retain(|one| found.may_be_beaten_by(one));
             }
