@@ -15,8 +15,8 @@ use naive::{
 };
 use proptest::prelude::*;
 use weir_core::{
-    Band, Control, EndKind, Event, Gate, HeadRule, Phase, PodId, Policy, Progress, Reason,
-    RefusalReason, Request, SchedulerConfig,
+    Band, Control, EndKind, Event, Gate, HeadRule, Phase, PodId, Policy, Progress, PromptSize,
+    Reason, RefusalReason, Request, SchedulerConfig,
 };
 
 /// Steps of the longest interleaving.
@@ -224,6 +224,7 @@ fn nobody_waits_in_the_lane_of_a_request_that_has_no_pod_left() {
 fn a_request_that_came_back_holds_nobody_off_the_pods_it_may_not_use() {
     let mut config = SchedulerConfig::default();
     config.pull.head_rule = HeadRule::Strict;
+    config.pull.step_tokens = u32::MAX;
     let mut watched = Watched::new(config, Mood::Sound);
     (0..2).for_each(|id| watched.pod_up(id, 0));
     let back = watched.arrive(|_| {});
@@ -322,8 +323,8 @@ fn a_pause_does_not_make_the_newcomers_of_others_wait_in_prediction() {
 fn a_request_that_is_moved_goes_by_its_new_band() {
     let mut watched = pods(1);
     watched.send(Event::Control(Control::Pause(Gate::Pool)));
-    let first = watched.arrive(|request| request.band = Band(0));
-    let second = watched.arrive(|request| request.band = Band(0));
+    let short = |request: &mut Request| request.prompt = PromptSize::Tokens(100);
+    let [first, second] = [(); 2].map(|()| watched.arrive(short));
     watched.send(Event::Control(Control::Move(second, Band(2))));
     watched.send(Event::Control(Control::Resume(Gate::Pool)));
     let at = |id| watched.naive.tales[&id].stay().map(|stay| stay.number);
@@ -334,6 +335,7 @@ fn a_request_that_is_moved_goes_by_its_new_band() {
 fn a_request_is_not_kept_back_by_one_that_was_not_to_wait() {
     let mut config = SchedulerConfig::default();
     config.pull.head_rule = HeadRule::Strict;
+    config.pull.step_tokens = u32::MAX;
     let mut watched = Watched::new(config, Mood::Sound);
     watched.pod_up(0, 0);
     let busy = [(); 2].map(|()| watched.arrive(|_| {}));

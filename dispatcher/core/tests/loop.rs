@@ -11,10 +11,10 @@ use weir_core::{
     Band, EndKind, Event, Phase, PodId, Policy, Progress, PromptSize, Pulse, Reason, RefusalReason,
     SchedulerConfig, Scrape,
 };
-use world::{World, slo};
+use world::{World, slo, steps_are_shared};
 
 fn world(pods: u32) -> World {
-    World::new(SchedulerConfig::default(), pods)
+    World::new(steps_are_shared(), pods)
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn without_a_pod_what_is_not_to_wait_is_told_that_there_is_none() {
 
 #[test]
 fn a_clients_bound_on_the_wait_shortens_it_and_never_lengthens_it() {
-    let mut config = SchedulerConfig::default();
+    let mut config = steps_are_shared();
     config.bounds.max_wait = Duration::from_secs(3);
     let mut world = World::new(config, 1);
     let bounded = |ttl| {

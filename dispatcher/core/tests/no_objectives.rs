@@ -5,11 +5,11 @@ mod world;
 
 use std::time::Duration;
 
-use weir_core::{EndKind, Event, PodId, PromptSize, Reason, Request, SchedulerConfig, Slo};
-use world::World;
+use weir_core::{EndKind, Event, PodId, PromptSize, Reason, Request, Slo};
+use world::{World, steps_are_shared};
 
 fn world(pods: u32) -> World {
-    World::new(SchedulerConfig::default(), pods)
+    World::new(steps_are_shared(), pods)
 }
 
 fn prompt(tokens: u32) -> impl FnOnce(&mut Request) {

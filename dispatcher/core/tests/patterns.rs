@@ -11,7 +11,7 @@ use weir_core::{
     policy::{Filter, Mode, Order, Placement, Scorer},
 };
 use weir_schema::profile::{Percentile, Profile};
-use world::{World, slo};
+use world::{World, slo, steps_are_shared};
 
 /// A profile: a row of rates for outputs of 16 tokens, one for 32, each for inputs of 256 and of 4096.
 fn profiles(tputs: &str, e2e: &str) -> Profiles {
@@ -35,12 +35,8 @@ fn pattern_world(pods: u32, change: impl FnOnce(&mut Rules)) -> World {
     let mut rules = Policy::PatternPull.rules();
     change(&mut rules);
     let policy = Policy::PatternPull;
-    let config = SchedulerConfig {
-        policy,
-        rules: Some(rules),
-        profiles: patterns(),
-        ..SchedulerConfig::default()
-    };
+    let config =
+        SchedulerConfig { policy, rules: Some(rules), profiles: patterns(), ..steps_are_shared() };
     World::new(config, pods)
 }
 

@@ -13,7 +13,7 @@ use weir_core::{
     SchedulerConfig,
     policy::{Admission, Affinity, Filter, Picker, Scorer, TtftSource},
 };
-use world::{World, slo};
+use world::{World, slo, steps_are_shared};
 
 /// Keeps `count` requests decoding on a pod, each with this TPOT objective.
 fn occupy(world: &mut World, pod: u32, count: usize, tpot_ms: Option<u64>) {
@@ -266,7 +266,7 @@ fn a_request_goes_by_the_policy_that_it_chose() {
     let config = SchedulerConfig {
         rules: Some(Policy::Weir.rules()),
         rules_by_header: Some(Policy::LeastRequest.rules()),
-        ..SchedulerConfig::default()
+        ..steps_are_shared()
     };
     let mut world = World::new(config, 1);
     let held: Vec<_> = (0..5).map(|_| world.arrive(|_| {})).collect();
@@ -277,7 +277,7 @@ fn a_request_goes_by_the_policy_that_it_chose() {
     let config = SchedulerConfig {
         rules: Some(Policy::LeastRequest.rules()),
         rules_by_header: Some(Policy::Weir.rules()),
-        ..SchedulerConfig::default()
+        ..steps_are_shared()
     };
     let mut world = World::new(config, 1);
     for _ in 0..5 {

@@ -1,5 +1,6 @@
 //! What is shown of the requests on a pod: objectives, predictions, and the actual values so far.
 
+#[expect(dead_code, reason = "shared with tests that use all of it")]
 mod world;
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};

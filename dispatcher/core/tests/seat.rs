@@ -16,10 +16,10 @@ use weir_core::{
     RequestId, SchedulerConfig,
     inspect::{Against, Census, Filter, Out, State, Supposition, Would},
 };
-use world::{World, slo};
+use world::{World, slo, steps_are_shared};
 
 fn world(pods: u32) -> World {
-    World::new(SchedulerConfig::default(), pods)
+    World::new(steps_are_shared(), pods)
 }
 
 /// Fills every pod with prompts of requests without objectives, and leaves one more waiting.

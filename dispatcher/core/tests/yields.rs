@@ -80,6 +80,6 @@ fn what_is_late_leaves_room_for_those_that_can_be_in_time() {
     let soon = patient(&mut world, HIGH);
     assert!(world.pod_of(soon).is_some());
     fill(&mut world, 0.3);
-    world.pass(Duration::from_millis(20));
+    world.pass(Duration::from_millis(100));
     assert!(world.pod_of(late).is_some(), "it goes where there is plenty");
 }

@@ -129,6 +129,13 @@ impl World {
     }
 }
 
+/// The default, but prompts may begin together with the same step: for tests of the other gates.
+pub fn steps_are_shared() -> SchedulerConfig {
+    let mut config = SchedulerConfig::default();
+    config.pull.step_tokens = u32::MAX;
+    config
+}
+
 /// A streamed request of 1000 tokens with objectives of 2 s and 50 ms.
 pub fn request(id: RequestId, now: Time) -> Request {
     Request {
