@@ -2,6 +2,7 @@
 
 CARGO ?= cargo
 BINARIES := $(or $(CARGO_TARGET_DIR),target)/release
+DEPLOYED := $(or $(CARGO_TARGET_DIR),target)/dist
 
 # Folders of recorded data that some tests read when these are set; those tests run in their crate's folder, so the
 # paths are absolute. make hands its environment and its command line on to the programs it starts.
@@ -48,9 +49,10 @@ lint: need-cargo ## formatting, clippy, rustdoc, and cargo-deny where it is inst
 bench: need-cargo native ## run the workspace's benches
 	$(CARGO) bench --workspace --locked
 
-bench-peers: need-cargo native ## measure the hop beside nginx, haproxy, envoy and the routers (under 15 minutes; installs them); PEERS=--rounds\ 3
-	$(CARGO) build --release --locked --package weir --package weir-bench --bins
-	$(BINARIES)/weir-bench peers $(PEERS)
+bench-peers: need-cargo native ## measure the hop beside nginx, haproxy, envoy and the routers (under 15 minutes after the build; installs them); PEERS=--rounds\ 3
+	$(CARGO) build --release --locked --package weir-bench --bins
+	$(CARGO) build --profile dist --locked --package weir --bins
+	$(BINARIES)/weir-bench peers --weir $(DEPLOYED)/weir $(PEERS)
 
 clean-native: ## remove .native/
 	rm -rf .native
