@@ -9,7 +9,7 @@
 //! would fit soonest) or is of the pods that were looked at (those that lost).
 //!
 //! In one case it may decide otherwise: where hundreds of pods are left that may be better, only the likeliest are asked
-//! about ([`ASKED_OF_MANY`]).
+//! about (`ASKED_OF_MANY`).
 //!
 //! [`Predict::least_ttft_share`]: weir_schema::Predict::least_ttft_share
 //! [`Predict::least_ttft_ms`]: weir_schema::Predict::least_ttft_ms
