@@ -10,7 +10,7 @@
 //! - [`shutdown`]: the stages of the process's life
 //! - [`memory`]: gives back to the system what a burst took; [`worker`]: named threads that are joined at the end
 //! - [`api`]: the data API: accepts OpenAI calls and answers them
-//! - [`clock`]: the process's clock; `digits`: numbers as text
+//! - [`clock`]: the process's clock
 //! - [`hub`]: owns a pool's scheduler; requests get their verdicts here
 //! - [`upstream`]: delivers requests to pods and relays their responses; [`h1`]: HTTP/1 towards pods
 //! - [`fleet`]: the pods: which there are, whether they answer, what their gauges say
@@ -21,7 +21,6 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;
-mod digits;
 pub mod fleet;
 pub mod h1;
 pub mod hub;

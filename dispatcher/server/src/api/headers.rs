@@ -13,8 +13,6 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONNECTION};
 
-use crate::digits::Digits;
-
 /// The header by which a request is known to client, dispatcher and pod.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static(REQUEST_ID_NAME);
 const REQUEST_ID_NAME: &str = "x-request-id";
@@ -118,7 +116,7 @@ impl RequestIds {
         // Not a piece of the connection's buffer, which would be held for as long as the request lasts.
         let clients = clients.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok());
         let ours = || {
-            let name = [&*self.prefix, Digits::of(number).as_str()].concat();
+            let name = [&*self.prefix, itoa::Buffer::new().format(number)].concat();
             HeaderValue::from_maybe_shared(Bytes::from(name)).ok()
         };
         clients.or_else(ours).unwrap_or_else(|| HeaderValue::from(number))

@@ -3,8 +3,6 @@
 use bytes::Bytes;
 use http::Method;
 
-use crate::digits::Digits;
-
 /// Bytes in which most heads are written, before they are kept in as many as they take.
 const ROOM: usize = 512;
 
@@ -48,7 +46,7 @@ impl PodRequest {
         // A request without a body that could have one says so.
         if !(self.body.is_empty() && self.method.is_safe()) {
             head.extend_from_slice(b"\r\ncontent-length: ");
-            head.extend_from_slice(Digits::of(self.body.len() as u64).as_str().as_bytes());
+            head.extend_from_slice(itoa::Buffer::new().format(self.body.len()).as_bytes());
         }
         head.extend_from_slice(b"\r\n\r\n");
         head

@@ -14,7 +14,6 @@ use super::{
     compat::Compat,
     series::{self, Series},
 };
-use crate::digits::Digits;
 
 /// Upper edges of the TTFT buckets in seconds: the usual objectives (0.5 to 30 s) are edges.
 const TTFT_EDGES: [f64; 14] =
@@ -86,8 +85,8 @@ impl Metrics {
     /// A request is over. `outcome` is one of ok, refused, failed, client_gone and bad_request;
     /// `status` is the HTTP status that was answered.
     pub fn request_done(&self, model: &str, objective: &str, outcome: &'static str, status: u16) {
-        let code = Digits::of(u64::from(status));
-        let labels = [model, objective, outcome, code.as_str()];
+        let mut code = itoa::Buffer::new();
+        let labels = [model, objective, outcome, code.format(status)];
         if let Ok(counter) = self.requests.get_metric_with_label_values(&labels) {
             counter.inc();
         }
