@@ -76,6 +76,11 @@ impl PodState {
         self.scrape = Some((now, scrape));
     }
 
+    /// Whether nothing is known of other pools there.
+    pub fn is_alone(&self) -> bool {
+        self.others.is_empty()
+    }
+
     /// What other pools have there, as far as a fresh scrape tells; else nothing is known of it and
     /// the ledger alone counts.
     pub fn others(&self, now: Time, stale_after_ms: u64) -> Others {

@@ -109,6 +109,22 @@ fn a_head_waits_for_the_pod_that_has_its_prefix_while_it_has_slack() {
 }
 
 #[test]
+fn a_head_that_waits_for_its_warm_pod_looks_at_the_others_once_in_a_tick() {
+    let mut world = world(2);
+    let first = world.arrive(shares_a_prompt);
+    let second = world.arrive(shares_a_prompt);
+    let third = world.arrive(|request| {
+        shares_a_prompt(request);
+        request.immediate = true;
+    });
+    assert_ne!(world.pod_of(third), world.pod_of(first));
+    world.send(Event::FirstToken(third));
+    assert_eq!(world.pod_of(second), None, "another pod has its prompt now");
+    world.pass(weir_core::TICK);
+    assert_eq!(world.pod_of(second), world.pod_of(third));
+}
+
+#[test]
 fn what_could_not_be_delivered_goes_to_another_pod_at_its_old_rank() {
     let mut world = world(2);
     let id = world.arrive(|_| {});

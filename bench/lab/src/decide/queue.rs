@@ -61,6 +61,7 @@ fn waiting(id: u64, patterns: usize) -> Waiting {
         late: false,
         reason: Reason::NotConsidered,
         claim: None,
+        wait: None,
         matches: Vec::new(),
         matched_at: 0,
         shut: Shuts::default(),

@@ -4,7 +4,6 @@
 use crate::{
     PodId, PullConfig, RequestId,
     decide::{Floor, pick::Fit},
-    headroom::Outlook,
     pattern::WARM_SHARE,
     policy::{Affinity, TtftSource},
     prefix::{Match, PrefixIndex},
@@ -48,9 +47,9 @@ pub fn warm_pod(matches: &[Match]) -> Option<PodId> {
     (best.share >= WARM_SHARE).then_some(best.pod)
 }
 
-/// Whether a start on `cold` costs so many tokens more than on `warm` that it is worth waiting.
-pub fn much_colder(cold: &Outlook, warm: &Outlook, config: &PullConfig) -> bool {
-    cold.uncached_tokens - warm.uncached_tokens >= f64::from(config.warm_gap_tokens)
+/// Whether a start with so many tokens to compute costs so many more than another that it is worth waiting.
+pub fn much_colder(cold_tokens: f64, warm_tokens: f64, config: &PullConfig) -> bool {
+    cold_tokens - warm_tokens >= f64::from(config.warm_gap_tokens)
 }
 
 /// A candidate as the prefix gate sees it.

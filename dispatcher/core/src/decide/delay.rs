@@ -4,7 +4,7 @@
 //! best. Without any nothing is guarded, and what counts is how long everybody takes together.
 
 use crate::{
-    decide::{Floor, affinity, pick::Fit},
+    decide::{Floor, pick::Fit},
     headroom::Outlook,
     queue::Waiting,
 };
@@ -26,19 +26,14 @@ impl Floor<'_> {
 
     /// The warmer pod, not open to a head at this moment, on which it would cost so much less than
     /// where it fits that it rather waits.
-    pub fn cheaper<'a>(
-        &self,
-        waiting: &Waiting,
-        fit: &Fit,
-        outlooks: &'a [Outlook],
-    ) -> Option<&'a Outlook> {
+    pub fn cheaper(&self, waiting: &Waiting, fit: &Fit) -> Option<Outlook> {
         let prior_ms =
             |on: &Outlook| self.delay_ms(waiting, on, on.ttft_ms, self.prior_tpot_ms(on));
         let here_ms = prior_ms(&fit.outlook);
-        let warmer = outlooks
-            .iter()
-            .filter(|on| affinity::much_colder(&fit.outlook, on, &self.config.pull))
-            .map(|on| (prior_ms(on), on));
+        let warmer = self.much_warmer(waiting, fit).filter_map(|(known, _)| {
+            let on = self.outlook(waiting, self.pods.get(&known.pod)?);
+            Some((prior_ms(&on), on))
+        });
         let best = warmer.min_by(|(a, _), (b, _)| a.total_cmp(b));
         best.filter(|(ms, _)| *ms < WORTH_WAITING * here_ms).map(|(_, on)| on)
     }

@@ -5,12 +5,14 @@ use crate::{
     queue::Waiting,
 };
 
-/// Whether a pod may take a request: ready, of a role that prefills, and not one that the request
-/// could not be delivered to.
+/// Whether a pod may take requests: ready, and of a role that prefills.
+pub fn is_open(pod: &PodState) -> bool {
+    pod.phase == Phase::Ready && pod.class.role != Role::Decode
+}
+
+/// Whether a pod may take a request: open, and not one that the request could not be delivered to.
 pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
-    pod.phase == Phase::Ready
-        && pod.class.role != Role::Decode
-        && !waiting.excluded.contains(&pod.spec.id)
+    is_open(pod) && !waiting.excluded.contains(&pod.spec.id)
 }
 
 /// Whether the KV cache and the engine's sequence limit have room for a request and some of its

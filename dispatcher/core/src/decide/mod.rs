@@ -1,14 +1,14 @@
 //! The loop that gives requests to pods, one decision at a time.
 //!
 //! - [`pull`]: the pass over the heads: dispatch, claim, hold; [`heads`]: which one comes first
-//! - [`score`]: pods looked at for one head; [`filter`]: those that may be used at all
+//! - [`score`]: pods looked at for one head; [`grounds`]: what that begins with; [`filter`]: those that may be used at all
 //! - [`pick`]: from those to the one it gets, by the rules of the policy; [`plain`]: the same for Weir's own, in one walk
 //! - [`sift`]: the filters of a policy; [`margins`], [`saturation`], [`failover`]: what they ask
 //! - [`affinity`]: what each pod has cached of a prompt, and what that is worth
 //! - [`scorer`], [`picker`]: which pod is better, and which one is taken
 //! - [`delay`]: what a request without objectives costs on a pod
 //! - [`admission`]: who is refused on arrival; [`scratch`]: memory that is used again;
-//!   [`standing`]: pods that need not be looked at again
+//!   [`standing`]: pods that need not be looked at again; [`warm`]: waits for the pod that has the prompt
 //!
 //! A pass changes nothing but notes (reasons and claims) on the board; the scheduler books its
 //! choice and calls again until there is none.
@@ -18,6 +18,7 @@ pub mod affinity;
 pub mod delay;
 pub mod failover;
 pub mod filter;
+pub mod grounds;
 pub mod heads;
 pub mod margins;
 pub mod pick;
@@ -32,6 +33,7 @@ pub mod sift;
 pub mod standing;
 #[cfg(test)]
 mod tests;
+pub mod warm;
 
 use smallvec::SmallVec;
 use weir_schema::{Predict, Prediction, Row, StepTime};

@@ -52,22 +52,22 @@ pub enum Pick {
 
 impl Floor<'_> {
     /// The pod that a head gets, of those that nobody claims.
-    pub fn pick(&mut self, id: RequestId, outlooks: &[Outlook], claimed: &[PodId]) -> Pick {
+    pub fn pick(&mut self, id: RequestId, claimed: &[PodId]) -> Pick {
         if !self.thorough && plain::is_plain(self.rules) {
-            return self.pick_plain(id, outlooks, claimed);
+            return self.pick_plain(id, claimed);
         }
+        let free = self.free(id, claimed);
         let Some(waiting) = self.board.get(id) else {
             return Pick::Blocked(Reason::NotConsidered, None);
         };
-        let free: Outlooks =
-            outlooks.iter().filter(|outlook| !claimed.contains(&outlook.pod)).copied().collect();
-        let soonest = self.soonest(waiting, || free.iter());
+        let soonest = self.soonest(waiting, &free);
         self.losers.clear();
         let left = if self.rules.gated() {
             self.through_gates(id, &free, soonest)
         } else {
             Ok(self.candidates(id, &free))
         };
+        self.scratch.outlooks = free;
         match left.and_then(|fits| self.sift(id, fits)) {
             Ok(fits) => match self.choose(id, &fits) {
                 Some(fit) => Pick::Fits(fit),
@@ -75,6 +75,15 @@ impl Floor<'_> {
             },
             Err(why) => Pick::Blocked(why, soonest),
         }
+    }
+
+    /// Every pod that a head may use and nobody claims, looked at. The buffer is the scratch's.
+    pub(super) fn free(&mut self, id: RequestId, claimed: &[PodId]) -> Outlooks {
+        let mut free = self.look(id);
+        if !claimed.is_empty() {
+            free.retain(|outlook| !claimed.contains(&outlook.pod));
+        }
+        free
     }
 
     /// Every pod as a candidate, with its prediction if the rules look at it.
@@ -187,12 +196,8 @@ impl Floor<'_> {
     }
 
     /// The pod where a head would fit soonest, keeping an earlier claim while the pod is free.
-    pub(super) fn soonest<'o, I: Iterator<Item = &'o Outlook>>(
-        &self,
-        waiting: &Waiting,
-        free: impl Fn() -> I,
-    ) -> Option<PodId> {
-        if let Some(claim) = waiting.claim.filter(|pod| free().any(|one| one.pod == *pod)) {
+    pub(super) fn soonest(&self, waiting: &Waiting, free: &[Outlook]) -> Option<PodId> {
+        if let Some(claim) = waiting.claim.filter(|pod| free.iter().any(|one| one.pod == *pod)) {
             return Some(claim);
         }
         let delay = |outlook: &Outlook| {
@@ -203,7 +208,7 @@ impl Floor<'_> {
                 budget_ms.map_or(0.0, |budget_ms| (outlook.stall_ms - budget_ms).max(0.0));
             outlook.ttft_ms + over_ms
         };
-        let delays = free().map(|outlook| (delay(outlook), outlook.pod));
+        let delays = free.iter().map(|outlook| (delay(outlook), outlook.pod));
         let best = delays.min_by(|(a, one), (b, other)| a.total_cmp(b).then(one.cmp(other)));
         best.map(|(_, pod)| pod)
     }

@@ -16,18 +16,19 @@
 
 use std::cmp::Ordering;
 
-use weir_schema::Prediction;
+use weir_schema::{Prediction, StepTime};
 
 use crate::{
     PodId, RequestId,
     decide::{
         Floor,
+        affinity::Shares,
         pick::{Fit, Pick, is_a_time},
         score,
         scorer::{Score, token_steps},
     },
     explain::Reason,
-    headroom::{Outlook, features},
+    headroom::{Outlook, features, outlook},
     policy::{Affinity, Filter, Picker, Rules, Scorer},
 };
 
@@ -54,45 +55,42 @@ const ASKED_OF_MANY: usize = 64;
 /// A pod that may be picked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    /// Its place among the outlooks.
+    /// Its place among the pods.
     at: usize,
+    /// Share of the prompt that it has cached.
+    cached_share: f64,
     /// Tokens it would have to compute, in the steps in which they are compared.
-    steps: f64,
+    token_steps: f64,
     /// At least its predicted TTFT, in milliseconds.
     least_ttft_ms: f32,
 }
 
 impl Candidate {
-    /// With a share of the step-time model's TTFT.
-    fn of(at: usize, outlook: &Outlook, share: f32) -> Self {
-        Self { at, steps: token_steps(outlook), least_ttft_ms: outlook.ttft_ms as f32 * share }
-    }
-
     /// The likelier one to be the best comes first.
     fn order(&self, other: &Self) -> Ordering {
         let ttft = || self.least_ttft_ms.total_cmp(&other.least_ttft_ms);
-        self.steps.total_cmp(&other.steps).then_with(ttft).then(self.at.cmp(&other.at))
+        self.token_steps.total_cmp(&other.token_steps).then_with(ttft).then(self.at.cmp(&other.at))
     }
 }
 
 /// What a search has come to.
 #[derive(Default)]
 struct Found {
-    /// The best pod so far, by its place among the outlooks.
-    best: Option<(usize, Score, Fit)>,
-    /// The first pod in order against which only its prediction stands.
+    /// The best pod so far.
+    best: Option<(Score, Fit)>,
+    /// The first pod in order against which only its prediction stands, by its place.
     shut: Option<(usize, Reason)>,
 }
 
 impl Found {
     /// Whether a pod may be better than the best so far. What cannot be compared may be.
     fn may_be_beaten_by(&self, one: &Candidate) -> bool {
-        let Some((at, best, _)) = self.best else { return true };
-        let least = Score { main: -one.steps, tie: -f64::from(one.least_ttft_ms) };
+        let Some((best, fit)) = self.best else { return true };
+        let least = Score { main: -one.token_steps, tie: -f64::from(one.least_ttft_ms) };
         let order =
             [(least.main, best.main), (least.tie, best.tie)].map(|(a, b)| a.partial_cmp(&b));
         match order {
-            [Some(Ordering::Equal), Some(Ordering::Equal)] => one.at < at,
+            [Some(Ordering::Equal), Some(Ordering::Equal)] => one.at < fit.outlook.place,
             [Some(Ordering::Equal), tie] => tie != Some(Ordering::Less),
             [main, _] => main != Some(Ordering::Less),
         }
@@ -134,40 +132,56 @@ fn likeliest_to_the_end(all: &mut [Candidate], others: usize) {
 
 impl Floor<'_> {
     /// The pod that a head gets, of those that nobody claims, under plain rules.
-    pub(super) fn pick_plain(
-        &mut self,
-        id: RequestId,
-        outlooks: &[Outlook],
-        claimed: &[PodId],
-    ) -> Pick {
+    pub(super) fn pick_plain(&mut self, id: RequestId, claimed: &[PodId]) -> Pick {
         self.losers.clear();
+        self.refresh(id);
         let promised = self.board.get(id).is_some_and(|waiting| !waiting.request.slo.is_empty());
         // What a request that is promised nothing costs is not in its first token alone.
         let share = if promised { self.predictor.least_ttft_share() } else { 0.0 };
         let mut rest = std::mem::take(&mut self.scratch.candidates);
-        rest.clear();
-        let free = outlooks.iter().enumerate().filter(|(_, one)| !claimed.contains(&one.pod));
-        rest.extend(free.map(|(at, outlook)| Candidate::of(at, outlook, share)));
-        let found = self.search(id, outlooks, &mut rest, share);
+        self.enlist(id, claimed, share, &mut rest);
+        let found = self.search(id, &mut rest, share);
         self.scratch.candidates = rest;
         match found.best {
-            Some((_, _, fit)) => {
+            Some((_, fit)) => {
                 *self.last = Some(fit.outlook.pod);
                 Pick::Fits(fit)
             }
-            None => self.blocked(id, outlooks, claimed, found.shut.map(|(_, why)| why)),
+            None => self.blocked(id, claimed, found.shut.map(|(_, why)| why)),
         }
+    }
+
+    /// Lists the pods that a head may use and nobody claims, with a share of the step-time model's TTFT.
+    fn enlist(&mut self, id: RequestId, claimed: &[PodId], share: f32, all: &mut Vec<Candidate>) {
+        all.clear();
+        let mut grounds = std::mem::take(&mut self.scratch.grounds);
+        self.survey(&mut grounds);
+        if let Some(waiting) = self.board.get(id) {
+            let (excluded, mut cached) = (&waiting.excluded, Shares::of(&waiting.matches));
+            let input_tokens = f64::from(waiting.input_tokens);
+            let (mut class, mut steps) = (None, StepTime::default());
+            for (at, known) in grounds.pods().iter().enumerate() {
+                let cached_share = cached.next_of(known.pod);
+                if !known.open || claimed.contains(&known.pod) || excluded.contains(&known.pod) {
+                    continue;
+                }
+                // Pods of one class mostly stand together.
+                if class.replace(known.class) != Some(known.class) {
+                    steps = self.steps_of(known.class);
+                }
+                let tokens = outlook::uncached(input_tokens, cached_share);
+                let ttft_ms = known.ground.ttft_ms(&steps, input_tokens, tokens);
+                let least_ttft_ms = ttft_ms as f32 * share;
+                let token_steps = token_steps(tokens);
+                all.push(Candidate { at, cached_share, token_steps, least_ttft_ms });
+            }
+        }
+        self.scratch.grounds = grounds;
     }
 
     /// The best of some pods: the likeliest are asked about first, and of the others those that may still
     /// be better by any prediction.
-    fn search(
-        &mut self,
-        id: RequestId,
-        outlooks: &[Outlook],
-        rest: &mut Vec<Candidate>,
-        share: f32,
-    ) -> Found {
+    fn search(&mut self, id: RequestId, rest: &mut Vec<Candidate>, share: f32) -> Found {
         let mut found = Found::default();
         let mut size = if share > 0.0 { FIRST_BATCH } else { rest.len() };
         // Where the step-time model answers itself a row tells nothing more.
@@ -180,13 +194,13 @@ impl Floor<'_> {
             let mut batch = std::mem::take(&mut self.scratch.batch);
             batch.clear();
             batch.extend(rest.drain(others..));
-            self.try_batch(id, outlooks, &mut batch, &mut found);
+            self.try_batch(id, &mut batch, &mut found);
             self.scratch.batch = batch;
             rest.retain(|one| found.may_be_beaten_by(one));
             if !narrowed && found.best.is_some() && rest.len() > size {
                 narrowed = true;
                 keep_likeliest(rest);
-                self.narrow(id, outlooks, rest);
+                self.narrow(id, rest);
                 rest.retain(|one| found.may_be_beaten_by(one));
             }
             size *= 2;
@@ -195,8 +209,15 @@ impl Floor<'_> {
     }
 
     /// Asks the predictor what the TTFT of each pod is at least.
-    fn narrow(&mut self, id: RequestId, outlooks: &[Outlook], rest: &mut [Candidate]) {
-        self.fill_rows(id, outlooks, rest.iter().map(|one| one.at));
+    fn narrow(&mut self, id: RequestId, rest: &mut [Candidate]) {
+        let Some(waiting) = self.board.get(id) else { return };
+        let mut outlooks = std::mem::take(&mut self.scratch.outlooks);
+        outlooks.clear();
+        outlooks.extend(
+            rest.iter().filter_map(|one| self.outlook_at(waiting, one.at, one.cached_share)),
+        );
+        self.fill_rows(id, &outlooks);
+        self.scratch.outlooks = outlooks;
         let (rows, least_ms) = (&self.scratch.rows, &mut self.scratch.least_ttft_ms);
         least_ms.clear();
         least_ms.resize(rows.len(), 0.0);
@@ -207,41 +228,37 @@ impl Floor<'_> {
     }
 
     /// Looks at the gates of some pods, asks about those where they are open, and keeps the best.
-    fn try_batch(
-        &mut self,
-        id: RequestId,
-        outlooks: &[Outlook],
-        batch: &mut [Candidate],
-        found: &mut Found,
-    ) {
+    fn try_batch(&mut self, id: RequestId, batch: &mut [Candidate], found: &mut Found) {
         // In the order of the pods, as predictors are asked about all of them.
         batch.sort_unstable_by_key(|one| one.at);
-        let mut open = std::mem::take(&mut self.scratch.open);
+        let mut open = std::mem::take(&mut self.scratch.outlooks);
         open.clear();
         let Some(waiting) = self.board.get(id) else { return };
-        for (one, outlook) in batch.iter().filter_map(|one| Some((one, outlooks.get(one.at)?))) {
-            match self.cheap(waiting, outlook) {
-                Ok(()) => open.push(one.at),
-                Err(why) => self.losers.shut(outlook, why),
+        for one in batch {
+            let Some(outlook) = self.outlook_at(waiting, one.at, one.cached_share) else {
+                continue;
+            };
+            match self.cheap(waiting, &outlook) {
+                Ok(()) => open.push(outlook),
+                Err(why) => self.losers.shut(&outlook, why),
             }
         }
-        let answered = self.ask(id, outlooks, &open);
+        let answered = self.ask(id, &open);
         let (rows, predictions) =
             (std::mem::take(&mut self.scratch.rows), std::mem::take(&mut self.scratch.predictions));
-        for ((at, row), said) in open.iter().zip(&rows).zip(&predictions) {
-            let Some(outlook) = outlooks.get(*at) else { continue };
+        for ((outlook, row), said) in open.iter().zip(&rows).zip(&predictions) {
             let known = answered && is_a_time(said);
             let prediction = if known { *said } else { self.prior(outlook) };
-            let fit = Fit { outlook: *outlook, row: *row, prediction, known };
-            self.weigh(id, *at, fit, found);
+            self.weigh(id, Fit { outlook: *outlook, row: *row, prediction, known }, found);
         }
         (self.scratch.rows, self.scratch.predictions) = (rows, predictions);
-        self.scratch.open = open;
+        self.scratch.outlooks = open;
     }
 
     /// Puts a pod whose cheap gates are open beside the best one so far.
-    fn weigh(&mut self, id: RequestId, at: usize, fit: Fit, found: &mut Found) {
+    fn weigh(&mut self, id: RequestId, fit: Fit, found: &mut Found) {
         let Some(waiting) = self.board.get(id) else { return };
+        let at = fit.outlook.place;
         if let Err(why) = self.judge(id, &fit) {
             self.losers.shut(&fit.outlook, why);
             if found.shut.is_none_or(|(first, _)| at < first) {
@@ -250,21 +267,21 @@ impl Floor<'_> {
             return;
         }
         let score = self.fewest_tokens(waiting, &fit.outlook, &fit.prediction);
-        let better = found.best.as_ref().is_none_or(|(place, best, _)| {
+        let better = found.best.as_ref().is_none_or(|(best, known)| {
             // Of equals the one that joined first is better.
-            score.order(best).then(place.cmp(&at)) == Ordering::Greater
+            score.order(best).then(known.outlook.place.cmp(&at)) == Ordering::Greater
         });
-        let one = Some((at, score, fit));
+        let one = Some((score, fit));
         let beaten = if better { std::mem::replace(&mut found.best, one) } else { one };
-        if let Some((_, _, fit)) = beaten {
+        if let Some((_, fit)) = beaten {
             self.losers.fitted(&fit.outlook, &fit.prediction);
         }
     }
 
     /// Asks the predictor about a head on some pods; rows and answers are in the buffers. Says whether it
     /// had answers.
-    fn ask(&mut self, id: RequestId, outlooks: &[Outlook], open: &[usize]) -> bool {
-        self.fill_rows(id, outlooks, open.iter().copied());
+    fn ask(&mut self, id: RequestId, open: &[Outlook]) -> bool {
+        self.fill_rows(id, open);
         self.scratch.predictions.clear();
         self.scratch.predictions.resize(self.scratch.rows.len(), Prediction::default());
         let (rows, predictions) = (&self.scratch.rows, &mut self.scratch.predictions);
@@ -272,38 +289,27 @@ impl Floor<'_> {
     }
 
     /// Puts the rows of a head on some pods into the buffer.
-    fn fill_rows(
-        &mut self,
-        id: RequestId,
-        outlooks: &[Outlook],
-        places: impl Iterator<Item = usize>,
-    ) {
+    fn fill_rows(&mut self, id: RequestId, outlooks: &[Outlook]) {
         self.scratch.rows.clear();
         let Some(waiting) = self.board.get(id) else { return };
         let (demand, stale) = (score::demand(waiting), self.config.pull.stale_after_ms);
         let pods = self.pods.as_slice();
-        let rows = places.filter_map(|at| {
-            let outlook = outlooks.get(at)?;
+        let rows = outlooks.iter().filter_map(|outlook| {
             Some(features::row(pods.get(outlook.place)?, demand, outlook, self.now, stale))
         });
         self.scratch.rows.extend(rows);
     }
 
     /// A head that fits nowhere: the pod where it would fit soonest, and what stands against it there.
-    fn blocked(
-        &self,
-        id: RequestId,
-        outlooks: &[Outlook],
-        claimed: &[PodId],
-        shut: Option<Reason>,
-    ) -> Pick {
+    fn blocked(&mut self, id: RequestId, claimed: &[PodId], shut: Option<Reason>) -> Pick {
+        let free = self.free(id, claimed);
         let Some(waiting) = self.board.get(id) else {
             return Pick::Blocked(Reason::NotConsidered, None);
         };
-        let free = || outlooks.iter().filter(|outlook| !claimed.contains(&outlook.pod));
-        let soonest = self.soonest(waiting, free);
-        let there = soonest.and_then(|pod| free().find(|outlook| outlook.pod == pod));
+        let soonest = self.soonest(waiting, &free);
+        let there = soonest.and_then(|pod| free.iter().find(|outlook| outlook.pod == pod));
         let reason = there.and_then(|outlook| self.cheap(waiting, outlook).err());
+        self.scratch.outlooks = free;
         Pick::Blocked(reason.or(shut).unwrap_or(Reason::PodsClaimed), soonest)
     }
 }

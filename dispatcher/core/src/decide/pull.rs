@@ -15,14 +15,10 @@ use smallvec::SmallVec;
 
 use crate::{
     Band, HeadRule, PodId, RequestId,
-    decide::{
-        Choice, Floor, affinity,
-        pick::{Fit, Pick},
-        score,
-    },
+    decide::{Choice, Floor, pick::Pick},
     explain::Reason,
-    headroom::{Outlook, judge},
-    policy::{Affinity, Hopeless, Mode},
+    headroom::Outlook,
+    policy::{Hopeless, Mode},
     queue::Waiting,
 };
 
@@ -165,18 +161,11 @@ enum Turn {
 
 /// Gives a request out at once, whatever is held back or claimed for others.
 fn push(floor: &mut Floor<'_>, id: RequestId) -> Turn {
-    let outlooks = floor.look(id);
-    let turn = push_to(floor, id, &outlooks);
-    floor.scratch.outlooks = outlooks;
-    turn
-}
-
-fn push_to(floor: &mut Floor<'_>, id: RequestId, outlooks: &[Outlook]) -> Turn {
-    if outlooks.is_empty() {
+    if !floor.is_served(id) {
         note(floor, id, Reason::NoPodReady);
         return Turn::Next;
     }
-    match floor.pick(id, outlooks, &[]) {
+    match floor.pick(id, &[]) {
         Pick::Fits(fit) => Turn::Go(fit.choice(id)),
         Pick::Blocked(reason, _) => {
             note(floor, id, reason);
@@ -187,41 +176,24 @@ fn push_to(floor: &mut Floor<'_>, id: RequestId, outlooks: &[Outlook]) -> Turn {
 
 fn try_head(floor: &mut Floor<'_>, hold: &mut Hold, band: Band, id: RequestId) -> Turn {
     floor.refresh(id);
-    let warmest = floor.board.get(id).and_then(|waiting| floor.warmest_tokens(waiting));
-    let Some(warmest_tokens) = warmest else {
+    if !floor.is_served(id) {
         note(floor, id, Reason::NoPodReady);
         return Turn::Next;
-    };
-    let pass_tokens = floor.config.pull.pass_share * hold.smallest_tokens;
-    if let Some((_, head)) = hold.blocked.filter(|_| warmest_tokens > pass_tokens) {
+    }
+    if let Some((_, head)) = hold.blocked.filter(|_| !may_pass(floor, hold, id)) {
         note(floor, id, Reason::BehindHead { head });
         return Turn::Next;
+    }
+    if let Some(warm) = floor.still_waits(id) {
+        return wait_for(floor, hold, id, warm);
     }
     if let Some((reason, claim)) = floor.still_blocked(id, &hold.claimed) {
         note(floor, id, reason);
         return block(floor, hold, band, id, Some(claim));
     }
-    let outlooks = floor.look(id);
-    let turn = try_on(floor, hold, band, id, &outlooks);
-    floor.scratch.outlooks = outlooks;
-    turn
-}
-
-fn try_on(
-    floor: &mut Floor<'_>,
-    hold: &mut Hold,
-    band: Band,
-    id: RequestId,
-    outlooks: &[Outlook],
-) -> Turn {
-    match floor.pick(id, outlooks, &hold.claimed) {
-        Pick::Fits(fit) => match warm_wait(floor, id, &fit, outlooks) {
-            Some(warm) => {
-                note(floor, id, Reason::WaitsForWarmPod);
-                hold.claimed.push(warm);
-                hold.any = true;
-                Turn::Next
-            }
+    match floor.pick(id, &hold.claimed) {
+        Pick::Fits(fit) => match floor.begin_wait(id, &fit) {
+            Some(warm) => wait_for(floor, hold, id, warm),
             None => Turn::Go(fit.choice(id)),
         },
         Pick::Blocked(reason, soonest) => {
@@ -229,6 +201,22 @@ fn try_on(
             block(floor, hold, band, id, soonest)
         }
     }
+}
+
+/// Whether a head is small enough to go while another is blocked.
+fn may_pass(floor: &Floor<'_>, hold: &Hold, id: RequestId) -> bool {
+    let waiting = floor.board.get(id);
+    let warmest_tokens = waiting.and_then(|waiting| floor.warmest_tokens(waiting));
+    warmest_tokens
+        .is_none_or(|tokens| tokens <= floor.config.pull.pass_share * hold.smallest_tokens)
+}
+
+/// Books a head that waits for its warm pod.
+fn wait_for(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId, warm: PodId) -> Turn {
+    note(floor, id, Reason::WaitsForWarmPod);
+    hold.claimed.push(warm);
+    hold.any = true;
+    Turn::Next
 }
 
 /// Books a blocked head: what it claims, and what may still go.
@@ -279,39 +267,6 @@ fn claims(floor: &Floor<'_>, id: RequestId) -> bool {
     }
 }
 
-/// The warm pod that a head rather waits for than start cold where it fits, while that pod can still be
-/// in time. It may be claimed by another: a cold start costs everybody, for it takes the place of what
-/// others have cached. Shortly before the cold start would be too late as well the head takes it, so that
-/// a prompt that one pod cannot serve to all gets a second one.
-///
-/// One that is promised nothing waits while it costs everybody less.
-fn warm_wait(floor: &Floor<'_>, id: RequestId, fit: &Fit, outlooks: &[Outlook]) -> Option<PodId> {
-    let warm = warmer(floor, id, fit, outlooks)?;
-    let waiting = floor.board.get(id)?;
-    let request = &waiting.request;
-    if request.slo.is_empty() {
-        return floor.cheaper(waiting, fit, outlooks).map(|cheaper| cheaper.pod);
-    }
-    let left_ms = judge::ttft_slo_ms(&request.slo)? - floor.now.ms_since(request.arrived);
-    let slack_ms = left_ms - f64::from(fit.prediction.ttft_ms.p50);
-    let kept_ms = floor.config.pull.warm_slack * judge::ttft_slo_ms(&request.slo)?;
-    (slack_ms > kept_ms && warm.ttft_ms <= left_ms).then_some(warm.pod)
-}
-
-/// The pod with the most of a request's prompt, if it is so much warmer than the one where it fits that
-/// the policy lets requests wait for it.
-fn warmer<'a>(
-    floor: &Floor<'_>,
-    id: RequestId,
-    fit: &Fit,
-    outlooks: &'a [Outlook],
-) -> Option<&'a Outlook> {
-    let may_wait = floor.rules.affinity == Affinity::WarmWait
-        && floor.board.get(id).is_some_and(|waiting| !waiting.request.immediate);
-    let warm = score::warmest(outlooks).filter(|_| may_wait)?;
-    affinity::much_colder(&fit.outlook, warm, &floor.config.pull).then_some(warm)
-}
-
 /// The late request that goes first, if it fits anywhere. It has nothing to lose by waiting for the pod
 /// that has its prompt, unless another pod is empty.
 fn late(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
@@ -320,9 +275,7 @@ fn late(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
     let mut turn = Turn::Next;
     for (_, _, id) in &heads {
         floor.turn_to(*id);
-        let outlooks = floor.look(*id);
-        turn = try_late(floor, hold, *id, &outlooks);
-        floor.scratch.outlooks = outlooks;
+        turn = try_late(floor, hold, *id);
         if !matches!(turn, Turn::Next) {
             break;
         }
@@ -334,16 +287,16 @@ fn late(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
     }
 }
 
-fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId, outlooks: &[Outlook]) -> Turn {
-    match floor.pick(id, outlooks, &hold.claimed) {
+fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId) -> Turn {
+    match floor.pick(id, &hold.claimed) {
         Pick::Fits(fit) => {
-            let idle = outlooks.iter().any(|outlook| outlook.empty);
-            match warmer(floor, id, &fit, outlooks).filter(|_| !idle) {
-                Some(warm) => {
+            let idle = |waiting| floor.usable(waiting).any(|pod| pod.ledger.is_empty());
+            match floor.warmer(id, &fit) {
+                Some(warm) if !floor.board.get(id).is_some_and(idle) => {
                     hold.claimed.push(warm.pod);
                     Turn::Next
                 }
-                None => Turn::Go(fit.choice(id)),
+                _ => Turn::Go(fit.choice(id)),
             }
         }
         Pick::Blocked(..) if hold.only_its_pods(floor, id) => Turn::Next,

@@ -57,11 +57,27 @@ impl Floor<'_> {
         self.pods.values().filter(|pod| filter::usable(pod, waiting))
     }
 
+    /// Whether a head may use any pod.
+    pub fn is_served(&self, id: RequestId) -> bool {
+        self.board.get(id).is_some_and(|waiting| self.usable(waiting).next().is_some())
+    }
+
     /// A waiting request on a pod, with what was last known to be cached there.
     pub(crate) fn outlook(&self, waiting: &Waiting, pod: &PodState) -> Outlook {
         let place = self.pods.place(pod.spec.id).unwrap_or_default();
         let share = affinity::cached_share(waiting, pod.spec.id);
         Outlook { place, ..self.outlook_with(waiting, pod, share) }
+    }
+
+    /// A waiting request on the pod in a place, which has so much of it cached.
+    pub(super) fn outlook_at(
+        &self,
+        waiting: &Waiting,
+        place: usize,
+        share: f64,
+    ) -> Option<Outlook> {
+        let pod = self.pods.as_slice().get(place)?;
+        Some(Outlook { place, ..self.outlook_with(waiting, pod, share) })
     }
 
     fn outlook_with(&self, waiting: &Waiting, pod: &PodState, share: f64) -> Outlook {
@@ -137,17 +153,4 @@ impl Floor<'_> {
 /// The class of a pod by its index; the default class when the configuration has no such index.
 pub fn class(config: &SchedulerConfig, index: u16) -> PodClass {
     config.classes.get(usize::from(index)).cloned().unwrap_or_default()
-}
-
-/// The fewest uncached tokens over the pods.
-pub fn warmest_tokens(outlooks: &[Outlook]) -> f64 {
-    outlooks.iter().map(|outlook| outlook.uncached_tokens).fold(f64::INFINITY, f64::min)
-}
-
-/// The pod with the fewest uncached tokens.
-pub fn warmest(outlooks: &[Outlook]) -> Option<&Outlook> {
-    outlooks.iter().min_by(|a, b| {
-        let order = a.uncached_tokens.total_cmp(&b.uncached_tokens);
-        order.then(a.ttft_ms.total_cmp(&b.ttft_ms)).then(a.pod.cmp(&b.pod))
-    })
 }

@@ -93,7 +93,7 @@ impl Floor<'_> {
                 tie: given.map_or(f64::NEG_INFINITY, |given| -given),
             };
         }
-        Score { main: -token_steps(outlook), tie: -ttft_ms }
+        Score { main: -token_steps(outlook.uncached_tokens), tie: -ttft_ms }
     }
 
     fn each(&self, fits: &[Fit], of: impl Fn(&PodState) -> f64) -> Vec<f64> {
@@ -120,8 +120,8 @@ impl Floor<'_> {
 }
 
 /// Uncached tokens in whole steps.
-pub(super) fn token_steps(outlook: &Outlook) -> f64 {
-    outlook::whole(outlook.uncached_tokens / TOKEN_STEP)
+pub(super) fn token_steps(uncached_tokens: f64) -> f64 {
+    outlook::whole(uncached_tokens / TOKEN_STEP)
 }
 
 fn latency(fit: &Fit, target: Target) -> f64 {

@@ -8,7 +8,7 @@ use weir_schema::{Prediction, Row};
 
 use crate::{
     Band, RequestId,
-    decide::{plain::Candidate, score::Outlooks},
+    decide::{grounds::Grounds, plain::Candidate, score::Outlooks},
     prefix::Match,
     queue::Rank,
 };
@@ -21,12 +21,12 @@ const KEPT_LISTS: usize = 64;
 pub struct Scratch {
     /// Pods looked at for one head.
     pub outlooks: Outlooks,
-    /// Those that may still be the best.
+    /// What every look at a pod begins with.
+    pub(super) grounds: Grounds,
+    /// Pods that may still be the best.
     pub(super) candidates: Vec<Candidate>,
     /// Those that are asked about at once.
     pub(super) batch: Vec<Candidate>,
-    /// Places in that list of those whose gates are open.
-    pub open: Vec<usize>,
     /// Rows of some of them.
     pub rows: Vec<Row>,
     /// And predictions.

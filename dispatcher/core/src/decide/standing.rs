@@ -95,7 +95,7 @@ impl Floor<'_> {
     }
 
     /// Until when a pod cannot take a head unless something changes there; `None` when it might.
-    fn shut_until(&self, waiting: &Waiting, pod: &PodState) -> Option<Time> {
+    pub(super) fn shut_until(&self, waiting: &Waiting, pod: &PodState) -> Option<Time> {
         if !filter::usable(pod, waiting) {
             return Some(NEVER);
         }

@@ -11,4 +11,4 @@ pub mod outlook;
 pub mod stride;
 
 pub use judge::Headroom;
-pub use outlook::{Demand, Outlook};
+pub use outlook::{Demand, Ground, Outlook};

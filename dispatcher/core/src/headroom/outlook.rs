@@ -61,6 +61,58 @@ pub struct Outlook {
     pub place: usize,
 }
 
+/// What an outlook needs of a pod, whoever asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ground {
+    /// Sequences that decode there once what is pending does.
+    decodes: f64,
+    /// Tokens that they hold in the KV cache.
+    kv_tokens: f64,
+    /// Prompt tokens that a step has room for beside them.
+    chunk: f64,
+    /// Step time, in milliseconds.
+    step_ms: f64,
+    /// Uncached tokens pending.
+    backlog_tokens: f64,
+    /// Pairs of them and a token before each.
+    backlog_pairs: f64,
+}
+
+impl Ground {
+    /// Of a pod, beside what other pools have there.
+    pub fn of(pod: &PodState, steps: &StepTime, others: Others) -> Self {
+        let ledger = &pod.ledger;
+        let decodes = ledger.decodes_to_come() + others.sequences;
+        let kv_tokens = ledger.kv_tokens() + others.kv_tokens;
+        Self {
+            decodes,
+            kv_tokens,
+            chunk: (f64::from(pod.class.chunk_tokens) - decodes).max(1.0),
+            step_ms: steps.step_ms(decodes, kv_tokens, 0.0),
+            backlog_tokens: ledger.pending_tokens(),
+            backlog_pairs: ledger.pending_pairs(),
+        }
+    }
+
+    /// TTFT from dispatch of a prompt of which so much is to be computed, in milliseconds.
+    pub fn ttft_ms(&self, steps: &StepTime, input_tokens: f64, uncached_tokens: f64) -> f64 {
+        let stall_ms =
+            self.stall_ms(steps, uncached_tokens, own_pairs(input_tokens, uncached_tokens));
+        let work = self.backlog_tokens + uncached_tokens;
+        let prefill_ms = whole_up(work / self.chunk) * self.step_ms + stall_ms;
+        STEPS_BEFORE_PREFILL * self.step_ms + prefill_ms + steps.api_ms
+    }
+
+    /// Time by which the prefills delay the residents, in milliseconds.
+    fn stall_ms(&self, steps: &StepTime, uncached_tokens: f64, own_pairs: f64) -> f64 {
+        steps.prefill_ms(self.backlog_tokens + uncached_tokens, self.backlog_pairs + own_pairs)
+    }
+}
+
+fn own_pairs(input_tokens: f64, uncached_tokens: f64) -> f64 {
+    prefill_pairs(uncached_tokens, (input_tokens - uncached_tokens).max(0.0))
+}
+
 impl Outlook {
     /// Looks at `demand` on a pod that has `cached_share` of its prompt, beside what other pools have
     /// there.
@@ -71,23 +123,15 @@ impl Outlook {
         cached_share: f64,
         others: Others,
     ) -> Self {
-        let ledger = &pod.ledger;
-        let decodes = ledger.decodes_to_come() + others.sequences;
-        let kv = ledger.kv_tokens() + others.kv_tokens;
-        let chunk = (f64::from(pod.class.chunk_tokens) - decodes).max(1.0);
+        let (ground, ledger) = (Ground::of(pod, steps, others), &pod.ledger);
+        let Ground { decodes, kv_tokens, chunk, step_ms, backlog_tokens, .. } = ground;
         let uncached_tokens = uncached(demand.input_tokens, cached_share);
-        let backlog_tokens = ledger.pending_tokens();
-        let work = backlog_tokens + uncached_tokens;
-        let cached_tokens = (demand.input_tokens - uncached_tokens).max(0.0);
-        let own_pairs = prefill_pairs(uncached_tokens, cached_tokens);
-        let pairs = ledger.pending_pairs() + own_pairs;
+        let own_pairs = own_pairs(demand.input_tokens, uncached_tokens);
         // The dearest chunk of the newcomer is its last one.
         let last = chunk.min(uncached_tokens);
         let last_pairs = prefill_pairs(last, (demand.input_tokens - last).max(0.0));
-        let step_ms = steps.step_ms(decodes, kv, 0.0);
-        let step_with_ms = steps.step_ms(decodes + demand.sequences, kv + demand.input_tokens, 0.0);
-        let stall_ms = steps.prefill_ms(work, pairs);
-        let prefill_ms = whole_up(work / chunk) * step_ms + stall_ms;
+        let kv_with = kv_tokens + demand.input_tokens;
+        let full_step_ms = steps.step_ms(decodes, kv_tokens, chunk);
         Self {
             pod: pod.spec.id,
             empty: ledger.is_empty(),
@@ -95,12 +139,12 @@ impl Outlook {
             backlog_tokens,
             pending: ledger.pending().len(),
             step_ms,
-            step_with_ms,
-            full_step_ms: steps.step_ms(decodes, kv, chunk) + steps.prefill_ms(0.0, last_pairs),
-            stall_ms,
+            step_with_ms: steps.step_ms(decodes + demand.sequences, kv_with, 0.0),
+            full_step_ms: full_step_ms + steps.prefill_ms(0.0, last_pairs),
+            stall_ms: ground.stall_ms(steps, uncached_tokens, own_pairs),
             own_stall_ms: steps.prefill_ms(uncached_tokens, own_pairs),
             decodes,
-            ttft_ms: STEPS_BEFORE_PREFILL * step_ms + prefill_ms + steps.api_ms,
+            ttft_ms: ground.ttft_ms(steps, demand.input_tokens, uncached_tokens),
             per_prefill_ms: steps.per_prefill_ms,
             place: 0,
         }

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::{
     Band, PodId, Reason, Request, RequestId, Time,
-    decide::standing::Shuts,
+    decide::{standing::Shuts, warm::Wait},
     pattern::Pattern,
     policy::Order,
     prefix::Match,
@@ -50,6 +50,8 @@ pub struct Waiting {
     pub reason: Reason,
     /// The pod it claims while it is a blocked head.
     pub claim: Option<PodId>,
+    /// Its wait for the pod that has its prompt.
+    pub wait: Option<Wait>,
     /// The pods that have some of it cached, in their order; looked up anew when it is a head and the index
     /// has changed.
     pub matches: Vec<Match>,
@@ -146,7 +148,7 @@ impl Board {
         if let Some(mut waiting) = self.remove(id) {
             waiting.late = true;
             waiting.reason = Reason::Late;
-            waiting.claim = None;
+            (waiting.claim, waiting.wait) = (None, None);
             self.insert(waiting);
         }
     }
@@ -166,7 +168,7 @@ impl Board {
         if let Some(mut waiting) = self.remove(id) {
             waiting.request.band = band;
             waiting.pattern.band = band;
-            waiting.claim = None;
+            (waiting.claim, waiting.wait) = (None, None);
             waiting.shut = Shuts::default();
             self.insert(waiting);
         }

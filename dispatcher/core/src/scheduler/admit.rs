@@ -121,6 +121,7 @@ impl Scheduler {
             late: false,
             reason: Reason::NotConsidered,
             claim: None,
+            wait: None,
             matches: self.scratch.matches.pop().unwrap_or_default(),
             matched_at: 0,
             shut: Shuts::default(),

@@ -81,6 +81,7 @@ impl Flight {
             late: self.late,
             reason: if self.late { Reason::Late } else { Reason::NotConsidered },
             claim: None,
+            wait: None,
             matches: Vec::new(),
             matched_at: 0,
             shut: Shuts::default(),

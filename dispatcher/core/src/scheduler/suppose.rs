@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::{
-    PodId, PromptSize, Reason, RefusalReason, Request, RequestId, Time,
+    PromptSize, Reason, RefusalReason, Request, RequestId, Time,
     decide::{Choice, pull},
     explain::span,
     inspect::{Supposed, Supposition, Would},
@@ -125,16 +125,16 @@ impl Scheduler {
         }
         let heads = self.board.heads().into_iter().chain(self.board.late_heads());
         let note = |(_, _, id): (_, _, RequestId)| {
-            self.board.get(id).map(|waiting| (id, waiting.reason, waiting.claim))
+            self.board.get(id).map(|waiting| (id, waiting.reason, waiting.claim, waiting.wait))
         };
-        let notes: Vec<(RequestId, Reason, Option<PodId>)> = heads.filter_map(note).collect();
+        let notes: Vec<_> = heads.filter_map(note).collect();
         let choice = pull::pass(&mut self.floor(now));
         // What found no pod may be lost by the next pass, which comes within a tick.
         let lost = if choice.is_none() { self.lost(now) } else { None };
         let reason = self.reason(NOBODY).unwrap_or_default();
-        for (id, reason, claim) in notes {
+        for (id, reason, claim, wait) in notes {
             if let Some(waiting) = self.board.get_mut(id) {
-                (waiting.reason, waiting.claim) = (reason, claim);
+                (waiting.reason, waiting.claim, waiting.wait) = (reason, claim, wait);
             }
         }
         if let Some(reason) = lost {

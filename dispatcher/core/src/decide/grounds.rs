@@ -1,0 +1,76 @@
+//! What every look at a pod begins with, kept side by side until the pod changes.
+//!
+//! The first question of a decision is asked of every pod: when would the first token come? What it takes of a pod
+//! is six numbers, and between two decisions most pods have not changed ([`Pods::changes`]). So they lie in one row
+//! of memory, and the pods themselves are touched only where something has happened.
+//!
+//! [`Pods::changes`]: crate::fleet::Pods::changes
+
+use weir_schema::StepTime;
+
+use crate::{
+    PodId,
+    decide::{Floor, filter},
+    fleet::PodState,
+    headroom::Ground,
+};
+
+/// One pod.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Which.
+    pub pod: PodId,
+    /// Its class.
+    pub class: u16,
+    /// Whether it takes requests.
+    pub open: bool,
+    /// What an outlook needs of it.
+    pub ground: Ground,
+    /// The pod's change that this is of; `None` when it is not to be used again.
+    change: Option<u64>,
+}
+
+/// The pods of a pool, by their places.
+#[derive(Debug, Default)]
+pub struct Grounds {
+    /// Order of the pods that the places are of.
+    order: u64,
+    pods: Vec<Known>,
+}
+
+impl Grounds {
+    /// The pods, in their order.
+    pub fn pods(&self) -> &[Known] {
+        &self.pods
+    }
+}
+
+impl Floor<'_> {
+    /// Brings up to date what is known of the pods.
+    pub(super) fn survey(&self, grounds: &mut Grounds) {
+        if grounds.order != self.pods.order() || grounds.pods.len() != self.pods.len() {
+            grounds.order = self.pods.order();
+            grounds.pods.clear();
+            grounds.pods.extend(self.pods.values().map(|pod| self.known(pod, None)));
+        }
+        let pods = self.pods.as_slice().iter().zip(self.pods.changes());
+        for (known, (pod, change)) in grounds.pods.iter_mut().zip(pods) {
+            if known.change != Some(*change) {
+                // What other pools have there counts while a scrape is fresh: that is a matter of time.
+                *known = self.known(pod, pod.is_alone().then_some(*change));
+            }
+        }
+    }
+
+    fn known(&self, pod: &PodState, change: Option<u64>) -> Known {
+        let others = pod.others(self.now, self.config.pull.stale_after_ms);
+        let steps: StepTime = self.steps_of(pod.spec.class);
+        Known {
+            pod: pod.spec.id,
+            class: pod.spec.class,
+            open: filter::is_open(pod),
+            ground: Ground::of(pod, &steps, others),
+            change,
+        }
+    }
+}

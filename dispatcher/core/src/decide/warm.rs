@@ -1,0 +1,114 @@
+//! The wait of a head for the pod that has its prompt, instead of a cold start where it fits.
+//!
+//! A pick over all pods begins the wait. It goes on while that pod's gates are shut, and at most a tick: then, or
+//! when they open, all pods are looked at again. Without that a head would be picked for at every event of the pool,
+//! and mostly to no other end.
+
+use std::time::Duration;
+
+use crate::{
+    PodId, RequestId, TICK, Time,
+    decide::{Floor, affinity, filter, pick::Fit},
+    headroom::{Outlook, judge, outlook},
+    policy::Affinity,
+    prefix::Match,
+    queue::Waiting,
+};
+
+/// A head's wait for a pod.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    pod: PodId,
+    /// The pod's last change when it was last looked at.
+    change: u64,
+    /// What was found there stands until then, unless the pod changes.
+    until: Time,
+    /// All pods are looked at again then.
+    ends: Time,
+}
+
+impl Floor<'_> {
+    /// The pod that a head goes on waiting for; `None` when all pods have to be looked at.
+    pub(super) fn still_waits(&mut self, id: RequestId) -> Option<PodId> {
+        let waiting = self.board.get(id)?;
+        let wait = waiting.wait.filter(|wait| self.now < wait.ends)?;
+        let place = self.pods.place(wait.pod)?;
+        let change = *self.pods.changes().get(place)?;
+        if wait.change != change || self.now >= wait.until {
+            let pod = self.pods.as_slice().get(place);
+            let pod = pod.filter(|pod| filter::usable(pod, waiting))?;
+            let until = self.shut_until(waiting, pod)?;
+            self.board.get_mut(id)?.wait = Some(Wait { change, until, ..wait });
+        }
+        Some(wait.pod)
+    }
+
+    /// The warm pod that a head rather waits for than start cold where it fits, while that pod can still be
+    /// in time. It may be claimed by another: a cold start costs everybody, for it takes the place of what
+    /// others have cached. Shortly before the cold start would be too late as well the head takes it, so that
+    /// a prompt that one pod cannot serve to all gets a second one.
+    ///
+    /// One that is promised nothing waits while it costs everybody less.
+    pub(super) fn begin_wait(&mut self, id: RequestId, fit: &Fit) -> Option<PodId> {
+        let (warm, most) = self.worth_waiting(id, fit)?;
+        let ends = self.now.plus(most.min(TICK));
+        let (waiting, pod) = (self.board.get(id)?, self.pods.as_slice().get(warm.place)?);
+        // Where only a prediction is against the pod, that stands until the pod changes.
+        let until = self.shut_until(waiting, pod).unwrap_or(ends);
+        let change = *self.pods.changes().get(warm.place)?;
+        self.board.get_mut(id)?.wait = Some(Wait { pod: warm.pod, change, until, ends });
+        Some(warm.pod)
+    }
+
+    /// The warm pod that is worth waiting for, and how long at most.
+    fn worth_waiting(&self, id: RequestId, fit: &Fit) -> Option<(Outlook, Duration)> {
+        let warm = self.warmer(id, fit)?;
+        let waiting = self.board.get(id)?;
+        let request = &waiting.request;
+        if request.slo.is_empty() {
+            return self.cheaper(waiting, fit).map(|cheaper| (cheaper, TICK));
+        }
+        let slo_ms = judge::ttft_slo_ms(&request.slo)?;
+        let left_ms = slo_ms - self.now.ms_since(request.arrived);
+        let slack_ms = left_ms - f64::from(fit.prediction.ttft_ms.p50);
+        let spare_ms = slack_ms - self.config.pull.warm_slack * slo_ms;
+        let waits = spare_ms > 0.0 && warm.ttft_ms <= left_ms;
+        waits.then(|| (warm, Duration::try_from_secs_f64(spare_ms / 1000.0).unwrap_or(TICK)))
+    }
+
+    /// The pod with the most of a request's prompt, if it is so much warmer than the one where it fits that
+    /// the policy lets requests wait for it.
+    pub(super) fn warmer(&self, id: RequestId, fit: &Fit) -> Option<Outlook> {
+        let may_wait = |waiting: &&Waiting| !waiting.request.immediate;
+        let waiting = self.board.get(id).filter(may_wait)?;
+        if self.rules.affinity != Affinity::WarmWait {
+            return None;
+        }
+        let on = |known: &Match| Some(self.outlook(waiting, self.pods.get(&known.pod)?));
+        // Mostly one is the warmest, and how the others are need not be known.
+        let ttft_ms = |known: &Match| on(known).map_or(f64::INFINITY, |on| on.ttft_ms);
+        let (warmest, _) = self.much_warmer(waiting, fit).min_by(|(a, few), (b, many)| {
+            few.total_cmp(many).then_with(|| ttft_ms(a).total_cmp(&ttft_ms(b)))
+        })?;
+        on(warmest)
+    }
+
+    /// What has so much more of a prompt than the pod where it fits, and the tokens left to compute there. Of those
+    /// that have nothing of it none does.
+    pub(super) fn much_warmer<'w>(
+        &self,
+        waiting: &'w Waiting,
+        fit: &Fit,
+    ) -> impl Iterator<Item = (&'w Match, f64)> {
+        let (cold_tokens, input_tokens) =
+            (fit.outlook.uncached_tokens, f64::from(waiting.input_tokens));
+        let tokens = waiting
+            .matches
+            .iter()
+            .map(move |known| (known, outlook::uncached(input_tokens, known.share)));
+        tokens.filter(move |(known, warm_tokens)| {
+            affinity::much_colder(cold_tokens, *warm_tokens, &self.config.pull)
+                && self.pods.get(&known.pod).is_some_and(|pod| filter::usable(pod, waiting))
+        })
+    }
+}
