@@ -76,6 +76,8 @@ pub struct Scheduler {
     immediate: Vec<RequestId>,
     no_pod_since: Option<Time>,
     unstreamed: usize,
+    /// No first token of a response that is not streamed is due before.
+    starts_at: Time,
     /// When the tokens of responses that are not streamed were last moved on.
     advanced_at: Time,
     lateness: Lateness,
@@ -115,6 +117,7 @@ impl Scheduler {
             immediate: Vec::new(),
             no_pod_since: Some(Time::ZERO),
             unstreamed: 0,
+            starts_at: hidden::NEVER,
             advanced_at: Time::ZERO,
             lateness: Lateness::default(),
             closing: false,
@@ -296,6 +299,7 @@ impl Scheduler {
             pod.sent(now, input_tokens, choice.uncached_tokens);
             self.pods.index_mut().insert(choice.pod, &flight.request.blocks);
         }
+        self.note_start(choice.pod);
         self.unstreamed += usize::from(!flight.request.streamed);
         self.counters.dispatched += 1;
         actions.push(Action::Dispatch(flight.dispatch(now, choice)));

@@ -147,6 +147,7 @@ fn request(id: u64, world: &World, step: &Step) -> Option<Request> {
         blocks: Arc::from(shared.chain(own).collect::<Vec<u64>>()),
         band: Band(band),
         slo,
+        streamed: tokens % 5 != 0,
         ..world::request(RequestId(id), world.now)
     })
 }

@@ -35,6 +35,9 @@ pub struct DecideArgs {
     /// How hard the pods work: 1 is what their objectives just allow
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     load: f64,
+    /// Share of requests whose response is not streamed
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    unstreamed: f64,
     /// Requests that wait and cannot go
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [0, 100_000])]
     depth: Vec<usize>,
@@ -80,6 +83,7 @@ impl DecideArgs {
             sound && self.pods.iter().all(|pods| *pods > 0),
             "--pods, --qps and --load must be above 0"
         );
+        ensure!((0.0..=1.0).contains(&self.unstreamed), "--unstreamed must be from 0 to 1");
         let json = self.json.as_ref().map(|path| {
             File::create(path).with_context(|| format!("cannot write {}", path.display()))
         });
@@ -122,6 +126,7 @@ impl DecideArgs {
             qps,
             patterns: self.patterns,
             load: self.load,
+            unstreamed: self.unstreamed,
             depth,
             warm_up,
             decisions,

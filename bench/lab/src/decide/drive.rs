@@ -40,6 +40,8 @@ pub(crate) struct Course {
     pub(crate) patterns: usize,
     /// How hard the pods work: 1 is what their objectives just allow.
     pub(crate) load: f64,
+    /// Share of requests whose response is not streamed.
+    pub(crate) unstreamed: f64,
     /// Requests that wait and cannot go.
     pub(crate) depth: usize,
     /// Dispatches before anything is counted.
@@ -75,6 +77,8 @@ enum Due {
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     id: RequestId,
+    /// Whether it is; of what is not, nothing is seen until its end.
+    streamed: bool,
     pod: PodId,
     times: Times,
     input_tokens: u32,
@@ -165,7 +169,7 @@ impl<'a> Run<'a> {
             scheduler: Scheduler::new(config, Box::new(counted)),
             rows,
             pool,
-            load: Load::new(course.patterns, pace, course.seed),
+            load: Load::new(course.patterns, pace, course.unstreamed, course.seed),
             due: BinaryHeap::new(),
             asked: HashMap::new(),
             streams: HashMap::new(),
@@ -248,13 +252,21 @@ impl<'a> Run<'a> {
 
     fn send(&mut self, dispatch: &Dispatch) {
         let Some(sizes) = self.asked.remove(&dispatch.id) else { return };
-        let Sizes { input_tokens, output_tokens, shared_tokens } = sizes;
+        let Sizes { streamed, input_tokens, output_tokens, shared_tokens } = sizes;
         let uncached = input_tokens.saturating_sub(shared_tokens);
         let sizes = [input_tokens, uncached, output_tokens];
         let Some(times) = self.pool.send(self.now, dispatch.pod, sizes) else { return };
         let (id, pod) = (dispatch.id, dispatch.pod);
         self.streams.insert(id, self.running.len());
-        self.running.push(Stream { id, pod, times, input_tokens, output_tokens, told: 0 });
+        self.running.push(Stream {
+            id,
+            streamed,
+            pod,
+            times,
+            input_tokens,
+            output_tokens,
+            told: 0,
+        });
         self.plan(times.first_token, Due::FirstToken(id));
         self.plan(times.end, Due::End(id));
     }

@@ -39,6 +39,7 @@ struct Kind {
 /// What a pod will make of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
+    pub(super) streamed: bool,
     pub(super) input_tokens: u32,
     pub(super) output_tokens: u32,
     /// Prompt tokens that a pod that served the kind, or the conversation, before need not compute.
@@ -51,17 +52,19 @@ pub(super) struct Load {
     kinds: Vec<Kind>,
     chance: SmallRng,
     slo: Slo,
+    unstreamed: f64,
     next: u64,
 }
 
 impl Load {
-    /// Requests of so many kinds, with objectives at `pace` times a real GPU's.
-    pub(super) fn new(kinds: usize, pace: f64, seed: u64) -> Self {
+    /// Requests of so many kinds, with objectives at `pace` times a real GPU's; a share of the responses is not
+    /// streamed.
+    pub(super) fn new(kinds: usize, pace: f64, unstreamed: f64, seed: u64) -> Self {
         let mut chance = SmallRng::seed_from_u64(seed);
         let ms = |ms: f64| Some(Duration::from_secs_f64(ms / 1e3 / pace));
         let slo = Slo { ttft: ms(TTFT_SLO_MS), tpot: ms(TPOT_SLO_MS) };
         let kinds = (0..kinds.max(1)).map(|place| Kind::new(place, &mut chance)).collect();
-        Self { kinds, chance, slo, next: 0 }
+        Self { kinds, chance, slo, unstreamed, next: 0 }
     }
 
     /// The number of the next request.
@@ -79,7 +82,10 @@ impl Load {
         let input_tokens = blocks.len() as u32 * BLOCK_TOKENS;
         let bytes = input_tokens * TOKEN_BYTES;
         let spread = self.chance.random_range(0.7..1.3);
+        // No draw where there is nothing to draw: the load stays the same one.
+        let streamed = self.unstreamed == 0.0 || !self.chance.random_bool(self.unstreamed);
         let request = Request {
+            streamed,
             slo: self.slo,
             band: Band(1),
             tenant: Some(Arc::clone(&kind.tenant)),
@@ -88,7 +94,7 @@ impl Load {
             ..Request::new(id, now, PromptSize::Bytes(bytes))
         };
         let output_tokens = (f64::from(kind.output_tokens) * spread).max(2.0) as u32;
-        Some((Box::new(request), Sizes { input_tokens, output_tokens, shared_tokens }))
+        Some((Box::new(request), Sizes { streamed, input_tokens, output_tokens, shared_tokens }))
     }
 }
 

@@ -13,6 +13,7 @@ fn course(depth: usize) -> Course {
         qps: 400.0,
         patterns: 3,
         load: 1.0,
+        unstreamed: 0.0,
         depth,
         warm_up: 100,
         decisions: 400,

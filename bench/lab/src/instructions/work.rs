@@ -55,6 +55,7 @@ impl Work {
                     qps: 10_000.0,
                     patterns: 20,
                     load: 1.0,
+                    unstreamed: 0.0,
                     depth,
                     warm_up: 0,
                     decisions,

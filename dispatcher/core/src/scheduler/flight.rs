@@ -242,12 +242,13 @@ impl Scheduler {
     }
 
     pub(super) fn become_resident(&mut self, now: Time, pod: PodId, id: RequestId) {
-        let Some(pod) = self.pods.get_mut(&pod) else { return };
-        let Some((prefill, seat)) = pod.ledger.first_token(id, now, &self.config.pull) else {
+        let Some(state) = self.pods.get_mut(&pod) else { return };
+        let Some((prefill, seat)) = state.ledger.first_token(id, now, &self.config.pull) else {
             return;
         };
-        estimate(&mut pod.ledger, seat, &self.length, &self.config.pull);
-        pod.stride.prefilled(prefill);
+        estimate(&mut state.ledger, seat, &self.length, &self.config.pull);
+        state.stride.prefilled(prefill);
+        self.note_start(pod);
     }
 
     /// A stream has come to `tokens` in total.
@@ -313,6 +314,7 @@ impl Scheduler {
                 pod.stride.idle();
             }
         }
+        self.note_start(flight.pod);
         Some(flight)
     }
 

@@ -14,6 +14,8 @@ use crate::{Event, PodId, RequestId, TICK, Time, scheduler::Scheduler};
 
 /// Weight of the newest stream in the correction: it looks back over some fifty.
 const WEIGHT: f64 = 0.02;
+/// A moment that is never reached.
+pub(super) const NEVER: Time = Time::from_micros(u64::MAX);
 /// Largest correction that one stream asks for, as a logarithm.
 const MOST: f64 = 1.0;
 
@@ -42,14 +44,15 @@ impl Lateness {
 }
 
 impl Scheduler {
-    /// Brings the ledgers up to now before an event is judged by them. First tokens are looked for at
-    /// every event, for that costs a look at each pod; tokens at most once in [`TICK`]. Ticks alone would
-    /// not do: they come only while something waits.
+    /// Brings the ledgers up to now before an event is judged by them: first tokens when one may be due,
+    /// tokens at most once in [`TICK`]. Ticks alone would not do: they come only while something waits.
     pub(super) fn advance_unstreamed(&mut self, now: Time, event: &Event) {
         if self.unstreamed == 0 {
             return;
         }
-        self.start(now);
+        if self.thorough || now >= self.starts_at {
+            self.start(now);
+        }
         let late = now.since(self.advanced_at) >= TICK;
         let looks = matches!(event, Event::Arrive(_) | Event::Progress(_));
         if matches!(event, Event::Tick) || (looks && late) {
@@ -61,15 +64,28 @@ impl Scheduler {
     /// Assumes the first tokens that are due.
     fn start(&mut self, now: Time) {
         let mut starts = Vec::new();
+        self.starts_at = NEVER;
         for state in self.pods.values() {
             let pod = state.spec.id;
             let pending = state.ledger.pending().iter();
             let due = pending.map_while(|one| Some((one.id, one.assumed_first_token?)));
-            let due = due.take_while(|(_, at)| *at <= now);
-            starts.extend(due.map(|(id, at)| (pod, id, at)));
+            let mut due = due.peekable();
+            starts.extend(
+                std::iter::from_fn(|| due.next_if(|(_, at)| *at <= now))
+                    .map(|(id, at)| (pod, id, at)),
+            );
+            self.starts_at = due.peek().map_or(self.starts_at, |(_, at)| self.starts_at.min(*at));
         }
         // At the moment that was assumed: the last event may be long ago.
         starts.into_iter().for_each(|(pod, id, at)| self.become_resident(at, pod, id));
+    }
+
+    /// The prompt that is computed next on a pod may be another: its first token may be the next that is due.
+    pub(super) fn note_start(&mut self, pod: PodId) {
+        let first = self.pods.get(&pod).and_then(|pod| pod.ledger.pending().first());
+        if let Some(at) = first.and_then(|first| first.assumed_first_token) {
+            self.starts_at = self.starts_at.min(at);
+        }
     }
 
     /// The first token of a stream was seen: what was sent to its pod before it has one too.

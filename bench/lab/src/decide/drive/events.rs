@@ -18,10 +18,12 @@ impl Run<'_> {
 
     pub(super) fn first_token(&mut self, id: RequestId) {
         let Some(stream) = self.stream(id) else { return };
-        stream.told = 1;
-        let pod = stream.pod;
+        let (pod, streamed) = (stream.pod, stream.streamed);
+        stream.told = u32::from(streamed);
         self.pool.begin(pod);
-        self.handle("first token", Event::FirstToken(id));
+        if streamed {
+            self.handle("first token", Event::FirstToken(id));
+        }
     }
 
     pub(super) fn end(&mut self, id: RequestId) {
