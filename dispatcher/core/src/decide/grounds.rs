@@ -26,9 +26,12 @@ pub struct Known {
     pub open: bool,
     /// What an outlook needs of it.
     pub ground: Ground,
-    /// The pod's change that this is of; `None` when it is not to be used again.
-    change: Option<u64>,
+    /// The pod's change that this is of; [`NEVER`] when it is not to be used again.
+    change: u64,
 }
+
+/// No change of a pod has this number.
+const NEVER: u64 = u64::MAX;
 
 /// The pods of a pool, by their places.
 #[derive(Debug, Default)]
@@ -38,31 +41,25 @@ pub struct Grounds {
     pods: Vec<Known>,
 }
 
-impl Grounds {
-    /// The pods, in their order.
-    pub fn pods(&self) -> &[Known] {
-        &self.pods
-    }
-}
-
 impl Floor<'_> {
-    /// Brings up to date what is known of the pods.
-    pub(super) fn survey(&self, grounds: &mut Grounds) {
+    /// What is known of the pods, up to date, in their order.
+    pub(super) fn survey<'g>(&self, grounds: &'g mut Grounds) -> impl Iterator<Item = &'g Known> {
         if grounds.order != self.pods.order() || grounds.pods.len() != self.pods.len() {
             grounds.order = self.pods.order();
             grounds.pods.clear();
-            grounds.pods.extend(self.pods.values().map(|pod| self.known(pod, None)));
+            grounds.pods.extend(self.pods.values().map(|pod| self.known(pod, NEVER)));
         }
         let pods = self.pods.as_slice().iter().zip(self.pods.changes());
-        for (known, (pod, change)) in grounds.pods.iter_mut().zip(pods) {
-            if known.change != Some(*change) {
+        grounds.pods.iter_mut().zip(pods).map(|(known, (pod, change))| {
+            if known.change != *change {
                 // What other pools have there counts while a scrape is fresh: that is a matter of time.
-                *known = self.known(pod, pod.is_alone().then_some(*change));
+                *known = self.known(pod, if pod.is_alone() { *change } else { NEVER });
             }
-        }
+            &*known
+        })
     }
 
-    fn known(&self, pod: &PodState, change: Option<u64>) -> Known {
+    fn known(&self, pod: &PodState, change: u64) -> Known {
         let others = pod.others(self.now, self.config.pull.stale_after_ms);
         let steps: StepTime = self.steps_of(pod.spec.class);
         Known {

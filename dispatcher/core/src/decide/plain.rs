@@ -55,12 +55,13 @@ const ASKED_OF_MANY: usize = 64;
 /// A pod that may be picked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    /// Its place among the pods.
-    at: usize,
     /// Share of the prompt that it has cached.
     cached_share: f64,
-    /// Tokens it would have to compute, in the steps in which they are compared.
-    token_steps: f64,
+    /// Its place among the pods.
+    at: u32,
+    /// Tokens it would have to compute, in the steps in which they are compared: whole ones, of which no prompt has so
+    /// many that they would not be exact.
+    token_steps: f32,
     /// At least its predicted TTFT, in milliseconds.
     least_ttft_ms: f32,
 }
@@ -86,24 +87,27 @@ impl Found {
     /// Whether a pod may be better than the best so far. What cannot be compared may be.
     fn may_be_beaten_by(&self, one: &Candidate) -> bool {
         let Some((best, fit)) = self.best else { return true };
-        let least = Score { main: -one.token_steps, tie: -f64::from(one.least_ttft_ms) };
+        let least = Score { main: -f64::from(one.token_steps), tie: -f64::from(one.least_ttft_ms) };
         let order =
             [(least.main, best.main), (least.tie, best.tie)].map(|(a, b)| a.partial_cmp(&b));
         match order {
-            [Some(Ordering::Equal), Some(Ordering::Equal)] => one.at < fit.outlook.place,
+            [Some(Ordering::Equal), Some(Ordering::Equal)] => (one.at as usize) < fit.outlook.place,
             [Some(Ordering::Equal), tie] => tie != Some(Ordering::Less),
             [main, _] => main != Some(Ordering::Less),
         }
     }
 }
 
-/// Of hundreds of pods that may still be better leaves the likeliest.
-fn keep_likeliest(rest: &mut Vec<Candidate>) {
-    if rest.len() > MANY {
+/// Leaves the pods that may still be better, of hundreds the likeliest.
+fn keep_likeliest(rest: &mut Vec<Candidate>, found: &Found) {
+    let better = rest.iter().filter(|one| found.may_be_beaten_by(one));
+    if better.take(MANY + 1).count() > MANY {
+        // They are all among those that may be better, for these come first.
         let others = rest.len() - ASKED_OF_MANY;
         likeliest_to_the_end(rest, others);
         rest.drain(..others);
     }
+    rest.retain(|one| found.may_be_beaten_by(one));
 }
 
 /// Moves the likeliest candidates behind the first so many.
@@ -155,12 +159,11 @@ impl Floor<'_> {
     fn enlist(&mut self, id: RequestId, claimed: &[PodId], share: f32, all: &mut Vec<Candidate>) {
         all.clear();
         let mut grounds = std::mem::take(&mut self.scratch.grounds);
-        self.survey(&mut grounds);
         if let Some(waiting) = self.board.get(id) {
             let (excluded, mut cached) = (&waiting.excluded, Shares::of(&waiting.matches));
             let input_tokens = f64::from(waiting.input_tokens);
             let (mut class, mut steps) = (None, StepTime::default());
-            for (at, known) in grounds.pods().iter().enumerate() {
+            for (at, known) in (0..).zip(self.survey(&mut grounds)) {
                 let cached_share = cached.next_of(known.pod);
                 if !known.open || claimed.contains(&known.pod) || excluded.contains(&known.pod) {
                     continue;
@@ -172,7 +175,7 @@ impl Floor<'_> {
                 let tokens = outlook::uncached(input_tokens, cached_share);
                 let ttft_ms = known.ground.ttft_ms(&steps, input_tokens, tokens);
                 let least_ttft_ms = ttft_ms as f32 * share;
-                let token_steps = token_steps(tokens);
+                let token_steps = token_steps(tokens) as f32;
                 all.push(Candidate { at, cached_share, token_steps, least_ttft_ms });
             }
         }
@@ -196,13 +199,14 @@ impl Floor<'_> {
             batch.extend(rest.drain(others..));
             self.try_batch(id, &mut batch, &mut found);
             self.scratch.batch = batch;
-            rest.retain(|one| found.may_be_beaten_by(one));
             if !narrowed && found.best.is_some() && rest.len() > size {
-                narrowed = true;
-                keep_likeliest(rest);
-                self.narrow(id, rest);
-                rest.retain(|one| found.may_be_beaten_by(one));
+                keep_likeliest(rest, &found);
+                narrowed = rest.len() > size;
+                if narrowed {
+                    self.narrow(id, rest);
+                }
             }
+            rest.retain(|one| found.may_be_beaten_by(one));
             size *= 2;
         }
         found
@@ -214,7 +218,8 @@ impl Floor<'_> {
         let mut outlooks = std::mem::take(&mut self.scratch.outlooks);
         outlooks.clear();
         outlooks.extend(
-            rest.iter().filter_map(|one| self.outlook_at(waiting, one.at, one.cached_share)),
+            rest.iter()
+                .filter_map(|one| self.outlook_at(waiting, one.at as usize, one.cached_share)),
         );
         self.fill_rows(id, &outlooks);
         self.scratch.outlooks = outlooks;
@@ -235,7 +240,7 @@ impl Floor<'_> {
         open.clear();
         let Some(waiting) = self.board.get(id) else { return };
         for one in batch {
-            let Some(outlook) = self.outlook_at(waiting, one.at, one.cached_share) else {
+            let Some(outlook) = self.outlook_at(waiting, one.at as usize, one.cached_share) else {
                 continue;
             };
             match self.cheap(waiting, &outlook) {
