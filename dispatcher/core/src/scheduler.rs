@@ -307,6 +307,8 @@ impl Scheduler {
     }
 
     fn scraped(&mut self, now: Time, id: PodId, scrape: Scrape) {
+        // Scrapes come while nothing else does.
+        self.predictor.take_up();
         let Some(pod) = self.pods.get_mut(&id) else {
             self.counters.ignored += 1;
             return;

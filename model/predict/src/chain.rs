@@ -334,6 +334,10 @@ impl Predict for Chain {
         }
     }
 
+    fn take_up(&mut self) {
+        self.take_offer();
+    }
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.steps.get(&pod_class).map_or_else(StepTime::default, StepFit::step_time)
     }

@@ -183,6 +183,10 @@ pub trait Predict: Send {
     /// `least_ms` has as many places, and holds 0.
     fn least_ttft_ms(&mut self, _rows: &[Row], _least_ms: &mut [f32]) {}
 
+    /// Takes up what it was given to predict with, if there is something new: called now and then though nobody asks, so
+    /// that an idle dispatcher says of itself what it would serve with.
+    fn take_up(&mut self) {}
+
     /// The step-time model of a pod class as fitted so far.
     fn step_time(&self, pod_class: u16) -> StepTime;
 

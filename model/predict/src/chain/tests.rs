@@ -119,6 +119,16 @@ fn a_row_without_a_prior_fails_its_batch_and_a_short_output_is_refused() {
 }
 
 #[test]
+fn a_published_bundle_is_taken_up_though_nobody_asks() {
+    let slot = Slot::new();
+    let mut chain = Chain::with_slot(slot.clone());
+    slot.publish(Offer::Bundle(Box::new(scaled(7, 1.5, 2.0))));
+    assert_eq!(chain.status().model_version, 0);
+    chain.take_up();
+    assert_eq!(chain.status().model_version, 7);
+}
+
+#[test]
 fn a_published_bundle_serves_from_the_next_batch_and_can_be_withdrawn() {
     let slot = Slot::new();
     let mut chain = Chain::with_slot(slot.clone());
