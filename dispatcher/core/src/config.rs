@@ -142,7 +142,8 @@ impl Default for Bounds {
         Self {
             max_requests: 100_000,
             max_bytes: 1 << 30,
-            max_predicted_wait: Duration::from_secs(10),
+            // As long as batch requests are mostly promised to wait for their first token.
+            max_predicted_wait: Duration::from_secs(30),
             max_wait: Duration::from_secs(120),
             max_wait_no_pods: Duration::from_secs(15),
         }

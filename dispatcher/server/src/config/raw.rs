@@ -193,7 +193,7 @@ pub struct RawQueue {
     pub max_requests: usize,
     /// Most body bytes waiting.
     pub max_bytes: u64,
-    /// Seconds a sheddable request may be predicted to wait when it arrives.
+    /// Seconds a sheddable request may be predicted to wait when it arrives; less where its TTFT objective is less.
     pub max_predicted_wait_s: f64,
     /// Seconds any request waits at most.
     pub max_wait_s: f64,
