@@ -155,7 +155,8 @@ impl Default for Bounds {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HeadRule {
-    /// Claims when one full engine step would break the tightest TPOT objective, else strict.
+    /// Claims for a request without objectives, and when one full engine step would break the tightest TPOT objective; else
+    /// strict.
     #[default]
     Auto,
     /// Nothing passes.

@@ -89,3 +89,20 @@ fn the_last_pod_that_has_a_prompt_is_not_waited_for_when_it_is_gone() {
     world.end(before, EndKind::Complete);
     assert_eq!(world.pod_of(next), Some(PodId(1 - warm.0)));
 }
+
+#[test]
+fn a_large_prompt_that_waits_keeps_one_pod_and_lets_small_ones_use_the_others() {
+    let mut world = world(2);
+    let pending = [0; 2].map(|_| world.arrive(prompt(1000)));
+    assert!(pending.iter().all(|id| world.pod_of(*id).is_some()));
+    let large = world.arrive(prompt(8000));
+    assert_eq!(world.scheduler.reason(large), Some(Reason::PendingFull));
+    // By now it is due before any that comes.
+    world.pass(Duration::from_secs(40));
+    let small = world.arrive(prompt(100));
+    let used = world.pod_of(small).expect("it passes the large one");
+    for id in pending {
+        world.send(Event::FirstToken(id));
+    }
+    assert!(world.pod_of(large).is_some_and(|pod| pod != used));
+}

@@ -262,7 +262,9 @@ fn claims(floor: &Floor<'_>, id: RequestId) -> bool {
         HeadRule::Strict => false,
         HeadRule::Claims => true,
         HeadRule::Auto => floor.board.get(id).is_some_and(|waiting| {
-            floor.usable(waiting).any(|pod| floor.big_chunk(&floor.outlook(waiting, pod)))
+            // What is promised nothing need not stand still for anybody.
+            waiting.request.slo.is_empty()
+                || floor.usable(waiting).any(|pod| floor.big_chunk(&floor.outlook(waiting, pod)))
         }),
     }
 }

@@ -9,12 +9,12 @@ use std::{cmp::Reverse, time::Duration};
 
 use crate::{Request, Time, policy::Order};
 
-/// A request without a TTFT objective is due at the latest after this long.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A request without a TTFT objective is due after this long at the latest, however long its prompt is.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time that each input token adds to the due time of a request without a TTFT objective: shortest
-/// first, with [`PATIENCE`] as the cap on age.
-const PATIENCE_PER_TOKEN: Duration = Duration::from_millis(5);
+/// A prompt of so many tokens is due after half of that, and a short one after about 10 ms per token: shortest first for prompts of
+/// any length, with [`PATIENCE`] as the cap on age.
+const HALF_PATIENCE_TOKENS: u32 = 6000;
 
 /// Place of a request among others; the greater goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,12 +40,31 @@ impl Rank {
 /// When a request is due: its deadline, or a virtual one that puts short prompts first. Under the
 /// orders that know no deadline, when it arrived, or that virtual one for everybody.
 pub fn due(request: &Request, input_tokens: u32, order: Order) -> Time {
-    let patience = PATIENCE_PER_TOKEN.saturating_mul(input_tokens).min(PATIENCE);
-    let by_size = request.arrived.plus(patience);
+    let by_size = request.arrived.plus(patience(input_tokens));
     match order {
         Order::Deadline | Order::Slack | Order::Violation => request.deadline().unwrap_or(by_size),
         Order::SloDeadline => request.deadline().unwrap_or(Time::from_micros(u64::MAX)),
         Order::Fifo => request.arrived,
         Order::ShortestFirst => by_size,
+    }
+}
+
+/// How long after its arrival a prompt of so many tokens is due.
+fn patience(input_tokens: u32) -> Duration {
+    let tokens = f64::from(input_tokens);
+    PATIENCE.mul_f64(tokens / (tokens + f64::from(HALF_PATIENCE_TOKENS)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shorter_of_two_prompts_is_due_first_whatever_their_lengths() {
+        let lengths = [0, 1, 100, 1000, 8000, 30_000, 120_000, 1_000_000];
+        let due = lengths.map(patience);
+        assert!(due.is_sorted_by(|one, next| one < next), "{due:?}");
+        assert!(patience(u32::MAX) <= PATIENCE);
+        assert_eq!(patience(HALF_PATIENCE_TOKENS), PATIENCE / 2);
     }
 }
