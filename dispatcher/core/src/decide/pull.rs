@@ -6,7 +6,8 @@
 //! Heads are taken by band and deadline. One that fits a pod goes. One that fits none keeps its
 //! place: under the strict rule nothing behind it goes; under claims it claims the pod where it
 //! would fit soonest, and a later head may use another pod if its band is no lower and it needs at
-//! most half as many uncached tokens. A late request goes only in a pass that held nobody back. A head
+//! most half as many uncached tokens. An earlier one that small leaves the claimed pod alone while it
+//! fits on another. A late request goes only in a pass that held nobody back. A head
 //! waits for the pod that has its prompt while that one can be in time; a late one always does.
 //! A head that could not be delivered somewhere holds back only the pods it may still use: the others
 //! can never serve it, and nobody waits for what cannot happen.
@@ -15,11 +16,14 @@ use smallvec::SmallVec;
 
 use crate::{
     Band, HeadRule, PodId, RequestId,
-    decide::{Choice, Floor, pick::Pick},
+    decide::{
+        Choice, Floor,
+        pick::{Fit, Pick},
+    },
     explain::Reason,
     headroom::Outlook,
     policy::{Hopeless, Mode},
-    queue::Waiting,
+    queue::{Rank, Waiting},
 };
 
 /// Share of a busy pod's predicted TTFT that is certain: what misses its deadline by less is not given up.
@@ -77,6 +81,9 @@ fn no_pod_in_time(floor: &mut Floor<'_>, id: RequestId, left_ms: f64) -> bool {
     usable.peek().is_some() && usable.all(|pod| late(floor.outlook(waiting, pod)))
 }
 
+/// A head: its band, its place there, its name.
+type Head = (Band, Rank, RequestId);
+
 /// What a pass has held back so far.
 #[derive(Debug)]
 struct Hold {
@@ -112,8 +119,9 @@ pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
     let mut stopped = false;
     let heads = floor.heads();
     let mut choice = None;
-    for (band, _, id) in &heads {
-        match turn_of(floor, &mut hold, stopped, *band, *id) {
+    for (place, (band, _, id)) in heads.iter().enumerate() {
+        let behind = heads.get(place + 1..).unwrap_or_default();
+        match turn_of(floor, &mut hold, stopped, (*band, *id), behind) {
             Turn::Go(one) => {
                 choice = Some(one);
                 break;
@@ -137,19 +145,19 @@ fn turn_of(
     floor: &mut Floor<'_>,
     hold: &mut Hold,
     stopped: bool,
-    band: Band,
-    id: RequestId,
+    (band, id): (Band, RequestId),
+    behind: &[Head],
 ) -> Turn {
     floor.turn_to(id);
-    let behind = hold.blocked.filter(|(above, _)| stopped || band < *above);
-    if let Some((_, head)) = behind.filter(|_| floor.rules.dispatch != Mode::Push) {
+    let before = hold.blocked.filter(|(above, _)| stopped || band < *above);
+    if let Some((_, head)) = before.filter(|_| floor.rules.dispatch != Mode::Push) {
         note(floor, id, Reason::BehindHead { head });
         return Turn::Next;
     }
     if floor.rules.dispatch == Mode::Push {
         push(floor, id)
     } else {
-        try_head(floor, hold, band, id)
+        try_head(floor, hold, (band, id), behind)
     }
 }
 
@@ -174,7 +182,12 @@ fn push(floor: &mut Floor<'_>, id: RequestId) -> Turn {
     }
 }
 
-fn try_head(floor: &mut Floor<'_>, hold: &mut Hold, band: Band, id: RequestId) -> Turn {
+fn try_head(
+    floor: &mut Floor<'_>,
+    hold: &mut Hold,
+    (band, id): (Band, RequestId),
+    behind: &[Head],
+) -> Turn {
     floor.refresh(id);
     if !floor.is_served(id) {
         note(floor, id, Reason::NoPodReady);
@@ -191,7 +204,8 @@ fn try_head(floor: &mut Floor<'_>, hold: &mut Hold, band: Band, id: RequestId) -
         note(floor, id, reason);
         return block(floor, hold, band, id, Some(claim));
     }
-    match floor.pick(id, &hold.claimed) {
+    let elsewhere = pick_elsewhere(floor, hold, (band, id), behind);
+    match elsewhere.unwrap_or_else(|| floor.pick(id, &hold.claimed)) {
         Pick::Fits(fit) => match floor.begin_wait(id, &fit) {
             Some(warm) => wait_for(floor, hold, id, warm),
             None => Turn::Go(fit.choice(id)),
@@ -201,6 +215,34 @@ fn try_head(floor: &mut Floor<'_>, hold: &mut Hold, band: Band, id: RequestId) -
             block(floor, hold, band, id, soonest)
         }
     }
+}
+
+/// The pick that leaves alone the pods that much larger heads behind a head have claimed, if it fits on another one that is hardly
+/// colder. So a pod gets clear for a large prompt before that is the most urgent one, and nobody is held back for it.
+fn pick_elsewhere(
+    floor: &mut Floor<'_>,
+    hold: &Hold,
+    (band, id): (Band, RequestId),
+    behind: &[Head],
+) -> Option<Pick> {
+    let waiting = floor.board.get(id).filter(|_| floor.rules.gated())?;
+    let warmest = |waiting: &Waiting| floor.warmest_tokens(waiting);
+    let claim = |(_, _, larger): &Head| {
+        let larger = floor.board.get(*larger)?;
+        let pod = larger.claim.filter(|pod| !hold.claimed.contains(pod))?;
+        (warmest(waiting)? <= floor.config.pull.pass_share * warmest(larger)?).then_some(pod)
+    };
+    let no_lower = behind.iter().take_while(|(of, ..)| *of >= band);
+    let mut claimed: SmallVec<[PodId; 8]> = no_lower.filter_map(claim).collect();
+    if claimed.is_empty() {
+        return None;
+    }
+    let warmest_tokens = warmest(waiting)?;
+    claimed.extend_from_slice(&hold.claimed);
+    let pick = floor.pick(id, &claimed);
+    let gap_tokens = f64::from(floor.config.pull.warm_gap_tokens);
+    let warm = |fit: &Fit| fit.outlook.uncached_tokens - warmest_tokens < gap_tokens;
+    matches!(&pick, Pick::Fits(fit) if warm(fit)).then_some(pick)
 }
 
 /// Whether a head is small enough to go while another is blocked.
