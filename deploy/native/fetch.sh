@@ -19,7 +19,7 @@ this_platform() {
 }
 
 # True when TARGET holds exactly what PINS asks for: the pins it was made from are the same, and every file is intact.
-complete() {
+is_complete() {
     [ -f "$target/pins.txt" ] && cmp -s "$pins" "$target/pins.txt" &&
         (cd "$target" && sha256sum -c SHA256SUMS >/dev/null 2>&1)
 }
@@ -104,7 +104,7 @@ mkdir -p "$target"
 target=$(CDPATH='' cd -- "$target" && pwd)
 exec 9>"$target/.lock"
 flock 9 # two builds at once: the second waits, then finds everything in place
-if complete; then
+if is_complete; then
     say "up to date in $target ($platform)"
     exit 0
 fi

