@@ -7,16 +7,20 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
+    time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::Notify,
+    time::{Instant, sleep},
 };
 
 /// Lines of a child's log that an error shows.
 const TAIL_LINES: usize = 15;
+/// Time between two looks whether one that was asked to end has.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 static INTERRUPT: Notify = Notify::const_new();
 
@@ -55,6 +59,25 @@ impl Child {
         match self.process.try_wait()? {
             None => Ok(()),
             Some(status) => bail!(self.epitaph(status)),
+        }
+    }
+
+    /// Asks it to end by SIGTERM, and waits until it has.
+    ///
+    /// # Errors
+    /// When it ends with a failure, or takes longer than this.
+    pub async fn terminate(mut self, patience: Duration) -> Result<()> {
+        let asked = Instant::now();
+        let mut ask = Command::new("kill");
+        let told = ask.args(["-TERM", &self.id().to_string()]).status().context("no kill")?;
+        ensure!(told.success(), "{} cannot be asked to end", self.name);
+        loop {
+            match self.process.try_wait()? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => bail!(self.epitaph(status)),
+                None => ensure!(asked.elapsed() < patience, "{} does not end", self.name),
+            }
+            sleep(LOOK_AGAIN).await;
         }
     }
 
@@ -103,6 +126,24 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         command
+    }
+
+    #[tokio::test]
+    async fn a_child_that_is_asked_to_end_does_so_by_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let patience = Duration::from_secs(60);
+        let mut polite =
+            shell("trap 'echo bye; exit 0' TERM; echo hello; while :; do sleep 0.02; done");
+        let child = Child::start("polite", &mut polite, &log).unwrap();
+        while !std::fs::read_to_string(&log).unwrap().contains("hello") {
+            sleep(LOOK_AGAIN).await;
+        }
+        child.terminate(patience).await.unwrap();
+        assert!(std::fs::read_to_string(&log).unwrap().ends_with("bye\n"));
+        let rude = Child::start("rude", &mut shell("exec cat"), &log).unwrap();
+        let error = rude.terminate(patience).await.unwrap_err().to_string();
+        assert!(error.starts_with("rude ended with"), "{error}");
     }
 
     #[test]

@@ -19,7 +19,8 @@
 //!   [`qps`]: the benchmark of predicted-latency scheduling, done again
 //! - [`decide`]: `weir-bench decide`, what a decision costs; [`instructions`]: whether its instructions have grown
 //! - [`report`]: `weir-bench report`, run files as one page for people; [`lab`]: `weir-bench lab`, the whole table of targets
-//! - [`peers`]: `weir-bench peers`, what a request costs in Weir and in what else people put in front of pods
+//! - [`peers`]: `weir-bench peers`, what a request costs in Weir and in what else people put in front of pods; `weir-bench exercise`,
+//!   the load that the deployed binary is arranged by
 //! - [`train`]: `weir-bench train`, what training costs and what a swap of bundles does to decisions
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 

@@ -9,12 +9,14 @@
 //! - `args`: the command line; `play`: rounds, turns and memory
 //! - `peer`: who is compared; `setup`: how each is configured and started; `tools`: finding and installing them
 //! - `pod`: the pods; `load`: requests in a closed loop, at a rate, streamed, idle; `wire`: their bytes
+//! - `exercise`: Weir by itself under the load that its profile is taken from, which is another one than these
 //! - `threads`: Weir by itself with one data-plane thread and with more
 //! - `cost`: CPU time and memory of a process with its children
 //! - `figures`: medians, spread and ratios of a row; `table`: rows for people and programs
 
 mod args;
 mod cost;
+mod exercise;
 mod figures;
 mod load;
 mod model;
@@ -28,3 +30,4 @@ mod tools;
 mod wire;
 
 pub use args::PeersArgs;
+pub use exercise::ExerciseArgs;
