@@ -2,14 +2,14 @@
 
 CARGO ?= cargo
 BINARIES := $(or $(CARGO_TARGET_DIR),target)/release
-DEPLOYED := $(or $(CARGO_TARGET_DIR),target)/dist
+DEPLOYED := $(or $(CARGO_TARGET_DIR),target)/profiled
 
 # Folders of recorded data that some tests read when these are set; those tests run in their crate's folder, so the
 # paths are absolute. make hands its environment and its command line on to the programs it starts.
 DATA_FOLDERS := WEIR_TRACES WEIR_VECTORS WEIR_CALIBRATION
 
 .DEFAULT_GOAL := help
-.PHONY: help native build demo lab guard instructions test lint bench bench-peers clean-native need-cargo need-absolute-data-folders need-valgrind
+.PHONY: help native build profiled demo lab guard instructions test lint bench bench-peers clean-native need-cargo need-absolute-data-folders need-valgrind
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,10 @@ native: ## download and verify the native libraries into .native/ (needs python3
 
 build: need-cargo ## build the release binaries into target/release/
 	$(CARGO) build --release --locked --bins
+
+profiled: need-cargo native ## build weir as it is deployed, arranged by a run under load, into target/profiled/
+	$(CARGO) build --release --locked --package weir-bench --bins
+	CARGO="$(CARGO)" deploy/profiled.sh $(BINARIES)/weir-bench
 
 demo: need-cargo native ## run the demo; KEEP=1 leaves it running, POLICY=<name> chooses the policy, POOL=mixed two GPU types
 	$(CARGO) build --release --locked --package weir --package weir-bench --bins
@@ -49,9 +53,7 @@ lint: need-cargo ## formatting, clippy, rustdoc, and cargo-deny where it is inst
 bench: need-cargo native ## run the workspace's benches
 	$(CARGO) bench --workspace --locked
 
-bench-peers: need-cargo native ## measure the hop beside nginx, haproxy, envoy and the routers (under 15 minutes after the build; installs them); PEERS=--rounds\ 3
-	$(CARGO) build --release --locked --package weir-bench --bins
-	$(CARGO) build --profile dist --locked --package weir --bins
+bench-peers: profiled ## measure the hop beside nginx, haproxy, envoy and the routers (under 15 minutes after the build; installs them); PEERS=--rounds\ 3
 	$(BINARIES)/weir-bench peers --weir $(DEPLOYED)/weir $(PEERS)
 
 clean-native: ## remove .native/

@@ -346,6 +346,7 @@ fn the_image_is_built_of_what_is_there_and_runs_without_root() {
         "Cargo.lock",
         "config",
         "deploy/native",
+        "deploy/profiled.sh",
         "dispatcher",
         "model",
         "bench",

@@ -19,7 +19,7 @@ const YAML: [&str; 7] = [
     "deploy/helm/weir/values.yaml",
 ];
 /// What a build runs.
-const SCRIPTS: [&str; 1] = ["deploy/native/fetch.sh"];
+const SCRIPTS: [&str; 2] = ["deploy/native/fetch.sh", "deploy/profiled.sh"];
 /// Versions of Debian's packages: they go with the base image, which is the builder's to choose.
 const UNPINNED_PACKAGES: &str = "DL3008";
 
