@@ -72,7 +72,7 @@ struct Kind {
 /// Weighed by what a request of each kind costs, so that none of them is what a profile is made of.
 const KINDS: [Kind; 5] = [
     // Small ones as fast as they are answered.
-    Kind { connections: 64, requests: 200, every: None, tokens: [8, 60], stream: None },
+    Kind { connections: 64, requests: 200, every: None, tokens: [48, 120], stream: None },
     // Large ones.
     Kind { connections: 32, requests: 60, every: None, tokens: [1000, 9000], stream: None },
     // Middling ones at leisure.

@@ -89,7 +89,24 @@ impl Ensemble {
         let depth = depth(&nodes, &roots)?;
         let base = lists.base()?;
         let weights = lists.weights(&nodes, &places, base.len())?;
-        Ok(Self { nodes, roots, weights, base, depth })
+        let ensemble = Self { nodes, roots, weights, base, depth };
+        let reached = (0..ensemble.base.len()).all(|target| ensemble.always_reaches(target));
+        if reached {
+            Ok(ensemble)
+        } else {
+            Err(Unfit::Form("a target that rows may get nothing for"))
+        }
+    }
+
+    /// Whether every row comes to a leaf with a weight for a target. To one that does not, ONNX Runtime answers 0 and leaves
+    /// the base out, which is not what the operator says.
+    fn always_reaches(&self, target: usize) -> bool {
+        let ends = self.roots.iter().skip(1).copied().chain([self.nodes.len()]);
+        let weighs = |place: usize| {
+            self.nodes.get(place) != Some(&Node::Leaf)
+                || self.weights.contains_key(&(place, target))
+        };
+        self.roots.iter().zip(ends).any(|(root, end)| (*root..end).all(weighs))
     }
 }
 

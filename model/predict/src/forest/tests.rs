@@ -63,7 +63,9 @@ impl Lists {
             self.push(tree, id, "LEAF", (0, 0.0, 0));
             let targets = if shape.both { 2 } else { 1 };
             for target in 0..targets {
-                if random.random_bool(0.9) {
+                // Those of the first tree have a weight for every target, as a forest asks of one tree.
+                let is_given = random.random_bool(0.9);
+                if tree == 0 || is_given {
                     self.leaves.push((tree, id, target, random.random_range(-0.1..0.1)));
                 }
             }
@@ -270,22 +272,34 @@ fn a_bundle_without_trees_is_a_forest_too() {
     assert_eq!(forest.evaluate(&[row(100.0, 20.0, 1.0); 20]), [[150.0, 40.0]; 20]);
 }
 
+/// Priors times exp of these trees, which are for both targets.
+fn graph_of(lists: &Lists) -> Vec<u8> {
+    let nodes = [
+        node("Gather", "", &[INPUT_NAME, "columns"], "priors", &[axis()]),
+        trees_node(lists, USUAL, 2, "logs"),
+        node("Exp", "", &["logs"], "ratios", &[]),
+        node("Mul", "", &["priors", "ratios"], OUTPUT_NAME, &[]),
+    ];
+    model(&nodes, &[columns("columns", &PRIORS)])
+}
+
 /// What a forest of other bytes comes to beside ONNX Runtime with the usual graph.
 fn compared(mut change: impl FnMut(&mut Lists)) -> Result<(), Unfit> {
-    let graph = |lists: &Lists| {
-        let nodes = [
-            node("Gather", "", &[INPUT_NAME, "columns"], "priors", &[axis()]),
-            trees_node(lists, USUAL, 2, "logs"),
-            node("Exp", "", &["logs"], "ratios", &[]),
-            node("Mul", "", &["priors", "ratios"], OUTPUT_NAME, &[]),
-        ];
-        model(&nodes, &[columns("columns", &PRIORS)])
-    };
     let shape = Shape { both: true, ..USUAL };
     let mut lists = Lists::random(shape, &mut SmallRng::seed_from_u64(4));
-    let mut onnx = OnnxEvaluator::new(&loaded(), &graph(&lists)).unwrap();
+    let mut onnx = OnnxEvaluator::new(&loaded(), &graph_of(&lists)).unwrap();
     change(&mut lists);
-    check::agrees(&mut Forest::build(&graph(&lists)).unwrap(), &mut onnx, &[])
+    check::agrees(&mut Forest::build(&graph_of(&lists)).unwrap(), &mut onnx, &[])
+}
+
+#[test]
+fn trees_that_leave_a_target_out_for_some_rows_are_refused() {
+    let shape = Shape { trees: 1, both: true, ..USUAL };
+    let mut lists = Lists::random(shape, &mut SmallRng::seed_from_u64(4));
+    assert!(Forest::build(&graph_of(&lists)).is_ok());
+    lists.leaves.remove(0);
+    let error = Forest::build(&graph_of(&lists)).unwrap_err();
+    assert_eq!(error.to_string(), "a target that rows may get nothing for");
 }
 
 #[test]
