@@ -1,6 +1,7 @@
 //! `deploy/profiled.sh` builds with what a run under load has counted, and without where nothing can be counted.
 //!
 //! Compiler, cargo and load are scripts here that say what they were asked: the real ones take a quarter of an hour.
+#![expect(clippy::unwrap_used, reason = "a scenario says what broke by panicking")]
 
 use std::{
     env, fs,
