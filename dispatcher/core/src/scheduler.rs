@@ -117,7 +117,7 @@ impl Scheduler {
             immediate: Vec::new(),
             no_pod_since: Some(Time::ZERO),
             unstreamed: 0,
-            starts_at: hidden::NEVER,
+            starts_at: Time::NEVER,
             advanced_at: Time::ZERO,
             lateness: Lateness::default(),
             closing: false,

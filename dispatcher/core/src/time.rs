@@ -15,6 +15,8 @@ pub struct Time(u64);
 impl Time {
     /// The epoch.
     pub const ZERO: Self = Self(0);
+    /// A point that is never reached.
+    pub const NEVER: Self = Self(u64::MAX);
 
     /// A point `micros` after the epoch.
     pub const fn from_micros(micros: u64) -> Self {

@@ -113,15 +113,18 @@ fn a_head_that_waits_for_its_warm_pod_looks_at_the_others_once_in_a_tick() {
     let mut world = world(2);
     let first = world.arrive(shares_a_prompt);
     let second = world.arrive(shares_a_prompt);
+    // Of another lane, and not to wait.
     let third = world.arrive(|request| {
         shares_a_prompt(request);
+        request.prompt = PromptSize::Tokens(5000);
         request.immediate = true;
     });
-    assert_ne!(world.pod_of(third), world.pod_of(first));
-    world.send(Event::FirstToken(third));
-    assert_eq!(world.pod_of(second), None, "another pod has its prompt now");
+    let other = world.pod_of(third);
+    assert!(other.is_some() && other != world.pod_of(first), "{other:?}");
+    world.end(third, EndKind::Complete);
+    assert_eq!(world.pod_of(second), None, "another pod is free and has its prompt now");
     world.pass(weir_core::TICK);
-    assert_eq!(world.pod_of(second), world.pod_of(third));
+    assert_eq!(world.pod_of(second), other);
 }
 
 #[test]

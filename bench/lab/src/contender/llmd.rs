@@ -117,7 +117,7 @@ impl Decide for Router {
         if self.gate.is_none() {
             return (Reverse(weir_core::Band::default()), request.arrived);
         }
-        let due = request.deadline().unwrap_or(Time::from_micros(u64::MAX));
+        let due = request.deadline().unwrap_or(Time::NEVER);
         (Reverse(request.band), due)
     }
 

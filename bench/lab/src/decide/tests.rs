@@ -41,6 +41,16 @@ fn every_request_is_decided_and_every_event_is_billed() {
 }
 
 #[test]
+fn of_responses_that_are_not_streamed_nothing_is_told_before_their_end() {
+    let course = Course { unstreamed: 1.0, ..course(0) };
+    let predictor = Evaluator::Prior.predictor(std::path::Path::new("")).unwrap();
+    let run = Decided::of(&course, "prior", drive(&course, predictor, false));
+    assert_eq!(run.decisions, 400);
+    assert!(!run.kinds().contains("first token") && run.kinds().contains("end"), "{}", run.kinds());
+    assert!(decided(0).kinds().contains("first token"));
+}
+
+#[test]
 fn the_backlog_waits_to_the_end_and_keeps_nobody_from_going() {
     let run = decided(300);
     assert_eq!((run.decisions, run.depth), (400, 300));

@@ -23,7 +23,13 @@ use tokio::{
     time::{Instant, interval_at, sleep},
 };
 
-use super::{load::Caller, model, pod::Pods, setup::free_address, wire::MODEL};
+use super::{
+    load::Caller,
+    model,
+    pod::Pods,
+    setup::{free_address, pod_lines},
+    wire::MODEL,
+};
 use crate::{
     children::Child,
     http_get,
@@ -157,9 +163,7 @@ impl Site<'_> {
 
     /// Only what is not Weir's default, and objectives that nothing misses.
     fn yaml(&self, listen: SocketAddr, admin: SocketAddr) -> String {
-        let pods = self.pods.iter().enumerate().map(|(number, pod)| {
-            format!("      - {{ name: pod-{number}, url: \"http://{pod}\", class: bench }}\n")
-        });
+        let pods = pod_lines(self.pods);
         let bundles = self.bundles.map_or_else(|| self.dir.join("none"), Clone::clone);
         format!(
             "listen: {listen}
@@ -177,7 +181,6 @@ spool: {{ dir: {spool:?} }}
 log: {{ level: warn }}
 ",
             sequences = self.sequences,
-            pods = pods.collect::<String>(),
             spool = self.dir.join("spool"),
         )
     }

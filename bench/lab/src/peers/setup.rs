@@ -192,9 +192,7 @@ backend pods
 
     /// Weir as it is, with a queue that nothing has to wait in: the other peers have none.
     fn weir(&self) -> String {
-        let pods = self.lines(|number, pod| {
-            format!("      - {{ name: pod-{number}, url: \"http://{pod}\", class: bench }}")
-        });
+        let pods = pod_lines(self.pods);
         let bundles = self.bundles.map_or_else(|| self.dir.join("bundles"), Path::to_owned);
         format!(
             "listen: {api}
@@ -225,13 +223,24 @@ log: {{ level: warn }}
     }
 
     fn lines(&self, line: impl Fn(usize, &SocketAddr) -> String) -> String {
-        let mut text = String::new();
-        for (number, pod) in self.pods.iter().enumerate() {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{}", line(number, pod));
-        }
-        text
+        lines(self.pods, line)
     }
+}
+
+fn lines(pods: &[SocketAddr], line: impl Fn(usize, &SocketAddr) -> String) -> String {
+    let mut text = String::new();
+    for (number, pod) in pods.iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}", line(number, pod));
+    }
+    text
+}
+
+/// The pods of a pool in Weir's configuration.
+pub(super) fn pod_lines(pods: &[SocketAddr]) -> String {
+    lines(pods, |number, pod| {
+        format!("      - {{ name: pod-{number}, url: \"http://{pod}\", class: bench }}")
+    })
 }
 
 /// An address of this machine that nobody listens on.

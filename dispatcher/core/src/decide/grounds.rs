@@ -33,24 +33,18 @@ pub struct Known {
 /// No change of a pod has this number.
 const NEVER: u64 = u64::MAX;
 
-/// The pods of a pool, by their places.
-#[derive(Debug, Default)]
-pub struct Grounds {
-    /// Order of the pods that the places are of.
-    order: u64,
-    pods: Vec<Known>,
-}
-
 impl Floor<'_> {
-    /// What is known of the pods, up to date, in their order.
-    pub(super) fn survey<'g>(&self, grounds: &'g mut Grounds) -> impl Iterator<Item = &'g Known> {
-        if grounds.order != self.pods.order() || grounds.pods.len() != self.pods.len() {
-            grounds.order = self.pods.order();
-            grounds.pods.clear();
-            grounds.pods.extend(self.pods.values().map(|pod| self.known(pod, NEVER)));
+    /// What is known of the pods, up to date, in their order. When a pod joins or leaves, all of them change.
+    pub(super) fn survey<'g>(
+        &self,
+        grounds: &'g mut Vec<Known>,
+    ) -> impl Iterator<Item = &'g Known> {
+        if grounds.len() != self.pods.len() {
+            grounds.clear();
+            grounds.extend(self.pods.values().map(|pod| self.known(pod, NEVER)));
         }
         let pods = self.pods.as_slice().iter().zip(self.pods.changes());
-        grounds.pods.iter_mut().zip(pods).map(|(known, (pod, change))| {
+        grounds.iter_mut().zip(pods).map(|(known, (pod, change))| {
             if known.change != *change {
                 // What other pools have there counts while a scrape is fresh: that is a matter of time.
                 *known = self.known(pod, if pod.is_alone() { *change } else { NEVER });

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::{
     Band, HeadRule, PodId, RequestId,
     decide::{
-        Choice, Floor,
+        Choice, Floor, affinity,
         pick::{Fit, Pick},
     },
     explain::Reason,
@@ -226,23 +226,27 @@ fn pick_elsewhere(
     behind: &[Head],
 ) -> Option<Pick> {
     let waiting = floor.board.get(id).filter(|_| floor.rules.gated())?;
-    let warmest = |waiting: &Waiting| floor.warmest_tokens(waiting);
     let claim = |(_, _, larger): &Head| {
         let larger = floor.board.get(*larger)?;
-        let pod = larger.claim.filter(|pod| !hold.claimed.contains(pod))?;
-        (warmest(waiting)? <= floor.config.pull.pass_share * warmest(larger)?).then_some(pod)
+        Some((larger, larger.claim.filter(|pod| !hold.claimed.contains(pod))?))
     };
-    let no_lower = behind.iter().take_while(|(of, ..)| *of >= band);
-    let mut claimed: SmallVec<[PodId; 8]> = no_lower.filter_map(claim).collect();
+    let mut claims = behind.iter().take_while(|(of, ..)| *of >= band).filter_map(claim).peekable();
+    claims.peek()?;
+    let tokens = floor.warmest_tokens(waiting)?;
+    let share = floor.config.pull.pass_share;
+    let is_larger = |larger: &Waiting| {
+        floor.warmest_tokens(larger).is_some_and(|larger_tokens| tokens <= share * larger_tokens)
+    };
+    let mut claimed: SmallVec<[PodId; 8]> =
+        claims.filter(|(larger, _)| is_larger(larger)).map(|(_, pod)| pod).collect();
     if claimed.is_empty() {
         return None;
     }
-    let warmest_tokens = warmest(waiting)?;
     claimed.extend_from_slice(&hold.claimed);
     let pick = floor.pick(id, &claimed);
-    let gap_tokens = f64::from(floor.config.pull.warm_gap_tokens);
-    let warm = |fit: &Fit| fit.outlook.uncached_tokens - warmest_tokens < gap_tokens;
-    matches!(&pick, Pick::Fits(fit) if warm(fit)).then_some(pick)
+    let is_colder =
+        |fit: &Fit| affinity::much_colder(fit.outlook.uncached_tokens, tokens, &floor.config.pull);
+    matches!(&pick, Pick::Fits(fit) if !is_colder(fit)).then_some(pick)
 }
 
 /// Whether a head is small enough to go while another is blocked.

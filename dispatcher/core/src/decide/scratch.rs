@@ -8,7 +8,7 @@ use weir_schema::{Prediction, Row};
 
 use crate::{
     Band, RequestId,
-    decide::{grounds::Grounds, plain::Candidate, score::Outlooks},
+    decide::{grounds::Known, plain::Candidate, score::Outlooks},
     prefix::Match,
     queue::Rank,
 };
@@ -22,7 +22,7 @@ pub struct Scratch {
     /// Pods looked at for one head.
     pub outlooks: Outlooks,
     /// What every look at a pod begins with.
-    pub(super) grounds: Grounds,
+    pub(super) grounds: Vec<Known>,
     /// Pods that may still be the best.
     pub(super) candidates: Vec<Candidate>,
     /// Those that are asked about at once.

@@ -21,16 +21,20 @@ use crate::{
     queue::Waiting,
 };
 
-/// A moment that is never reached.
-const NEVER: Time = Time::from_micros(u64::MAX);
-
 /// A pod that cannot take a request.
 #[derive(Clone, Copy, Debug)]
-struct Shut {
+pub(super) struct Shut {
     /// The pod's last change when that was found.
-    change: u64,
+    pub(super) change: u64,
     /// It stands until then.
-    until: Time,
+    pub(super) until: Time,
+}
+
+impl Shut {
+    /// Whether it still stands for a pod whose last change is this.
+    pub(super) fn stands(self, change: u64, now: Time) -> bool {
+        self.change == change && now < self.until
+    }
 }
 
 /// What was found of each pod, by its place.
@@ -80,7 +84,7 @@ impl Floor<'_> {
         let Some(waiting) = self.board.get(id) else { return false };
         let (pods, changes) = (self.pods.as_slice(), self.pods.changes());
         for (place, (shut, change)) in shuts.pods.iter_mut().zip(changes).enumerate() {
-            if shut.change == *change && self.now < shut.until {
+            if shut.stands(*change, self.now) {
                 continue;
             }
             let Some(pod) = pods.get(place) else { return false };
@@ -97,13 +101,13 @@ impl Floor<'_> {
     /// Until when a pod cannot take a head unless something changes there; `None` when it might.
     pub(super) fn shut_until(&self, waiting: &Waiting, pod: &PodState) -> Option<Time> {
         if !filter::usable(pod, waiting) {
-            return Some(NEVER);
+            return Some(Time::NEVER);
         }
         let outlook = self.outlook(waiting, pod);
         let until = match self.cheap(waiting, &outlook).err()? {
             Reason::StallOverBudget { .. } => self.stalls_until(pod, &outlook)?,
             Reason::StepFull => judge::step_until(pod, &outlook, self.now),
-            _ => NEVER,
+            _ => Time::NEVER,
         };
         Some(until.min(self.scrape_until(pod)))
     }
@@ -119,7 +123,7 @@ impl Floor<'_> {
             Some((at, _)) if self.now.ms_since(at) <= stale_after as f64 => {
                 at.plus(Duration::from_millis(stale_after))
             }
-            _ => NEVER,
+            _ => Time::NEVER,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{
     PodId, RequestId, TICK, Time,
-    decide::{Floor, affinity, filter, pick::Fit},
+    decide::{Floor, affinity, filter, pick::Fit, standing::Shut},
     headroom::{Outlook, judge, outlook},
     policy::Affinity,
     prefix::Match,
@@ -19,10 +19,8 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     pod: PodId,
-    /// The pod's last change when it was last looked at.
-    change: u64,
-    /// What was found there stands until then, unless the pod changes.
-    until: Time,
+    /// What was found there last.
+    shut: Shut,
     /// All pods are looked at again then.
     ends: Time,
 }
@@ -34,11 +32,11 @@ impl Floor<'_> {
         let wait = waiting.wait.filter(|wait| self.now < wait.ends)?;
         let place = self.pods.place(wait.pod)?;
         let change = *self.pods.changes().get(place)?;
-        if wait.change != change || self.now >= wait.until {
+        if !wait.shut.stands(change, self.now) {
             let pod = self.pods.as_slice().get(place);
             let pod = pod.filter(|pod| filter::usable(pod, waiting))?;
             let until = self.shut_until(waiting, pod)?;
-            self.board.get_mut(id)?.wait = Some(Wait { change, until, ..wait });
+            self.board.get_mut(id)?.wait = Some(Wait { shut: Shut { change, until }, ..wait });
         }
         Some(wait.pod)
     }
@@ -56,7 +54,8 @@ impl Floor<'_> {
         // Where only a prediction is against the pod, that stands until the pod changes.
         let until = self.shut_until(waiting, pod).unwrap_or(ends);
         let change = *self.pods.changes().get(warm.place)?;
-        self.board.get_mut(id)?.wait = Some(Wait { pod: warm.pod, change, until, ends });
+        let wait = Wait { pod: warm.pod, shut: Shut { change, until }, ends };
+        self.board.get_mut(id)?.wait = Some(wait);
         Some(warm.pod)
     }
 

@@ -43,7 +43,7 @@ pub fn due(request: &Request, input_tokens: u32, order: Order) -> Time {
     let by_size = request.arrived.plus(patience(input_tokens));
     match order {
         Order::Deadline | Order::Slack | Order::Violation => request.deadline().unwrap_or(by_size),
-        Order::SloDeadline => request.deadline().unwrap_or(Time::from_micros(u64::MAX)),
+        Order::SloDeadline => request.deadline().unwrap_or(Time::NEVER),
         Order::Fifo => request.arrived,
         Order::ShortestFirst => by_size,
     }

@@ -14,8 +14,6 @@ use crate::{Event, PodId, RequestId, TICK, Time, scheduler::Scheduler};
 
 /// Weight of the newest stream in the correction: it looks back over some fifty.
 const WEIGHT: f64 = 0.02;
-/// A moment that is never reached.
-pub(super) const NEVER: Time = Time::from_micros(u64::MAX);
 /// Largest correction that one stream asks for, as a logarithm.
 const MOST: f64 = 1.0;
 
@@ -64,7 +62,7 @@ impl Scheduler {
     /// Assumes the first tokens that are due.
     fn start(&mut self, now: Time) {
         let mut starts = Vec::new();
-        self.starts_at = NEVER;
+        self.starts_at = Time::NEVER;
         for state in self.pods.values() {
             let pod = state.spec.id;
             let pending = state.ledger.pending().iter();
