@@ -182,7 +182,8 @@ pub struct PullConfig {
     pub big_chunk_share: f64,
     /// Uncached tokens that may be pending on a pod with the newcomer, if that is of the top band and the chunk is not big.
     pub top_band_tokens: u32,
-    /// Uncached tokens that may be pending on a pod with any other newcomer.
+    /// Uncached tokens that may be pending on a pod with any other newcomer; twice as many with one without objectives while
+    /// nobody in the pool has a TPOT objective.
     pub pending_tokens: u32,
     /// Uncached tokens of prompts that begin with the same step of an engine; a single one may have more. An engine whose
     /// chunk is no larger bounds its steps itself.

@@ -45,7 +45,7 @@ use crate::{
     inspect::Tally,
     length::LengthHistory,
     policy::{Dice, Hopeless, Rules},
-    queue::{Board, Drain, Waiting},
+    queue::{Board, Drain, Strain, Waiting},
     ratio::TokenRatio,
     spread::NumberMap,
 };
@@ -66,6 +66,7 @@ pub struct Scheduler {
     length: LengthHistory,
     ratio: TokenRatio,
     drain: Drain,
+    strain: Strain,
     alive: Alive,
     counters: Counters,
     refused: BTreeMap<RefusalReason, u64>,
@@ -108,6 +109,7 @@ impl Scheduler {
             flights: NumberMap::default(),
             ratio: TokenRatio::new(),
             drain: Drain::default(),
+            strain: Strain::default(),
             alive: Alive::default(),
             counters: Counters::default(),
             refused: BTreeMap::new(),
@@ -287,6 +289,7 @@ impl Scheduler {
         self.scratch.keep(std::mem::take(&mut waiting.matches));
         let band = waiting.pattern.band;
         self.drain.dispatched(band, now);
+        self.note_strain(now, &waiting);
         self.note_backlog(now, band);
         let class = self.pods.get(&choice.pod).map_or(0, |pod| pod.spec.class);
         let load = self.config.load(class, waiting.input_tokens, waiting.output_tokens);
@@ -369,6 +372,13 @@ impl Scheduler {
             self.drain.backlog(band, now);
         } else {
             self.drain.empty(band);
+        }
+    }
+
+    /// A request leaves the queue.
+    fn note_strain(&mut self, now: Time, waiting: &Waiting) {
+        if let Some(objective) = waiting.request.slo.ttft {
+            self.strain.left(now.since(waiting.request.arrived), objective);
         }
     }
 

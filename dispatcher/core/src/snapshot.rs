@@ -38,6 +38,8 @@ pub struct Snapshot {
     pub oldest_wait_ms: f64,
     /// Predicted time until what waits now is dispatched, in milliseconds.
     pub drain_ms: f64,
+    /// Share of its TTFT objective that a request had waited when it left the queue, the mean of some 64.
+    pub spent_share: f64,
     /// Requests dispatched and not over.
     pub in_flight: usize,
     /// Counters since the start.

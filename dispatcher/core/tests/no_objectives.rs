@@ -64,12 +64,12 @@ fn a_cached_prompt_draws_a_request_to_a_busier_pod() {
 #[test]
 fn a_request_waits_for_its_warm_pod_while_that_costs_everybody_less() {
     let mut world = world(2);
-    let first = world.arrive(shared(16_000, 14_400));
+    let first = world.arrive(shared(24_000, 21_600));
     let warm = world.pod_of(first).unwrap();
     world.send(Event::FirstToken(first));
-    let before = world.arrive(shared(16_000, 14_400));
+    let before = world.arrive(shared(24_000, 21_600));
     assert_eq!(world.pod_of(before), Some(warm));
-    let next = world.arrive(shared(16_000, 14_400));
+    let next = world.arrive(shared(24_000, 21_600));
     assert_eq!(world.scheduler.reason(next), Some(Reason::WaitsForWarmPod));
     world.pass(Duration::from_millis(50));
     world.send(Event::FirstToken(before));
@@ -79,11 +79,11 @@ fn a_request_waits_for_its_warm_pod_while_that_costs_everybody_less() {
 #[test]
 fn the_last_pod_that_has_a_prompt_is_not_waited_for_when_it_is_gone() {
     let mut world = world(2);
-    let first = world.arrive(shared(16_000, 14_400));
+    let first = world.arrive(shared(24_000, 21_600));
     let warm = world.pod_of(first).unwrap();
     world.send(Event::FirstToken(first));
-    let before = world.arrive(shared(16_000, 14_400));
-    let next = world.arrive(shared(16_000, 14_400));
+    let before = world.arrive(shared(24_000, 21_600));
+    let next = world.arrive(shared(24_000, 21_600));
     assert_eq!(world.pod_of(next), None);
     world.send(Event::PodDown(warm));
     world.end(before, EndKind::Complete);
@@ -91,9 +91,24 @@ fn the_last_pod_that_has_a_prompt_is_not_waited_for_when_it_is_gone() {
 }
 
 #[test]
+fn twice_as_much_may_be_pending_while_nobody_is_promised_a_pace() {
+    let started = |paced: bool| {
+        let mut world = world(1);
+        let promised = world.arrive(|request| {
+            request.prompt = PromptSize::Tokens(100);
+            request.slo.tpot = paced.then_some(Duration::from_secs(10));
+        });
+        world.send(Event::FirstToken(promised));
+        let pending: Vec<_> = (0..6).map(|_| world.arrive(prompt(1000))).collect();
+        pending.iter().filter(|id| world.pod_of(**id).is_some()).count()
+    };
+    assert_eq!((started(true), started(false)), (2, 4), "2,048 tokens and 4,096");
+}
+
+#[test]
 fn a_large_prompt_that_waits_keeps_one_pod_and_lets_small_ones_use_the_others() {
     let mut world = world(2);
-    let pending = [0; 2].map(|_| world.arrive(prompt(1000)));
+    let pending = [0; 2].map(|_| world.arrive(prompt(2000)));
     assert!(pending.iter().all(|id| world.pod_of(*id).is_some()));
     let large = world.arrive(prompt(8000));
     assert_eq!(world.scheduler.reason(large), Some(Reason::PendingFull));

@@ -65,6 +65,7 @@ pub(super) fn named(name: &str, said: &str) -> Result<Contender> {
 fn part(said: &str) -> Result<Part> {
     let number = |of: &str| of.parse::<f64>().with_context(|| format!("{said:?} needs a number"));
     let part = match said {
+        "order-deadline" => Part::Order(Order::Deadline),
         "order-fifo" => Part::Order(Order::Fifo),
         "order-slack" => Part::Order(Order::Slack),
         "order-violation" => Part::Order(Order::Violation),
@@ -187,6 +188,7 @@ mod tests {
     #[test]
     fn the_rules_of_every_variant_make_sense() {
         for said in [
+            "order-deadline",
             "order-fifo",
             "order-slack",
             "order-violation",

@@ -24,7 +24,7 @@ pub(super) const CAPS: [&str; 9] =
     ["cap-16", "cap-24", "cap-32", "cap-48", "cap-64", "cap-96", "cap-128", "cap-192", "cap-256"];
 
 /// Everybody, in the order in which tables show them.
-pub(super) const ENTRIES: [Entry; 53] = [
+pub(super) const ENTRIES: [Entry; 54] = [
     own("weir", "hold until a pod has headroom; the default of weir serve"),
     rival("round-robin", "push at once, each pod in turn"),
     rival("random", "push at once to any pod"),
@@ -71,6 +71,7 @@ pub(super) const ENTRIES: [Entry; 53] = [
     rival("cap-32-bands", "the same with 32"),
     rival("cap-64-bands", "the same with 64"),
     rival("cap-128-bands", "the same with 128"),
+    own("weir:order-deadline", "weir without a head start of long prompts"),
     own("weir:order-fifo", "weir in the order of arrival"),
     own("weir:order-slack", "weir, the least slack first"),
     own("weir:order-violation", "weir, the likeliest violation first"),

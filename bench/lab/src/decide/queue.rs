@@ -52,7 +52,7 @@ fn waiting(id: u64, patterns: usize) -> Waiting {
     let output_tokens = 16 << (kind / 6 % 6);
     Waiting {
         pattern: Pattern::of(&BucketEdges::default(), Band(0), input_tokens, output_tokens, None),
-        rank: board::rank(&request, input_tokens, id, Order::Deadline),
+        rank: board::rank(&request, input_tokens, id, (Order::Deadline, Duration::ZERO)),
         request: Box::new(request),
         input_tokens,
         output_tokens,

@@ -22,9 +22,11 @@ impl Floor<'_> {
         let urgency = match self.own.order {
             Order::Slack => |violation: &Violation| -violation.slack_ms,
             Order::Violation => |violation: &Violation| violation.probability,
-            Order::Deadline | Order::SloDeadline | Order::Fifo | Order::ShortestFirst => {
-                return heads;
-            }
+            Order::Deadline
+            | Order::HeadStart
+            | Order::SloDeadline
+            | Order::Fifo
+            | Order::ShortestFirst => return heads,
         };
         let mut keyed: Vec<_> =
             heads.into_iter().map(|head| (self.urgency(head.2, urgency), head)).collect();

@@ -14,7 +14,7 @@
 //! [`Predict::least_ttft_share`]: weir_schema::Predict::least_ttft_share
 //! [`Predict::least_ttft_ms`]: weir_schema::Predict::least_ttft_ms
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 use weir_schema::{Prediction, StepTime};
 
@@ -57,20 +57,42 @@ const ASKED_OF_MANY: usize = 64;
 pub(super) struct Candidate {
     /// Share of the prompt that it has cached.
     cached_share: f64,
+    /// At most how good it is.
+    likely: Likely,
     /// Its place among the pods.
     at: u32,
-    /// Tokens it would have to compute, in the steps in which they are compared: whole ones, of which no prompt has so
-    /// many that they would not be exact.
-    token_steps: f32,
-    /// At least its predicted TTFT, in milliseconds.
-    least_ttft_ms: f32,
 }
 
 impl Candidate {
-    /// The likelier one to be the best comes first.
-    fn order(&self, other: &Self) -> Ordering {
-        let ttft = || self.least_ttft_ms.total_cmp(&other.least_ttft_ms);
-        self.token_steps.total_cmp(&other.token_steps).then_with(ttft).then(self.at.cmp(&other.at))
+    /// The likelier one to be the best is the smaller. Of equals the one that joined first is better.
+    const fn order(&self) -> (Likely, u32) {
+        (self.likely, self.at)
+    }
+}
+
+/// The tokens that a pod would have to compute, and at least its predicted TTFT: one number, the smaller the better.
+///
+/// Above are the tokens, in the steps in which they are compared; below the bits of the TTFT in milliseconds, which for what is not
+/// negative are in the order of the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Likely(u64);
+
+impl Likely {
+    fn new(token_steps: f64, least_ttft_ms: f32) -> Self {
+        Self(u64::from(token_steps as u32) << 32).at_least(least_ttft_ms)
+    }
+
+    /// Of a pod that was predicted; `None` where that cannot be compared.
+    fn of(score: &Score) -> Option<Self> {
+        let (token_steps, ttft_ms) = (-score.main, -score.tie as f32);
+        let comparable = token_steps.is_finite() && token_steps >= 0.0 && ttft_ms >= 0.0;
+        comparable.then(|| Self::new(token_steps, ttft_ms))
+    }
+
+    /// With a closer bound of the TTFT. What is no time is none.
+    fn at_least(self, ttft_ms: f32) -> Self {
+        let closer = ttft_ms > f32::from_bits(self.0 as u32);
+        if closer { Self(self.0 >> 32 << 32 | u64::from(ttft_ms.to_bits())) } else { self }
     }
 }
 
@@ -79,6 +101,8 @@ impl Candidate {
 struct Found {
     /// The best pod so far.
     best: Option<(Score, Fit)>,
+    /// What another has to be better than, if it can be compared.
+    bound: Option<(Likely, u32)>,
     /// The first pod in order against which only its prediction stands, by its place.
     shut: Option<(usize, Reason)>,
 }
@@ -86,15 +110,7 @@ struct Found {
 impl Found {
     /// Whether a pod may be better than the best so far. What cannot be compared may be.
     fn may_be_beaten_by(&self, one: &Candidate) -> bool {
-        let Some((best, fit)) = self.best else { return true };
-        let least = Score { main: -f64::from(one.token_steps), tie: -f64::from(one.least_ttft_ms) };
-        let order =
-            [(least.main, best.main), (least.tie, best.tie)].map(|(a, b)| a.partial_cmp(&b));
-        match order {
-            [Some(Ordering::Equal), Some(Ordering::Equal)] => (one.at as usize) < fit.outlook.place,
-            [Some(Ordering::Equal), tie] => tie != Some(Ordering::Less),
-            [main, _] => main != Some(Ordering::Less),
-        }
+        self.bound.is_none_or(|bound| one.order() < bound)
     }
 }
 
@@ -113,13 +129,13 @@ fn keep_likeliest(rest: &mut Vec<Candidate>, found: &Found) {
 /// Moves the likeliest candidates behind the first so many.
 fn likeliest_to_the_end(all: &mut [Candidate], others: usize) {
     if all.len() - others > FIRST_BATCH {
-        all.select_nth_unstable_by(others, |one, other| other.order(one));
+        all.select_nth_unstable_by_key(others, |one| Reverse(one.order()));
         return;
     }
     // For a few, one walk: nearly all are compared with the last of those found so far and nothing else.
     let (rest, found) = all.split_at_mut(others);
     let last_first = |found: &mut [Candidate]| {
-        let last = found.iter().enumerate().max_by(|(_, one), (_, other)| one.order(other));
+        let last = found.iter().enumerate().max_by_key(|(_, one)| one.order());
         let place = last.map_or(0, |(place, _)| place);
         if place > 0 {
             found.swap(0, place);
@@ -127,7 +143,7 @@ fn likeliest_to_the_end(all: &mut [Candidate], others: usize) {
     };
     last_first(found);
     for one in rest {
-        if let Some(last) = found.first_mut().filter(|last| one.order(last).is_lt()) {
+        if let Some(last) = found.first_mut().filter(|last| one.order() < last.order()) {
             std::mem::swap(one, last);
             last_first(found);
         }
@@ -174,9 +190,8 @@ impl Floor<'_> {
                 }
                 let tokens = outlook::uncached(input_tokens, cached_share);
                 let ttft_ms = known.ground.ttft_ms(&steps, input_tokens, tokens);
-                let least_ttft_ms = ttft_ms as f32 * share;
-                let token_steps = token_steps(tokens) as f32;
-                all.push(Candidate { at, cached_share, token_steps, least_ttft_ms });
+                let likely = Likely::new(token_steps(tokens), ttft_ms as f32 * share);
+                all.push(Candidate { cached_share, likely, at });
             }
         }
         self.scratch.grounds = grounds;
@@ -228,7 +243,7 @@ impl Floor<'_> {
         least_ms.resize(rows.len(), 0.0);
         self.predictor.least_ttft_ms(rows, least_ms);
         for (one, least_ms) in rest.iter_mut().zip(least_ms) {
-            one.least_ttft_ms = one.least_ttft_ms.max(*least_ms);
+            one.likely = one.likely.at_least(*least_ms);
         }
     }
 
@@ -276,6 +291,9 @@ impl Floor<'_> {
             // Of equals the one that joined first is better.
             score.order(best).then(known.outlook.place.cmp(&at)) == Ordering::Greater
         });
+        if better {
+            found.bound = Likely::of(&score).map(|likely| (likely, at as u32));
+        }
         let one = Some((score, fit));
         let beaten = if better { std::mem::replace(&mut found.best, one) } else { one };
         if let Some((_, fit)) = beaten {
@@ -316,5 +334,30 @@ impl Floor<'_> {
         let reason = there.and_then(|outlook| self.cheap(waiting, outlook).err());
         self.scratch.outlooks = free;
         Pick::Blocked(reason.or(shut).unwrap_or(Reason::PodsClaimed), soonest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_tokens_are_likelier_than_an_earlier_first_token_and_what_is_no_time_is_no_bound() {
+        let in_order = [(0.0, 0.0), (0.0, 2.5), (0.0, f32::INFINITY), (1.0, 0.0), (2e9, 1e-9)];
+        let likely = in_order.map(|(steps, ms)| Likely::new(steps, ms));
+        assert!(likely.is_sorted_by(|one, next| one < next), "{likely:?}");
+        for no_time in [f32::NAN, -1.0, -0.0, f32::NEG_INFINITY] {
+            assert_eq!(Likely::new(3.0, no_time), Likely::new(3.0, 0.0));
+            assert_eq!(Likely::new(3.0, 7.0).at_least(no_time), Likely::new(3.0, 7.0));
+        }
+        assert_eq!(Likely::new(3.0, 7.0).at_least(8.0), Likely::new(3.0, 8.0));
+    }
+
+    #[test]
+    fn what_cannot_be_compared_may_be_beaten_by_anybody() {
+        for (main, tie) in [(f64::NAN, -1.0), (-1.0, f64::NAN), (1.0, -1.0), (-1.0, 1.0)] {
+            assert_eq!(Likely::of(&Score { main, tie }), None);
+        }
+        assert_eq!(Likely::of(&Score { main: -2.0, tie: -5.0 }), Some(Likely::new(2.0, 5.0)));
     }
 }

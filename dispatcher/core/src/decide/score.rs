@@ -14,6 +14,10 @@ use crate::{
     queue::Waiting,
 };
 
+/// How many times `pending_tokens` may be pending where nobody is promised a pace: a wait costs more there than
+/// a longer step does.
+const UNPACED_ROOM: f64 = 2.0;
+
 /// Pods looked at, in the order of their ids.
 pub type Outlooks = Vec<Outlook>;
 
@@ -96,8 +100,11 @@ impl Floor<'_> {
     /// Uncached tokens that a pod may have pending together with a request, if it has any pending.
     pub fn room_tokens(&self, waiting: &Waiting, outlook: &Outlook) -> f64 {
         let pull = &self.config.pull;
-        let top = waiting.pattern.band >= self.top_band && !waiting.request.slo.is_empty();
-        let small = top && !self.big_chunk(outlook);
+        if waiting.request.slo.is_empty() {
+            let factor = if self.tightest_tpot_ms.is_some() { 1.0 } else { UNPACED_ROOM };
+            return factor * f64::from(pull.pending_tokens);
+        }
+        let small = waiting.pattern.band >= self.top_band && !self.big_chunk(outlook);
         f64::from(if small { pull.top_band_tokens } else { pull.pending_tokens })
     }
 

@@ -51,6 +51,7 @@ fn weir() -> Rules {
         filters: vec![Filter::Headroom],
         affinity: Affinity::WarmWait,
         dispatch: Mode::Pull,
+        order: Order::HeadStart,
         hopeless: Hopeless::Demote,
         ..push(Scorer::FewestTokens, Picker::Best)
     }

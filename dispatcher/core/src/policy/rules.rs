@@ -325,6 +325,8 @@ pub enum Order {
     /// The earliest deadline.
     #[default]
     Deadline,
+    /// The earliest deadline, and a long prompt sooner by twice what it takes on an idle pod, while requests hardly wait.
+    HeadStart,
     /// The earliest deadline; those without a TTFT objective after all others (llm-d: slo-deadline).
     SloDeadline,
     /// The least slack: what is left of the objective after the predicted latency.

@@ -10,6 +10,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    time::Duration,
 };
 
 use smallvec::SmallVec;
@@ -355,6 +356,11 @@ fn empties(lane: &mut Lane, id: RequestId) -> bool {
 }
 
 /// The rank of a request that arrives as the `arrival`-th.
-pub fn rank(request: &Request, input_tokens: u32, arrival: u64, order: Order) -> Rank {
-    Rank::new(order::due(request, input_tokens, order), arrival)
+pub fn rank(
+    request: &Request,
+    input_tokens: u32,
+    arrival: u64,
+    (order, head_start): (Order, Duration),
+) -> Rank {
+    Rank::new(order::due(request, input_tokens, order, head_start), arrival)
 }

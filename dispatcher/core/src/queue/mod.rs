@@ -5,7 +5,7 @@
 //! - [`ages`]: requests by their arrival
 //! - [`order`]: what a rank is
 //! - [`key`]: what lanes are called; [`paused`]: those that an operator holds
-//! - [`bounds`]: how much may wait, and how long a newcomer would
+//! - [`bounds`]: how much may wait, and how long a newcomer would; [`strain`]: how much of its objective what leaves has waited
 
 pub mod ages;
 pub mod board;
@@ -14,6 +14,7 @@ pub mod key;
 pub mod lane;
 pub mod order;
 pub mod paused;
+pub mod strain;
 
 pub use board::{Board, Waiting};
 pub use bounds::Drain;
@@ -21,3 +22,4 @@ pub use key::LaneKey;
 pub use lane::Lane;
 pub use order::Rank;
 pub use paused::Paused;
+pub use strain::Strain;

@@ -3,7 +3,8 @@
 //! Inside a lane the earliest deadline goes first, which is first come, first served when all have
 //! the same objective. Between lanes the band comes before the deadline. Both were measured against
 //! slack, violation probability and shortest-first (docs/decisions/001-the-pull-loop.md), which a
-//! policy may ask for instead.
+//! policy may ask for instead. Weir's own order gives a long prompt a head start while requests hardly
+//! wait ([`super::strain`]).
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -38,10 +39,15 @@ impl Rank {
 }
 
 /// When a request is due: its deadline, or a virtual one that puts short prompts first. Under the
-/// orders that know no deadline, when it arrived, or that virtual one for everybody.
-pub fn due(request: &Request, input_tokens: u32, order: Order) -> Time {
+/// orders that know no deadline, when it arrived, or that virtual one for everybody. `head_start` is how much sooner than
+/// its deadline the order of that name has it due, but never before it came.
+pub fn due(request: &Request, input_tokens: u32, order: Order, head_start: Duration) -> Time {
     let by_size = request.arrived.plus(patience(input_tokens));
     match order {
+        Order::HeadStart => request
+            .slo
+            .ttft
+            .map_or(by_size, |ttft| request.arrived.plus(ttft.saturating_sub(head_start))),
         Order::Deadline | Order::Slack | Order::Violation => request.deadline().unwrap_or(by_size),
         Order::SloDeadline => request.deadline().unwrap_or(Time::NEVER),
         Order::Fifo => request.arrived,

@@ -6,8 +6,10 @@ use crate::{
     Action, Band, Phase, PromptSize, RefusalReason, Request, RequestId, Time,
     decide::{affinity, standing::Shuts},
     explain::Reason,
+    headroom::outlook,
     pattern::Pattern,
-    queue::{Waiting, board},
+    policy::Order,
+    queue::{Rank, Waiting, board},
     scheduler::Scheduler,
 };
 
@@ -108,16 +110,15 @@ impl Scheduler {
         };
         let output_tokens =
             self.length.predict(request.tenant.as_ref(), input_tokens, request.max_output_tokens);
-        let rank = board::rank(&request, input_tokens, self.arrivals, self.rules.order);
         let edges = &self.config.buckets;
         let mut waiting = Waiting {
             pattern: Pattern::of(edges, request.band, input_tokens, output_tokens, None),
+            rank: Rank::new(request.arrived, self.arrivals),
             request,
             input_tokens,
             output_tokens,
             attempts: 0,
             excluded: smallvec::SmallVec::new(),
-            rank,
             late: false,
             reason: Reason::NotConsidered,
             claim: None,
@@ -128,7 +129,32 @@ impl Scheduler {
         };
         affinity::refresh(&mut waiting, self.pods.index());
         waiting.pattern.warm = affinity::warm_pod(&waiting.matches);
+        self.rerank(&mut waiting);
         waiting
+    }
+
+    /// Gives a request the rank that it has under the order of the pool.
+    pub(super) fn rerank(&self, waiting: &mut Waiting) {
+        let (order, arrival) = (self.rules.order, waiting.rank.arrival());
+        let head_start = match order {
+            Order::HeadStart => self.strain.head_start(self.idle_ttft_ms(waiting)),
+            _ => Duration::ZERO,
+        };
+        let order = (order, head_start);
+        waiting.rank = board::rank(&waiting.request, waiting.input_tokens, arrival, order);
+    }
+
+    /// About the best TTFT that an idle pod could give a request, in milliseconds: of the fastest class, with as much of
+    /// the prompt as any pod has. Unlike [`crate::decide::Floor::best_ttft_ms`] it does not look at each pod.
+    fn idle_ttft_ms(&self, waiting: &Waiting) -> f64 {
+        let share = waiting.matches.iter().map(|known| known.share).fold(0.0, f64::max);
+        let tokens = f64::from(waiting.input_tokens);
+        let steps = self.steps();
+        let classes = self.config.classes.iter().zip(&steps);
+        classes
+            .map(|(class, steps)| outlook::best_ttft_ms(steps, class.chunk_tokens, tokens, share))
+            .reduce(f64::min)
+            .unwrap_or_default()
     }
 
     /// Puts an entry on the board, at the rank it had when it arrived.
@@ -161,6 +187,7 @@ impl Scheduler {
         let Some(waiting) = self.board.remove(id) else { return };
         let refusal = self.refusal(now, &waiting.request, reason);
         self.alive.leave(&waiting.request);
+        self.note_strain(now, &waiting);
         self.note_backlog(now, waiting.pattern.band);
         *self.refused.entry(reason).or_default() += 1;
         self.note_refusal(now, &waiting.request, reason, Some(&waiting));

@@ -7,7 +7,7 @@
 
 use crate::{
     SchedulerConfig, decide::score, length::LengthHistory, pattern::Pattern, policy::Dice,
-    queue::board, scheduler::Scheduler,
+    scheduler::Scheduler,
 };
 
 impl Scheduler {
@@ -67,8 +67,7 @@ impl Scheduler {
             let Pattern { band, warm, .. } = waiting.pattern;
             let (input, output) = (waiting.input_tokens, waiting.output_tokens);
             waiting.pattern = Pattern::of(&self.config.buckets, band, input, output, warm);
-            let arrival = waiting.rank.arrival();
-            waiting.rank = board::rank(&waiting.request, input, arrival, self.rules.order);
+            self.rerank(&mut waiting);
             waiting.claim = None;
             self.board.insert(waiting);
         }

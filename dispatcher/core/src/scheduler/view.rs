@@ -32,6 +32,7 @@ impl Scheduler {
             late: self.board.late_len(),
             oldest_wait_ms: self.board.oldest().map_or(0.0, |(at, _)| now.ms_since(at)),
             drain_ms: drains.max().map_or(0.0, |wait| wait.as_secs_f64() * 1000.0),
+            spent_share: self.strain.share(),
             in_flight: self.flights.len(),
             counters,
             predictor: self.predictor.status(),

@@ -235,7 +235,7 @@ impl JsonSchema for RawPolicy {
                 "picker": part(&["best", "top-random", "weighted-random", "random", "round-robin",
                     "power-of-two"]),
                 "dispatch": choice(&["pull", "pull-strict", "pull-reservation", "pull-backfill", "push"]),
-                "order": choice(&["deadline", "slo-deadline", "slack", "violation", "fifo", "shortest-first"]),
+                "order": choice(&["head-start", "deadline", "slo-deadline", "slack", "violation", "fifo", "shortest-first"]),
                 "hopeless": choice(&["demote", "refuse", "serve"]),
                 "slo_buffer": { "type": "number", "exclusiveMinimum": 0 },
                 "seed": { "type": "integer", "minimum": 0 },

@@ -103,6 +103,7 @@ fn snapshot() -> Snapshot {
         late: 1,
         oldest_wait_ms: 250.0,
         drain_ms: 100.0,
+        spent_share: 0.25,
         in_flight: 3,
         counters: Counters { arrived: 12, ..Counters::default() },
         predictor: Status {

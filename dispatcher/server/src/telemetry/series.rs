@@ -86,6 +86,8 @@ series! {
         "Age of the oldest waiting request.";
     QUEUE_DRAIN: Gauge "weir_queue_drain_seconds" ["model"]
         "Predicted time until what waits now is dispatched.";
+    QUEUE_SPENT: Gauge "weir_queue_spent_ratio" ["model"]
+        "Share of its TTFT objective that a request had waited when it left the queue, the mean of some 64; below .12 long prompts get a head start.";
     WAITING_REASON: Gauge "weir_waiting_reason" ["model", "reason"]
         "Lanes with something in them, by the reason why their head waits.";
     IN_FLIGHT: Gauge "weir_in_flight" ["model"]

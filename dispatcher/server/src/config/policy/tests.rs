@@ -105,7 +105,18 @@ fn every_kind_that_the_page_lists_can_be_written() {
         ("affinity", &["none", "warm-wait", "prefix-cache"]),
         ("picker", &["best", "weighted-random", "random", "round-robin", "power-of-two"]),
         ("dispatch", &["push", "pull", "pull-strict", "pull-reservation", "pull-backfill"]),
-        ("order", &["deadline", "slo-deadline", "slack", "violation", "fifo", "shortest-first"]),
+        (
+            "order",
+            &[
+                "head-start",
+                "deadline",
+                "slo-deadline",
+                "slack",
+                "violation",
+                "fifo",
+                "shortest-first",
+            ],
+        ),
         ("hopeless", &["demote", "refuse", "serve"]),
         (
             "filters",
