@@ -215,15 +215,18 @@ fn share(
 #[test]
 fn in_one_pool_of_h100_and_a100_the_error_of_each_is_within_a_fifth_of_separate_pools() {
     let (mut mixed, mut separate) = ([Quality::default(); 2], [Quality::default(); 2]);
-    let requests = requests(1);
-    let together = serve(&types(), &requests);
-    for (index, one) in types().into_iter().enumerate() {
-        let (outcomes, own) = share(index, &together, &requests);
-        assert!(outcomes.len() > 1000, "{} on {}", outcomes.len(), one.0.name);
-        // By then the step times are fitted and a bundle serves.
-        let settled = outcomes.len() / 3;
-        mixed[index].add(&outcomes, settled);
-        separate[index].add(&serve(&[one], &own), settled);
+    // Two loads: on the A100, whose share is the smaller one, the error of a single one is a matter of luck.
+    for seed in 1..=2 {
+        let requests = requests(seed);
+        let together = serve(&types(), &requests);
+        for (index, one) in types().into_iter().enumerate() {
+            let (outcomes, own) = share(index, &together, &requests);
+            assert!(outcomes.len() > 1000, "{} on {}", outcomes.len(), one.0.name);
+            // By then the step times are fitted and a bundle serves.
+            let settled = outcomes.len() / 3;
+            mixed[index].add(&outcomes, settled);
+            separate[index].add(&serve(&[one], &own), settled);
+        }
     }
     for (index, (hardware, _)) in types().into_iter().enumerate() {
         let ((mixed, covered), (separate, _)) = (mixed[index].means(), separate[index].means());
@@ -233,7 +236,7 @@ fn in_one_pool_of_h100_and_a100_the_error_of_each_is_within_a_fifth_of_separate_
             assert!((0.01..0.25).contains(&separate), "{name}: {separate:.4} in a pool of its own");
             assert!(mixed <= 1.2 * separate, "{name}: {mixed:.4} mixed, {separate:.4} separate");
         }
-        // Over some 1000 outcomes on the A100, whose share is the smaller one: known to one percentage point.
+        // Over some 2000 outcomes on the A100: known to one percentage point.
         assert!((0.87..=0.93).contains(&covered[0]), "{name}: TTFT covered {covered:.3?}");
     }
 }

@@ -80,7 +80,7 @@ fn a_model_learns_the_world_down_to_its_noise() {
 
     let manifest = place.manifest();
     assert_eq!((version, manifest.version, manifest.schema), (1, 1, schema_hash()));
-    assert_eq!((manifest.rows, manifest.trees), ([8000, 8000], 100));
+    assert_eq!((manifest.rows, manifest.trees), ([8000, 8000], 50));
     assert_eq!(manifest.features.len(), FEATURE_COUNT);
     assert_eq!(manifest.holdout.ttft.rows, holdout.ttft.rows);
     assert!((manifest.holdout.ttft.mape - holdout.ttft.mape).abs() < 1e-9);
