@@ -66,6 +66,13 @@ impl Plan {
         self.pod_argument("--speed", &speed.to_string())
     }
 
+    /// With pods that serve so many requests at once, and are known to: what waits behind them goes on waiting until one ends.
+    #[must_use]
+    pub fn seats(self, count: u32) -> Self {
+        self.pod_argument("--max-sequences", &count.to_string())
+            .config(json!({"classes": [{"name": "h100-qwen3-32b-tp2", "max_sequences": count}]}))
+    }
+
     /// With an argument for every pod; a later one replaces an earlier.
     #[must_use]
     pub fn pod_argument(mut self, name: &str, value: &str) -> Self {

@@ -36,7 +36,7 @@ async fn counted(stage: &Stage, counter: &str) -> serde_json::Value {
 
 #[tokio::test]
 async fn a_client_that_leaves_the_queue_leaves_nothing_in_it() {
-    let mut stage = Plan::default().raise().await;
+    let mut stage = Plan::default().seats(4).raise().await;
     stage.pods[0].fault(json!({"kind": "hang"})).await;
     let held = stage.queue_up(1, &Call::chat(3)).await;
     let leaving = stage.queue_up(6, &Call::chat(3)).await;

@@ -16,10 +16,7 @@ use weir_tests::{
 
 /// A pod that runs one request at a time and takes no second one before its first token.
 async fn narrow_stage() -> Stage {
-    let plan = Plan::default().speed(1.0).pod_argument("--max-sequences", "1");
-    plan.config(json!({"classes": [{"name": "h100-qwen3-32b-tp2", "max_sequences": 1}]}))
-        .raise()
-        .await
+    Plan::default().speed(1.0).seats(1).raise().await
 }
 
 /// The ids of what waits, the oldest first.

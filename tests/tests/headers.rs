@@ -61,7 +61,8 @@ async fn an_objective_is_chosen_by_header_alias_or_service_tier() {
 
 #[tokio::test]
 async fn the_flex_tier_is_sheddable() {
-    let mut stage = Plan::default().config(json!({"queue": {"max_requests": 2}})).raise().await;
+    let mut stage =
+        Plan::default().seats(4).config(json!({"queue": {"max_requests": 2}})).raise().await;
     stage.pods[0].fault(json!({"kind": "hang"})).await;
     let held = stage.queue_up(2, &Call::chat(3)).await;
     let flex = Call::chat_with(3, &json!({"service_tier": "flex"}));
@@ -109,7 +110,7 @@ async fn a_keys_ceiling_holds_whatever_the_request_asks_for() {
         key("sk-high", json!({"tenant": "other", "trust_headers": true})),
         key("sk-mute", json!({"tenant": "third"})),
     ];
-    let mut stage = Plan::default().config(json!({"keys": keys})).raise().await;
+    let mut stage = Plan::default().seats(4).config(json!({"keys": keys})).raise().await;
     stage.pods[0].fault(json!({"kind": "hang"})).await;
     let asking = |secret: &str| with_key(Call::chat(3).objective("interactive"), secret);
     for (secret, band) in [("sk-low", 0), ("sk-high", 1), ("sk-mute", 0)] {

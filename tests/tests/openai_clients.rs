@@ -86,7 +86,8 @@ async fn models_and_aliases_are_listed() {
 
 #[tokio::test]
 async fn a_request_that_is_shed_is_an_api_error_with_a_code() {
-    let mut stage = Plan::default().config(json!({"queue": {"max_requests": 1}})).raise().await;
+    let mut stage =
+        Plan::default().seats(4).config(json!({"queue": {"max_requests": 1}})).raise().await;
     stage.pods[0].fault(json!({"kind": "hang"})).await;
     let held = stage.queue_up(1, &Call::chat(5)).await;
     let mut request = chat(5);

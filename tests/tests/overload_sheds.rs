@@ -100,7 +100,7 @@ async fn interactive_calls_keep_their_objective_while_batch_calls_are_shed() {
 #[tokio::test]
 async fn a_full_queue_refuses_the_newcomer_unless_somebody_less_important_waits() {
     let config = json!({"queue": {"max_requests": 4}});
-    let mut stage = Plan::default().config(config).raise().await;
+    let mut stage = Plan::default().seats(4).config(config).raise().await;
     stage.pods[0].fault(json!({"kind": "hang"})).await;
     let mut batch = stage.queue_up(4, &Call::chat(5).objective("batch")).await;
     let (call, address) = (Call::chat(5).objective("interactive"), stage.weir.api);

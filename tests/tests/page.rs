@@ -41,7 +41,7 @@ fn assert_quiet(browser: &Browser, stage: &Stage) {
 
 /// Two pods that begin nothing any more, so that what waits goes on waiting.
 async fn stuck(config: Value) -> Stage {
-    let stage = Plan::default().pods(2).config(config).raise().await;
+    let stage = Plan::default().pods(2).seats(4).config(config).raise().await;
     for pod in &stage.pods {
         pod.fault(json!({"kind": "hang"})).await;
     }

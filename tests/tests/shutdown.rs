@@ -60,7 +60,7 @@ async fn while_it_drains_it_says_so_and_still_accepts() {
 #[tokio::test]
 async fn what_still_waits_when_the_grace_is_over_is_told_to_come_back() {
     let config = json!({"shutdown": {"grace_s": 1}});
-    let mut stage = Plan::default().config(config).raise().await;
+    let mut stage = Plan::default().seats(4).config(config).raise().await;
     stage.pods[0].fault(json!({"kind": "hang"})).await;
     let mut held = stage.queue_up(3, &Call::chat(5)).await;
     let sent = held.len() - 3;

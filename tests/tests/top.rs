@@ -4,7 +4,6 @@
 //! `WEIR_PICTURES=docs/images cargo test -p weir-tests --test top` writes the pictures of the documents.
 #![expect(clippy::unwrap_used, reason = "a scenario says what broke by panicking")]
 
-use serde_json::json;
 use weir_tests::{Call, Load, Plan, Stage, Terminal, browser::pictures, built, eventually};
 
 const COLUMNS: u16 = 128;
@@ -14,9 +13,7 @@ const ESCAPE: &str = "\x1b";
 
 /// Pods that take six requests each, so that something waits.
 async fn busy_stage() -> (Stage, Load) {
-    let plan = Plan::default().pods(4).speed(1.0).pod_argument("--max-sequences", "6");
-    let config = json!({"classes": [{"name": "h100-qwen3-32b-tp2", "max_sequences": 6}]});
-    let stage = plan.config(config).raise().await;
+    let stage = Plan::default().pods(4).speed(1.0).seats(6).raise().await;
     let load = Load::start(stage.weir.api, 90, mixed);
     eventually("enough waits", async || {
         let open = stage.weir.open_requests().await;

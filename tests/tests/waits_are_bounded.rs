@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use weir_tests::{Call, Stage};
+use weir_tests::{Call, Plan, Stage};
 
 const TTL: &str = "x-llm-d-inference-ttl";
 const QUEUE: &str = "x-weir-queue";
@@ -14,7 +14,7 @@ async fn refused(stage: &Stage, reason: &str) -> f64 {
 
 #[tokio::test]
 async fn a_request_is_refused_when_its_time_to_live_is_over() {
-    let mut stage = Stage::simple().await;
+    let mut stage = Plan::default().seats(4).raise().await;
     stage.call(&Call::chat(3).header(TTL, "1.5s")).await.assert_whole();
     stage.pods[0].fault(json!({"kind": "hang"})).await;
     let held = stage.queue_up(2, &Call::chat(3)).await;
@@ -31,7 +31,7 @@ async fn a_request_is_refused_when_its_time_to_live_is_over() {
 
 #[tokio::test]
 async fn a_request_that_is_not_to_wait_is_served_at_once_or_refused_at_once() {
-    let mut stage = Stage::simple().await;
+    let mut stage = Plan::default().seats(4).raise().await;
     let at_once = Call::chat(3).header(QUEUE, "none");
     stage.call(&at_once).await.assert_whole();
     stage.pods[0].fault(json!({"kind": "hang"})).await;

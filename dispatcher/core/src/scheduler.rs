@@ -75,6 +75,8 @@ pub struct Scheduler {
     requeued: Vec<RequestId>,
     /// What must not wait and has come with the event at hand.
     immediate: Vec<RequestId>,
+    /// Streams that have come further, with their pods and how far each of their sequences is.
+    moved: Vec<(PodId, usize, RequestId, u32)>,
     no_pod_since: Option<Time>,
     unstreamed: usize,
     /// No first token of a response that is not streamed is due before.
@@ -117,6 +119,7 @@ impl Scheduler {
             last_picked: None,
             requeued: Vec::new(),
             immediate: Vec::new(),
+            moved: Vec::new(),
             no_pod_since: Some(Time::ZERO),
             unstreamed: 0,
             starts_at: Time::NEVER,
@@ -383,9 +386,7 @@ impl Scheduler {
     }
 
     fn progress(&mut self, now: Time, progress: Progress) {
-        for (id, tokens) in progress.tokens {
-            self.streamed(now, id, tokens);
-        }
+        self.streamed(now, progress.tokens);
         let stale = self.config.pull.stale_after_ms;
         for (id, pulse) in progress.pulses {
             let Some(pod) = self.pods.get_mut(&id) else { continue };

@@ -65,5 +65,6 @@ fn waiting(id: u64, patterns: usize) -> Waiting {
         matches: Vec::new(),
         matched_at: 0,
         shut: Shuts::default(),
+        in_time: None,
     }
 }

@@ -1,67 +1,121 @@
 //! What every look at a pod begins with, kept side by side until the pod changes.
 //!
 //! The first question of a decision is asked of every pod: when would the first token come? What it takes of a pod
-//! is six numbers, and between two decisions most pods have not changed ([`Pods::changes`]). So they lie in one row
+//! is a few numbers, and between two decisions most pods have not changed ([`Pods::changes`]). So they lie in rows
 //! of memory, and the pods themselves are touched only where something has happened.
 //!
 //! [`Pods::changes`]: crate::fleet::Pods::changes
 
-use weir_schema::StepTime;
+use std::ops::Range;
 
 use crate::{
     PodId,
     decide::{Floor, filter},
-    fleet::PodState,
-    headroom::Ground,
+    headroom::{Ground, Starts},
+    prefix::Match,
+    queue::Waiting,
 };
 
-/// One pod.
-#[derive(Clone, Copy, Debug)]
-pub struct Known {
-    /// Which.
-    pub pod: PodId,
-    /// Its class.
-    pub class: u16,
-    /// Whether it takes requests.
-    pub open: bool,
-    /// What an outlook needs of it.
-    pub ground: Ground,
-    /// The pod's change that this is of; [`NEVER`] when it is not to be used again.
-    change: u64,
+/// All pods, a row for each figure, by their places.
+#[derive(Debug, Default)]
+pub struct Grounds {
+    ids: Vec<PodId>,
+    classes: Vec<u16>,
+    /// Pods of one class that stand together.
+    alike: Vec<(u16, Range<usize>)>,
+    /// Whether each takes requests.
+    pub open: Vec<bool>,
+    starts: Starts,
+    /// The pods' changes that these are of; [`NEVER`] for one that is not to be used again.
+    changes: Vec<u64>,
+    /// Share of a prompt that each has cached.
+    pub cached_shares: Vec<f64>,
+    /// TTFT of it there by the step-time model, in milliseconds.
+    pub ttfts_ms: Vec<f32>,
 }
 
 /// No change of a pod has this number.
 const NEVER: u64 = u64::MAX;
 
-impl Floor<'_> {
-    /// What is known of the pods, up to date, in their order. When a pod joins or leaves, all of them change.
-    pub(super) fn survey<'g>(
-        &self,
-        grounds: &'g mut Vec<Known>,
-    ) -> impl Iterator<Item = &'g Known> {
-        if grounds.len() != self.pods.len() {
-            grounds.clear();
-            grounds.extend(self.pods.values().map(|pod| self.known(pod, NEVER)));
-        }
-        let pods = self.pods.as_slice().iter().zip(self.pods.changes());
-        grounds.iter_mut().zip(pods).map(|(known, (pod, change))| {
-            if known.change != *change {
-                // What other pools have there counts while a scrape is fresh: that is a matter of time.
-                *known = self.known(pod, if pod.is_alone() { *change } else { NEVER });
-            }
-            &*known
-        })
+impl Grounds {
+    /// Makes room for so many pods, of which nothing is known yet.
+    fn resize(&mut self, pods: usize) {
+        self.ids.resize(pods, PodId(0));
+        self.classes.resize(pods, 0);
+        self.open.resize(pods, false);
+        self.starts.resize(pods);
+        self.cached_shares.resize(pods, 0.0);
+        self.ttfts_ms.resize(pods, 0.0);
+        self.changes.clear();
+        self.changes.resize(pods, NEVER);
+        self.note_classes();
     }
 
-    fn known(&self, pod: &PodState, change: u64) -> Known {
-        let others = pod.others(self.now, self.config.pull.stale_after_ms);
-        let steps: StepTime = self.steps_of(pod.spec.class);
-        Known {
-            pod: pod.spec.id,
-            class: pod.spec.class,
-            open: filter::is_open(pod),
-            ground: Ground::of(pod, &steps, others),
-            change,
+    /// Notes what each pod has cached; both are in the order of the pods.
+    fn note_shares(&mut self, matches: &[Match]) {
+        self.cached_shares.fill(0.0);
+        let mut place = 0;
+        for known in matches {
+            let left = self.ids.get(place..).unwrap_or_default();
+            let Some(ahead) = left.iter().position(|id| *id >= known.pod) else { return };
+            place += ahead;
+            if left.get(ahead) == Some(&known.pod)
+                && let Some(share) = self.cached_shares.get_mut(place)
+            {
+                *share = known.share;
+            }
+        }
+    }
+
+    fn note_classes(&mut self) {
+        self.alike.clear();
+        let mut first = 0;
+        for alike in self.classes.chunk_by(|one, next| one == next) {
+            let places = first..first + alike.len();
+            first = places.end;
+            self.alike.extend(alike.first().map(|class| (*class, places)));
+        }
+    }
+}
+
+impl Floor<'_> {
+    /// Looks at every pod for a request: what it has cached and when the first token would come.
+    pub(super) fn survey(&self, waiting: &Waiting, grounds: &mut Grounds) {
+        self.update(grounds);
+        grounds.note_shares(&waiting.matches);
+        let Grounds { alike, starts, cached_shares, ttfts_ms, .. } = grounds;
+        let input_tokens = f64::from(waiting.input_tokens);
+        for (class, places) in alike {
+            let shares = cached_shares.get(places.clone()).unwrap_or_default();
+            let ttfts_ms = ttfts_ms.get_mut(places.clone()).unwrap_or_default();
+            let steps = self.steps_of(*class);
+            starts.ttfts_into(places.clone(), &steps, input_tokens, shares, ttfts_ms);
+        }
+    }
+
+    /// Looks again at the pods that have changed. When one joins or leaves, all of them change.
+    fn update(&self, grounds: &mut Grounds) {
+        let pods = self.pods.as_slice();
+        if grounds.changes.len() != pods.len() {
+            grounds.resize(pods.len());
+        }
+        let Grounds { ids, classes, open, starts, changes, .. } = grounds;
+        let known = changes.iter_mut().zip(ids).zip(classes.iter_mut().zip(open));
+        let mut other_classes = false;
+        let pods = pods.iter().zip(self.pods.changes());
+        for (place, (((known, id), (class, open)), (pod, change))) in known.zip(pods).enumerate() {
+            if known == change {
+                continue;
+            }
+            // What other pools have there counts while a scrape is fresh: that is a matter of time.
+            *known = if pod.is_alone() { *change } else { NEVER };
+            other_classes |= *class != pod.spec.class;
+            (*id, *class, *open) = (pod.spec.id, pod.spec.class, filter::is_open(pod));
+            let others = pod.others(self.now, self.config.pull.stale_after_ms);
+            starts.set(place, &Ground::of(pod, &self.steps_of(*class), others).start);
+        }
+        if other_classes {
+            grounds.note_classes();
         }
     }
 }

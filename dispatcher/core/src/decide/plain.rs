@@ -16,20 +16,22 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use weir_schema::{Prediction, StepTime};
+use smallvec::SmallVec;
+use weir_schema::Prediction;
 
 use crate::{
     PodId, RequestId,
     decide::{
         Floor,
-        affinity::Shares,
+        grounds::Grounds,
         pick::{Fit, Pick, is_a_time},
         score,
         scorer::{Score, token_steps},
     },
     explain::Reason,
-    headroom::{Outlook, features, outlook},
+    headroom::{Outlook, features, start},
     policy::{Affinity, Filter, Picker, Rules, Scorer},
+    queue::Waiting,
 };
 
 /// Whether the rules ask for nothing but the gates, and for the pod with the fewest tokens to compute.
@@ -64,6 +66,12 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
+    /// The pod in a place, if it is to be asked about.
+    fn of(grounds: &Grounds, likely: Likely, at: u32) -> Option<Self> {
+        let cached_share = *grounds.cached_shares.get(at as usize)?;
+        (likely != Likely::NEVER).then_some(Self { cached_share, likely, at })
+    }
+
     /// The likelier one to be the best is the smaller. Of equals the one that joined first is better.
     const fn order(&self) -> (Likely, u32) {
         (self.likely, self.at)
@@ -75,17 +83,20 @@ impl Candidate {
 /// Above are the tokens, in the steps in which they are compared; below the bits of the TTFT in milliseconds, which for what is not
 /// negative are in the order of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Likely(u64);
+pub(super) struct Likely(u64);
 
 impl Likely {
+    /// Of a pod that is not to be asked about.
+    const NEVER: Self = Self(u64::MAX);
+
     fn new(token_steps: f64, least_ttft_ms: f32) -> Self {
-        Self(u64::from(token_steps as u32) << 32).at_least(least_ttft_ms)
+        Self(start::above_32_bits(token_steps)).at_least(least_ttft_ms)
     }
 
     /// Of a pod that was predicted; `None` where that cannot be compared.
     fn of(score: &Score) -> Option<Self> {
         let (token_steps, ttft_ms) = (-score.main, -score.tie as f32);
-        let comparable = token_steps.is_finite() && token_steps >= 0.0 && ttft_ms >= 0.0;
+        let comparable = (0.0..f64::from(u32::MAX)).contains(&token_steps) && ttft_ms >= 0.0;
         comparable.then(|| Self::new(token_steps, ttft_ms))
     }
 
@@ -109,44 +120,44 @@ struct Found {
 
 impl Found {
     /// Whether a pod may be better than the best so far. What cannot be compared may be.
-    fn may_be_beaten_by(&self, one: &Candidate) -> bool {
-        self.bound.is_none_or(|bound| one.order() < bound)
+    fn may_be_beaten_by(&self, one: (Likely, u32)) -> bool {
+        self.bound.is_none_or(|bound| one < bound)
     }
 }
 
-/// Leaves the pods that may still be better, of hundreds the likeliest.
-fn keep_likeliest(rest: &mut Vec<Candidate>, found: &Found) {
-    let better = rest.iter().filter(|one| found.may_be_beaten_by(one));
-    if better.take(MANY + 1).count() > MANY {
-        // They are all among those that may be better, for these come first.
-        let others = rest.len() - ASKED_OF_MANY;
-        likeliest_to_the_end(rest, others);
-        rest.drain(..others);
+/// Takes the likeliest few out of all.
+fn take_likeliest(all: &mut [Likely], grounds: &Grounds, few: &mut Vec<Candidate>) {
+    let mut found: SmallVec<[(Likely, u32); FIRST_BATCH]> = SmallVec::new();
+    // One walk: nearly all are compared with the last of those found so far and nothing else.
+    let (mut last, mut last_place) = (Likely::NEVER, 0);
+    for (at, likely) in (0..).zip(&*all) {
+        if *likely >= last {
+            continue;
+        }
+        if found.len() < FIRST_BATCH {
+            found.push((*likely, at));
+        } else if let Some(one) = found.get_mut(last_place) {
+            *one = (*likely, at);
+        }
+        if found.len() == FIRST_BATCH
+            && let Some((place, (likely, _))) =
+                found.iter().enumerate().max_by_key(|(_, one)| **one)
+        {
+            (last, last_place) = (*likely, place);
+        }
     }
-    rest.retain(|one| found.may_be_beaten_by(one));
+    for (likely, at) in found {
+        few.extend(Candidate::of(grounds, likely, at));
+        if let Some(taken) = all.get_mut(at as usize) {
+            *taken = Likely::NEVER;
+        }
+    }
 }
 
 /// Moves the likeliest candidates behind the first so many.
 fn likeliest_to_the_end(all: &mut [Candidate], others: usize) {
-    if all.len() - others > FIRST_BATCH {
+    if others > 0 {
         all.select_nth_unstable_by_key(others, |one| Reverse(one.order()));
-        return;
-    }
-    // For a few, one walk: nearly all are compared with the last of those found so far and nothing else.
-    let (rest, found) = all.split_at_mut(others);
-    let last_first = |found: &mut [Candidate]| {
-        let last = found.iter().enumerate().max_by_key(|(_, one)| one.order());
-        let place = last.map_or(0, |(place, _)| place);
-        if place > 0 {
-            found.swap(0, place);
-        }
-    };
-    last_first(found);
-    for one in rest {
-        if let Some(last) = found.first_mut().filter(|last| one.order() < last.order()) {
-            std::mem::swap(one, last);
-            last_first(found);
-        }
     }
 }
 
@@ -158,10 +169,7 @@ impl Floor<'_> {
         let promised = self.board.get(id).is_some_and(|waiting| !waiting.request.slo.is_empty());
         // What a request that is promised nothing costs is not in its first token alone.
         let share = if promised { self.predictor.least_ttft_share() } else { 0.0 };
-        let mut rest = std::mem::take(&mut self.scratch.candidates);
-        self.enlist(id, claimed, share, &mut rest);
-        let found = self.search(id, &mut rest, share);
-        self.scratch.candidates = rest;
+        let found = self.search(id, claimed, share);
         match found.best {
             Some((_, fit)) => {
                 *self.last = Some(fit.outlook.pod);
@@ -171,60 +179,88 @@ impl Floor<'_> {
         }
     }
 
-    /// Lists the pods that a head may use and nobody claims, with a share of the step-time model's TTFT.
-    fn enlist(&mut self, id: RequestId, claimed: &[PodId], share: f32, all: &mut Vec<Candidate>) {
-        all.clear();
-        let mut grounds = std::mem::take(&mut self.scratch.grounds);
-        if let Some(waiting) = self.board.get(id) {
-            let (excluded, mut cached) = (&waiting.excluded, Shares::of(&waiting.matches));
-            let input_tokens = f64::from(waiting.input_tokens);
-            let (mut class, mut steps) = (None, StepTime::default());
-            for (at, known) in (0..).zip(self.survey(&mut grounds)) {
-                let cached_share = cached.next_of(known.pod);
-                if !known.open || claimed.contains(&known.pod) || excluded.contains(&known.pod) {
-                    continue;
-                }
-                // Pods of one class mostly stand together.
-                if class.replace(known.class) != Some(known.class) {
-                    steps = self.steps_of(known.class);
-                }
-                let tokens = outlook::uncached(input_tokens, cached_share);
-                let ttft_ms = known.ground.ttft_ms(&steps, input_tokens, tokens);
-                let likely = Likely::new(token_steps(tokens), ttft_ms as f32 * share);
-                all.push(Candidate { cached_share, likely, at });
+    /// At most how good each pod is for a head, by a share of the step-time model's TTFT. It is never one that is claimed, or that
+    /// the head may not use.
+    fn rate(
+        &self,
+        waiting: &Waiting,
+        claimed: &[PodId],
+        share: f32,
+        grounds: &mut Grounds,
+        likely: &mut Vec<Likely>,
+    ) {
+        self.survey(waiting, grounds);
+        let input_tokens = f64::from(waiting.input_tokens);
+        likely.resize(self.pods.len(), Likely::NEVER);
+        let figures = grounds.cached_shares.iter().zip(&grounds.ttfts_ms).zip(&grounds.open);
+        for (likely, ((cached_share, ttft_ms), open)) in likely.iter_mut().zip(figures) {
+            let token_steps = token_steps(start::uncached(input_tokens, *cached_share));
+            let known = Likely::new(token_steps, *ttft_ms * share);
+            *likely = if *open { known } else { Likely::NEVER };
+        }
+        for pod in claimed.iter().chain(&waiting.excluded) {
+            let place = self.pods.place(*pod);
+            if let Some(likely) = place.and_then(|place| likely.get_mut(place)) {
+                *likely = Likely::NEVER;
             }
         }
-        self.scratch.grounds = grounds;
     }
 
-    /// The best of some pods: the likeliest are asked about first, and of the others those that may still
-    /// be better by any prediction.
-    fn search(&mut self, id: RequestId, rest: &mut Vec<Candidate>, share: f32) -> Found {
+    /// The best of the pods that a head may use and nobody claims: the likeliest are asked about first, and of the others those
+    /// that may still be better by any prediction.
+    fn search(&mut self, id: RequestId, claimed: &[PodId], share: f32) -> Found {
         let mut found = Found::default();
+        let mut grounds = std::mem::take(&mut self.scratch.grounds);
+        let mut likely = std::mem::take(&mut self.scratch.likely);
+        let mut rest = std::mem::take(&mut self.scratch.candidates);
+        rest.clear();
+        if let Some(waiting) = self.board.get(id) {
+            self.rate(waiting, claimed, share, &mut grounds, &mut likely);
+            if share > 0.0 {
+                take_likeliest(&mut likely, &grounds, &mut rest);
+                self.try_batch(id, &mut rest, &mut found);
+                rest.clear();
+            }
+            let others =
+                (0..).zip(&likely).filter(|(at, one)| found.may_be_beaten_by((**one, *at)));
+            rest.extend(others.filter_map(|(at, one)| Candidate::of(&grounds, *one, at)));
+        }
+        (self.scratch.grounds, self.scratch.likely) = (grounds, likely);
+        self.search_rest(id, &mut rest, share, &mut found);
+        self.scratch.candidates = rest;
+        found
+    }
+
+    /// Asks about those that may be better than what was found so far.
+    fn search_rest(
+        &mut self,
+        id: RequestId,
+        rest: &mut Vec<Candidate>,
+        share: f32,
+        found: &mut Found,
+    ) {
         let mut size = if share > 0.0 { FIRST_BATCH } else { rest.len() };
         // Where the step-time model answers itself a row tells nothing more.
         let mut narrowed = share >= 1.0;
         while !rest.is_empty() {
-            let others = rest.len().saturating_sub(size);
-            if others > 0 {
+            if !narrowed && found.best.is_some() && rest.len() > size {
+                narrowed = true;
+                let others = if rest.len() > MANY { rest.len() - ASKED_OF_MANY } else { 0 };
                 likeliest_to_the_end(rest, others);
+                rest.drain(..others);
+                self.narrow(id, rest);
+                rest.retain(|one| found.may_be_beaten_by(one.order()));
             }
+            size *= 2;
+            let others = rest.len().saturating_sub(size);
+            likeliest_to_the_end(rest, others);
             let mut batch = std::mem::take(&mut self.scratch.batch);
             batch.clear();
             batch.extend(rest.drain(others..));
-            self.try_batch(id, &mut batch, &mut found);
+            self.try_batch(id, &mut batch, found);
             self.scratch.batch = batch;
-            if !narrowed && found.best.is_some() && rest.len() > size {
-                keep_likeliest(rest, &found);
-                narrowed = rest.len() > size;
-                if narrowed {
-                    self.narrow(id, rest);
-                }
-            }
-            rest.retain(|one| found.may_be_beaten_by(one));
-            size *= 2;
+            rest.retain(|one| found.may_be_beaten_by(one.order()));
         }
-        found
     }
 
     /// Asks the predictor what the TTFT of each pod is at least.
@@ -351,6 +387,28 @@ mod tests {
             assert_eq!(Likely::new(3.0, 7.0).at_least(no_time), Likely::new(3.0, 7.0));
         }
         assert_eq!(Likely::new(3.0, 7.0).at_least(8.0), Likely::new(3.0, 8.0));
+    }
+
+    #[test]
+    fn the_likeliest_are_taken_out_and_of_equals_the_first() {
+        let steps = [7, 3, 9, 3, 3, 8, 1, 6, 3, 5, 2, 3, 4];
+        let mut all = steps.map(|steps| Likely::new(f64::from(steps), 0.0));
+        all[10] = Likely::NEVER;
+        let before = all;
+        let mut grounds = Grounds::default();
+        grounds.cached_shares.resize(all.len(), 0.5);
+        let mut few = Vec::new();
+        take_likeliest(&mut all, &grounds, &mut few);
+        let mut taken: Vec<_> = few.iter().map(|one| one.at as usize).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, [1, 3, 4, 6, 8, 9, 11, 12]);
+        for (at, (now, before)) in all.iter().zip(before).enumerate() {
+            assert_eq!(*now == Likely::NEVER, at == 10 || taken.contains(&at), "{at}");
+            assert!(*now == before || *now == Likely::NEVER, "{at}");
+        }
+        let mut two = [Likely::NEVER, Likely::new(1.0, 1.0)];
+        take_likeliest(&mut two, &grounds, &mut few);
+        assert_eq!((few.len(), two), (9, [Likely::NEVER; 2]), "there are no more");
     }
 
     #[test]

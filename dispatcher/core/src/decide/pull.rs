@@ -46,39 +46,47 @@ fn is_lost(floor: &mut Floor<'_>, factor: f64, id: RequestId) -> bool {
     if floor.rules.hopeless == Hopeless::Serve {
         return false;
     }
-    let deadline = |waiting: &Waiting| waiting.request.deadline();
-    let Some(deadline) = floor.board.get(id).and_then(deadline) else { return false };
+    let Some(waiting) = floor.board.get(id) else { return false };
+    let Some(deadline) = waiting.request.deadline() else { return false };
     let left_ms = deadline.ms_until(floor.now);
+    if !floor.thorough && floor.still_in_time(waiting, left_ms) {
+        return false;
+    }
     // What an idle pod can do cold, one that has some of the prompt can do: mostly nothing need be looked up.
-    let waiting = floor.board.get(id);
-    if floor.thorough
-        || !waiting.is_some_and(|waiting| floor.makes_it_cold(waiting, factor, left_ms))
-    {
+    if floor.thorough || !floor.makes_it_cold(waiting, factor, left_ms) {
         floor.refresh(id);
         let Some(waiting) = floor.board.get(id) else { return false };
         if factor * floor.best_ttft_ms(waiting).unwrap_or(0.0) > left_ms {
             return true;
         }
     }
-    no_pod_in_time(floor, id, left_ms)
+    no_pod_in_time(floor, factor, id, left_ms)
 }
 
 /// Whether a head that found no pod would be too late on each of them if it went there now. It would be
 /// no earlier later: a backlog shrinks no faster than what is left of the objective. Until it is lost
 /// even to an idle pod it would only keep others from pods that they could use.
-fn no_pod_in_time(floor: &mut Floor<'_>, id: RequestId, left_ms: f64) -> bool {
+fn no_pod_in_time(floor: &mut Floor<'_>, factor: f64, id: RequestId, left_ms: f64) -> bool {
     let considered = |waiting: &Waiting| waiting.reason != Reason::NotConsidered;
     // Under a policy that asks no prediction a pod's TTFT is nobody's reason.
     if !floor.rules.gated() || !floor.board.get(id).is_some_and(considered) {
         return false;
     }
     floor.refresh(id);
-    let floor = &*floor;
     let Some(waiting) = floor.board.get(id) else { return false };
-    // Mostly the first pod is in time and the others need not be looked at: this is asked of every head in every pass.
     let late = |one: Outlook| !one.empty && CERTAIN_SHARE * one.ttft_ms > left_ms;
     let mut usable = floor.usable(waiting).peekable();
-    usable.peek().is_some() && usable.all(|pod| late(floor.outlook(waiting, pod)))
+    if usable.peek().is_none() {
+        return false;
+    }
+    // Mostly the first pod is in time and the others need not be looked at: this is asked of every head in every pass.
+    let Some(pod) = usable.find(|pod| !late(floor.outlook(waiting, pod))) else { return true };
+    let in_time = floor.in_time(waiting, pod, [factor, CERTAIN_SHARE]);
+    drop(usable);
+    if let Some(waiting) = floor.board.get_mut(id) {
+        waiting.in_time = in_time;
+    }
+    false
 }
 
 /// A head: its band, its place there, its name.

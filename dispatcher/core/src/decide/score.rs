@@ -10,7 +10,8 @@ use crate::{
         filter,
     },
     fleet::PodState,
-    headroom::{Demand, Outlook, outlook},
+    headroom::{Demand, Outlook, outlook, start},
+    prefix::Match,
     queue::Waiting,
 };
 
@@ -111,13 +112,17 @@ impl Floor<'_> {
     /// The fewest tokens of a request that any pod would have to compute; `None` when no pod may be used.
     /// Pods that have nothing of it cached are all alike.
     pub fn warmest_tokens(&self, waiting: &Waiting) -> Option<f64> {
-        let input_tokens = f64::from(waiting.input_tokens);
-        let warm = waiting.matches.iter().filter(|known| {
+        let usable = |known: &&Match| {
             self.pods.get(&known.pod).is_some_and(|pod| filter::usable(pod, waiting))
-        });
-        let warm = warm.map(|known| outlook::uncached(input_tokens, known.share)).reduce(f64::min);
-        let any = || self.usable(waiting).next().map(|_| outlook::uncached(input_tokens, 0.0));
-        warm.or_else(any)
+        };
+        let matches = || waiting.matches.iter();
+        let warmest = matches().max_by(|one, other| one.share.total_cmp(&other.share));
+        // Mostly the warmest of all may be used, and no other need be looked up.
+        let warmest = warmest.filter(usable).map(|known| known.share);
+        let warm = || matches().filter(usable).map(|known| known.share).reduce(f64::max);
+        let any = || self.usable(waiting).next().map(|_| 0.0);
+        let share = warmest.or_else(warm).or_else(any)?;
+        Some(start::uncached(f64::from(waiting.input_tokens), share))
     }
 
     /// Whether some pod could give a request its first token inside so many milliseconds if it were idle,

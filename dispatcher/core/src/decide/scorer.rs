@@ -11,7 +11,7 @@ use crate::{
     RequestId,
     decide::{Floor, affinity, margins::Margins, pick::Fit, saturation},
     fleet::PodState,
-    headroom::{Outlook, outlook},
+    headroom::{Outlook, start},
     policy::{Placement, Scorer, Strategy},
     queue::Waiting,
 };
@@ -121,7 +121,7 @@ impl Floor<'_> {
 
 /// Uncached tokens in whole steps.
 pub(super) fn token_steps(uncached_tokens: f64) -> f64 {
-    outlook::whole(uncached_tokens / TOKEN_STEP)
+    start::whole(uncached_tokens / TOKEN_STEP)
 }
 
 fn latency(fit: &Fit, target: Target) -> f64 {

@@ -8,7 +8,11 @@ use weir_schema::{Prediction, Row};
 
 use crate::{
     Band, RequestId,
-    decide::{grounds::Known, plain::Candidate, score::Outlooks},
+    decide::{
+        grounds::Grounds,
+        plain::{Candidate, Likely},
+        score::Outlooks,
+    },
     prefix::Match,
     queue::Rank,
 };
@@ -22,7 +26,9 @@ pub struct Scratch {
     /// Pods looked at for one head.
     pub outlooks: Outlooks,
     /// What every look at a pod begins with.
-    pub(super) grounds: Vec<Known>,
+    pub(super) grounds: Grounds,
+    /// At most how good each pod is, by its place.
+    pub(super) likely: Vec<Likely>,
     /// Pods that may still be the best.
     pub(super) candidates: Vec<Candidate>,
     /// Those that are asked about at once.

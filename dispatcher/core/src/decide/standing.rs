@@ -1,4 +1,5 @@
-//! What stands of the last look at a blocked head: pods that cannot take it as long as nothing changes there.
+//! What stands of the last look at a head: pods that cannot take it, and one that could serve it in time, as long as nothing
+//! changes there.
 //!
 //! A head that fits nowhere is asked for again at every event, and mostly one pod has changed since, or none.
 //! The gates that need no prediction depend on the pod's state, which is counted ([`Pods::changes`]), on
@@ -7,6 +8,9 @@
 //! some moment lost. So each pod that was
 //! found shut is shut until the first of these; only the others are looked at again. Pods with open gates are
 //! left to the pick, which asks for predictions.
+//!
+//! Whether a head is lost is asked of every one in every pass, and mostly it is not, because of a pod that has not changed since the last one.
+//! What that pod needs is known with nothing of the prompt cached: it can only be less when something is.
 //!
 //! [`Pods::changes`]: crate::fleet::Pods::changes
 
@@ -17,7 +21,7 @@ use crate::{
     decide::{Floor, filter, plain},
     explain::Reason,
     fleet::PodState,
-    headroom::{Outlook, judge},
+    headroom::{Outlook, judge, outlook},
     queue::Waiting,
 };
 
@@ -56,7 +60,46 @@ impl Shuts {
     }
 }
 
+/// A pod that serves a head in time, as far as the step-time model goes.
+#[derive(Clone, Copy, Debug)]
+pub struct InTime {
+    /// Its place.
+    place: u32,
+    /// At most what of the objective has to be left.
+    needs_ms: f32,
+    /// The pod's last change when that was found.
+    change: u64,
+}
+
 impl Floor<'_> {
+    /// Whether the pod that was found to serve a head in time still does.
+    pub(super) fn still_in_time(&self, waiting: &Waiting, left_ms: f64) -> bool {
+        waiting.in_time.is_some_and(|known| {
+            let change = self.pods.changes().get(known.place as usize);
+            change == Some(&known.change)
+                && f64::from(known.needs_ms) <= left_ms
+                && waiting.excluded.is_empty()
+        })
+    }
+
+    /// What of a head's objective has to be left for a pod to serve it in time: `shares` of the TTFT there if it were idle, and of
+    /// that behind what is pending. `None` when that would not stand: what other pools have there is a matter of time.
+    pub(super) fn in_time(
+        &self,
+        waiting: &Waiting,
+        pod: &PodState,
+        [idle_share, certain_share]: [f64; 2],
+    ) -> Option<InTime> {
+        let place = self.pods.place(pod.spec.id).filter(|_| pod.is_alone())?;
+        let change = *self.pods.changes().get(place)?;
+        let (steps, tokens) = (self.steps_of(pod.spec.class), f64::from(waiting.input_tokens));
+        let best_ms = outlook::best_ttft_ms(&steps, pod.class.chunk_tokens, tokens, 0.0);
+        let cold = self.outlook_at(waiting, place, 0.0)?;
+        let pending_ms = if cold.empty { 0.0 } else { certain_share * cold.ttft_ms };
+        let needs_ms = (idle_share * best_ms).max(pending_ms) as f32;
+        Some(InTime { place: place as u32, needs_ms: needs_ms.next_up(), change })
+    }
+
     /// Why a head that claims a pod is still blocked, and its claim; `None` when that has to be found by a look at
     /// all pods.
     pub(super) fn still_blocked(

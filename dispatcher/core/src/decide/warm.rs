@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::{
     PodId, RequestId, TICK, Time,
     decide::{Floor, affinity, filter, pick::Fit, standing::Shut},
-    headroom::{Outlook, judge, outlook},
+    headroom::{Outlook, judge, start},
     policy::Affinity,
     prefix::Match,
     queue::Waiting,
@@ -104,7 +104,7 @@ impl Floor<'_> {
         let tokens = waiting
             .matches
             .iter()
-            .map(move |known| (known, outlook::uncached(input_tokens, known.share)));
+            .map(move |known| (known, start::uncached(input_tokens, known.share)));
         tokens.filter(move |(known, warm_tokens)| {
             affinity::much_colder(cold_tokens, *warm_tokens, &self.config.pull)
                 && self.pods.get(&known.pod).is_some_and(|pod| filter::usable(pod, waiting))

@@ -8,11 +8,8 @@ use weir_schema::{StepTime, prefill_pairs};
 use crate::{
     PodId,
     fleet::{Others, PodState},
+    headroom::start::{Prefill, Start, whole_up},
 };
-
-/// Steps between arrival at an engine and the step that starts the prefill: half of the running
-/// one, and one that is scheduled ahead (asynchronous scheduling).
-const STEPS_BEFORE_PREFILL: f64 = 1.5;
 
 /// Largest share of a step's time that the prior gives to other requests' prefills.
 const MOST_PREFILL_SHARE: f64 = 0.9;
@@ -68,14 +65,8 @@ pub struct Ground {
     decodes: f64,
     /// Tokens that they hold in the KV cache.
     kv_tokens: f64,
-    /// Prompt tokens that a step has room for beside them.
-    chunk: f64,
-    /// Step time, in milliseconds.
-    step_ms: f64,
-    /// Uncached tokens pending.
-    backlog_tokens: f64,
-    /// Pairs of them and a token before each.
-    backlog_pairs: f64,
+    /// What decides when a first token would come.
+    pub start: Start,
 }
 
 impl Ground {
@@ -84,33 +75,14 @@ impl Ground {
         let ledger = &pod.ledger;
         let decodes = ledger.decodes_to_come() + others.sequences;
         let kv_tokens = ledger.kv_tokens() + others.kv_tokens;
-        Self {
-            decodes,
-            kv_tokens,
+        let start = Start {
             chunk: (f64::from(pod.class.chunk_tokens) - decodes).max(1.0),
             step_ms: steps.step_ms(decodes, kv_tokens, 0.0),
             backlog_tokens: ledger.pending_tokens(),
             backlog_pairs: ledger.pending_pairs(),
-        }
+        };
+        Self { decodes, kv_tokens, start }
     }
-
-    /// TTFT from dispatch of a prompt of which so much is to be computed, in milliseconds.
-    pub fn ttft_ms(&self, steps: &StepTime, input_tokens: f64, uncached_tokens: f64) -> f64 {
-        let stall_ms =
-            self.stall_ms(steps, uncached_tokens, own_pairs(input_tokens, uncached_tokens));
-        let work = self.backlog_tokens + uncached_tokens;
-        let prefill_ms = whole_up(work / self.chunk) * self.step_ms + stall_ms;
-        STEPS_BEFORE_PREFILL * self.step_ms + prefill_ms + steps.api_ms
-    }
-
-    /// Time by which the prefills delay the residents, in milliseconds.
-    fn stall_ms(&self, steps: &StepTime, uncached_tokens: f64, own_pairs: f64) -> f64 {
-        steps.prefill_ms(self.backlog_tokens + uncached_tokens, self.backlog_pairs + own_pairs)
-    }
-}
-
-fn own_pairs(input_tokens: f64, uncached_tokens: f64) -> f64 {
-    prefill_pairs(uncached_tokens, (input_tokens - uncached_tokens).max(0.0))
 }
 
 impl Outlook {
@@ -124,9 +96,10 @@ impl Outlook {
         others: Others,
     ) -> Self {
         let (ground, ledger) = (Ground::of(pod, steps, others), &pod.ledger);
-        let Ground { decodes, kv_tokens, chunk, step_ms, backlog_tokens, .. } = ground;
-        let uncached_tokens = uncached(demand.input_tokens, cached_share);
-        let own_pairs = own_pairs(demand.input_tokens, uncached_tokens);
+        let Ground { decodes, kv_tokens, start } = ground;
+        let Start { chunk, step_ms, backlog_tokens, .. } = start;
+        let prompt = Prefill::of(demand.input_tokens, cached_share);
+        let uncached_tokens = prompt.tokens;
         // The dearest chunk of the newcomer is its last one.
         let last = chunk.min(uncached_tokens);
         let last_pairs = prefill_pairs(last, (demand.input_tokens - last).max(0.0));
@@ -141,10 +114,10 @@ impl Outlook {
             step_ms,
             step_with_ms: steps.step_ms(decodes + demand.sequences, kv_with, 0.0),
             full_step_ms: full_step_ms + steps.prefill_ms(0.0, last_pairs),
-            stall_ms: ground.stall_ms(steps, uncached_tokens, own_pairs),
-            own_stall_ms: steps.prefill_ms(uncached_tokens, own_pairs),
+            stall_ms: start.stall_ms(steps, prompt),
+            own_stall_ms: steps.prefill_ms(prompt.tokens, prompt.pairs),
             decodes,
-            ttft_ms: ground.ttft_ms(steps, demand.input_tokens, uncached_tokens),
+            ttft_ms: start.ttft_ms(steps, prompt),
             per_prefill_ms: steps.per_prefill_ms,
             place: 0,
         }
@@ -158,23 +131,6 @@ impl Outlook {
     }
 }
 
-/// The largest whole number that is not above a count. What any processor does without a call, unlike `floor`: every look at
-/// every pod asks it.
-pub fn whole(count: f64) -> f64 {
-    count as i64 as f64
-}
-
-/// The smallest whole number that is not below a count.
-fn whole_up(count: f64) -> f64 {
-    let below = whole(count);
-    if below < count { below + 1.0 } else { below }
-}
-
-/// Prompt tokens left to compute when a share is cached; an engine always computes at least one.
-pub fn uncached(input_tokens: f64, cached_share: f64) -> f64 {
-    (input_tokens * (1.0 - cached_share)).max(1.0)
-}
-
 /// TTFT of a prompt on an idle pod that has a share of it cached, in milliseconds: nothing can be faster.
 pub fn best_ttft_ms(
     steps: &StepTime,
@@ -182,8 +138,7 @@ pub fn best_ttft_ms(
     input_tokens: f64,
     cached_share: f64,
 ) -> f64 {
-    let tokens = uncached(input_tokens, cached_share);
+    let Prefill { tokens, pairs } = Prefill::of(input_tokens, cached_share);
     let chunks = whole_up(tokens / f64::from(chunk_tokens.max(1)));
-    let pairs = prefill_pairs(tokens, (input_tokens - tokens).max(0.0));
     steps.base_ms * chunks + steps.prefill_ms(tokens, pairs) + steps.api_ms
 }

@@ -17,7 +17,10 @@ use smallvec::SmallVec;
 
 use crate::{
     Band, PodId, Reason, Request, RequestId, Time,
-    decide::{standing::Shuts, warm::Wait},
+    decide::{
+        standing::{InTime, Shuts},
+        warm::Wait,
+    },
     pattern::Pattern,
     policy::Order,
     prefix::Match,
@@ -60,6 +63,8 @@ pub struct Waiting {
     pub matched_at: u64,
     /// The pods that cannot take it, as long as nothing changes there.
     pub shut: Shuts,
+    /// One that could serve it in time, as long as nothing changes there.
+    pub in_time: Option<InTime>,
 }
 
 impl Waiting {

@@ -126,6 +126,7 @@ impl Scheduler {
             matches: self.scratch.matches.pop().unwrap_or_default(),
             matched_at: 0,
             shut: Shuts::default(),
+            in_time: None,
         };
         affinity::refresh(&mut waiting, self.pods.index());
         waiting.pattern.warm = affinity::warm_pod(&waiting.matches);

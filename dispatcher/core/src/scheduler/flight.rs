@@ -85,6 +85,7 @@ impl Flight {
             matches: Vec::new(),
             matched_at: 0,
             shut: Shuts::default(),
+            in_time: None,
         }
     }
 
@@ -251,16 +252,24 @@ impl Scheduler {
         self.note_start(pod);
     }
 
-    /// A stream has come to `tokens` in total.
-    pub(super) fn streamed(&mut self, now: Time, id: RequestId, tokens: u32) {
-        let Some(flight) = self.flights.get_mut(&id) else { return };
-        flight.tokens = flight.tokens.max(tokens);
-        let generated = flight.per_sequence(flight.tokens);
-        let (pod, begun) = (flight.pod, flight.first_token.is_some());
-        if !begun {
-            self.first_token(now, id);
+    /// Streams have come to so many tokens in total.
+    pub(super) fn streamed(&mut self, now: Time, streams: Vec<(RequestId, u32)>) {
+        let mut moved = std::mem::take(&mut self.moved);
+        moved.clear();
+        for (id, tokens) in streams {
+            let Some(flight) = self.flights.get_mut(&id) else { continue };
+            flight.tokens = flight.tokens.max(tokens);
+            moved.push((flight.pod, moved.len(), id, flight.per_sequence(flight.tokens)));
+            if flight.first_token.is_none() {
+                self.first_token(now, id);
+            }
         }
-        self.advance(pod, id, generated);
+        // One pod after the other, that what they need of it is in the processor's cache.
+        moved.sort_unstable_by_key(|(pod, place, ..)| (*pod, *place));
+        for (pod, _, id, generated) in &moved {
+            self.advance(*pod, *id, *generated);
+        }
+        self.moved = moved;
     }
 
     pub(super) fn advance(&mut self, pod: PodId, id: RequestId, generated: u32) {

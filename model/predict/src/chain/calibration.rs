@@ -169,10 +169,10 @@ impl Calibration {
         }
     }
 
-    /// Learns the factors of every evaluator that had a median.
+    /// Learns the factors: from what was stated, and of every evaluator that had a median.
     pub(super) fn learn(&mut self, target: Target, sample: &Sample, said: Said, measured_ms: f32) {
         let (quantiles, source) = *stated(&sample.predicted).get(target);
-        let stated = measurable(quantiles.p90 / quantiles.p50);
+        let stated_ms = measurable(quantiles.p90);
         let stated_by = if source.is_bundle() { Source::Onnx } else { source };
         let first = self.first;
         let class = self.classes.entry(class_of(&sample.row));
@@ -183,9 +183,16 @@ impl Calibration {
             (&mut class.prior, said.prior_ms, Source::Prior),
         ];
         for (factor, median_ms, evaluator) in each {
+            let factor = factor.get_mut(target);
+            match (stated_ms, median_ms) {
+                (Some(stated_ms), _) if stated_by == evaluator => {
+                    factor.settle(measured_ms <= stated_ms);
+                }
+                (_, Some(median_ms)) => factor.settle_own(median_ms, measured_ms),
+                _ => {}
+            }
             if let Some(median_ms) = median_ms {
-                let stated = stated.filter(|_| stated_by == evaluator);
-                factor.get_mut(target).observe(median_ms, measured_ms, stated);
+                factor.observe(median_ms, measured_ms);
             }
         }
     }
