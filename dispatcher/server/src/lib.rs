@@ -29,4 +29,5 @@ pub mod memory;
 pub mod shutdown;
 pub mod telemetry;
 pub mod upstream;
+mod walk;
 pub mod worker;
