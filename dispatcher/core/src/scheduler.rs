@@ -75,8 +75,6 @@ pub struct Scheduler {
     requeued: Vec<RequestId>,
     /// What must not wait and has come with the event at hand.
     immediate: Vec<RequestId>,
-    /// Streams that have come further, with their pods and how far each of their sequences is.
-    moved: Vec<(PodId, usize, RequestId, u32)>,
     no_pod_since: Option<Time>,
     unstreamed: usize,
     /// No first token of a response that is not streamed is due before.
@@ -119,7 +117,6 @@ impl Scheduler {
             last_picked: None,
             requeued: Vec::new(),
             immediate: Vec::new(),
-            moved: Vec::new(),
             no_pod_since: Some(Time::ZERO),
             unstreamed: 0,
             starts_at: Time::NEVER,

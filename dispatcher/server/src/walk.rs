@@ -1,11 +1,11 @@
 //! A walk over JSON as programs write it, without serde: over what need not be read it only steps.
 //!
-//! Believed are plain keys and values that are well formed, not nested too deep. Of anything else, sound or not, nothing is said, and serde
-//! says what it is.
+//! Believed are plain keys and values that are well formed, on one line, not nested too deep. Of anything else, sound or not, nothing is
+//! said, and serde says what it is.
 
 use memchr::memchr2;
 
-/// A place in a text without control characters, in which spaces are all the white space that there is.
+/// A place in a text in which spaces are all the white space that there is.
 pub struct Walk<'a> {
     text: &'a str,
     at: usize,
@@ -17,9 +17,10 @@ impl<'a> Walk<'a> {
         Self { text, at: 0 }
     }
 
-    /// What lies behind.
-    pub fn walked(&self) -> &'a str {
-        self.text.get(..self.at).unwrap_or_default()
+    /// Whether all that lies behind is believed: what separates lines outside of strings is not allowed inside of them.
+    pub fn is_believed(&self) -> bool {
+        let walked = self.text.as_bytes().get(..self.at).unwrap_or_default();
+        !walked.iter().fold(false, |seen, byte| seen | (*byte < b' '))
     }
 
     /// Whether nothing but spaces is left.
@@ -50,6 +51,7 @@ impl<'a> Walk<'a> {
         byte
     }
 
+    /// Steps over that byte.
     pub fn takes(&mut self, byte: u8) -> Option<()> {
         (self.next() == Some(byte)).then_some(())
     }

@@ -7,7 +7,7 @@
 use weir_schema::{Prediction, Row};
 
 use crate::{
-    Band, RequestId,
+    Band, PodId, RequestId,
     decide::{
         grounds::Grounds,
         plain::{Candidate, Likely},
@@ -43,6 +43,8 @@ pub struct Scratch {
     pub heads: Vec<(Band, Rank, RequestId)>,
     /// Heads that can no longer meet their objective.
     pub lost: Vec<RequestId>,
+    /// Streams that have come further: pod, place in the report, which, and how far each of its sequences is.
+    pub moved: Vec<(PodId, usize, RequestId, u32)>,
     /// Lists of matches that nobody needs.
     pub matches: Vec<Vec<Match>>,
 }

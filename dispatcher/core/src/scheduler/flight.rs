@@ -254,7 +254,7 @@ impl Scheduler {
 
     /// Streams have come to so many tokens in total.
     pub(super) fn streamed(&mut self, now: Time, streams: Vec<(RequestId, u32)>) {
-        let mut moved = std::mem::take(&mut self.moved);
+        let mut moved = std::mem::take(&mut self.scratch.moved);
         moved.clear();
         for (id, tokens) in streams {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
@@ -269,7 +269,7 @@ impl Scheduler {
         for (pod, _, id, generated) in &moved {
             self.advance(*pod, *id, *generated);
         }
-        self.moved = moved;
+        self.scratch.moved = moved;
     }
 
     pub(super) fn advance(&mut self, pod: PodId, id: RequestId, generated: u32) {

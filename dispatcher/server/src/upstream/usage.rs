@@ -66,7 +66,7 @@ fn plain(value: &[u8]) -> Option<Usage> {
             _ => return None,
         }
     }
-    walk.walked().bytes().all(|byte| byte >= b' ').then_some(usage)
+    walk.is_believed().then_some(usage)
 }
 
 #[cfg(test)]

@@ -253,4 +253,30 @@ mod tests {
         calibration.renew(&holdout(f64::NAN));
         assert_eq!(calibration.factors(&row).tpot.model, TPOT_FACTOR);
     }
+
+    #[test]
+    fn what_a_bundle_stated_counts_when_the_next_one_serves_already() {
+        let row = Features::default().0;
+        let stated = Prediction {
+            tpot_ms: Quantiles { p50: 10.0, p90: 19.0 },
+            tpot_source: Source::Onnx,
+            ..Prediction::default()
+        };
+        let factor_after = |late_ms: f32| {
+            let mut calibration = Calibration::default();
+            let learn = |calibration: &mut Calibration, model_ms, tpot_ms: f32| {
+                let said = Said { model_ms, profile_ms: None, prior_ms: None };
+                let sample = super::super::tests::sample(row, stated, 50.0, tpot_ms);
+                calibration.learn(Target::Tpot, &sample, said, tpot_ms);
+            };
+            (1..=100_u8).for_each(|step| {
+                learn(&mut calibration, Some(10.0), 10.0 + f32::from(step) / 10.0);
+            });
+            // Under way when the next one came: that one has no median for them.
+            (0..20).for_each(|_| learn(&mut calibration, None, late_ms));
+            calibration.renew(&holdout(1.1));
+            calibration.factors(&row).tpot.model
+        };
+        assert!(factor_after(18.0) < factor_after(20.0));
+    }
 }

@@ -13,10 +13,6 @@ use crate::walk::Walk;
 
 /// The values of a body's members; `None` when serde is to be asked.
 pub(super) fn read(body: &[u8]) -> Option<Fields<'_>> {
-    // What separates lines outside of strings is not allowed inside of them.
-    if body.iter().fold(false, |seen, byte| seen | (*byte < b' ')) {
-        return None;
-    }
     let mut walk = Walk::of(from_utf8(body).ok()?);
     let mut fields = Fields::default();
     let mut nulls: SmallVec<[&str; 8]> = SmallVec::new();
@@ -40,7 +36,7 @@ pub(super) fn read(body: &[u8]) -> Option<Fields<'_>> {
             _ => return None,
         }
     }
-    walk.is_over().then_some(fields)
+    (walk.is_over() && walk.is_believed()).then_some(fields)
 }
 
 #[cfg(test)]
