@@ -1,16 +1,19 @@
 //! The command line of `weir-bench limits`.
 
-use std::{io::Write, num::NonZeroUsize, process::ExitCode, time::Instant};
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    num::NonZeroUsize,
+    path::Path,
+    process::ExitCode,
+    time::Instant,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::Serialize;
 
-use super::{
-    Sight,
-    lines::{Line, compare},
-    table,
-};
+use super::{Sight, highest::highest, lines::compare, table};
 use crate::study::SimArgs;
 
 /// How far policies are from what no scheduler could beat, and from one that sees the future
@@ -28,10 +31,10 @@ pub struct LimitsArgs {
 
 /// What the file holds.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct Report<'a, Row> {
     command: &'a str,
     seconds: f64,
-    rows: &'a [Line],
+    rows: &'a [Row],
 }
 
 impl LimitsArgs {
@@ -40,29 +43,48 @@ impl LimitsArgs {
     /// # Errors
     /// When the arguments make no study, or the file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
-        let asked = &self.asked;
-        let loads = asked.loads().context("limits are those of a load: give --load, not --at")?;
+        let (asked, started) = (&self.asked, Instant::now());
         let (setting, contenders) = (asked.setting()?, asked.contenders()?);
-        let json = asked.create_json()?;
-        let started = Instant::now();
-        let pods = self.oracle_pods.map(|pods| Sight { pods: pods.get() });
-        let sight = (!self.no_oracle).then(|| pods.unwrap_or_default());
-        let seeds = asked.seeds();
-        let lines = compare(&setting, &contenders, loads, &seeds, sight, asked.threads())?;
-        let seconds = started.elapsed().as_secs_f64();
+        let mut json = asked.create_json()?;
+        let pods = self.oracle_pods.map(NonZeroUsize::get);
+        let sight = Sight { pods: pods.unwrap_or(usize::MAX), ..Sight::default() };
+        let sight = (!self.no_oracle).then_some(sight);
+        let (seeds, threads) = (asked.seeds(), asked.threads());
+        let of = match (asked.loads(), asked.at()) {
+            (Some(loads), _) => {
+                let lines = compare(&setting, &contenders, loads, &seeds, sight, threads)?;
+                write(&mut json, started, &lines)?;
+                table::of(&lines)
+            }
+            (None, Some(at)) => {
+                let rows = highest(&setting, &contenders, at, &seeds, sight, threads)?;
+                write(&mut json, started, &rows)?;
+                table::of_highest(&rows)
+            }
+            (None, None) => bail!("limits are those of a load: give --load or --at"),
+        };
         println!("{}", asked.head(&setting));
-        println!("{}", table::of(&lines));
+        println!("{of}");
         println!(
-            "{} requests of {} seeds at each load, {seconds:.1} s",
+            "{} requests of {} seeds at each load, {:.1} s",
             setting.requests,
-            seeds.len()
+            seeds.len(),
+            started.elapsed().as_secs_f64()
         );
-        if let Some((path, mut file)) = json {
-            let command: Vec<String> = std::env::args().skip(1).collect();
-            let command = &format!("weir-bench {}", command.join(" "));
-            serde_json::to_writer_pretty(&mut file, &Report { command, seconds, rows: &lines })?;
-            file.flush().with_context(|| format!("cannot write {}", path.display()))?;
-        }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// The rows, with the command that made them, if there is a file for them.
+fn write<Row: Serialize>(
+    json: &mut Option<(&Path, BufWriter<File>)>,
+    started: Instant,
+    rows: &[Row],
+) -> Result<()> {
+    let Some((path, file)) = json else { return Ok(()) };
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    let command = &format!("weir-bench {}", command.join(" "));
+    let seconds = started.elapsed().as_secs_f64();
+    serde_json::to_writer_pretty(&mut *file, &Report { command, seconds, rows })?;
+    file.flush().with_context(|| format!("cannot write {}", path.display()))
 }

@@ -4,7 +4,7 @@
 //! true length, each copy is forked with the request on it and run until it is idle; the request goes where most requests
 //! then are in time, counting those that are there already, and of equals where the times to their ends grow least. A request that
 //! gains nothing anywhere, being late or taking the place of another, is held and tried again from time to time; once its deadline has
-//! passed it is put aside until a pod has nothing else to do. It looks at one request at a time and knows nothing of those that have not
+//! passed it is put aside until a pod has nothing else to do, or refused where only a promise counts. It looks at one request at a time and knows nothing of those that have not
 //! come: it is what can be reached by seeing well, not the best there is.
 //!
 //! A fork costs as much as simulating the pod until it is idle. [`Sight`] says how many pods are tried each time.
@@ -13,31 +13,64 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use rand::{SeedableRng, rngs::SmallRng};
 use weir_core::{
-    Action, Dispatch, Event, PodId, Refusal, RefusalReason, RequestId, Snapshot, Time,
+    Action, Band, Dispatch, Event, PodId, Refusal, RefusalReason, RequestId, Snapshot, Time,
 };
 use weir_engine::{Engine, EngineConfig, Job, Output, SeqId};
 use weir_schema::{Prediction, Quantiles};
 
 use super::work;
-use crate::sim::{Dispatcher, Pool, Run, SimRequest, drive};
+use crate::sim::{Dispatcher, Outcome, Pool, Run, SimPod, SimRequest, drive, drive_while};
 
 /// How much of the future is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
     /// Pods that are tried for a request at a time, drawn anew each time; all of them if there are no more.
     pub pods: usize,
+    /// Whether it is held to a promise of the highest band: one of those counts for more than any number of others, and what is
+    /// late is refused.
+    pub promised: bool,
+}
+
+impl Sight {
+    /// The same, held to a promise of the highest band.
+    #[must_use]
+    pub const fn promised(self) -> Self {
+        Self { promised: true, ..self }
+    }
 }
 
 impl Default for Sight {
     /// Every pod.
     fn default() -> Self {
-        Self { pods: usize::MAX }
+        Self { pods: usize::MAX, promised: false }
     }
 }
 
 /// Serves `requests` with the policy that sees the future. The seed is that of the run it is compared with: arrivals and
 /// noise are the same.
 pub fn clairvoyant(pool: &Pool, requests: &[SimRequest], sight: Sight, seed: u64) -> Run {
+    let (pods, dispatcher) = set_up(pool, requests, sight, seed);
+    drive(&pods, pool.scrape_every, dispatcher, requests)
+}
+
+/// The same for as long as `goes_on` says so of each outcome; `None` once it did not.
+pub(super) fn clairvoyant_while(
+    pool: &Pool,
+    requests: &[SimRequest],
+    sight: Sight,
+    seed: u64,
+    goes_on: impl FnMut(usize, &Outcome) -> bool,
+) -> Option<Run> {
+    let (pods, dispatcher) = set_up(pool, requests, sight, seed);
+    drive_while(&pods, pool.scrape_every, dispatcher, requests, goes_on)
+}
+
+fn set_up(
+    pool: &Pool,
+    requests: &[SimRequest],
+    sight: Sight,
+    seed: u64,
+) -> (Vec<SimPod>, Box<dyn Dispatcher>) {
     let pods = pool.seeded(seed);
     let quiet = |engine: &EngineConfig| EngineConfig { every_token: false, ..engine.clone() };
     let dispatcher = Clairvoyant {
@@ -47,10 +80,14 @@ pub fn clairvoyant(pool: &Pool, requests: &[SimRequest], sight: Sight, seed: u64
         retry_at: Time::ZERO,
         aside: VecDeque::new(),
         sight,
+        top: requests.iter().map(|asked| asked.request.band).max(),
         dice: SmallRng::seed_from_u64(seed),
     };
-    drive(&pods, pool.scrape_every, Box::new(dispatcher), requests)
+    (pods, Box::new(dispatcher))
 }
+
+/// Requests of lower bands that one of the highest counts for.
+const MUCH: i64 = 1_000_000;
 
 /// Time for which a request without a deadline is held.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,6 +105,8 @@ struct Clairvoyant {
     /// Requests that cannot be in time any more and when they came, the oldest first.
     aside: VecDeque<(Time, usize)>,
     sight: Sight,
+    /// The highest band of all requests.
+    top: Option<Band>,
     dice: SmallRng,
 }
 
@@ -103,6 +142,8 @@ struct Fate {
     gaps: f64,
     ttft_ms: f64,
     tpot_ms: f64,
+    /// What it counts for in time.
+    worth: i64,
 }
 
 impl Fate {
@@ -112,11 +153,19 @@ impl Fate {
     }
 }
 
+/// A request, when it came, and what it counts for in time.
+#[derive(Clone, Copy, Debug)]
+struct Came<'a> {
+    asked: &'a SimRequest,
+    came_ms: f64,
+    worth: i64,
+}
+
 /// What giving a request to a pod would do.
 #[derive(Clone, Debug)]
 struct Trial {
     pod: usize,
-    /// Requests in time that are gained.
+    /// Requests in time that are gained, each for what it counts.
     gain: i64,
     /// Milliseconds that all the ends move away, the request's own whole time included.
     delay_ms: f64,
@@ -139,7 +188,8 @@ impl Mirror {
     }
 
     /// What would become of everybody with one more request.
-    fn try_with(&self, pod: usize, now_ms: f64, asked: &SimRequest, came_ms: f64) -> Option<Trial> {
+    fn try_with(&self, pod: usize, now_ms: f64, came: &Came<'_>) -> Option<Trial> {
+        let Came { asked, came_ms, worth } = *came;
         let mut engine = self.engine.clone();
         let sequence = engine.submit(now_ms, job(asked)).ok()?;
         let ms = |slo: Option<Duration>| slo.map_or(f64::INFINITY, |slo| slo.as_secs_f64() * 1e3);
@@ -150,6 +200,7 @@ impl Mirror {
             gaps: f64::from(work::output_tokens(asked)) - 1.0,
             ttft_ms: ms(asked.request.slo.ttft),
             tpot_ms: ms(asked.request.slo.tpot),
+            worth,
         };
         let mut fates = self.residents.clone();
         fates.push(Resident { sequence, fate: newcomer });
@@ -163,9 +214,11 @@ impl Mirror {
                 Output::Finished { at_ms, .. } => fate.last_ms = seen_ms(at_ms),
             }
         }
-        let in_time = |those: &[Resident]| those.iter().filter(|one| one.fate.in_time()).count();
+        let in_time = |those: &[Resident]| -> i64 {
+            those.iter().filter(|one| one.fate.in_time()).map(|one| one.fate.worth).sum()
+        };
         let ends = |those: &[Resident]| -> f64 { those.iter().map(|one| one.fate.last_ms).sum() };
-        let gain = in_time(&fates) as i64 - in_time(&self.residents) as i64;
+        let gain = in_time(&fates) - in_time(&self.residents);
         let delay_ms = ends(&fates) - ends(&self.residents) - came_ms;
         Some(Trial { pod, gain, delay_ms, fates })
     }
@@ -196,30 +249,30 @@ impl Clairvoyant {
                 self.fill_idle(now, actions);
             }
             // No engine takes it.
-            None => actions.push(Action::Refuse(Refusal {
-                id: RequestId(place as u64),
-                reason: RefusalReason::Undeliverable,
-                waited: Duration::ZERO,
-                retry_after: Duration::ZERO,
-            })),
+            None => actions.push(refuse(place, RefusalReason::Undeliverable, Duration::ZERO)),
         }
     }
 
     /// Of the trials on some pods, the one that gains most, and of those the one that delays least.
     fn best(&mut self, now: Time, asked: &SimRequest, came: Time) -> Option<Trial> {
+        let came = &self.came(asked, came);
         let count = self.pods.len();
         let drawn = rand::seq::index::sample(&mut self.dice, count, self.sight.pods.min(count));
         let mut drawn = drawn.into_vec();
         drawn.sort_unstable();
         let of = |pods: &mut dyn Iterator<Item = usize>| {
-            let trials =
-                pods.filter_map(|pod| self.pods.get(pod)?.try_with(pod, ms(now), asked, ms(came)));
+            let trials = pods.filter_map(|pod| self.pods.get(pod)?.try_with(pod, ms(now), came));
             trials.min_by(|one, other| {
                 other.gain.cmp(&one.gain).then(one.delay_ms.total_cmp(&other.delay_ms))
             })
         };
         // Not every engine takes every request.
         of(&mut drawn.into_iter()).or_else(|| of(&mut (0..count)))
+    }
+
+    fn came<'a>(&self, asked: &'a SimRequest, came: Time) -> Came<'a> {
+        let counts = self.sight.promised && Some(asked.request.band) == self.top;
+        Came { asked, came_ms: ms(came), worth: if counts { MUCH } else { 1 } }
     }
 
     /// Tries what is held again, the one that is due first before the others.
@@ -233,7 +286,11 @@ impl Clairvoyant {
         for one in held {
             let Some(asked) = self.requests.get(one.place).cloned() else { continue };
             if now > one.due {
-                self.aside.push_back((one.came, one.place));
+                if self.sight.promised {
+                    actions.push(refuse(one.place, RefusalReason::Hopeless, now.since(one.came)));
+                } else {
+                    self.aside.push_back((one.came, one.place));
+                }
                 continue;
             }
             match self.best(now, &asked, one.came).filter(|trial| trial.gain > 0) {
@@ -272,8 +329,9 @@ impl Clairvoyant {
         while let Some((came, place)) = self.aside.front().copied() {
             let Some(asked) = self.requests.get(place).cloned() else { return };
             let idle = self.pods.iter().enumerate().filter(|(_, pod)| pod.residents.is_empty());
+            let one = &self.came(&asked, came);
             let trial = idle
-                .filter_map(|(pod, mirror)| mirror.try_with(pod, ms(now), &asked, ms(came)))
+                .filter_map(|(pod, mirror)| mirror.try_with(pod, ms(now), one))
                 .min_by(|one, other| one.delay_ms.total_cmp(&other.delay_ms));
             let Some(trial) = trial else { return };
             self.aside.pop_front();
@@ -303,6 +361,11 @@ impl Dispatcher for Clairvoyant {
     fn snapshot(&self, _now: Time) -> Option<Snapshot> {
         None
     }
+}
+
+fn refuse(place: usize, reason: RefusalReason, waited: Duration) -> Action {
+    let id = RequestId(place as u64);
+    Action::Refuse(Refusal { id, reason, waited, retry_after: Duration::ZERO })
 }
 
 fn ms(time: Time) -> f64 {

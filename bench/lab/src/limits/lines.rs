@@ -122,6 +122,11 @@ pub fn compare(
     Ok(lines)
 }
 
+/// The place of the first request that is counted.
+pub(super) fn warm_up(requests: &[SimRequest]) -> usize {
+    (requests.len() as f64 * WARM_UP).floor() as usize
+}
+
 fn oracle(setting: &Setting, load: f64, seed: u64, sight: Sight) -> Result<Sums> {
     let (rate_rps, objectives) = (load * setting.capacity_rps(), &setting.objectives);
     let requests = setting.source.requests(rate_rps, setting.requests, objectives, seed)?;
@@ -147,8 +152,7 @@ struct Sums {
 
 impl Sums {
     fn of(setting: &Setting, requests: &[SimRequest], run: &Run) -> Self {
-        let warm_up = (requests.len() as f64 * WARM_UP).floor() as usize;
-        let objectives = &setting.objectives;
+        let (warm_up, objectives) = (warm_up(requests), &setting.objectives);
         let limits: Limits = limits_of(&setting.pool, requests, objectives, run, warm_up);
         let regret: Regret = regret(run, requests, &limits);
         let served = run.outcomes.iter().skip(warm_up);

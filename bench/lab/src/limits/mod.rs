@@ -22,12 +22,13 @@
 //! # Layout
 //! - `charge`, `work`: what has to be done at least; `in_time`, `flow`, `tree`: the relaxed problems, solved
 //! - `clairvoyant`: the oracle; `regret`: a run against both
-//! - `args`, `lines`, `table`: `weir-bench limits`
+//! - `args`, `table`: `weir-bench limits`; `lines`: at given loads; `highest`: the loads that are held
 
 mod args;
 mod charge;
 mod clairvoyant;
 mod flow;
+mod highest;
 mod in_time;
 mod lines;
 mod regret;
@@ -49,6 +50,7 @@ use work::{Case, Work};
 
 pub use args::LimitsArgs;
 pub use clairvoyant::{Sight, clairvoyant};
+pub use highest::{Highest, LIMIT, bound, highest};
 pub use lines::{Line, ORACLE, compare};
 pub use regret::{Regret, regret};
 
@@ -119,6 +121,26 @@ pub fn limits_of(
     let served = both().filter(|(_, (_, outcome))| matches!(outcome, Outcome::Served(_)));
     let served: Vec<Case<'_>> = served.map(case).collect();
     Limits { counted_from: warm_up, ..of_cases(pool, &cases, &served, objectives) }
+}
+
+/// The limit of the requests of the highest band, as if no others came. The first `warm_up` requests are not counted.
+fn limits_of_top_band(
+    pool: &Pool,
+    requests: &[SimRequest],
+    objectives: &Objectives,
+    warm_up: usize,
+) -> Limit {
+    let top = objectives.classes.iter().map(|class| class.band).max();
+    let is_top = |class: usize| objectives.classes.get(class).map(|class| class.band) == top;
+    let case = |(place, asked)| Case {
+        asked,
+        arrived_ms: ms(asked),
+        fixed: asked.after.is_none(),
+        counted: place >= warm_up,
+    };
+    let those = requests.iter().enumerate().filter(|(_, asked)| is_top(asked.class));
+    let cases: Vec<Case<'_>> = those.map(case).collect();
+    of_cases(pool, &cases, &[], objectives).all
 }
 
 fn ms(asked: &SimRequest) -> f64 {

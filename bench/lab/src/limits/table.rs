@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::lines::Line;
+use super::{highest::Highest, lines::Line};
 
 /// The lines as a table.
 pub(super) fn of(lines: &[Line]) -> Table {
@@ -27,6 +27,22 @@ pub(super) fn of(lines: &[Line]) -> Table {
     lines.iter().for_each(|line| {
         table.add_row(cells(line));
     });
+    table.column_iter_mut().skip(1).for_each(|one| one.set_cell_alignment(CellAlignment::Right));
+    table
+}
+
+/// Highest loads as a table.
+pub(super) fn of_highest(rows: &[Highest]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::ASCII_MARKDOWN);
+    table.set_header(["policy", "highest load", "of limit %", "of oracle %"]);
+    for row in rows {
+        let percent = |share: Option<f64>| {
+            share.map_or_else(|| "-".to_owned(), |share| format!("{:.1}", share * 100.0))
+        };
+        let load = format!("{:.2}", row.max_load);
+        table.add_row([row.policy.clone(), load, percent(row.of_limit), percent(row.of_oracle)]);
+    }
     table.column_iter_mut().skip(1).for_each(|one| one.set_cell_alignment(CellAlignment::Right));
     table
 }

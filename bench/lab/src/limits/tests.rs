@@ -7,7 +7,11 @@ use weir_engine::hardware;
 use super::*;
 use crate::{
     contender::Contender,
+    prompt::Segment,
     sim::{Oracle, drive},
+    study::{Knowledge, Setting, at_load, max_load},
+    trace::Arrival,
+    workload::Replay,
 };
 
 const GPU: &str = "h100-qwen3-32b-tp2";
@@ -291,7 +295,7 @@ fn the_oracle_serves_more_in_time_than_who_cannot_see() {
     };
     let oracle = in_time(&clairvoyant(&pool, &requests, Sight::default(), 4));
     let blind = in_time(&run(&pool, "least-request", &requests, 4));
-    let glance = in_time(&clairvoyant(&pool, &requests, Sight { pods: 1 }, 4));
+    let glance = in_time(&clairvoyant(&pool, &requests, Sight { pods: 1, ..Sight::default() }, 4));
     assert!(oracle > blind + 10 && oracle >= glance, "{oracle} {glance} {blind}");
 }
 
@@ -315,18 +319,12 @@ fn who_cannot_be_served_as_promised_is_served_all_the_same() {
 fn an_oracle_is_the_same_every_time() {
     let pool = noisy(pool(&[GPU, GPU], 2048));
     let requests = workload(&mut SmallRng::seed_from_u64(23));
-    let once = || clairvoyant(&pool, &requests, Sight { pods: 1 }, 4).outcomes;
+    let once = || clairvoyant(&pool, &requests, Sight { pods: 1, ..Sight::default() }, 4).outcomes;
     assert_eq!(once(), once());
 }
 
-#[test]
-fn the_lines_say_what_a_study_says() {
-    use crate::{
-        prompt::Segment,
-        study::{Knowledge, Setting, at_load},
-        trace::Arrival,
-        workload::Replay,
-    };
+/// Two pods and requests of two classes, some with the same beginning.
+fn setting() -> Setting {
     let row = |number: u32| Arrival {
         at_s: f64::from(number),
         input_tokens: 500 + 90 * (number % 11),
@@ -334,7 +332,7 @@ fn the_lines_say_what_a_study_says() {
         class: None,
         prefix: vec![Segment { id: u64::from(number % 3), tokens: 256 }],
     };
-    let setting = Setting {
+    Setting {
         pool: noisy(pool(&[GPU, GPU], 2048)),
         gpu: GPU.to_owned(),
         source: Arc::new(Replay::new("rows".to_owned(), (0..200).map(row).collect()).unwrap()),
@@ -342,7 +340,12 @@ fn the_lines_say_what_a_study_says() {
         mix: "two".to_owned(),
         requests: 200,
         knowledge: Knowledge::default(),
-    };
+    }
+}
+
+#[test]
+fn the_lines_say_what_a_study_says() {
+    let setting = setting();
     let contenders = [Contender::named("weir").unwrap(), Contender::named("round-robin").unwrap()];
     let (seeds, sight) = ([1, 2], Sight::default());
     let lines = compare(&setting, &contenders, &[0.8, 1.5], &seeds, Some(sight), 2).unwrap();
@@ -362,4 +365,45 @@ fn the_lines_say_what_a_study_says() {
     assert!((line.attainment - row.attainment).abs() < 1e-9, "{line:?} {row:?}");
     assert!((line.ttft_ms_mean.unwrap() / row.ttft_ms_mean.unwrap() - 1.0).abs() < 1e-9);
     assert!((line.e2e_ms_mean.unwrap() / row.e2e_ms_mean.unwrap() - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_oracle_holds_more_than_who_cannot_see_and_nobody_more_than_the_limit() {
+    let setting = Setting { requests: 60, ..setting() };
+    let contenders = [Contender::named("weir").unwrap(), Contender::named("round-robin").unwrap()];
+    let (seeds, sight) = ([1], Sight::default());
+    let rows = highest(&setting, &contenders, 0.95, &seeds, Some(sight), 2).unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row.policy.as_str()).collect();
+    assert_eq!(names, ["weir", "round-robin", LIMIT, ORACLE]);
+    let [weir, blind, limit, oracle] = &rows[..] else { panic!("{rows:?}") };
+    let held = max_load(&setting, &contenders[0], 0.95, &seeds).unwrap();
+    assert_eq!(Some(weir.max_load), held.first().and_then(|row| row.max_load));
+    assert!(blind.max_load < oracle.max_load && weir.max_load < limit.max_load, "{rows:?}");
+    assert!(oracle.max_load <= limit.max_load && limit.max_load > 0.0, "{rows:?}");
+    assert_eq!((limit.of_limit, oracle.of_oracle), (Some(1.0), Some(1.0)));
+    assert_eq!(weir.of_oracle, Some(weir.max_load / oracle.max_load));
+    let alone = highest(&setting, &contenders[..1], 0.95, &seeds, None, 1).unwrap();
+    let names: Vec<&str> = alone.iter().map(|row| row.policy.as_str()).collect();
+    assert_eq!((names, alone[0].of_oracle), (vec!["weir", LIMIT], None));
+}
+
+#[test]
+fn who_counts_the_highest_band_first_lets_lower_ones_wait() {
+    let pool = noisy(pool(&[GPU], 2048));
+    let mut rng = SmallRng::seed_from_u64(24);
+    let mut requests: Vec<SimRequest> = (0..80)
+        .map(|place| {
+            let (input, output) = (rng.random_range(500..3000), rng.random_range(2..60));
+            request(place, 60 * place as u64, input, output, slo(900, 40))
+        })
+        .collect();
+    requests.iter_mut().step_by(2).for_each(|asked| asked.request.band = Band(0));
+    let above_in_time = |sight| {
+        let run = clairvoyant(&pool, &requests, sight, 4);
+        let above = requests.iter().zip(&run.outcomes).skip(1).step_by(2);
+        above.filter(|(_, outcome)| matches!(outcome, Outcome::Served(one) if one.ttft_from_arrival_ms() <= 900.0)).count()
+    };
+    let (any, first) =
+        (above_in_time(Sight::default()), above_in_time(Sight::default().promised()));
+    assert!(first > any, "{first} {any}");
 }

@@ -256,6 +256,11 @@ impl SimArgs {
         self.load.as_ref().map(|loads| loads.0.as_slice())
     }
 
+    /// The share to keep, where the load is sought.
+    pub(crate) const fn at(&self) -> Option<f64> {
+        self.at
+    }
+
     pub(crate) fn seeds(&self) -> Vec<u64> {
         (1..=self.seeds).collect()
     }

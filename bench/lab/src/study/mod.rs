@@ -48,7 +48,7 @@ pub use parallel::in_parallel;
 pub(crate) use pool_file::read as read_pool;
 pub use row::Row;
 pub use seek::max_load;
-pub(crate) use seek::seek;
+pub(crate) use seek::{GoesOn, max_load_of, seek};
 pub(crate) use spread::{Quantiles, half_width};
 
 /// What all contenders of a study share.
@@ -185,7 +185,7 @@ fn once_while(
     Ok(run)
 }
 
-fn requests_of(setting: &Setting, load: f64, seed: u64) -> Result<Vec<SimRequest>> {
+pub(crate) fn requests_of(setting: &Setting, load: f64, seed: u64) -> Result<Vec<SimRequest>> {
     ensure!(load.is_finite() && load > 0.0, "a load must be above zero, not {load}");
     let rate_rps = load * setting.capacity_rps();
     setting.source.requests(rate_rps, setting.requests, &setting.objectives, seed)

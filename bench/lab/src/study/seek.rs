@@ -11,7 +11,10 @@ use super::{
     figures::{Figures, TopBand},
     figures_at, once_while, requests_of, rows,
 };
-use crate::{contender::Contender, sim::Outcome};
+use crate::{
+    contender::Contender,
+    sim::{Outcome, Run, SimRequest},
+};
 
 /// How finely the load is sought.
 const RESOLUTION: f64 = 0.01;
@@ -39,16 +42,10 @@ pub fn max_load(
     at: f64,
     seeds: &[u64],
 ) -> Result<Vec<Row>> {
-    ensure!(!seeds.is_empty(), "a study needs a seed");
-    ensure!(at > 0.0 && at <= 1.0, "an attainment is above 0 and at most 1, not {at}");
-    let mut trial = Trial { setting, contender, at, seeds, hardest: 0 };
-    let mut best = None;
-    let highest = seek(|load| {
-        let passed = trial.at(load)?;
-        let passes = passed.is_some();
-        best = passed.or(best.take());
-        Ok(passes)
-    })?;
+    let play = |seed, requests: &[SimRequest], goes_on: GoesOn<'_>| {
+        once_while(setting, contender, seed, requests, goes_on)
+    };
+    let (highest, best) = max_load_of(setting, &play, at, seeds)?;
     let figures = match best {
         Some(figures) => figures,
         None => figures_at(setting, contender, RESOLUTION, seeds)?,
@@ -57,10 +54,39 @@ pub fn max_load(
     Ok(rows(setting, contender, &figures, asked))
 }
 
-/// A contender and the promise it is held to.
+/// Says of each request, by its place, and its outcome whether the simulation goes on.
+pub(crate) type GoesOn<'a> = &'a mut dyn FnMut(usize, &Outcome) -> bool;
+
+/// Serves the requests of a seed; `None` once it did not go on.
+pub(crate) type Play<'a> = dyn Fn(u64, &[SimRequest], GoesOn<'_>) -> Result<Option<Run>> + 'a;
+
+/// The same of whoever plays, with the figures of each seed there, if any load keeps the promise.
+///
+/// # Errors
+/// As for [`max_load`].
+pub(crate) fn max_load_of(
+    setting: &Setting,
+    play: &Play<'_>,
+    at: f64,
+    seeds: &[u64],
+) -> Result<(f64, Option<Vec<Figures>>)> {
+    ensure!(!seeds.is_empty(), "a study needs a seed");
+    ensure!(at > 0.0 && at <= 1.0, "an attainment is above 0 and at most 1, not {at}");
+    let mut trial = Trial { setting, play, at, seeds, hardest: 0 };
+    let mut best = None;
+    let highest = seek(|load| {
+        let passed = trial.at(load)?;
+        let passes = passed.is_some();
+        best = passed.or(best.take());
+        Ok(passes)
+    })?;
+    Ok((highest, best))
+}
+
+/// A player and the promise it is held to.
 struct Trial<'a> {
     setting: &'a Setting,
-    contender: &'a Contender,
+    play: &'a Play<'a>,
     at: f64,
     seeds: &'a [u64],
     /// Place of the seed that failed last.
@@ -94,12 +120,12 @@ impl Trial<'_> {
         ensure!(band.requests > 0, "no request of the highest band came");
         let each = 1.0 / band.requests as f64;
         let (most, mut missed) = (*spare, 0_usize);
-        let goes_on = |place: usize, outcome: &Outcome| {
+        let mut goes_on = |place: usize, outcome: &Outcome| {
             let asked = requests.get(place);
             missed += usize::from(asked.is_some_and(|asked| band.missed(place, asked, outcome)));
             missed as f64 * each <= most
         };
-        let run = once_while(self.setting, self.contender, seed, &requests, goes_on)?;
+        let run = (self.play)(seed, &requests, &mut goes_on)?;
         *spare -= missed as f64 * each;
         Ok(run.map(|run| Figures::of(&requests, &run, &self.setting.objectives)))
     }
