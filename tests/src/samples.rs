@@ -45,10 +45,10 @@ fn sample(number: u64, at_unix_ms: u64) -> Sample {
     let ttft_ms = row.get(Feature::PriorTtftMs) * (0.9 + full);
     let tpot_ms = row.get(Feature::PriorTpotMs) * (1.0 + 0.5 * full);
     Sample {
-        schema: schema_hash(),
+        schema: schema_hash().into(),
         at_unix_ms,
-        model: MODEL.to_owned(),
-        pod_class: "h100-qwen3-32b-tp2".to_owned(),
+        model: MODEL.into(),
+        pod_class: "h100-qwen3-32b-tp2".into(),
         row: row.0,
         predicted: Prediction::default(),
         streamed: true,

@@ -111,7 +111,10 @@ fn read_manifest(path: &Path) -> Result<Manifest, BundleError> {
     let manifest: Manifest =
         serde_json::from_slice(&bytes).map_err(|error| corrupt(error.to_string()))?;
     if manifest.schema != schema_hash() {
-        return Err(BundleError::SchemaMismatch { bundle: manifest.schema, ours: schema_hash() });
+        return Err(BundleError::SchemaMismatch {
+            bundle: manifest.schema,
+            ours: schema_hash().to_owned(),
+        });
     }
     if manifest.version == 0 {
         return Err(corrupt("version 0 means no bundle".to_owned()));

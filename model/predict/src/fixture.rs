@@ -62,7 +62,7 @@ impl Fixture {
         });
         let manifest = Manifest {
             version,
-            schema: schema_hash(),
+            schema: schema_hash().into(),
             sha256: String::new(),
             trained_at_unix_ms: 1,
             features: Vec::new(),

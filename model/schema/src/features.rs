@@ -156,7 +156,7 @@ impl Features {
 /// Hash of the names, units and order of all features and of the model's output contract.
 ///
 /// It is in every sample and in every bundle; two files that differ in it never meet.
-pub fn schema_hash() -> String {
+pub fn schema_hash() -> &'static str {
     static HASH: LazyLock<String> = LazyLock::new(|| {
         let mut hash = Fnv::default();
         for spec in feature_specs() {
@@ -166,7 +166,7 @@ pub fn schema_hash() -> String {
         hash.write("outputs: ttft_ms, tpot_ms = prior x exp(trees)");
         format!("{:016x}", hash.0)
     });
-    HASH.clone()
+    &HASH
 }
 
 /// FNV-1a with 64 bits: stable across platforms and releases, which `std`'s hasher does not promise.

@@ -16,7 +16,7 @@ const VICTIM_DIR: &str = "WEIR_TRAIN_TEST_DIR";
 fn manifest(version: u64, model: &[u8]) -> Manifest {
     Manifest {
         version,
-        schema: schema_hash(),
+        schema: schema_hash().into(),
         sha256: sha256(model),
         trained_at_unix_ms: 1,
         features: vec![],
@@ -140,7 +140,7 @@ fn a_current_bundle_that_is_not_whole_does_not_serve() {
     publish(&bundles).unwrap();
     let inside = |file: &str| dir.path().join("v000000000001").join(file);
     let whole = fs::read(inside(MANIFEST_FILE)).unwrap();
-    let foreign = String::from_utf8(whole.clone()).unwrap().replace(&schema_hash(), "0123");
+    let foreign = String::from_utf8(whole.clone()).unwrap().replace(schema_hash(), "0123");
     for (file, bytes) in
         [(MANIFEST_FILE, foreign.as_bytes()), (MANIFEST_FILE, b"{}"), (MODEL_FILE, b"other bytes")]
     {

@@ -95,7 +95,7 @@ impl World {
         let tpot_ms = noisy(Feature::PriorTpotMs, tpot);
         self.at_unix_ms += 10;
         Sample {
-            schema: schema_hash(),
+            schema: schema_hash().into(),
             at_unix_ms: self.at_unix_ms,
             model: "m".into(),
             pod_class: "h100".into(),

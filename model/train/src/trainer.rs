@@ -104,7 +104,7 @@ impl Trainer {
             "trainer ready",
         );
         Ok(Self {
-            spool: SpoolReader::new(config.spool.clone(), schema_hash()),
+            spool: SpoolReader::new(config.spool.clone(), schema_hash().to_owned()),
             window: Window::new(config.window.clone()),
             config,
             xgboost,
@@ -253,7 +253,7 @@ impl Trainer {
     ) -> Result<Manifest, TrainError> {
         Ok(Manifest {
             version: self.bundles.next_version()?,
-            schema: schema_hash(),
+            schema: schema_hash().into(),
             sha256: sha256(model),
             trained_at_unix_ms: now_unix_ms,
             features: feature_specs().iter().map(|spec| spec.name.to_owned()).collect(),

@@ -79,7 +79,7 @@ fn a_model_learns_the_world_down_to_its_noise() {
     println!("holdout of 8000 samples, noise floor 0.040: {holdout:?}");
 
     let manifest = place.manifest();
-    assert_eq!((version, manifest.version, manifest.schema), (1, 1, schema_hash()));
+    assert_eq!((version, manifest.version, manifest.schema), (1, 1, schema_hash().to_owned()));
     assert_eq!((manifest.rows, manifest.trees), ([8000, 8000], 50));
     assert_eq!(manifest.features.len(), FEATURE_COUNT);
     assert_eq!(manifest.holdout.ttft.rows, holdout.ttft.rows);
@@ -175,7 +175,7 @@ fn a_bundle_of_another_schema_or_a_broken_one_is_replaced() {
     World::new(6).write(&place.spool(), 1, 1000);
     published(round(&mut place.open()));
     let path = current_bundle(&place.bundles()).unwrap().unwrap().join(MANIFEST_FILE);
-    let foreign = fs::read_to_string(&path).unwrap().replace(&schema_hash(), "0123456789abcdef");
+    let foreign = fs::read_to_string(&path).unwrap().replace(schema_hash(), "0123456789abcdef");
     fs::write(&path, foreign).unwrap();
     let weak = || TrainConfig { trees: 1, depth: 1, ..place.config() };
     assert_eq!(published(round(&mut place.open_with(weak()))).0, 2);

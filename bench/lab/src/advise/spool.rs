@@ -29,7 +29,7 @@ pub(super) fn read(dir: &Path, model: Option<&str>) -> Result<Replay> {
             // The last line of a segment may be torn, as after a crash; the trainer skips such lines too.
             let Ok(sample) = serde_json::from_str::<Sample>(&line?) else { continue };
             if let Some(arrival) = arrival(&sample) {
-                models.entry(sample.model).or_default().push(arrival);
+                models.entry(sample.model.to_string()).or_default().push(arrival);
             }
         }
     }

@@ -76,10 +76,10 @@ fn sample(model: &str, at_unix_ms: u64, matched: f32) -> Sample {
     row.set(Feature::InputTokens, 1000.0);
     row.set(Feature::PrefixMatch, matched);
     Sample {
-        schema: schema_hash(),
+        schema: schema_hash().into(),
         at_unix_ms,
-        model: model.to_owned(),
-        pod_class: "c".to_owned(),
+        model: model.into(),
+        pod_class: "c".into(),
         row: row.0,
         predicted: Prediction::default(),
         streamed: true,

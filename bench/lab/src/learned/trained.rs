@@ -49,6 +49,8 @@ pub struct Trained {
     clock: Clock,
     training: Training,
     spool: BufWriter<File>,
+    /// The last line of it.
+    line: Vec<u8>,
     next_round: Time,
     /// A bundle, and when it can be taken.
     made: Option<(Time, Bundle)>,
@@ -86,6 +88,7 @@ impl Trained {
             clock,
             training: training.clone(),
             spool: first,
+            line: Vec::new(),
             made: None,
             failure: None,
             bundles,
@@ -122,8 +125,9 @@ impl Trained {
 
     fn record(&mut self, sample: &Sample) -> Result<()> {
         let sample = Sample { at_unix_ms: self.clock.unix_ms(), ..sample.clone() };
-        serde_json::to_writer(&mut self.spool, &sample)?;
-        Ok(self.spool.write_all(b"\n")?)
+        self.line.clear();
+        sample.write_line(&mut self.line);
+        Ok(self.spool.write_all(&self.line)?)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Dispatched requests until their end: tokens, ends, retries, samples.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use weir_schema::{Prediction, Row, Sample, SampleOutcome, prefill_pairs, schema_hash};
 
@@ -195,7 +197,7 @@ impl Flight {
     }
 
     /// The sample of a request that is over; `None` when nothing was measured.
-    fn sample(&self, now: Time, end: &End, model: &str, class: &str) -> Option<Sample> {
+    fn sample(&self, now: Time, end: &End, model: &Arc<str>, class: Arc<str>) -> Option<Sample> {
         let outcome = match end.kind {
             EndKind::Complete => SampleOutcome::Complete,
             EndKind::ClientGone => SampleOutcome::ClientGone,
@@ -210,10 +212,10 @@ impl Flight {
         let gaps = output_tokens.saturating_sub(1);
         let tpot_ms = span_ms.filter(|_| gaps > 0).map(|ms| (ms / f64::from(gaps)) as f32);
         Some(Sample {
-            schema: schema_hash(),
+            schema: schema_hash().into(),
             at_unix_ms: 0,
-            model: model.to_owned(),
-            pod_class: class.to_owned(),
+            model: model.clone(),
+            pod_class: class,
             row: self.row,
             predicted: self.prediction,
             streamed: self.request.streamed,
@@ -298,7 +300,8 @@ impl Scheduler {
             self.learn(&flight, &end);
         }
         let class = self.pods.get(&flight.pod).map(|pod| pod.class.name.clone());
-        let class = class.as_deref().unwrap_or_default();
+        // One of a pod that has left has no class.
+        let class = class.unwrap_or_default();
         if let Some(sample) = flight.sample(now, &end, &self.config.model, class) {
             self.predictor.observe_sample(&sample);
             if let Some(pod) = self.pods.get_mut(&flight.pod) {

@@ -31,7 +31,7 @@ fn sample(step: u16, at_unix_ms: u64) -> Sample {
     let row = row(step);
     let [ttft, tpot] = [Feature::PriorTtftMs, Feature::PriorTpotMs].map(|of| Features(row).get(of));
     Sample {
-        schema: schema_hash(),
+        schema: schema_hash().into(),
         at_unix_ms,
         model: "m".into(),
         pod_class: "c".into(),

@@ -91,12 +91,7 @@ struct Batch {
 impl Batch {
     fn add(&mut self, sample: &Sample, versions: &Versions) {
         versions.observe(sample);
-        let before = self.bytes.len();
-        if serde_json::to_writer(&mut self.bytes, sample).is_err() {
-            self.bytes.truncate(before);
-            return;
-        }
-        self.bytes.push(b'\n');
+        sample.write_line(&mut self.bytes);
         self.samples += 1;
     }
 

@@ -6,7 +6,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use parking_lot::Mutex;
@@ -24,7 +27,7 @@ type LiveError = RecentError<500>;
 /// The versions of all pools.
 #[derive(Debug, Default)]
 pub struct Versions {
-    pools: Mutex<BTreeMap<String, BTreeMap<u64, Live>>>,
+    pools: Mutex<BTreeMap<Arc<str>, BTreeMap<u64, Live>>>,
     samples: AtomicU64,
 }
 
@@ -63,10 +66,7 @@ impl Versions {
             return;
         }
         let mut pools = self.pools.lock();
-        if !pools.contains_key(&sample.model) {
-            pools.insert(sample.model.clone(), BTreeMap::new());
-        }
-        let Some(versions) = pools.get_mut(&sample.model) else { return };
+        let versions = pools.entry(sample.model.clone()).or_default();
         let live = versions.entry(predicted.model_version).or_default();
         let decided = predicted.ttft_source.is_bundle() || predicted.tpot_source.is_bundle();
         live.served += u64::from(decided);
@@ -115,7 +115,7 @@ pub(crate) mod tests {
             ..Prediction::default()
         };
         Sample {
-            schema: schema_hash(),
+            schema: schema_hash().into(),
             at_unix_ms: 1,
             model: "m".into(),
             pod_class: "c".into(),

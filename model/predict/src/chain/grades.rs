@@ -5,7 +5,7 @@
 //! patterns. A pattern beyond that goes into one that holds all others, unless one of those kept has
 //! not been seen for [`FORGOTTEN`] outcomes and gives up its place.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use weir_schema::{
     ClassQuality, Feature, Features, Grade, Grades, PatternQuality, Prediction, Sample, Target,
@@ -61,7 +61,7 @@ impl Marks {
 pub(super) struct Gradebook {
     all: Marks,
     versions: BTreeMap<u64, Marks>,
-    classes: BTreeMap<String, Marks>,
+    classes: BTreeMap<Arc<str>, Marks>,
     patterns: Patterns,
 }
 
@@ -105,8 +105,8 @@ impl Gradebook {
     }
 
     pub(super) fn classes(&self) -> Vec<ClassQuality> {
-        let view = |(class, marks): (&String, &Marks)| ClassQuality {
-            pod_class: class.clone(),
+        let view = |(class, marks): (&Arc<str>, &Marks)| ClassQuality {
+            pod_class: class.to_string(),
             grades: marks.grades(),
         };
         self.classes.iter().map(view).collect()
@@ -120,7 +120,7 @@ impl Gradebook {
 /// A pod class and a bucket of input and of expected output tokens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cell {
-    pod_class: String,
+    pod_class: Arc<str>,
     input: usize,
     output: usize,
 }
@@ -165,7 +165,7 @@ impl Patterns {
 
     fn views(&self) -> Vec<PatternQuality> {
         let view = |(cell, (marks, _)): (&Cell, &(Marks, u64))| PatternQuality {
-            pod_class: cell.pod_class.clone(),
+            pod_class: cell.pod_class.to_string(),
             input_tokens: self.input.get(cell.input).copied(),
             output_tokens: self.output.get(cell.output).copied(),
             grades: marks.grades(),
@@ -201,7 +201,7 @@ mod tests {
             ..Prediction::default()
         };
         Sample {
-            schema: schema_hash(),
+            schema: schema_hash().into(),
             at_unix_ms: 1,
             model: "m".into(),
             pod_class: class.into(),

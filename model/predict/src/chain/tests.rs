@@ -24,7 +24,7 @@ pub(super) fn predict(chain: &mut Chain, row: Row) -> Result<Prediction, Predict
 
 pub(super) fn sample(row: Row, predicted: Prediction, ttft_ms: f32, tpot_ms: f32) -> Sample {
     Sample {
-        schema: schema_hash(),
+        schema: schema_hash().into(),
         at_unix_ms: 1,
         model: "m".into(),
         pod_class: "c".into(),

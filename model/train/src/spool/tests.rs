@@ -7,7 +7,7 @@ use super::{Skipped, SpoolReader};
 use crate::synthetic::{NOW_UNIX_MS, sample};
 
 fn reader(dir: &Path) -> SpoolReader {
-    SpoolReader::new(dir.to_owned(), schema_hash())
+    SpoolReader::new(dir.to_owned(), schema_hash().to_owned())
 }
 
 fn append(dir: &Path, number: u64, bytes: &[u8]) {
