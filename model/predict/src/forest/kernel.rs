@@ -25,7 +25,7 @@ pub(super) const LANES: usize = 8;
 /// Rows of a block when there are many.
 pub(super) const WIDE: usize = 32;
 /// Rows from which a block is cheaper than as many walks, measured: a block costs the same for any number.
-const WORTH_A_BLOCK: usize = 2;
+const WORTH_A_BLOCK: usize = 3;
 /// Trees that a row walks down at a time.
 const ABREAST: usize = 4;
 
@@ -33,6 +33,19 @@ const ABREAST: usize = 4;
 type Lanes<const L: usize> = [f32; L];
 /// A block, column by column.
 type Block<const L: usize> = [Lanes<L>; COLUMNS];
+
+/// Blocks that every call fills anew, for their memory: only the columns of features are ever touched.
+#[derive(Debug)]
+pub(super) struct Room {
+    few: Block<LANES>,
+    many: Block<WIDE>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { few: [[0.0; LANES]; COLUMNS], many: [[0.0; WIDE]; COLUMNS] }
+    }
+}
 
 /// What is to be evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +59,7 @@ pub(super) enum Wanted {
 /// Trees of any size.
 pub(super) trait Score: Debug + Send {
     /// Appends TTFT and TPOT of each row to `out`.
-    fn score(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>);
+    fn score(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>);
 
     /// At least what TTFT is of its prior in any row; 0 when that cannot be said.
     fn least_ttft_share(&self) -> f32;
@@ -56,7 +69,7 @@ pub(super) trait Score: Debug + Send {
 }
 
 impl<const N: usize> Score for Trees<N> {
-    fn score(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
+    fn score(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
         let rest = rows.len() % LANES;
         let alone = if N > 64 {
             rows.len()
@@ -90,8 +103,8 @@ impl<const N: usize> Trees<N> {
     fn walk(&self, row: &Row, wanted: Wanted) -> [f32; 2] {
         let mut columns = [0.0; COLUMNS];
         let (plain, missing_yes) = columns.split_at_mut(MISSING_YES);
-        for ((value, plain), below) in row.iter().zip(plain).zip(missing_yes) {
-            (*plain, *below) = (*value, below_all_if_missing(*value));
+        for ((value, plain), missing_yes) in row.iter().zip(plain).zip(missing_yes) {
+            (*plain, *missing_yes) = (above_all_if_missing(*value), *value);
         }
         let [ttft, tpot] = &self.latencies;
         let come = |latency: &Latency<N>| {
@@ -104,7 +117,7 @@ impl<const N: usize> Trees<N> {
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn blocks(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
+    fn blocks(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
         if std::arch::is_x86_feature_detected!("avx2") {
             #[expect(unsafe_code, reason = "a call of code for a processor with AVX2")]
             // SAFETY: the processor was just found to have AVX2, which is all that the call needs.
@@ -114,43 +127,44 @@ impl<const N: usize> Trees<N> {
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn blocks(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
+    fn blocks(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
         self.blocks_on_any(rows, wanted, out);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn blocks_with_avx2(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
+    fn blocks_with_avx2(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
         self.blocks_on_any(rows, wanted, out);
     }
 
     #[inline(always)]
-    fn blocks_on_any(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
+    fn blocks_on_any(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
         // Of deeper trees a wide block's answers do not fit in registers.
         let wide = if N > 16 { 0 } else { rows.len() - rows.len() % WIDE };
         let (many, few) = rows.split_at(wide);
-        self.blocks_of::<WIDE>(many, wanted, out);
-        self.blocks_of::<LANES>(few, wanted, out);
+        blocks_of(&self.latencies, &mut self.room.many, many, wanted, out);
+        blocks_of(&self.latencies, &mut self.room.few, few, wanted, out);
     }
+}
 
-    #[inline(always)]
-    fn blocks_of<const L: usize>(&self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
-        if rows.is_empty() {
-            return;
-        }
-        let mut block: Block<L> = [[0.0; L]; COLUMNS];
-        let [ttft, tpot] = &self.latencies;
-        for rows in rows.chunks(L) {
-            load(rows, &mut block);
-            // Called by name: what a closure calls is compiled for any processor.
-            let ttft_sums = ttft.sums(&block);
-            let tpot_sums = match wanted {
-                Wanted::Both => tpot.sums(&block),
-                Wanted::Ttft => [f32::NAN; L],
-            };
-            for ((row, one), other) in rows.iter().zip(ttft_sums).zip(tpot_sums) {
-                out.push([ttft.ms(one, row), tpot.ms(other, row)]);
-            }
+#[inline(always)]
+fn blocks_of<const N: usize, const L: usize>(
+    [ttft, tpot]: &[Latency<N>; 2],
+    block: &mut Block<L>,
+    rows: &[Row],
+    wanted: Wanted,
+    out: &mut Vec<[f32; 2]>,
+) {
+    for rows in rows.chunks(L) {
+        load(rows, block);
+        // Called by name: what a closure calls is compiled for any processor.
+        let ttft_sums = ttft.sums(block);
+        let tpot_sums = match wanted {
+            Wanted::Both => tpot.sums(block),
+            Wanted::Ttft => [f32::NAN; L],
+        };
+        for ((row, one), other) in rows.iter().zip(ttft_sums).zip(tpot_sums) {
+            out.push([ttft.ms(one, row), tpot.ms(other, row)]);
         }
     }
 }
@@ -195,8 +209,8 @@ impl<const N: usize> Padded<N> {
     #[expect(clippy::indexing_slicing, reason = "every index is below the array's power of two")]
     fn next(&self, at: usize, columns: &[f32; COLUMNS]) -> usize {
         let here = at % N;
-        let value = columns[usize::from(self.column[here]) % COLUMNS];
-        2 * at + usize::from(value < self.below[here])
+        let value = columns[usize::from(self.column[here])];
+        2 * at + usize::from(is_below(value, self.below[here]))
     }
 
     /// The answers of a node, as a choice between what its sides came to.
@@ -209,11 +223,11 @@ impl<const N: usize> Padded<N> {
         yes: Lanes<L>,
         no: Lanes<L>,
     ) -> Lanes<L> {
-        let values = &block[usize::from(self.column[node % N]) % COLUMNS];
+        let values = &block[usize::from(self.column[node % N])];
         let below = self.below[node % N];
         let mut chosen = no;
         for ((chosen, yes), value) in chosen.iter_mut().zip(yes).zip(values) {
-            *chosen = if *value < below { yes } else { *chosen };
+            *chosen = if is_below(*value, below) { yes } else { *chosen };
         }
         chosen
     }
@@ -278,19 +292,37 @@ taller! {
     six over five,
 }
 
-fn below_all_if_missing(value: f32) -> f32 {
-    if value.is_nan() { f32::NEG_INFINITY } else { value }
+/// Whether a value is below a threshold, which a missing one is. Asked this way round it takes its value from memory.
+#[inline(always)]
+#[expect(clippy::neg_cmp_op_on_partial_ord, reason = "what is not a number is below")]
+fn is_below(value: f32, threshold: f32) -> bool {
+    !(threshold <= value)
 }
 
-/// Puts rows into a block; lanes beyond them keep what they had, and nobody reads them.
+fn above_all_if_missing(value: f32) -> f32 {
+    if value.is_nan() { f32::INFINITY } else { value }
+}
+
+/// Puts rows into a block. Lanes beyond them get the first row again, and nobody reads them: so every lane is written alike.
 #[inline(always)]
+#[expect(clippy::indexing_slicing, reason = "a row has a value for each of the columns")]
 fn load<const L: usize>(rows: &[Row], block: &mut Block<L>) {
+    let Some(first) = rows.first() else { return };
+    let mut lanes = [first; L];
+    for (lane, row) in lanes.iter_mut().zip(rows) {
+        *lane = row;
+    }
     let (plain, missing_yes) = block.split_at_mut(MISSING_YES);
     let columns = plain.iter_mut().zip(missing_yes).take(FEATURE_COUNT).enumerate();
     for (column, (plain, missing_yes)) in columns {
-        for ((row, plain), below) in rows.iter().zip(plain).zip(missing_yes) {
-            let value = row.get(column).copied().unwrap_or(f32::NAN);
-            (*plain, *below) = (value, below_all_if_missing(value));
+        let mut values = [0.0; L];
+        for (lane, value) in lanes.iter().zip(&mut values) {
+            *value = lane[column];
         }
+        *missing_yes = values;
+        for value in &mut values {
+            *value = above_all_if_missing(*value);
+        }
+        *plain = values;
     }
 }

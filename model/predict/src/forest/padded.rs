@@ -10,16 +10,16 @@ use weir_schema::FEATURE_COUNT;
 use super::{
     Unfit,
     ensemble::{Ensemble, Node},
+    kernel::Room,
     plan::{Plan, Product},
 };
 
 /// Deepest tree that is laid out; each level beyond doubles the room and brought no accuracy.
 pub(super) const DEEPEST: usize = 8;
-/// Columns of a row as it is asked: the features, and from [`MISSING_YES`] on the same with a missing value
-/// below every threshold.
-pub(super) const COLUMNS: usize = 64;
-/// A node that sends a missing value to yes asks the column this far up. Elsewhere a missing value is not
-/// below anything, as comparisons with NaN go.
+/// Columns of a row as it is asked: the features with a missing value above every threshold, and from [`MISSING_YES`] on the same
+/// with it below. They are as many as a byte can name, so that whatever a node names is one of them and nobody has to check.
+pub(super) const COLUMNS: usize = 1 << u8::BITS;
+/// A node that sends a missing value to yes asks the column this far up.
 pub(super) const MISSING_YES: usize = COLUMNS / 2;
 /// Most leaves, padded ones included: 36 MB of arrays.
 const MOST_LEAVES: usize = 1 << 22;
@@ -46,17 +46,18 @@ pub(super) struct Latency<const N: usize> {
     pub column: Option<usize>,
 }
 
-/// Both latencies.
+/// Both latencies, and the room for the rows of a call.
 #[derive(Debug)]
 pub(super) struct Trees<const N: usize> {
     pub latencies: [Latency<N>; 2],
+    pub room: Box<Room>,
 }
 
 impl<const N: usize> Trees<N> {
     /// The trees of a plan that is no deeper than `N` leaves.
     pub(super) fn of(plan: &Plan) -> Result<Self, Unfit> {
         let [ttft, tpot] = plan.latencies.map(|product| Latency::of(&product, &plan.ensembles));
-        Ok(Self { latencies: [ttft?, tpot?] })
+        Ok(Self { latencies: [ttft?, tpot?], room: Box::default() })
     }
 }
 
