@@ -190,6 +190,10 @@ pub struct PullConfig {
     pub step_tokens: u32,
     /// A head may pass a blocked one when it needs at most this share of its uncached tokens.
     pub pass_share: f64,
+    /// Share of its TTFT objective that a blocked head has waited when it holds lower bands back. Until then their requests go
+    /// where they fit, as if it had not come. 0 holds them back at once: no request ever goes before one of a higher band that
+    /// can still make it.
+    pub bind_share: f64,
     /// Uncached tokens a colder pod must cost more before a head waits for its warm pod.
     pub warm_gap_tokens: u32,
     /// Share of the TTFT objective that must be left after the colder pod's TTFT to wait.
@@ -223,6 +227,7 @@ impl Default for PullConfig {
             pending_tokens: 2048,
             step_tokens: 512,
             pass_share: 0.5,
+            bind_share: 0.0,
             warm_gap_tokens: 1024,
             warm_slack: 0.05,
             cold_weight: 16.0,

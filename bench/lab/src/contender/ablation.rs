@@ -28,6 +28,8 @@ enum Part {
     Push,
     NoDemotion,
     NoAffinity,
+    /// Share of its TTFT objective after which a blocked head holds lower bands back.
+    Binds(f64),
     Margin(f64),
     /// Prompt tokens that a pod may have pending with the newcomer; `None`: any number.
     Buffer(Option<u32>),
@@ -80,6 +82,7 @@ fn part(said: &str) -> Result<Part> {
         "perfect" => Part::Perfect,
         _ => match said.split_once('-') {
             Some(("margin", margin)) => Part::Margin(number(margin)?),
+            Some(("binds", share)) => Part::Binds(number(share)?),
             Some(("quantile", quantile)) => Part::Quantile(number(quantile)?),
             Some(("buffer", tokens)) => {
                 let tokens = tokens.parse().with_context(|| format!("{said:?} needs a count"))?;
@@ -113,6 +116,7 @@ impl Part {
             Self::NoDemotion => rules.hopeless = Hopeless::Serve,
             Self::NoAffinity => rules.affinity = Affinity::None,
             Self::Margin(margin) => config.pull.tpot_margin = margin,
+            Self::Binds(share) => config.pull.bind_share = share,
             Self::Buffer(tokens) => buffer(config, tokens),
             Self::Quantile(quantile) => config.pull.remaining_quantile = quantile,
             Self::LengthKnown | Self::Perfect => {}

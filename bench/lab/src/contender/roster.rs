@@ -24,7 +24,7 @@ pub(super) const CAPS: [&str; 9] =
     ["cap-16", "cap-24", "cap-32", "cap-48", "cap-64", "cap-96", "cap-128", "cap-192", "cap-256"];
 
 /// Everybody, in the order in which tables show them.
-pub(super) const ENTRIES: [Entry; 54] = [
+pub(super) const ENTRIES: [Entry; 55] = [
     own("weir", "hold until a pod has headroom; the default of weir serve"),
     rival("round-robin", "push at once, each pod in turn"),
     rival("random", "push at once to any pod"),
@@ -81,6 +81,7 @@ pub(super) const ENTRIES: [Entry; 54] = [
     own("weir:push", "weir's placement, never holding"),
     own("weir:no-demotion", "weir, lost causes keep their place"),
     own("weir:no-affinity", "weir, nobody waits for a warm pod"),
+    own("weir:binds-0.1", "weir, lower bands are held back a tenth of a TTFT later; binds-X"),
     own("weir:margin-1.0", "weir using all of a TPOT objective; margin-X for any share"),
     own("weir:margin-0.9", "weir using 90 % of a TPOT objective"),
     own("weir:buffer-0", "weir, no prompt is sent while another is pending; buffer-N for any N"),

@@ -5,9 +5,10 @@
 //!
 //! Heads are taken by band and deadline. One that fits a pod goes. One that fits none keeps its
 //! place: under the strict rule nothing behind it goes; under claims it claims the pod where it
-//! would fit soonest, and a later head may use another pod if its band is no lower and it needs at
+//! would fit soonest, and a later head of its band may use another pod if it needs at
 //! most half as many uncached tokens. An earlier one that small leaves the claimed pod alone while it
-//! fits on another. A late request goes only in a pass that held nobody back. A head
+//! fits on another. Lower bands it holds back altogether: at once, or, where `bind_share` says so, when it has waited that share
+//! of its TTFT objective, and until then they go as if it had not come. A late request goes only in a pass that held nobody back. A head
 //! waits for the pod that has its prompt while that one can be in time; a late one always does.
 //! A head that could not be delivered somewhere holds back only the pods it may still use: the others
 //! can never serve it, and nobody waits for what cannot happen.
@@ -95,22 +96,60 @@ type Head = (Band, Rank, RequestId);
 /// What a pass has held back so far.
 #[derive(Debug)]
 struct Hold {
-    /// Pods that a head waits for.
+    /// The band whose heads are looked at.
+    band: Band,
+    /// Pods that a head of this band waits for, or one of a higher band that binds lower ones.
     claimed: SmallVec<[PodId; 8]>,
-    /// The first blocked head: nothing of a lower band goes any more.
-    blocked: Option<(Band, RequestId)>,
-    /// Uncached tokens of the smallest blocked head.
+    /// Those of them that lower bands leave alone too.
+    kept: SmallVec<[PodId; 8]>,
+    /// The first blocked head of this band.
+    blocked: Option<RequestId>,
+    /// Whether nothing more of this band goes.
+    stopped: bool,
+    /// The first blocked head that binds lower bands: nothing of them goes any more.
+    binds: Option<(Band, RequestId)>,
+    /// Uncached tokens of the smallest blocked head of this band.
     smallest_tokens: f64,
     /// Whether a head was held back that may use every pod.
     any: bool,
 }
 
 impl Hold {
+    fn new(band: Band) -> Self {
+        Self {
+            band,
+            claimed: SmallVec::new(),
+            kept: SmallVec::new(),
+            blocked: None,
+            stopped: false,
+            binds: None,
+            smallest_tokens: f64::INFINITY,
+            any: false,
+        }
+    }
+
+    /// The head that holds back one of a band, whatever that one needs.
+    fn before(&mut self, band: Band) -> Option<RequestId> {
+        if band < self.band {
+            self.band = band;
+            self.claimed.clone_from(&self.kept);
+            (self.blocked, self.stopped, self.smallest_tokens) = (None, false, f64::INFINITY);
+        }
+        let above = self.binds.filter(|(above, _)| band < *above).map(|(_, head)| head);
+        above.or(self.blocked.filter(|_| self.stopped))
+    }
+
+    /// Keeps everybody off a pod.
+    fn keep(&mut self, pod: PodId) {
+        self.claimed.push(pod);
+        self.kept.push(pod);
+    }
+
     /// Keeps everybody off the pods that a blocked request may use, if it may not use all.
     fn only_its_pods(&mut self, floor: &Floor<'_>, id: RequestId) -> bool {
         let waiting = floor.board.get(id).filter(|waiting| !waiting.excluded.is_empty());
         if let Some(waiting) = waiting {
-            self.claimed.extend(floor.usable(waiting).map(|pod| pod.spec.id));
+            floor.usable(waiting).for_each(|pod| self.keep(pod.spec.id));
         }
         waiting.is_some()
     }
@@ -118,24 +157,18 @@ impl Hold {
 
 /// One pass: the first request that can go, if any. Notes on every head it looked at why it waits.
 pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
-    let mut hold = Hold {
-        claimed: SmallVec::new(),
-        blocked: None,
-        smallest_tokens: f64::INFINITY,
-        any: false,
-    };
-    let mut stopped = false;
     let heads = floor.heads();
+    let mut hold = Hold::new(heads.first().map_or(Band::default(), |(band, ..)| *band));
     let mut choice = None;
     for (place, (band, _, id)) in heads.iter().enumerate() {
         let behind = heads.get(place + 1..).unwrap_or_default();
-        match turn_of(floor, &mut hold, stopped, (*band, *id), behind) {
+        match turn_of(floor, &mut hold, (*band, *id), behind) {
             Turn::Go(one) => {
                 choice = Some(one);
                 break;
             }
             Turn::Next => {}
-            Turn::Stop => stopped = true,
+            Turn::Stop => hold.stopped = true,
         }
     }
     floor.scratch.heads = heads;
@@ -152,13 +185,12 @@ pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
 fn turn_of(
     floor: &mut Floor<'_>,
     hold: &mut Hold,
-    stopped: bool,
     (band, id): (Band, RequestId),
     behind: &[Head],
 ) -> Turn {
     floor.turn_to(id);
-    let before = hold.blocked.filter(|(above, _)| stopped || band < *above);
-    if let Some((_, head)) = before.filter(|_| floor.rules.dispatch != Mode::Push) {
+    let before = hold.before(band);
+    if let Some(head) = before.filter(|_| floor.rules.dispatch != Mode::Push) {
         note(floor, id, Reason::BehindHead { head });
         return Turn::Next;
     }
@@ -201,7 +233,7 @@ fn try_head(
         note(floor, id, Reason::NoPodReady);
         return Turn::Next;
     }
-    if let Some((_, head)) = hold.blocked.filter(|_| !may_pass(floor, hold, id)) {
+    if let Some(head) = hold.blocked.filter(|_| !may_pass(floor, hold, id)) {
         note(floor, id, Reason::BehindHead { head });
         return Turn::Next;
     }
@@ -268,7 +300,7 @@ fn may_pass(floor: &Floor<'_>, hold: &Hold, id: RequestId) -> bool {
 /// Books a head that waits for its warm pod.
 fn wait_for(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId, warm: PodId) -> Turn {
     note(floor, id, Reason::WaitsForWarmPod);
-    hold.claimed.push(warm);
+    hold.keep(warm);
     hold.any = true;
     Turn::Next
 }
@@ -288,8 +320,9 @@ fn block(
     if floor.rules.dispatch == Mode::PullBackfill {
         return Turn::Next;
     }
-    let claims = claims(floor, id);
-    hold.blocked = hold.blocked.or(Some((band, id)));
+    let (claims, binds) = (claims(floor, id), binds(floor, id));
+    hold.blocked = hold.blocked.or(Some(id));
+    hold.binds = hold.binds.or(binds.then_some((band, id)));
     let warmest = floor.board.get(id).and_then(|waiting| floor.warmest_tokens(waiting));
     hold.smallest_tokens = hold.smallest_tokens.min(warmest.unwrap_or(f64::INFINITY));
     if let Some(waiting) = floor.board.get_mut(id) {
@@ -297,12 +330,25 @@ fn block(
     }
     match soonest {
         Some(pod) if claims => {
-            hold.claimed.push(pod);
+            if binds {
+                hold.keep(pod);
+            } else {
+                hold.claimed.push(pod);
+            }
             let all = floor.pods.keys().all(|pod| hold.claimed.contains(pod));
             if all { Turn::Stop } else { Turn::Next }
         }
         _ => Turn::Stop,
     }
+}
+
+/// Whether a blocked head holds lower bands back.
+fn binds(floor: &Floor<'_>, id: RequestId) -> bool {
+    let Some(waiting) = floor.board.get(id) else { return true };
+    // Who is promised no first token has no time to spare that could be told.
+    let Some(ttft) = waiting.request.slo.ttft else { return true };
+    let least = ttft.mul_f64(floor.config.pull.bind_share);
+    floor.rules.dispatch != Mode::Pull || floor.now.since(waiting.request.arrived) >= least
 }
 
 /// Whether a blocked head claims a pod and lets others use the rest.
@@ -349,7 +395,7 @@ fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId) -> Turn {
             let idle = |waiting| floor.usable(waiting).any(|pod| pod.ledger.is_empty());
             match floor.warmer(id, &fit) {
                 Some(warm) if !floor.board.get(id).is_some_and(idle) => {
-                    hold.claimed.push(warm.pod);
+                    hold.keep(warm.pod);
                     Turn::Next
                 }
                 _ => Turn::Go(fit.choice(id)),

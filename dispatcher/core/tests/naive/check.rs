@@ -238,22 +238,25 @@ fn nothing_idles(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call
     }
 }
 
-/// I7: a sheddable or late request takes no pod from one of a higher band that can still make it.
+/// I7: a sheddable or late request takes no pod from one of a higher band that can still make it. Where heads bind lower bands only
+/// after a time, that is said of late ones alone.
 fn lesser_requests_delay_nobody(naive: &Naive, snapshot: &Snapshot, call: &Call) {
     if naive.config.policy != Policy::Weir || !call.plain {
         return;
     }
+    let strict = naive.config.pull.bind_share == 0.0;
     let mut least = (true, Band(i8::MAX));
     for dispatch in &call.dispatched {
         let Some(tale) = naive.tales.get(&dispatch.id) else { continue };
         let Some(late) = late(tale, call) else { continue };
         let band = tale.request.band;
         // One that has come back may have had no pod before those that passed it.
-        let in_order = (!late, band) <= least || !tale.excluded.is_empty();
+        let rank = (!late, if strict { band } else { Band::default() });
+        let in_order = rank <= least || !tale.excluded.is_empty();
         assert!(in_order, "I7: {:?} after lesser ones: {:?}", tale, call.dispatched);
-        least = least.min((!late, band));
+        least = least.min(rank);
         let open = snapshot.lanes.iter().filter(|lane| lane.reason != Reason::Paused);
-        for lane in open.filter(|lane| late || lane.band > band) {
+        for lane in open.filter(|lane| late || strict && lane.band > band) {
             let delayed = head(naive, lane).is_some_and(|head| naive.may_use(head, dispatch.pod));
             assert!(!delayed, "I7: {dispatch:?} (late: {late}) went before {lane:?}");
         }

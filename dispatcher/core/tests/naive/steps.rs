@@ -118,6 +118,7 @@ fn config(rules: &'static [(Policy, HeadRule)]) -> impl Strategy<Value = Schedul
         select(&[2u64, 8][..]),
         select(&[1u64, 3][..]),
     );
+    let binds = select(&[0.0, 0.0, 0.1][..]);
     let bounds = bounds.prop_map(|(max_requests, max_bytes, predicted_ms, wait, no_pods)| Bounds {
         max_requests,
         max_bytes,
@@ -125,7 +126,8 @@ fn config(rules: &'static [(Policy, HeadRule)]) -> impl Strategy<Value = Schedul
         max_wait: Duration::from_secs(wait),
         max_wait_no_pods: Duration::from_secs(no_pods),
     });
-    (select(rules), bounds, 1..4u32).prop_map(|((policy, head_rule), bounds, max_attempts)| {
+    let of = (select(rules), bounds, 1..4u32, binds);
+    of.prop_map(|((policy, head_rule), bounds, max_attempts, bind_share)| {
         let mut config = SchedulerConfig {
             policy,
             bounds,
@@ -133,7 +135,7 @@ fn config(rules: &'static [(Policy, HeadRule)]) -> impl Strategy<Value = Schedul
             classes: classes(),
             ..SchedulerConfig::default()
         };
-        config.pull.head_rule = head_rule;
+        (config.pull.head_rule, config.pull.bind_share) = (head_rule, bind_share);
         config
     })
 }
