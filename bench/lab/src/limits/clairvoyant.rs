@@ -4,8 +4,8 @@
 //! true length, each copy is forked with the request on it and run until it is idle; the request goes where most requests
 //! then are in time, counting those that are there already, and of equals where the times to their ends grow least. A request that
 //! gains nothing anywhere, being late or taking the place of another, is held and tried again from time to time; once its deadline has
-//! passed it is put aside until a pod has nothing else to do, or refused where only a promise counts. It looks at one request at a time and knows nothing of those that have not
-//! come: it is what can be reached by seeing well, not the best there is.
+//! passed it is put aside until a pod has nothing else to do, or refused where only a promise counts. It looks at one request at
+//! a time and knows nothing of those that have not come: it is what can be reached by seeing well, not the best there is.
 //!
 //! A fork costs as much as simulating the pod until it is idle. [`Sight`] says how many pods are tried each time.
 

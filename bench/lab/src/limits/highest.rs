@@ -4,16 +4,11 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{
-    Limit, Sight,
-    clairvoyant::clairvoyant_while,
-    limits_of_top_band,
-    lines::{ORACLE, warm_up},
-};
+use super::{Sight, clairvoyant::clairvoyant_while, limits_of_top_band, lines::ORACLE};
 use crate::{
     contender::Contender,
     sim::SimRequest,
-    study::{GoesOn, Setting, in_parallel, max_load, max_load_of, requests_of, seek},
+    study::{GoesOn, Setting, in_parallel, max_load, max_load_of, requests_of, seek, warm_up},
 };
 
 /// Name of the bound in results.
@@ -115,9 +110,8 @@ pub fn bound(setting: &Setting, at: f64, seeds: &[u64]) -> Result<f64> {
         let mut share = 0.0;
         for seed in seeds {
             let requests = requests_of(setting, load, *seed)?;
-            let from = warm_up(&requests);
-            let limit: Limit =
-                limits_of_top_band(&setting.pool, &requests, &setting.objectives, from);
+            let (objectives, from) = (&setting.objectives, warm_up(&requests));
+            let limit = limits_of_top_band(&setting.pool, &requests, objectives, from);
             share += limit.attainment() / seeds.len() as f64;
         }
         Ok(share >= at - 1e-9)

@@ -7,11 +7,8 @@ use super::{Limits, Regret, Sight, clairvoyant, limits_of, regret};
 use crate::{
     contender::Contender,
     sim::{Run, SimRequest},
-    study::{Setting, in_parallel, once},
+    study::{Setting, in_parallel, once, requests_of, warm_up},
 };
-
-/// Share of the requests, by arrival, that are the warm-up: that of every study.
-const WARM_UP: f64 = 0.05;
 
 /// Name of the oracle in results.
 pub const ORACLE: &str = "clairvoyant";
@@ -122,14 +119,8 @@ pub fn compare(
     Ok(lines)
 }
 
-/// The place of the first request that is counted.
-pub(super) fn warm_up(requests: &[SimRequest]) -> usize {
-    (requests.len() as f64 * WARM_UP).floor() as usize
-}
-
 fn oracle(setting: &Setting, load: f64, seed: u64, sight: Sight) -> Result<Sums> {
-    let (rate_rps, objectives) = (load * setting.capacity_rps(), &setting.objectives);
-    let requests = setting.source.requests(rate_rps, setting.requests, objectives, seed)?;
+    let requests = requests_of(setting, load, seed)?;
     let run = clairvoyant(&setting.pool, &requests, sight, seed);
     Ok(Sums::of(setting, &requests, &run))
 }

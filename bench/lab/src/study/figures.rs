@@ -135,7 +135,7 @@ fn shares(parts: &[Part]) -> Vec<f64> {
 }
 
 /// How many requests are the warm-up.
-fn warm_up(requests: &[SimRequest]) -> usize {
+pub(crate) fn warm_up(requests: &[SimRequest]) -> usize {
     (requests.len() as f64 * WARM_UP).floor() as usize
 }
 

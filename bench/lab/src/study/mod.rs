@@ -41,7 +41,7 @@ use crate::{
     sim::{Dispatcher, Oracle, Outcome, Pool, Run, SimRequest, drive, drive_while},
     workload::{Objectives, Source},
 };
-pub(crate) use figures::Figures;
+pub(crate) use figures::{Figures, warm_up};
 
 pub use args::SimArgs;
 pub use parallel::in_parallel;
