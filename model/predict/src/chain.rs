@@ -320,20 +320,6 @@ impl Predict for Chain {
         preferred.map_or(1.0, |serving| serving.bundle.evaluator.least_ttft_share())
     }
 
-    fn least_ttft_ms(&mut self, rows: &[Row], least_ms: &mut [f32]) {
-        if self.profiled.any() {
-            return;
-        }
-        match self.serving.as_mut().filter(|serving| serving.preferred.ttft) {
-            Some(serving) => serving.least_ttft_ms(rows, least_ms),
-            None => {
-                for (row, least_ms) in rows.iter().zip(least_ms) {
-                    *least_ms = prior::medians(row).ttft.unwrap_or_default();
-                }
-            }
-        }
-    }
-
     fn take_up(&mut self) {
         self.take_offer();
     }

@@ -45,8 +45,8 @@ pub(crate) enum Evaluator {
         onnx: OnnxEvaluator,
         /// Why it is not the forest.
         unfit: Unfit,
-        /// The forest where it could serve as well: it says which rows cannot matter.
-        agreeing: Option<Forest>,
+        /// What the forest says, where it could serve as well; 0 otherwise.
+        least_ttft_share: f32,
     },
 }
 
@@ -67,7 +67,7 @@ impl Evaluator {
         };
         let onnx = OnnxEvaluator::new(runtime, model)?;
         // Nothing is wrong with the bundle yet when the forest cannot take it.
-        let mut onnx = Self::Onnx { onnx, unfit: Unfit::Configured, agreeing: None };
+        let mut onnx = Self::Onnx { onnx, unfit: Unfit::Configured, least_ttft_share: 0.0 };
         onnx.check_golden(golden, &rows)?;
         let Self::Onnx { mut onnx, .. } = onnx else { return Ok(onnx) };
         let agreed = forest.and_then(|mut forest| {
@@ -76,11 +76,12 @@ impl Evaluator {
         });
         match agreed {
             agreed if by.choice == Choice::Ort => {
-                Ok(Self::Onnx { onnx, unfit: Unfit::Configured, agreeing: agreed.ok() })
+                let least_ttft_share = agreed.map_or(0.0, |forest| forest.least_ttft_share());
+                Ok(Self::Onnx { onnx, unfit: Unfit::Configured, least_ttft_share })
             }
             Ok(forest) => Ok(Self::Forest(forest)),
             Err(unfit) if by.choice == Choice::Forest => Err(BundleError::ForestRefused(unfit)),
-            Err(unfit) => Ok(Self::Onnx { onnx, unfit, agreeing: None }),
+            Err(unfit) => Ok(Self::Onnx { onnx, unfit, least_ttft_share: 0.0 }),
         }
     }
 
@@ -98,20 +99,8 @@ impl Evaluator {
     /// At least what TTFT is of its prior in any row; 0 when that cannot be said.
     pub(crate) const fn least_ttft_share(&self) -> f32 {
         match self {
-            Self::Forest(forest) | Self::Onnx { agreeing: Some(forest), .. } => {
-                forest.least_ttft_share()
-            }
-            Self::Onnx { agreeing: None, .. } => 0.0,
-        }
-    }
-
-    /// TTFT of each row by the trees, and no TPOT, if there are trees.
-    pub(crate) fn ttft_by_trees(&mut self, rows: &[Row]) -> Option<&[[f32; 2]]> {
-        match self {
-            Self::Forest(forest) | Self::Onnx { agreeing: Some(forest), .. } => {
-                Some(forest.ttft(rows))
-            }
-            Self::Onnx { agreeing: None, .. } => None,
+            Self::Forest(forest) => forest.least_ttft_share(),
+            Self::Onnx { least_ttft_share, .. } => *least_ttft_share,
         }
     }
 

@@ -179,10 +179,6 @@ pub trait Predict: Send {
         0.0
     }
 
-    /// What the median TTFT of each of these rows is at least, in milliseconds, for a fraction of what predictions cost;
-    /// `least_ms` has as many places, and holds 0.
-    fn least_ttft_ms(&mut self, _rows: &[Row], _least_ms: &mut [f32]) {}
-
     /// Takes up what it was given to predict with, if there is something new: called now and then though nobody asks, so
     /// that an idle dispatcher says of itself what it would serve with.
     fn take_up(&mut self) {}

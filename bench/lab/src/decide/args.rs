@@ -38,6 +38,9 @@ pub struct DecideArgs {
     /// Share of requests whose response is not streamed
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     unstreamed: f64,
+    /// Share of requests without objectives
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    unpromised: f64,
     /// Requests that wait and cannot go
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [0, 100_000])]
     depth: Vec<usize>,
@@ -84,6 +87,7 @@ impl DecideArgs {
             "--pods, --qps and --load must be above 0"
         );
         ensure!((0.0..=1.0).contains(&self.unstreamed), "--unstreamed must be from 0 to 1");
+        ensure!((0.0..=1.0).contains(&self.unpromised), "--unpromised must be from 0 to 1");
         let json = self.json.as_ref().map(|path| {
             File::create(path).with_context(|| format!("cannot write {}", path.display()))
         });
@@ -127,6 +131,7 @@ impl DecideArgs {
             patterns: self.patterns,
             load: self.load,
             unstreamed: self.unstreamed,
+            unpromised: self.unpromised,
             depth,
             warm_up,
             decisions,

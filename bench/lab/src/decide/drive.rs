@@ -42,6 +42,8 @@ pub(crate) struct Course {
     pub(crate) load: f64,
     /// Share of requests whose response is not streamed.
     pub(crate) unstreamed: f64,
+    /// Share of requests without objectives.
+    pub(crate) unpromised: f64,
     /// Requests that wait and cannot go.
     pub(crate) depth: usize,
     /// Dispatches before anything is counted.
@@ -169,7 +171,7 @@ impl<'a> Run<'a> {
             scheduler: Scheduler::new(config, Box::new(counted)),
             rows,
             pool,
-            load: Load::new(course.patterns, pace, course.unstreamed, course.seed),
+            load: Load::new(course, pace),
             due: BinaryHeap::new(),
             asked: HashMap::new(),
             streams: HashMap::new(),

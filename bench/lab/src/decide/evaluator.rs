@@ -100,10 +100,6 @@ impl Predict for Counted {
         self.inner.least_ttft_share()
     }
 
-    fn least_ttft_ms(&mut self, rows: &[Row], least_ms: &mut [f32]) {
-        self.inner.least_ttft_ms(rows, least_ms);
-    }
-
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.inner.step_time(pod_class)
     }

@@ -8,6 +8,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use weir_core::{Band, PromptSize, Request, RequestId, Slo, Time};
 
+use super::drive::Course;
+
 /// Prompt sizes of the kinds, in tokens.
 const INPUTS: [u32; 5] = [128, 256, 512, 1024, 2048];
 /// Answer lengths of the kinds, in tokens.
@@ -53,18 +55,19 @@ pub(super) struct Load {
     chance: SmallRng,
     slo: Slo,
     unstreamed: f64,
+    unpromised: f64,
     next: u64,
 }
 
 impl Load {
-    /// Requests of so many kinds, with objectives at `pace` times a real GPU's; a share of the responses is not
-    /// streamed.
-    pub(super) fn new(kinds: usize, pace: f64, unstreamed: f64, seed: u64) -> Self {
+    /// The requests of a course, with objectives at `pace` times a real GPU's.
+    pub(super) fn new(course: &Course, pace: f64) -> Self {
+        let Course { patterns, unstreamed, unpromised, seed, .. } = *course;
         let mut chance = SmallRng::seed_from_u64(seed);
         let ms = |ms: f64| Some(Duration::from_secs_f64(ms / 1e3 / pace));
         let slo = Slo { ttft: ms(TTFT_SLO_MS), tpot: ms(TPOT_SLO_MS) };
-        let kinds = (0..kinds.max(1)).map(|place| Kind::new(place, &mut chance)).collect();
-        Self { kinds, chance, slo, unstreamed, next: 0 }
+        let kinds = (0..patterns.max(1)).map(|place| Kind::new(place, &mut chance)).collect();
+        Self { kinds, chance, slo, unstreamed, unpromised, next: 0 }
     }
 
     /// The number of the next request.
@@ -83,10 +86,11 @@ impl Load {
         let bytes = input_tokens * TOKEN_BYTES;
         let spread = self.chance.random_range(0.7..1.3);
         // No draw where there is nothing to draw: the load stays the same one.
-        let streamed = self.unstreamed == 0.0 || !self.chance.random_bool(self.unstreamed);
+        let mut falls = |share: f64| share > 0.0 && self.chance.random_bool(share);
+        let (streamed, promised) = (!falls(self.unstreamed), !falls(self.unpromised));
         let request = Request {
             streamed,
-            slo: self.slo,
+            slo: if promised { self.slo } else { Slo::default() },
             band: Band(1),
             tenant: Some(Arc::clone(&kind.tenant)),
             body_bytes: bytes,

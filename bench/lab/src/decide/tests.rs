@@ -14,6 +14,7 @@ fn course(depth: usize) -> Course {
         patterns: 3,
         load: 1.0,
         unstreamed: 0.0,
+        unpromised: 0.0,
         depth,
         warm_up: 100,
         decisions: 400,
@@ -48,6 +49,17 @@ fn of_responses_that_are_not_streamed_nothing_is_told_before_their_end() {
     assert_eq!(run.decisions, 400);
     assert!(!run.kinds().contains("first token") && run.kinds().contains("end"), "{}", run.kinds());
     assert!(decided(0).kinds().contains("first token"));
+}
+
+#[test]
+fn in_a_large_pool_few_pods_are_asked_about_whatever_is_promised() {
+    for unpromised in [0.0, 0.5, 1.0] {
+        let course = Course { pods: 60, qps: 6000.0, unpromised, ..course(0) };
+        let predictor = Evaluator::Prior.predictor(std::path::Path::new("")).unwrap();
+        let run = Decided::of(&course, "prior", drive(&course, predictor, false));
+        assert_eq!(run.decisions, 400);
+        assert!(run.rows_per_decision < 40.0, "{unpromised} {run:?}");
+    }
 }
 
 #[test]

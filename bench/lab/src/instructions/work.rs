@@ -56,6 +56,7 @@ impl Work {
                     patterns: 20,
                     load: 1.0,
                     unstreamed: 0.0,
+                    unpromised: 0.0,
                     depth,
                     warm_up: 0,
                     decisions,

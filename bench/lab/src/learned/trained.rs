@@ -141,10 +141,6 @@ impl Predict for Trained {
         self.chain.least_ttft_share()
     }
 
-    fn least_ttft_ms(&mut self, rows: &[Row], least_ms: &mut [f32]) {
-        self.chain.least_ttft_ms(rows, least_ms);
-    }
-
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.chain.step_time(pod_class)
     }

@@ -1,8 +1,8 @@
 //! What every look at a pod begins with, kept side by side until the pod changes.
 //!
-//! The first question of a decision is asked of every pod: when would the first token come? What it takes of a pod
-//! is a few numbers, and between two decisions most pods have not changed ([`Pods::changes`]). So they lie in rows
-//! of memory, and the pods themselves are touched only where something has happened.
+//! The first question of a decision is asked of every pod: when would the first token come, or what would the request cost
+//! all together there? What it takes of a pod is a few numbers, and between two decisions most pods have not changed
+//! ([`Pods::changes`]). So they lie in rows of memory, and the pods themselves are touched only where something has happened.
 //!
 //! [`Pods::changes`]: crate::fleet::Pods::changes
 
@@ -10,8 +10,8 @@ use std::ops::Range;
 
 use crate::{
     PodId,
-    decide::{Floor, filter},
-    headroom::{Ground, Starts},
+    decide::{Floor, filter, score},
+    headroom::{Ground, Question, Starts},
     prefix::Match,
     queue::Waiting,
 };
@@ -30,8 +30,9 @@ pub struct Grounds {
     changes: Vec<u64>,
     /// Share of a prompt that each has cached.
     pub cached_shares: Vec<f64>,
-    /// TTFT of it there by the step-time model, in milliseconds.
-    pub ttfts_ms: Vec<f32>,
+    /// What the step-time model answers of it there, in milliseconds: the TTFT, or of a request that is promised nothing the
+    /// time that all lose to it.
+    pub answers_ms: Vec<f32>,
 }
 
 /// No change of a pod has this number.
@@ -45,7 +46,7 @@ impl Grounds {
         self.open.resize(pods, false);
         self.starts.resize(pods);
         self.cached_shares.resize(pods, 0.0);
-        self.ttfts_ms.resize(pods, 0.0);
+        self.answers_ms.resize(pods, 0.0);
         self.changes.clear();
         self.changes.resize(pods, NEVER);
         self.note_classes();
@@ -79,17 +80,22 @@ impl Grounds {
 }
 
 impl Floor<'_> {
-    /// Looks at every pod for a request: what it has cached and when the first token would come.
+    /// Looks at every pod for a request: what it has cached, and when the first token would come or what the request would cost.
     pub(super) fn survey(&self, waiting: &Waiting, grounds: &mut Grounds) {
         self.update(grounds);
         grounds.note_shares(&waiting.matches);
-        let Grounds { alike, starts, cached_shares, ttfts_ms, .. } = grounds;
-        let input_tokens = f64::from(waiting.input_tokens);
+        let Grounds { alike, starts, cached_shares, answers_ms, .. } = grounds;
+        let demand = score::demand(waiting);
+        let question = if waiting.request.slo.is_empty() {
+            Question::Delay { cold_weight: self.config.pull.cold_weight }
+        } else {
+            Question::Ttft
+        };
         for (class, places) in alike {
             let shares = cached_shares.get(places.clone()).unwrap_or_default();
-            let ttfts_ms = ttfts_ms.get_mut(places.clone()).unwrap_or_default();
+            let answers_ms = answers_ms.get_mut(places.clone()).unwrap_or_default();
             let steps = self.steps_of(*class);
-            starts.ttfts_into(places.clone(), &steps, input_tokens, shares, ttfts_ms);
+            starts.answer(places.clone(), &steps, (question, &demand), shares, answers_ms);
         }
     }
 

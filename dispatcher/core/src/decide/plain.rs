@@ -1,18 +1,17 @@
 //! The pick of Weir's own policy: gates, predictions, fewest tokens.
 //!
-//! It decides what [`super::pick`] decides for the same rules, which any policy goes through, and leaves
-//! out what cannot change that. The best pod is the one with the fewest tokens to compute, then the earliest first
-//! token. The tokens are known, and of the first token the predictor says cheaply when it comes at the earliest: as a share of
-//! the step-time model's ([`Predict::least_ttft_share`]), and more closely from a row ([`Predict::least_ttft_ms`]). So the
-//! likeliest pods are looked at first, and those that could not beat the best of them by any prediction are left out: neither
-//! their gates are looked at nor are they predicted. What is only shown is found when it is asked for (where a blocked head
-//! would fit soonest) or is of the pods that were looked at (those that lost).
+//! In pools of up to [`ALL_ASKED`] pods it decides what [`super::pick`] decides for the same rules, which any policy goes
+//! through, and leaves out what cannot change that. The best pod is the one with the fewest tokens to compute, then the earliest
+//! first token. The tokens are known, and of the first token the predictor says when it comes at the earliest, as a share
+//! of the step-time model's ([`Predict::least_ttft_share`]). So the likeliest pods are looked at first, and those that could not
+//! beat the best of them by any prediction are left out: neither their gates are looked at nor are they predicted. What is only
+//! shown is found when it is asked for (where a blocked head would fit soonest) or is of the pods that were looked at (those
+//! that lost).
 //!
-//! In one case it may decide otherwise: where hundreds of pods are left that may be better, only the likeliest are asked
-//! about (`ASKED_OF_MANY`).
+//! In larger pools no more than [`ALL_ASKED`] are asked about once one is found that takes the request: the likeliest by the
+//! step-time model, which for a request that is promised nothing are those where it costs all together least.
 //!
 //! [`Predict::least_ttft_share`]: weir_schema::Predict::least_ttft_share
-//! [`Predict::least_ttft_ms`]: weir_schema::Predict::least_ttft_ms
 
 use std::cmp::{Ordering, Reverse};
 
@@ -46,13 +45,13 @@ pub fn is_plain(rules: &Rules) -> bool {
 /// Pods that are asked about first: as many as the predictor answers at the price of one.
 const FIRST_BATCH: usize = 8;
 
-/// Pods that may still be better by any prediction, and are all asked about.
-const MANY: usize = 256;
+/// Pods that are asked about after them at most, once there is one to go to: the likeliest of those that may be better. Pods of a
+/// large pool are so alike that more of them bring nothing that a simulation shows, and take a third of a decision's time
+/// (docs/performance.md).
+const OTHERS: usize = 16;
 
-/// Of more than [`MANY`] so many are asked about, the likeliest by the step-time model. Here alone the pick may be
-/// another than that of a look at every pod: with 1,000 pods 7 of 10 picks were, and the predicted TTFT was 1.2 % later
-/// in the mean, for a third of the time that a decision took (docs/performance.md).
-const ASKED_OF_MANY: usize = 64;
+/// Pods of the largest pool in which every pod that may be better is asked about.
+const ALL_ASKED: usize = FIRST_BATCH + OTHERS;
 
 /// A pod that may be picked.
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +77,10 @@ impl Candidate {
     }
 }
 
-/// The tokens that a pod would have to compute, and at least its predicted TTFT: one number, the smaller the better.
+/// The tokens that a pod would have to compute, and at least its predicted TTFT: one number, the smaller the better. Of a request
+/// that is promised nothing, what it costs all together in the place of both.
 ///
-/// Above are the tokens, in the steps in which they are compared; below the bits of the TTFT in milliseconds, which for what is not
+/// Above are the tokens, in the steps in which they are compared; below the bits of the time in milliseconds, which for what is not
 /// negative are in the order of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Likely(u64);
@@ -89,8 +89,10 @@ impl Likely {
     /// Of a pod that is not to be asked about.
     const NEVER: Self = Self(u64::MAX);
 
-    fn new(token_steps: f64, least_ttft_ms: f32) -> Self {
-        Self(start::above_32_bits(token_steps)).at_least(least_ttft_ms)
+    /// What is no time counts as none.
+    fn new(token_steps: f64, least_ms: f32) -> Self {
+        let least_ms = if least_ms > 0.0 { least_ms } else { 0.0 };
+        Self(start::above_32_bits(token_steps) | u64::from(least_ms.to_bits()))
     }
 
     /// Of a pod that was predicted; `None` where that cannot be compared.
@@ -99,12 +101,6 @@ impl Likely {
         let comparable = (0.0..f64::from(u32::MAX)).contains(&token_steps) && ttft_ms >= 0.0;
         comparable.then(|| Self::new(token_steps, ttft_ms))
     }
-
-    /// With a closer bound of the TTFT. What is no time is none.
-    fn at_least(self, ttft_ms: f32) -> Self {
-        let closer = ttft_ms > f32::from_bits(self.0 as u32);
-        if closer { Self(self.0 >> 32 << 32 | u64::from(ttft_ms.to_bits())) } else { self }
-    }
 }
 
 /// What a search has come to.
@@ -112,6 +108,8 @@ impl Likely {
 struct Found {
     /// The best pod so far.
     best: Option<(Score, Fit)>,
+    /// Whether others can be compared with it without being asked about.
+    is_bounded: bool,
     /// What another has to be better than, if it can be compared.
     bound: Option<(Likely, u32)>,
     /// The first pod in order against which only its prediction stands, by its place.
@@ -169,7 +167,7 @@ impl Floor<'_> {
         let promised = self.board.get(id).is_some_and(|waiting| !waiting.request.slo.is_empty());
         // What a request that is promised nothing costs is not in its first token alone.
         let share = if promised { self.predictor.least_ttft_share() } else { 0.0 };
-        let found = self.search(id, claimed, share);
+        let found = self.search(id, claimed, (share > 0.0).then_some(share));
         match found.best {
             Some((_, fit)) => {
                 *self.last = Some(fit.outlook.pod);
@@ -179,8 +177,8 @@ impl Floor<'_> {
         }
     }
 
-    /// At most how good each pod is for a head, by a share of the step-time model's TTFT. It is never one that is claimed, or that
-    /// the head may not use.
+    /// How good each pod is for a head by the step-time model, of whose TTFT a share counts. It is never one that is claimed, or
+    /// that the head may not use.
     fn rate(
         &self,
         waiting: &Waiting,
@@ -190,12 +188,14 @@ impl Floor<'_> {
         likely: &mut Vec<Likely>,
     ) {
         self.survey(waiting, grounds);
-        let input_tokens = f64::from(waiting.input_tokens);
+        // In the cost of a request that is promised nothing its tokens are already.
+        let promised = !waiting.request.slo.is_empty();
+        let counted_tokens = if promised { f64::from(waiting.input_tokens) } else { 0.0 };
         likely.resize(self.pods.len(), Likely::NEVER);
-        let figures = grounds.cached_shares.iter().zip(&grounds.ttfts_ms).zip(&grounds.open);
-        for (likely, ((cached_share, ttft_ms), open)) in likely.iter_mut().zip(figures) {
-            let token_steps = token_steps(start::uncached(input_tokens, *cached_share));
-            let known = Likely::new(token_steps, *ttft_ms * share);
+        let figures = grounds.cached_shares.iter().zip(&grounds.answers_ms).zip(&grounds.open);
+        for (likely, ((cached_share, answer_ms), open)) in likely.iter_mut().zip(figures) {
+            let token_steps = token_steps(start::uncached(counted_tokens, *cached_share));
+            let known = Likely::new(token_steps, *answer_ms * share);
             *likely = if *open { known } else { Likely::NEVER };
         }
         for pod in claimed.iter().chain(&waiting.excluded) {
@@ -207,16 +207,19 @@ impl Floor<'_> {
     }
 
     /// The best of the pods that a head may use and nobody claims: the likeliest are asked about first, and of the others those
-    /// that may still be better by any prediction.
-    fn search(&mut self, id: RequestId, claimed: &[PodId], share: f32) -> Found {
-        let mut found = Found::default();
+    /// that may still be better. Any may be where the predictor tells no least share of the step-time model's TTFT.
+    fn search(&mut self, id: RequestId, claimed: &[PodId], least_share: Option<f32>) -> Found {
+        let mut found = Found { is_bounded: least_share.is_some(), ..Found::default() };
         let mut grounds = std::mem::take(&mut self.scratch.grounds);
         let mut likely = std::mem::take(&mut self.scratch.likely);
         let mut rest = std::mem::take(&mut self.scratch.candidates);
         rest.clear();
+        // Where all are asked about anyway it is at once.
+        let few_first = least_share.is_some() || self.pods.len() > ALL_ASKED;
         if let Some(waiting) = self.board.get(id) {
+            let share = least_share.unwrap_or(1.0);
             self.rate(waiting, claimed, share, &mut grounds, &mut likely);
-            if share > 0.0 {
+            if few_first {
                 take_likeliest(&mut likely, &grounds, &mut rest);
                 self.try_batch(id, &mut rest, &mut found);
                 rest.clear();
@@ -226,61 +229,37 @@ impl Floor<'_> {
             rest.extend(others.filter_map(|(at, one)| Candidate::of(&grounds, *one, at)));
         }
         (self.scratch.grounds, self.scratch.likely) = (grounds, likely);
-        self.search_rest(id, &mut rest, share, &mut found);
+        let asked = if few_first { FIRST_BATCH } else { rest.len() };
+        self.search_rest(id, &mut rest, asked, &mut found);
         self.scratch.candidates = rest;
         found
     }
 
-    /// Asks about those that may be better than what was found so far.
+    /// Asks about those that may be better than what was found so far: twice as many at a time as the last time, and once there is
+    /// a pod to go to no more than the likeliest [`OTHERS`].
     fn search_rest(
         &mut self,
         id: RequestId,
         rest: &mut Vec<Candidate>,
-        share: f32,
+        mut asked: usize,
         found: &mut Found,
     ) {
-        let mut size = if share > 0.0 { FIRST_BATCH } else { rest.len() };
-        // Where the step-time model answers itself a row tells nothing more.
-        let mut narrowed = share >= 1.0;
+        let mut batch = std::mem::take(&mut self.scratch.batch);
         while !rest.is_empty() {
-            if !narrowed && found.best.is_some() && rest.len() > size {
-                narrowed = true;
-                let others = if rest.len() > MANY { rest.len() - ASKED_OF_MANY } else { 0 };
+            if found.best.is_some() && rest.len() > OTHERS {
+                let others = rest.len() - OTHERS;
                 likeliest_to_the_end(rest, others);
                 rest.drain(..others);
-                self.narrow(id, rest);
-                rest.retain(|one| found.may_be_beaten_by(one.order()));
             }
-            size *= 2;
-            let others = rest.len().saturating_sub(size);
+            asked *= 2;
+            let others = rest.len().saturating_sub(asked);
             likeliest_to_the_end(rest, others);
-            let mut batch = std::mem::take(&mut self.scratch.batch);
             batch.clear();
             batch.extend(rest.drain(others..));
             self.try_batch(id, &mut batch, found);
-            self.scratch.batch = batch;
             rest.retain(|one| found.may_be_beaten_by(one.order()));
         }
-    }
-
-    /// Asks the predictor what the TTFT of each pod is at least.
-    fn narrow(&mut self, id: RequestId, rest: &mut [Candidate]) {
-        let Some(waiting) = self.board.get(id) else { return };
-        let mut outlooks = std::mem::take(&mut self.scratch.outlooks);
-        outlooks.clear();
-        outlooks.extend(
-            rest.iter()
-                .filter_map(|one| self.outlook_at(waiting, one.at as usize, one.cached_share)),
-        );
-        self.fill_rows(id, &outlooks);
-        self.scratch.outlooks = outlooks;
-        let (rows, least_ms) = (&self.scratch.rows, &mut self.scratch.least_ttft_ms);
-        least_ms.clear();
-        least_ms.resize(rows.len(), 0.0);
-        self.predictor.least_ttft_ms(rows, least_ms);
-        for (one, least_ms) in rest.iter_mut().zip(least_ms) {
-            one.likely = one.likely.at_least(*least_ms);
-        }
+        self.scratch.batch = batch;
     }
 
     /// Looks at the gates of some pods, asks about those where they are open, and keeps the best.
@@ -328,7 +307,8 @@ impl Floor<'_> {
             score.order(best).then(known.outlook.place.cmp(&at)) == Ordering::Greater
         });
         if better {
-            found.bound = Likely::of(&score).map(|likely| (likely, at as u32));
+            let likely = Likely::of(&score).filter(|_| found.is_bounded);
+            found.bound = likely.map(|likely| (likely, at as u32));
         }
         let one = Some((score, fit));
         let beaten = if better { std::mem::replace(&mut found.best, one) } else { one };
@@ -384,9 +364,7 @@ mod tests {
         assert!(likely.is_sorted_by(|one, next| one < next), "{likely:?}");
         for no_time in [f32::NAN, -1.0, -0.0, f32::NEG_INFINITY] {
             assert_eq!(Likely::new(3.0, no_time), Likely::new(3.0, 0.0));
-            assert_eq!(Likely::new(3.0, 7.0).at_least(no_time), Likely::new(3.0, 7.0));
         }
-        assert_eq!(Likely::new(3.0, 7.0).at_least(8.0), Likely::new(3.0, 8.0));
     }
 
     #[test]

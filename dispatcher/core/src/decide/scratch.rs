@@ -37,8 +37,6 @@ pub struct Scratch {
     pub rows: Vec<Row>,
     /// And predictions.
     pub predictions: Vec<Prediction>,
-    /// What their TTFT is at least, in milliseconds.
-    pub least_ttft_ms: Vec<f32>,
     /// Heads of lanes.
     pub heads: Vec<(Band, Rank, RequestId)>,
     /// Heads that can no longer meet their objective.

@@ -14,4 +14,4 @@ pub mod stride;
 
 pub use judge::Headroom;
 pub use outlook::{Demand, Ground, Outlook};
-pub use start::Starts;
+pub use start::{Question, Starts};

@@ -61,9 +61,7 @@ pub struct Outlook {
 /// What an outlook needs of a pod, whoever asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ground {
-    /// Sequences that decode there once what is pending does.
-    decodes: f64,
-    /// Tokens that they hold in the KV cache.
+    /// Tokens that what decodes there holds in the KV cache.
     kv_tokens: f64,
     /// What decides when a first token would come.
     pub start: Start,
@@ -80,8 +78,9 @@ impl Ground {
             step_ms: steps.step_ms(decodes, kv_tokens, 0.0),
             backlog_tokens: ledger.pending_tokens(),
             backlog_pairs: ledger.pending_pairs(),
+            decodes,
         };
-        Self { decodes, kv_tokens, start }
+        Self { kv_tokens, start }
     }
 }
 
@@ -96,8 +95,8 @@ impl Outlook {
         others: Others,
     ) -> Self {
         let (ground, ledger) = (Ground::of(pod, steps, others), &pod.ledger);
-        let Ground { decodes, kv_tokens, start } = ground;
-        let Start { chunk, step_ms, backlog_tokens, .. } = start;
+        let Ground { kv_tokens, start } = ground;
+        let Start { chunk, step_ms, backlog_tokens, decodes, .. } = start;
         let prompt = Prefill::of(demand.input_tokens, cached_share);
         let uncached_tokens = prompt.tokens;
         // The dearest chunk of the newcomer is its last one.

@@ -1,4 +1,5 @@
-//! When a prompt's first token would come, by the step-time model: on one pod, and on many at once.
+//! When a prompt's first token would come, by the step-time model, and what a request costs all together: on one pod, and on
+//! many at once.
 //!
 //! It is the first question of every decision and asked of every pod. So what it takes of the pods lies side by side, a row for each
 //! number, and the arithmetic is what every processor does on several of them at a time: no calls, no branches.
@@ -6,6 +7,8 @@
 use std::ops::Range;
 
 use weir_schema::{StepTime, prefill_pairs};
+
+use crate::headroom::Demand;
 
 /// Steps between arrival at an engine and the step that starts the prefill: half of the running
 /// one, and one that is scheduled ahead (asynchronous scheduling).
@@ -42,6 +45,8 @@ pub struct Start {
     pub backlog_tokens: f64,
     /// Pairs of them and a token before each.
     pub backlog_pairs: f64,
+    /// Sequences that decode there once what is pending does.
+    pub decodes: f64,
 }
 
 impl Start {
@@ -56,11 +61,39 @@ impl Start {
     pub fn stall_ms(&self, steps: &StepTime, prompt: Prefill) -> f64 {
         steps.prefill_ms(self.backlog_tokens + prompt.tokens, self.backlog_pairs + prompt.pairs)
     }
+
+    /// About what a request that is promised nothing costs all together there (`decide::delay`), in milliseconds: without
+    /// the prompts that will come between its tokens.
+    fn delay_ms(
+        &self,
+        steps: &StepTime,
+        prompt: Prefill,
+        demand: &Demand,
+        cold_weight: f64,
+    ) -> f64 {
+        let Demand { input_tokens, output_tokens, sequences } = *demand;
+        let longer_ms = steps.per_decode_ms * sequences + steps.per_kv_ms * input_tokens;
+        let tokens_ms = output_tokens * (self.step_ms + longer_ms * (1.0 + self.decodes));
+        let stalled_ms = steps.prefill_ms(prompt.tokens, prompt.pairs) * (1.0 + self.decodes);
+        self.ttft_ms(steps, prompt) + tokens_ms + cold_weight * stalled_ms
+    }
+}
+
+/// What is asked of every pod.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Question {
+    /// The TTFT, in milliseconds.
+    Ttft,
+    /// About the time that all requests together lose, in milliseconds, where a computed prompt counts so many times.
+    Delay {
+        /// How many times.
+        cold_weight: f64,
+    },
 }
 
 /// The [`Start`]s of many pods, by their places: a row for each of its numbers, in their order.
 #[derive(Debug, Default)]
-pub struct Starts([Vec<f64>; 4]);
+pub struct Starts([Vec<f64>; 5]);
 
 impl Starts {
     /// Makes room for so many.
@@ -70,8 +103,8 @@ impl Starts {
 
     /// Notes that of one.
     pub fn set(&mut self, place: usize, start: &Start) {
-        let Start { chunk, step_ms, backlog_tokens, backlog_pairs } = *start;
-        let numbers = [chunk, step_ms, backlog_tokens, backlog_pairs];
+        let Start { chunk, step_ms, backlog_tokens, backlog_pairs, decodes } = *start;
+        let numbers = [chunk, step_ms, backlog_tokens, backlog_pairs, decodes];
         for (known, number) in self.0.iter_mut().zip(numbers) {
             if let Some(known) = known.get_mut(place) {
                 *known = number;
@@ -79,22 +112,44 @@ impl Starts {
         }
     }
 
-    /// TTFTs of a prompt on some pods of one class, of each of which a share is cached, in milliseconds.
-    pub fn ttfts_into(
+    /// What is asked of some pods of one class for a request, of each of which a share of its prompt is cached.
+    pub fn answer(
         &self,
         places: Range<usize>,
         steps: &StepTime,
-        input_tokens: f64,
+        (question, demand): (Question, &Demand),
         cached_shares: &[f64],
-        ttfts_ms: &mut [f32],
+        answers_ms: &mut [f32],
+    ) {
+        // Asked before the loop, which has no branch then.
+        match question {
+            Question::Ttft => self.each(places, cached_shares, answers_ms, |start, share| {
+                start.ttft_ms(steps, Prefill::of(demand.input_tokens, share))
+            }),
+            Question::Delay { cold_weight } => {
+                self.each(places, cached_shares, answers_ms, |start, share| {
+                    let prompt = Prefill::of(demand.input_tokens, share);
+                    start.delay_ms(steps, prompt, demand, cold_weight)
+                });
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn each(
+        &self,
+        places: Range<usize>,
+        cached_shares: &[f64],
+        answers_ms: &mut [f32],
+        answer: impl Fn(Start, f64) -> f64,
     ) {
         let rows = self.0.each_ref().map(|row| row.get(places.clone()).unwrap_or_default());
-        let [chunk, step_ms, backlog_tokens, backlog_pairs] = rows.map(|row| row.iter());
-        let pods = chunk.zip(step_ms).zip(backlog_tokens.zip(backlog_pairs));
-        for ((ttft_ms, share), pod) in ttfts_ms.iter_mut().zip(cached_shares).zip(pods) {
-            let ((&chunk, &step_ms), (&backlog_tokens, &backlog_pairs)) = pod;
-            let start = Start { chunk, step_ms, backlog_tokens, backlog_pairs };
-            *ttft_ms = start.ttft_ms(steps, Prefill::of(input_tokens, *share)) as f32;
+        let [chunk, step_ms, backlog_tokens, backlog_pairs, decodes] = rows.map(|row| row.iter());
+        let pods = chunk.zip(step_ms).zip(backlog_tokens.zip(backlog_pairs)).zip(decodes);
+        for ((answer_ms, share), pod) in answers_ms.iter_mut().zip(cached_shares).zip(pods) {
+            let (((&chunk, &step_ms), (&backlog_tokens, &backlog_pairs)), &decodes) = pod;
+            let start = Start { chunk, step_ms, backlog_tokens, backlog_pairs, decodes };
+            *answer_ms = answer(start, *share) as f32;
         }
     }
 }
@@ -157,16 +212,22 @@ mod tests {
             step_ms: 7.3 + 0.01 * place as f64,
             backlog_tokens: 517.0 * (place % 7) as f64,
             backlog_pairs: 1e5 * (place % 5) as f64,
+            decodes: (place % 11) as f64,
         };
         let (mut starts, shares) = (Starts::default(), [0.0, 0.3, 0.999, 0.0, 0.51, 1.0, 0.0]);
         starts.resize(40);
         (0..40).for_each(|place| starts.set(place, &pod(place)));
         for input_tokens in [1.0, 700.0, 8192.0, 120_000.0] {
-            let mut ttfts_ms = [0.0; 7];
-            starts.ttfts_into(20..27, &steps, input_tokens, &shares, &mut ttfts_ms);
-            for (place, (share, ttft_ms)) in (20..).zip(shares.iter().zip(ttfts_ms)) {
-                let one = pod(place).ttft_ms(&steps, Prefill::of(input_tokens, *share));
-                assert_eq!(ttft_ms, one as f32);
+            let demand = Demand { input_tokens, output_tokens: 200.0, sequences: 1.0 };
+            let (mut ttfts_ms, mut delays_ms) = ([0.0; 7], [0.0; 7]);
+            let delay = Question::Delay { cold_weight: 16.0 };
+            starts.answer(20..27, &steps, (Question::Ttft, &demand), &shares, &mut ttfts_ms);
+            starts.answer(20..27, &steps, (delay, &demand), &shares, &mut delays_ms);
+            let answers = ttfts_ms.into_iter().zip(delays_ms);
+            for ((place, share), (ttft_ms, delay_ms)) in (20..).zip(shares).zip(answers) {
+                let prompt = Prefill::of(input_tokens, share);
+                assert_eq!(ttft_ms, pod(place).ttft_ms(&steps, prompt) as f32);
+                assert_eq!(delay_ms, pod(place).delay_ms(&steps, prompt, &demand, 16.0) as f32);
             }
         }
     }

@@ -8,7 +8,6 @@ use weir_schema::{PredictError, Row, Source, Target};
 
 use crate::both::Both;
 use crate::bundle::Bundle;
-use crate::forest::ROUNDING;
 use crate::live::{LiveMean, relative_error};
 
 /// Outcomes of an evaluator before the next one may take a target from it.
@@ -63,17 +62,6 @@ impl Serving {
         }
         self.failures_in_a_row = 0;
         Ok(medians)
-    }
-
-    /// At least what TTFT is in each row. It stays as it is where that is not known, and everywhere when a value cannot be a
-    /// latency: a batch with that row in it is answered by another evaluator.
-    pub(super) fn least_ttft_ms(&mut self, rows: &[Row], least_ms: &mut [f32]) {
-        let Some(medians) = self.bundle.evaluator.ttft_by_trees(rows) else { return };
-        if medians.iter().all(|[ttft_ms, _]| SANE_MS.contains(ttft_ms)) {
-            for (least_ms, [ttft_ms, _]) in least_ms.iter_mut().zip(medians) {
-                *least_ms = ttft_ms * (1.0 - ROUNDING);
-            }
-        }
     }
 
     /// Learns from one outcome what each evaluator is worth, and chooses again.

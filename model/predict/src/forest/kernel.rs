@@ -47,19 +47,10 @@ impl Default for Room {
     }
 }
 
-/// What is to be evaluated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// TTFT; in the place of TPOT is no number.
-    Ttft,
-    /// Both latencies.
-    Both,
-}
-
 /// Trees of any size.
 pub(super) trait Score: Debug + Send {
     /// Appends TTFT and TPOT of each row to `out`.
-    fn score(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>);
+    fn score(&mut self, rows: &[Row], out: &mut Vec<[f32; 2]>);
 
     /// At least what TTFT is of its prior in any row; 0 when that cannot be said.
     fn least_ttft_share(&self) -> f32;
@@ -69,7 +60,7 @@ pub(super) trait Score: Debug + Send {
 }
 
 impl<const N: usize> Score for Trees<N> {
-    fn score(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
+    fn score(&mut self, rows: &[Row], out: &mut Vec<[f32; 2]>) {
         let rest = rows.len() % LANES;
         let alone = if N > 64 {
             rows.len()
@@ -80,9 +71,9 @@ impl<const N: usize> Score for Trees<N> {
         };
         let (blocks, single) = rows.split_at(rows.len() - alone);
         if !blocks.is_empty() {
-            self.blocks(blocks, wanted, out);
+            self.blocks(blocks, out);
         }
-        out.extend(single.iter().map(|row| self.walk(row, wanted)));
+        out.extend(single.iter().map(|row| self.walk(row)));
     }
 
     fn least_ttft_share(&self) -> f32 {
@@ -100,7 +91,7 @@ impl<const N: usize> Score for Trees<N> {
 }
 
 impl<const N: usize> Trees<N> {
-    fn walk(&self, row: &Row, wanted: Wanted) -> [f32; 2] {
+    fn walk(&self, row: &Row) -> [f32; 2] {
         let mut columns = [0.0; COLUMNS];
         let (plain, missing_yes) = columns.split_at_mut(MISSING_YES);
         for ((value, plain), missing_yes) in row.iter().zip(plain).zip(missing_yes) {
@@ -113,37 +104,37 @@ impl<const N: usize> Trees<N> {
             let rest = rest.iter().flat_map(|tree| leaves_of(array::from_ref(tree), &columns));
             latency.ms(leaves.chain(rest).fold(0.0, |sum, leaf| sum + leaf), row)
         };
-        [come(ttft), if wanted == Wanted::Both { come(tpot) } else { f32::NAN }]
+        [come(ttft), come(tpot)]
     }
 
     #[cfg(target_arch = "x86_64")]
-    fn blocks(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
+    fn blocks(&mut self, rows: &[Row], out: &mut Vec<[f32; 2]>) {
         if std::arch::is_x86_feature_detected!("avx2") {
             #[expect(unsafe_code, reason = "a call of code for a processor with AVX2")]
             // SAFETY: the processor was just found to have AVX2, which is all that the call needs.
-            return unsafe { self.blocks_with_avx2(rows, wanted, out) };
+            return unsafe { self.blocks_with_avx2(rows, out) };
         }
-        self.blocks_on_any(rows, wanted, out);
+        self.blocks_on_any(rows, out);
     }
 
     #[cfg(not(target_arch = "x86_64"))]
-    fn blocks(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
-        self.blocks_on_any(rows, wanted, out);
+    fn blocks(&mut self, rows: &[Row], out: &mut Vec<[f32; 2]>) {
+        self.blocks_on_any(rows, out);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn blocks_with_avx2(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
-        self.blocks_on_any(rows, wanted, out);
+    fn blocks_with_avx2(&mut self, rows: &[Row], out: &mut Vec<[f32; 2]>) {
+        self.blocks_on_any(rows, out);
     }
 
     #[inline(always)]
-    fn blocks_on_any(&mut self, rows: &[Row], wanted: Wanted, out: &mut Vec<[f32; 2]>) {
+    fn blocks_on_any(&mut self, rows: &[Row], out: &mut Vec<[f32; 2]>) {
         // Of deeper trees a wide block's answers do not fit in registers.
         let wide = if N > 16 { 0 } else { rows.len() - rows.len() % WIDE };
         let (many, few) = rows.split_at(wide);
-        blocks_of(&self.latencies, &mut self.room.many, many, wanted, out);
-        blocks_of(&self.latencies, &mut self.room.few, few, wanted, out);
+        blocks_of(&self.latencies, &mut self.room.many, many, out);
+        blocks_of(&self.latencies, &mut self.room.few, few, out);
     }
 }
 
@@ -152,17 +143,13 @@ fn blocks_of<const N: usize, const L: usize>(
     [ttft, tpot]: &[Latency<N>; 2],
     block: &mut Block<L>,
     rows: &[Row],
-    wanted: Wanted,
     out: &mut Vec<[f32; 2]>,
 ) {
     for rows in rows.chunks(L) {
         load(rows, block);
         // Called by name: what a closure calls is compiled for any processor.
         let ttft_sums = ttft.sums(block);
-        let tpot_sums = match wanted {
-            Wanted::Both => tpot.sums(block),
-            Wanted::Ttft => [f32::NAN; L],
-        };
+        let tpot_sums = tpot.sums(block);
         for ((row, one), other) in rows.iter().zip(ttft_sums).zip(tpot_sums) {
             out.push([ttft.ms(one, row), tpot.ms(other, row)]);
         }

@@ -26,13 +26,13 @@ use weir_schema::{FEATURE_COUNT, Row, onnx::graph};
 
 pub use self::unfit::Unfit;
 use self::{
-    kernel::{Score, Wanted},
+    kernel::Score,
     padded::{DEEPEST, Trees},
     plan::Plan,
 };
 
 /// Share of a latency that sums and products of 32 bits are rounded by at most, here and in ONNX Runtime.
-pub(crate) const ROUNDING: f32 = 1e-4;
+const ROUNDING: f32 = 1e-4;
 /// Largest graph that is read, in bytes: eight times the usual one of 300 trees of depth 6 per target.
 const MODEL_CAP: usize = 16 << 20;
 
@@ -71,15 +71,7 @@ impl Forest {
     pub fn evaluate(&mut self, rows: &[Row]) -> &[[f32; 2]] {
         self.medians.clear();
         self.medians.reserve(rows.len());
-        self.trees.score(rows, Wanted::Both, &mut self.medians);
-        &self.medians
-    }
-
-    /// The same with TTFT alone, at half the price; TPOT is not a number.
-    pub(crate) fn ttft(&mut self, rows: &[Row]) -> &[[f32; 2]] {
-        self.medians.clear();
-        self.medians.reserve(rows.len());
-        self.trees.score(rows, Wanted::Ttft, &mut self.medians);
+        self.trees.score(rows, &mut self.medians);
         &self.medians
     }
 
