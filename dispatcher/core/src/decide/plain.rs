@@ -8,14 +8,16 @@
 //! shown is found when it is asked for (where a blocked head would fit soonest) or is of the pods that were looked at (those
 //! that lost).
 //!
-//! In larger pools no more than [`ALL_ASKED`] are asked about once one is found that takes the request: the likeliest by the
-//! step-time model, which for a request that is promised nothing are those where it costs all together least.
+//! In larger pools no more than the [`ALL_ASKED`] likeliest by the step-time model are asked about, which for a request that is
+//! promised nothing are those where it costs all together least; the others only while none of these takes the request.
 //!
 //! [`Predict::least_ttft_share`]: weir_schema::Predict::least_ttft_share
 
-use std::cmp::{Ordering, Reverse};
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BinaryHeap,
+};
 
-use smallvec::SmallVec;
 use weir_schema::Prediction;
 
 use crate::{
@@ -45,13 +47,9 @@ pub fn is_plain(rules: &Rules) -> bool {
 /// Pods that are asked about first: as many as the predictor answers at the price of one.
 const FIRST_BATCH: usize = 8;
 
-/// Pods that are asked about after them at most, once there is one to go to: the likeliest of those that may be better. Pods of a
-/// large pool are so alike that more of them bring nothing that a simulation shows, and take a third of a decision's time
-/// (docs/performance.md).
-const OTHERS: usize = 16;
-
-/// Pods of the largest pool in which every pod that may be better is asked about.
-const ALL_ASKED: usize = FIRST_BATCH + OTHERS;
+/// Pods that are asked about as long as one of them takes the request. Pods of a large pool are so alike that to ask about more
+/// brings nothing that a simulation shows, and takes a third of a decision's time (docs/performance.md).
+const ALL_ASKED: usize = 24;
 
 /// A pod that may be picked.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +69,7 @@ impl Candidate {
         (likely != Likely::NEVER).then_some(Self { cached_share, likely, at })
     }
 
-    /// The likelier one to be the best is the smaller. Of equals the one that joined first is better.
+    /// The likelier one to be the best is the smaller.
     const fn order(&self) -> (Likely, u32) {
         (self.likely, self.at)
     }
@@ -116,35 +114,34 @@ struct Found {
     shut: Option<(usize, Reason)>,
 }
 
-impl Found {
-    /// Whether a pod may be better than the best so far. What cannot be compared may be.
-    fn may_be_beaten_by(&self, one: (Likely, u32)) -> bool {
-        self.bound.is_none_or(|bound| one < bound)
-    }
-}
-
-/// Takes the likeliest few out of all.
-fn take_likeliest(all: &mut [Likely], grounds: &Grounds, few: &mut Vec<Candidate>) {
-    let mut found: SmallVec<[(Likely, u32); FIRST_BATCH]> = SmallVec::new();
+/// Takes the likeliest few out of all that are better than the bound, if there is one.
+fn take_likeliest(
+    all: &mut [Likely],
+    (most, bound): (usize, Option<(Likely, u32)>),
+    grounds: &Grounds,
+    heap: &mut BinaryHeap<(Likely, u32)>,
+    few: &mut Vec<Candidate>,
+) {
+    heap.clear();
     // One walk: nearly all are compared with the last of those found so far and nothing else.
-    let (mut last, mut last_place) = (Likely::NEVER, 0);
+    let mut last = bound.unwrap_or((Likely::NEVER, 0));
     for (at, likely) in (0..).zip(&*all) {
-        if *likely >= last {
+        let one = (*likely, at);
+        // Of equals the one that joined first is better.
+        if one >= last {
             continue;
         }
-        if found.len() < FIRST_BATCH {
-            found.push((*likely, at));
-        } else if let Some(one) = found.get_mut(last_place) {
-            *one = (*likely, at);
+        if heap.len() < most {
+            heap.push(one);
+        } else if let Some(mut worst) = heap.peek_mut() {
+            *worst = one;
         }
-        if found.len() == FIRST_BATCH
-            && let Some((place, (likely, _))) =
-                found.iter().enumerate().max_by_key(|(_, one)| **one)
-        {
-            (last, last_place) = (*likely, place);
+        if let Some(worst) = heap.peek().filter(|_| heap.len() == most) {
+            last = *worst;
         }
     }
-    for (likely, at) in found {
+    few.clear();
+    for (likely, at) in heap.drain() {
         few.extend(Candidate::of(grounds, likely, at));
         if let Some(taken) = all.get_mut(at as usize) {
             *taken = Likely::NEVER;
@@ -206,58 +203,47 @@ impl Floor<'_> {
         }
     }
 
-    /// The best of the pods that a head may use and nobody claims: the likeliest are asked about first, and of the others those
-    /// that may still be better. Any may be where the predictor tells no least share of the step-time model's TTFT.
+    /// The best of the pods that a head may use and nobody claims: the likeliest are asked about first, and of the next likeliest
+    /// those that may still be better. Any may be where the predictor tells no least share of the step-time model's TTFT.
     fn search(&mut self, id: RequestId, claimed: &[PodId], least_share: Option<f32>) -> Found {
         let mut found = Found { is_bounded: least_share.is_some(), ..Found::default() };
         let mut grounds = std::mem::take(&mut self.scratch.grounds);
         let mut likely = std::mem::take(&mut self.scratch.likely);
-        let mut rest = std::mem::take(&mut self.scratch.candidates);
-        rest.clear();
-        // Where all are asked about anyway it is at once.
-        let few_first = least_share.is_some() || self.pods.len() > ALL_ASKED;
+        let mut likeliest = std::mem::take(&mut self.scratch.candidates);
         if let Some(waiting) = self.board.get(id) {
             let share = least_share.unwrap_or(1.0);
             self.rate(waiting, claimed, share, &mut grounds, &mut likely);
-            if few_first {
-                take_likeliest(&mut likely, &grounds, &mut rest);
-                self.try_batch(id, &mut rest, &mut found);
-                rest.clear();
+            // Where all are asked about anyway it is at once.
+            let few_first = least_share.is_some() || self.pods.len() > ALL_ASKED;
+            let first = if few_first { FIRST_BATCH } else { ALL_ASKED };
+            for most in [first, ALL_ASKED - first] {
+                let (heap, range) = (&mut self.scratch.likeliest, (most, found.bound));
+                take_likeliest(&mut likely, range, &grounds, heap, &mut likeliest);
+                self.try_batch(id, &mut likeliest, &mut found);
             }
-            let others =
-                (0..).zip(&likely).filter(|(at, one)| found.may_be_beaten_by((**one, *at)));
-            rest.extend(others.filter_map(|(at, one)| Candidate::of(&grounds, *one, at)));
+            if found.best.is_none() {
+                likeliest.clear();
+                let others = (0..).zip(&likely);
+                likeliest.extend(others.filter_map(|(at, one)| Candidate::of(&grounds, *one, at)));
+                self.search_rest(id, &mut likeliest, &mut found);
+            }
         }
+        self.scratch.candidates = likeliest;
         (self.scratch.grounds, self.scratch.likely) = (grounds, likely);
-        let asked = if few_first { FIRST_BATCH } else { rest.len() };
-        self.search_rest(id, &mut rest, asked, &mut found);
-        self.scratch.candidates = rest;
         found
     }
 
-    /// Asks about those that may be better than what was found so far: twice as many at a time as the last time, and once there is
-    /// a pod to go to no more than the likeliest [`OTHERS`].
-    fn search_rest(
-        &mut self,
-        id: RequestId,
-        rest: &mut Vec<Candidate>,
-        mut asked: usize,
-        found: &mut Found,
-    ) {
+    /// Asks about those that are left, twice as many at a time as the last time, until there is a pod to go to.
+    fn search_rest(&mut self, id: RequestId, rest: &mut Vec<Candidate>, found: &mut Found) {
         let mut batch = std::mem::take(&mut self.scratch.batch);
-        while !rest.is_empty() {
-            if found.best.is_some() && rest.len() > OTHERS {
-                let others = rest.len() - OTHERS;
-                likeliest_to_the_end(rest, others);
-                rest.drain(..others);
-            }
+        let mut asked = ALL_ASKED;
+        while found.best.is_none() && !rest.is_empty() {
             asked *= 2;
             let others = rest.len().saturating_sub(asked);
             likeliest_to_the_end(rest, others);
             batch.clear();
             batch.extend(rest.drain(others..));
             self.try_batch(id, &mut batch, found);
-            rest.retain(|one| found.may_be_beaten_by(one.order()));
         }
         self.scratch.batch = batch;
     }
@@ -369,24 +355,28 @@ mod tests {
 
     #[test]
     fn the_likeliest_are_taken_out_and_of_equals_the_first() {
-        let steps = [7, 3, 9, 3, 3, 8, 1, 6, 3, 5, 2, 3, 4];
-        let mut all = steps.map(|steps| Likely::new(f64::from(steps), 0.0));
-        all[10] = Likely::NEVER;
-        let before = all;
+        let likely = |at: usize| Likely::new((at * 7 % 10) as f64, 0.0);
+        let mut all: Vec<Likely> = (0..60).map(likely).collect();
+        all[0] = Likely::NEVER;
+        let before = all.clone();
         let mut grounds = Grounds::default();
         grounds.cached_shares.resize(all.len(), 0.5);
-        let mut few = Vec::new();
-        take_likeliest(&mut all, &grounds, &mut few);
-        let mut taken: Vec<_> = few.iter().map(|one| one.at as usize).collect();
-        taken.sort_unstable();
-        assert_eq!(taken, [1, 3, 4, 6, 8, 9, 11, 12]);
-        for (at, (now, before)) in all.iter().zip(before).enumerate() {
-            assert_eq!(*now == Likely::NEVER, at == 10 || taken.contains(&at), "{at}");
-            assert!(*now == before || *now == Likely::NEVER, "{at}");
+        let (mut heap, mut few) = (BinaryHeap::new(), Vec::new());
+        let mut wanted: Vec<_> = (0..).zip(&before).filter(|(at, _)| *at > 0).collect();
+        wanted.sort_by_key(|(at, one)| (**one, *at));
+        let mut wanted = wanted.into_iter().map(|(at, one)| (*one, at));
+        let bound = (likely(15), 15);
+        for (most, bound, taken) in [(8, None, 8), (16, None, 16), (16, Some(bound), 6)] {
+            take_likeliest(&mut all, (most, bound), &grounds, &mut heap, &mut few);
+            let mut got: Vec<_> = few.iter().map(Candidate::order).collect();
+            got.sort_unstable();
+            let next: Vec<_> = wanted.by_ref().take(taken).collect();
+            assert_eq!(got, next, "{most} {bound:?}");
+            for (one, at) in next {
+                assert_eq!((all[at as usize], before[at as usize]), (Likely::NEVER, one));
+            }
         }
-        let mut two = [Likely::NEVER, Likely::new(1.0, 1.0)];
-        take_likeliest(&mut two, &grounds, &mut few);
-        assert_eq!((few.len(), two), (9, [Likely::NEVER; 2]), "there are no more");
+        assert_eq!(all.iter().filter(|one| **one == Likely::NEVER).count(), 31);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! Whoever needs a buffer takes it and puts it back when done. One that is not put back, or is taken twice,
 //! costs an allocation and nothing else.
 
+use std::collections::BinaryHeap;
+
 use weir_schema::{Prediction, Row};
 
 use crate::{
@@ -29,6 +31,8 @@ pub struct Scratch {
     pub(super) grounds: Grounds,
     /// At most how good each pod is, by its place.
     pub(super) likely: Vec<Likely>,
+    /// The likeliest of them, by their places.
+    pub(super) likeliest: BinaryHeap<(Likely, u32)>,
     /// Pods that may still be the best.
     pub(super) candidates: Vec<Candidate>,
     /// Those that are asked about at once.
