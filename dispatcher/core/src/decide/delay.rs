@@ -15,7 +15,8 @@ const WORTH_WAITING: f64 = 0.9;
 impl Floor<'_> {
     /// Time that all requests together lose to one on a pod, in milliseconds: until its end, what its
     /// prompt stalls the others by, and what its tokens add to their steps. What it computes displaces
-    /// prompts that others would have found, so the stall counts several times.
+    /// prompts that others would have found, so the stall counts several times. Which pods are asked about is decided by the
+    /// short form of it that `headroom::start` has for all pods at once.
     pub fn delay_ms(&self, waiting: &Waiting, on: &Outlook, ttft_ms: f64, tpot_ms: f64) -> f64 {
         let tokens = f64::from(waiting.output_tokens);
         let own_ms = ttft_ms + tokens * tpot_ms;
