@@ -20,7 +20,7 @@ impl<'a> Walk<'a> {
     /// Whether all that lies behind is believed: what separates lines outside of strings is not allowed inside of them.
     pub fn is_believed(&self) -> bool {
         let walked = self.text.as_bytes().get(..self.at).unwrap_or_default();
-        !walked.iter().fold(false, |seen, byte| seen | (*byte < b' '))
+        walked.iter().fold(u8::MAX, |least, byte| least.min(*byte)) >= b' '
     }
 
     /// Whether nothing but spaces is left.

@@ -169,7 +169,7 @@ fn sim_request(plan: &LoadPlan, planned: &Planned, place: usize) -> Result<SimRe
             },
             band: class.map_or(Band(0), |class| band(&class.name)),
             body_bytes: body.len() as u32,
-            blocks: prefix::block_hashes(messages, 0).into(),
+            blocks: prefix::block_hashes(messages, 0).collect(),
             ..Request::new(
                 RequestId(place as u64),
                 Time::ZERO.plus(planned.at),

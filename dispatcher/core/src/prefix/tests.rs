@@ -6,10 +6,14 @@ use super::*;
 
 const POD: PodId = PodId(3);
 
+fn names(bytes: &[u8], seed: u64) -> Vec<u64> {
+    block_hashes(bytes, seed).collect()
+}
+
 /// A prompt with one block per letter.
 fn prompt(letters: &[u8]) -> Vec<u64> {
     let bytes: Vec<u8> = letters.iter().flat_map(|l| [*l; BLOCK_BYTES]).collect();
-    block_hashes(&bytes, 7)
+    names(&bytes, 7)
 }
 
 /// An index with one pod.
@@ -32,17 +36,27 @@ fn matched(index: &PrefixIndex, pod: PodId, blocks: &[u64]) -> usize {
 #[test]
 fn only_full_blocks_are_named_and_names_depend_on_all_before_and_on_the_seed() {
     let mut bytes: Vec<u8> = (0..=255).collect();
-    assert!(block_hashes(&bytes[..63], 0).is_empty());
-    assert_eq!(block_hashes(&bytes[..127], 0).len(), 1);
-    let names = block_hashes(&bytes, 0);
-    assert_eq!(names.len(), 4);
-    assert_eq!(names[..2], block_hashes(&bytes[..150], 0));
-    let seeded = block_hashes(&bytes, 1);
-    assert!(names.iter().zip(&seeded).all(|(a, b)| a != b));
+    assert!(names(&bytes[..63], 0).is_empty());
+    assert_eq!(names(&bytes[..127], 0).len(), 1);
+    let named = names(&bytes, 0);
+    assert_eq!(named.len(), 4);
+    assert_eq!(named[..2], names(&bytes[..150], 0));
+    let seeded = names(&bytes, 1);
+    assert!(named.iter().zip(&seeded).all(|(a, b)| a != b));
     bytes[70] += 1;
-    let changed = block_hashes(&bytes, 0);
-    assert_eq!(names[0], changed[0]);
-    assert!(names[1..].iter().zip(&changed[1..]).all(|(a, b)| a != b));
+    let changed = names(&bytes, 0);
+    assert_eq!(named[0], changed[0]);
+    assert!(named[1..].iter().zip(&changed[1..]).all(|(a, b)| a != b));
+}
+
+#[test]
+fn blocks_of_the_same_text_have_names_of_their_own() {
+    let mut named = names(&[b'x'; 4096 * BLOCK_BYTES], 0);
+    named.extend(names(&[[b'y'; BLOCK_BYTES], [b'x'; BLOCK_BYTES]].concat(), 0));
+    let all = named.len();
+    named.sort_unstable();
+    named.dedup();
+    assert_eq!(named.len(), all);
 }
 
 #[test]
@@ -97,7 +111,7 @@ fn a_full_index_no_longer_grows() {
     let mut index = alone(1000);
     let fill = |index: &mut PrefixIndex, rounds: std::ops::Range<u64>| {
         for seed in rounds {
-            index.insert(POD, &block_hashes(&[0; 70 * BLOCK_BYTES], seed));
+            index.insert(POD, &names(&[0; 70 * BLOCK_BYTES], seed));
         }
     };
     fill(&mut index, 0..500);

@@ -16,7 +16,7 @@ mod member;
 mod members;
 mod text;
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -184,11 +184,11 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
 
 impl Peek<'_> {
     /// Names of the prompt's blocks as the model called `model` caches them.
-    pub fn blocks(&self, model: &str) -> Vec<u64> {
+    pub fn blocks(&self, model: &str) -> Arc<[u64]> {
         let seed = xxh3_64(model.as_bytes());
         let seed = self.salt.map_or(seed, |salt| xxh3_64_with_seed(salt.as_bytes(), seed));
         let named = self.text.get(..MOST_NAMED_BYTES).unwrap_or(&self.text);
-        weir_core::prefix::block_hashes(named, seed)
+        weir_core::prefix::block_hashes(named, seed).collect()
     }
 }
 

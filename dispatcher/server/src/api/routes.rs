@@ -239,7 +239,7 @@ impl Api {
             band: terms.band,
             tenant: guest.tenant.clone(),
             body_bytes: u32::try_from(cut.as_ref().unwrap_or(&body).len()).unwrap_or(u32::MAX),
-            blocks: facts.blocks(cached_as).into(),
+            blocks: facts.blocks(cached_as),
             streamed: facts.streamed,
             ttl: wait.ttl,
             immediate: wait.immediate,

@@ -4,8 +4,7 @@
 //! anything else, sound or not, nothing is said, and serde says what it is. Whatever is believed serde would have read the same;
 //! the tests hold the two against each other.
 
-use std::str::from_utf8;
-
+use simdutf8::basic::from_utf8;
 use smallvec::SmallVec;
 
 use super::{Fields, Raw};

@@ -5,9 +5,12 @@
 //! some hundred tokens, not 250 000. It is replaced by its hash, so that prompts with different images
 //! still differ. What an image costs is not counted.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, sync::LazyLock};
 
-use memchr::{memchr_iter, memchr3, memmem};
+use memchr::{
+    memchr, memchr_iter, memchr3,
+    memmem::{self, Finder},
+};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -94,6 +97,7 @@ pub(super) fn join<'a>(parts: impl Iterator<Item = &'a str>) -> Cow<'a, [u8]> {
 }
 
 const BASE64: &[u8] = b";base64,";
+static ENCODED: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(BASE64));
 /// A media type between `data:` and [`BASE64`] is at most this long, with its parameters.
 const MEDIA_TYPE_BYTES: usize = 128;
 
@@ -101,7 +105,7 @@ fn without_data(json: &[u8]) -> Cow<'_, [u8]> {
     let mut kept = Vec::new();
     let mut rest = json;
     let mut from = 0;
-    while let Some(found) = memmem::find(rest.get(from..).unwrap_or_default(), BASE64) {
+    while let Some(found) = find_encoded(rest.get(from..).unwrap_or_default()) {
         let content = from + found + BASE64.len();
         let (head, tail) = rest.split_at_checked(content).unwrap_or((rest, &[]));
         if !is_data_uri(head) {
@@ -119,6 +123,12 @@ fn without_data(json: &[u8]) -> Cow<'_, [u8]> {
     }
     kept.extend_from_slice(rest);
     Cow::Owned(kept)
+}
+
+/// The first [`BASE64`]. Most texts have nothing that it could begin with, and are through with that.
+fn find_encoded(text: &[u8]) -> Option<usize> {
+    let from = memchr(b';', text)?;
+    Some(from + ENCODED.find(text.get(from..)?)?)
 }
 
 /// Whether the text ends in the head of a data URI.

@@ -125,3 +125,20 @@ fn what_is_left_to_serde() {
     let priority = read(b"{\"priority\":null,\"stream\":null}").unwrap();
     assert_eq!((priority.priority, priority.stream), (Some(Raw("null")), None));
 }
+
+/// What looks at many bytes at a time must miss none of them.
+#[test]
+fn one_wrong_byte_anywhere_in_a_long_body_is_noticed() {
+    for text in ["plain words, ", "\u{4e09}\u{5343}\u{5b57}", "\u{e9}t\u{e9} \u{1f680}"] {
+        let body = json!({"model": "m", "messages": [text.repeat(40)]}).to_string();
+        let fields = read(body.as_bytes());
+        assert!(fields.is_some() && fields == by_serde(body.as_bytes()), "{body}");
+        for at in 25..body.len() - 4 {
+            for wrong in [0xff, 0xc0, b'\n', 0] {
+                let mut bytes = body.clone().into_bytes();
+                bytes[at] = wrong;
+                assert_eq!(read(&bytes), None, "{wrong} at {at}");
+            }
+        }
+    }
+}
