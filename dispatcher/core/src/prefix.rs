@@ -16,13 +16,13 @@
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{PodId, spread::NumberMap};
+use crate::{
+    PodId,
+    spread::{NumberMap, SPREADS},
+};
 
 /// Bytes of a block: the 16 tokens of an engine's block at about 4 bytes each.
 pub const BLOCK_BYTES: usize = 64;
-
-/// What a name is multiplied by on the way to the next one: odd, so that names that differ stay different below equal blocks.
-const CHAIN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Names the full blocks of a prompt, first block first. Each name covers all bytes up to the end of
 /// its block; `seed` keeps apart what engines keep apart, such as models or cache salts.
@@ -30,8 +30,8 @@ pub fn block_hashes(bytes: &[u8], seed: u64) -> impl ExactSizeIterator<Item = u6
     let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
     let mut above = seed;
     blocks.iter().map(move |block| {
-        // The hash of a block does not wait for that of the one before.
-        above = (above.rotate_left(32) ^ xxh3_64(block)).wrapping_mul(CHAIN);
+        // The hash of a block does not wait for that of the one before, and names that differ stay different below equal blocks.
+        above = (above.rotate_left(32) ^ xxh3_64(block)).wrapping_mul(SPREADS);
         above
     })
 }

@@ -8,6 +8,9 @@ use std::{
     hash::{BuildHasherDefault, Hash, Hasher},
 };
 
+/// 2^64 over the golden ratio, as in Knuth's multiplicative hashing. It is odd, so that what differs stays different.
+pub const SPREADS: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// A map by such numbers.
 pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
 
@@ -47,8 +50,7 @@ impl Hasher for Spread {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // 2^64 over the golden ratio, as in Knuth's multiplicative hashing.
-        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = (self.0 ^ word).wrapping_mul(SPREADS);
     }
 }
 
