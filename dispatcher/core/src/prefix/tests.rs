@@ -16,6 +16,12 @@ fn prompt(letters: &[u8]) -> Vec<u64> {
     names(&bytes, 7)
 }
 
+/// A prompt in which a letter stands for 1, 8 or 15 blocks.
+fn long_prompt(letters: &[u8]) -> Vec<u64> {
+    let blocks = letters.iter().flat_map(|l| std::iter::repeat_n(*l, 1 + 7 * usize::from(*l)));
+    prompt(&blocks.collect::<Vec<u8>>())
+}
+
 /// An index with one pod.
 fn alone(capacity: usize) -> PrefixIndex {
     let mut index = PrefixIndex::default();
@@ -103,7 +109,7 @@ fn capacity_may_shrink_to_nothing_and_grow_again() {
     index.set_capacity(POD, 5);
     index.insert(POD, &prompt(b"abcdefgh"));
     assert_eq!(matched(&index, POD, &prompt(b"abcdefgh")), 5);
-    assert_eq!(index.rings[&POD].nodes.len(), 9);
+    assert_eq!(index.rings[&POD].room(), 1);
 }
 
 #[test]
@@ -115,12 +121,11 @@ fn a_full_index_no_longer_grows() {
         }
     };
     fill(&mut index, 0..500);
-    let sizes = (index.rings[&POD].nodes.capacity(), index.holders.capacity());
+    let sizes = index.segments.room();
     fill(&mut index, 500..2000);
-    assert_eq!((index.len_of(POD), index.rings[&POD].nodes.len()), (1000, 1001));
-    assert_eq!(index.holders.len(), 1000);
-    assert_eq!(index.rings[&POD].nodes.capacity(), sizes.0);
-    assert!(index.holders.capacity() <= sizes.1.max(4000));
+    assert_eq!((index.len_of(POD), index.segments.len()), (1000, 15));
+    assert_eq!(index.segments.room(), sizes);
+    assert_eq!(index.rings[&POD].room(), 16);
 }
 
 #[test]
@@ -133,9 +138,9 @@ fn a_pod_that_leaves_takes_its_blocks_with_it() {
     assert_eq!(matched(&index, POD, &prompt(b"abc")), 0);
     assert_eq!(matched(&index, PodId(9), &prompt(b"abc")), 2);
     index.remove(PodId(9));
-    assert!(index.holders.is_empty() && index.rings.is_empty());
+    assert!(index.segments.len() == 0 && index.rings.is_empty());
     index.insert(POD, &prompt(b"abc"));
-    assert!(index.holders.is_empty(), "it is not known any more");
+    assert_eq!(index.segments.len(), 0, "it is not known any more");
 }
 
 /// The same belief of one pod written plainly: blocks from oldest to youngest.
@@ -164,9 +169,9 @@ impl Model {
 }
 
 fn oldest_to_youngest(index: &PrefixIndex, pod: PodId) -> Vec<u64> {
-    let Some(ring) = index.rings.get(&pod) else { return Vec::new() };
-    let next = |node: &Node| (node.younger != ENDS).then(|| ring.nodes[node.younger as usize]);
-    std::iter::successors(next(&ring.nodes[0]), next).map(|node| node.block).collect()
+    let segments = index.rings.get(&pod).map_or_else(Vec::new, Ring::oldest_to_youngest);
+    let held = |id: SegmentId| index.segments.held(id, pod).into_iter().rev();
+    segments.into_iter().flat_map(held).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -179,7 +184,7 @@ enum Step {
 fn step() -> impl Strategy<Value = (u32, Step)> {
     let step = prop_oneof![
         20 => prop::collection::vec(0..3u8, 0..12).prop_map(Step::Insert),
-        2 => (0..30usize).prop_map(Step::Capacity),
+        2 => (0..200usize).prop_map(Step::Capacity),
         1 => Just(Step::Leave),
     ];
     (0..4u32, step)
@@ -188,8 +193,8 @@ fn step() -> impl Strategy<Value = (u32, Step)> {
 fn apply(index: &mut PrefixIndex, model: &mut Model, pod: PodId, step: Step) {
     match step {
         Step::Insert(letters) => {
-            index.insert(pod, &prompt(&letters));
-            model.insert(&prompt(&letters));
+            index.insert(pod, &long_prompt(&letters));
+            model.insert(&long_prompt(&letters));
         }
         Step::Capacity(capacity) => {
             index.set_capacity(pod, capacity);
@@ -206,9 +211,9 @@ fn apply(index: &mut PrefixIndex, model: &mut Model, pod: PodId, step: Step) {
 proptest! {
     #[test]
     fn the_index_equals_a_plain_list_per_pod_walked_block_by_block(
-        capacities in prop::collection::vec(0..30usize, 4),
-        steps in prop::collection::vec(step(), 0..80),
-        asked in prop::collection::vec(prop::collection::vec(0..3u8, 0..12), 1..20),
+        capacities in prop::collection::vec(0..200usize, 4),
+        steps in prop::collection::vec(step(), 0..50),
+        asked in prop::collection::vec(prop::collection::vec(0..3u8, 0..12), 1..5),
     ) {
         let mut index = PrefixIndex::default();
         let mut models = vec![Model::default(); 4];
@@ -218,12 +223,12 @@ proptest! {
         for (pod, step) in steps {
             apply(&mut index, &mut models[pod as usize], PodId(pod), step);
             let held: usize = models.iter().map(|model| model.blocks.len()).sum();
-            prop_assert_eq!(index.holders.values().map(|all| all.len()).sum::<usize>(), held);
+            prop_assert_eq!(index.segments.held_by_all(), held);
             for (pod, model) in (0..).map(PodId).zip(&models) {
                 prop_assert_eq!(&oldest_to_youngest(&index, pod), &model.blocks);
                 prop_assert_eq!(index.len_of(pod), model.blocks.len());
                 for letters in &asked {
-                    let blocks = prompt(letters);
+                    let blocks = long_prompt(letters);
                     prop_assert_eq!(matched(&index, pod, &blocks), model.matched(&blocks));
                 }
             }
@@ -241,8 +246,23 @@ proptest! {
             apply(&mut index, &mut Model::default(), PodId(pod), step);
         }
         let mut found = vec![Match { pod: PodId(77), share: 1.0 }];
-        index.matches(&prompt(&asked), &mut found);
+        index.matches(&long_prompt(&asked), &mut found);
         prop_assert!(found.is_sorted_by(|a, b| a.pod < b.pod));
         prop_assert!(found.iter().all(|one| one.share > 0.0 && one.share <= 1.0));
+    }
+
+    #[test]
+    fn names_that_are_no_prompts_harm_nothing_and_go_with_their_pods(
+        prompts in prop::collection::vec((0..4u32, prop::collection::vec(0..5u64, 0..40)), 0..60),
+    ) {
+        let mut index = PrefixIndex::default();
+        (0..4).for_each(|pod| index.set_capacity(PodId(pod), 50));
+        for (pod, blocks) in prompts {
+            index.insert(PodId(pod), &blocks);
+            prop_assert!(index.len_of(PodId(pod)) <= 50);
+            prop_assert!(index.matched(PodId(pod), &blocks) <= blocks.len());
+        }
+        (0..4).for_each(|pod| index.remove(PodId(pod)));
+        prop_assert_eq!((index.segments.len(), index.segments.used()), (0, (0, 0)));
     }
 }
