@@ -67,27 +67,26 @@ impl Resident {
 /// rest of what is known of residents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// Time that the tokens streamed and a low quantile of those to come may take together, in
-    /// milliseconds; infinite without an objective.
-    pub allowed_ms: f64,
-    /// What of the objective is kept back from that as a margin, in milliseconds.
-    pub margin_ms: f64,
+    /// When the tokens streamed and a low quantile of those to come have to be there, in milliseconds since the epoch; infinite
+    /// without an objective.
+    pub due_ms: f64,
+    /// The same with what of the objective is kept back as a margin: a resident that comes later is lost.
+    pub lost_ms: f64,
     /// That quantile, per sequence.
     pub remaining: f64,
-    /// When the first token was seen.
-    pub first_token: Time,
 }
 
 impl Pace {
     fn of(resident: &Resident, config: &PullConfig) -> Self {
         let Resident { generated, remaining, first_token, .. } = *resident;
+        let Some(slo_ms) = resident.tpot_slo_ms else {
+            return Self { due_ms: f64::INFINITY, lost_ms: f64::INFINITY, remaining };
+        };
         let tokens = f64::from(generated) + remaining - 1.0;
         let margin_tokens = tokens.min(f64::from(config.margin_tokens));
-        let slo_ms = resident.tpot_slo_ms;
-        let margin_ms =
-            slo_ms.map_or(0.0, |slo_ms| (1.0 - config.tpot_margin) * slo_ms * margin_tokens);
-        let allowed_ms = slo_ms.map_or(f64::INFINITY, |slo_ms| slo_ms * tokens - margin_ms);
-        Self { allowed_ms, margin_ms, remaining, first_token }
+        let lost_ms = first_token.ms_since(Time::ZERO) + slo_ms * tokens;
+        let due_ms = lost_ms - (1.0 - config.tpot_margin) * slo_ms * margin_tokens;
+        Self { due_ms, lost_ms, remaining }
     }
 }
 

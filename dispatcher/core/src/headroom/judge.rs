@@ -71,21 +71,21 @@ pub fn tightest_tpot_ms(ledger: &Ledger) -> Option<f64> {
 /// Longest stall that every resident can bear, in milliseconds; `None` when nothing bounds it.
 pub fn stall_budget_ms(ledger: &Ledger, outlook: &Outlook, now: Time) -> Option<f64> {
     // Without a branch and without an option in the loop, which is most of what a look at a busy pod costs.
-    let budgets = ledger.paces().iter().map(|pace| budget_ms(pace, outlook, now));
-    let least_ms = budgets.fold(f64::INFINITY, f64::min);
+    let now_ms = now.ms_since(Time::ZERO);
+    let budgets = ledger.paces().iter().map(|pace| budget_ms(pace, outlook, now_ms));
+    let least_ms = budgets.fold(f64::INFINITY, |least, one| if one < least { one } else { least });
     (least_ms < f64::INFINITY).then_some(least_ms)
 }
 
 /// Until when a stall stays longer than some resident can bear, if nothing but time passes: that resident
 /// can bear less and less, until it is lost and does not count any more. `None` when all can bear it.
 pub fn stalls_until(ledger: &Ledger, outlook: &Outlook, now: Time) -> Option<Time> {
+    let now_ms = now.ms_since(Time::ZERO);
     let until = |pace: &Pace| {
-        let budget_ms = budget_ms(pace, outlook, now);
         // What is left of its time before it is lost, less a microsecond for the rounding.
-        let faster_ms = pace.remaining * (outlook.step_with_ms - outlook.step_ms);
-        let spare_ms = budget_ms + pace.margin_ms + faster_ms;
+        let spare_ms = pace.lost_ms - now_ms - pace.remaining * outlook.step_ms;
         let spare_us = (spare_ms * 1000.0 - 1.0).max(0.0) as u64;
-        let over = outlook.stall_ms > budget_ms;
+        let over = outlook.stall_ms > budget_ms(pace, outlook, now_ms);
         over.then_some(Time::from_micros(now.as_micros().saturating_add(spare_us)))
     };
     ledger.paces().iter().filter_map(until).max()
@@ -94,12 +94,11 @@ pub fn stalls_until(ledger: &Ledger, outlook: &Outlook, now: Time) -> Option<Tim
 /// Longest stall that one resident can bear: the time its remaining tokens may take less the time
 /// they will take. Infinite when it has no objective, is lost already, or cannot be hurt by any chunk. It is
 /// not lost while only its margin is used up: then it bears nothing more.
-fn budget_ms(pace: &Pace, outlook: &Outlook, now: Time) -> f64 {
-    let budget_ms = pace.allowed_ms - now.ms_since(pace.first_token);
-    let lost = budget_ms + pace.margin_ms - pace.remaining * outlook.step_ms < 0.0;
-    let safe = budget_ms - pace.remaining * outlook.full_step_ms >= 0.0;
-    let left_ms = budget_ms - pace.remaining * outlook.step_with_ms;
-    if lost | safe { f64::INFINITY } else { left_ms }
+fn budget_ms(pace: &Pace, outlook: &Outlook, now_ms: f64) -> f64 {
+    let left_ms = pace.due_ms - now_ms;
+    let lost = pace.lost_ms - now_ms - pace.remaining * outlook.step_ms < 0.0;
+    let safe = left_ms - pace.remaining * outlook.full_step_ms >= 0.0;
+    if lost | safe { f64::INFINITY } else { left_ms - pace.remaining * outlook.step_with_ms }
 }
 
 /// The gate of a pod's next step: prompts that begin with it wait for one another, and neither's first token can be told before the
