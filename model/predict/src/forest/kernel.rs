@@ -7,7 +7,7 @@
 //! rows and none waits for another. The compiler turns the loops over lanes into such instructions; they are
 //! compiled once for any processor and once for those with AVX2, which is looked up when a batch comes.
 //! Full blocks of [`WIDE`] rows are a quarter cheaper per row: a question is fetched once for all of them. What is left over
-//! goes in blocks of [`LANES`], which are cheaper when there are few.
+//! goes in blocks of [`TWICE`] while it is more than [`LANES`], which are cheaper when there are few.
 //!
 //! Both sum the leaves in the order of the trees in 32 bits, as ONNX Runtime does on one thread.
 
@@ -22,6 +22,8 @@ use super::{
 
 /// Rows of a block.
 pub(super) const LANES: usize = 8;
+/// Rows of a block when there are more: as many again as are asked about after the first (docs/performance.md).
+const TWICE: usize = 2 * LANES;
 /// Rows of a block when there are many.
 pub(super) const WIDE: usize = 32;
 /// Rows from which a block is cheaper than as many walks, measured: a block costs the same for any number.
@@ -38,12 +40,17 @@ type Block<const L: usize> = [Lanes<L>; COLUMNS];
 #[derive(Debug)]
 pub(super) struct Room {
     few: Block<LANES>,
+    more: Block<TWICE>,
     many: Block<WIDE>,
 }
 
 impl Default for Room {
     fn default() -> Self {
-        Self { few: [[0.0; LANES]; COLUMNS], many: [[0.0; WIDE]; COLUMNS] }
+        Self {
+            few: [[0.0; LANES]; COLUMNS],
+            more: [[0.0; TWICE]; COLUMNS],
+            many: [[0.0; WIDE]; COLUMNS],
+        }
     }
 }
 
@@ -130,10 +137,14 @@ impl<const N: usize> Trees<N> {
 
     #[inline(always)]
     fn blocks_on_any(&mut self, rows: &[Row], out: &mut Vec<[f32; 2]>) {
-        // Of deeper trees a wide block's answers do not fit in registers.
-        let wide = if N > 16 { 0 } else { rows.len() - rows.len() % WIDE };
-        let (many, few) = rows.split_at(wide);
+        // Of deeper trees the answers of more rows do not fit in registers.
+        let fits = N <= 16;
+        let (many, rest) = rows.split_at(if fits { rows.len() - rows.len() % WIDE } else { 0 });
+        // Those that fill more than half of a block, and all before them.
+        let in_twos = (rest.len() + LANES - 1) / TWICE * TWICE;
+        let (more, few) = rest.split_at(if fits { in_twos.min(rest.len()) } else { 0 });
         blocks_of(&self.latencies, &mut self.room.many, many, out);
+        blocks_of(&self.latencies, &mut self.room.more, more, out);
         blocks_of(&self.latencies, &mut self.room.few, few, out);
     }
 }
