@@ -132,11 +132,13 @@ impl PrefixIndex {
         }
         self.find_path(blocks.get(..capacity).unwrap_or(blocks));
         let Some(ring) = self.rings.get_mut(&pod) else { return };
-        self.version += 1;
+        let before = ring.len;
         // The deepest first, so that a segment is older than the one above it.
         for id in self.path.iter().rev() {
             hold(ring, pod, *id, &mut self.segments);
         }
+        // What is only younger now is found as before.
+        self.version += u64::from(ring.len > before);
         forget(ring, pod, &mut self.segments);
     }
 
