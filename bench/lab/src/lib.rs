@@ -31,6 +31,7 @@ pub mod contender;
 pub mod decide;
 pub mod demo;
 pub mod honesty;
+mod host;
 pub mod http_get;
 pub mod instructions;
 pub mod lab;

@@ -14,7 +14,10 @@ use super::{
     stage::Stage,
     summary::{Evidence, Plan, Summary},
 };
-use crate::load::{self, Class, DemoMix, LoadPlan, LoadReport, MixMeans, Tally, parse_classes};
+use crate::{
+    host::HostTime,
+    load::{self, Class, DemoMix, LoadPlan, LoadReport, MixMeans, Tally, parse_classes},
+};
 
 /// Half interactive, a fifth standard, the rest batch; objectives are those of Weir's default configuration.
 const CLASSES: [&str; 3] = ["interactive:0.5", "standard:0.2", "batch:0.3"];
@@ -45,9 +48,11 @@ pub(super) async fn play(args: &DemoArgs) -> Result<(Stage, bool)> {
         "Sending {:.1} per second for {:.0} s, then {:.1} per second for {:.0} s.",
         plan.low_rps, plan.stretch_s, plan.high_rps, plan.stretch_s
     );
+    let before = HostTime::now();
     let sent = send(args, model(&groups), &plan, &classes, &mut stage).await?;
+    let stolen_share = HostTime::now().zip(before).map(|(now, then)| now.stolen_since(then));
     stage.check()?;
-    let evidence = evidence(args, &groups, sent).await?;
+    let evidence = evidence(args, &groups, sent, stolen_share).await?;
     let summary = Summary::new(args.policy, plan, &classes, &evidence);
     let path = stage.dir.join("summary.json");
     std::fs::write(&path, serde_json::to_vec_pretty(&summary)?)
@@ -112,6 +117,7 @@ async fn evidence(
     args: &DemoArgs,
     groups: &[Group],
     (report, loaded): (LoadReport, Option<PoolView>),
+    stolen_share: Option<f64>,
 ) -> Result<Evidence> {
     let start = Instant::now();
     let mut pool = PoolView::read(args.admin()).await?;
@@ -122,5 +128,5 @@ async fn evidence(
     let samples = admin::samples(args.admin()).await?;
     let double_starts = admin::double_starts(&addresses(groups)).await?;
     let loaded = loaded.unwrap_or_else(|| pool.clone());
-    Ok(Evidence { report, loaded, pool, samples, double_starts })
+    Ok(Evidence { report, loaded, pool, samples, double_starts, stolen_share })
 }

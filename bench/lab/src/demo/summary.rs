@@ -41,6 +41,8 @@ pub(super) struct Evidence {
     pub(super) pool: PoolView,
     pub(super) samples: u64,
     pub(super) double_starts: u64,
+    /// Share of the processors' time that the host took while requests were sent.
+    pub(super) stolen_share: Option<f64>,
 }
 
 /// `summary.json`.
@@ -82,6 +84,8 @@ pub(super) struct Summary {
     pub(super) ledger_idle: bool,
     /// How late the load sent at the 99th percentile, in milliseconds.
     pub(super) load_lag_p99_ms: f64,
+    /// Share of the processors' time that the host of a virtual machine took meanwhile; `null` where that is not told.
+    pub(super) stolen_share: Option<f64>,
 }
 
 /// One class of requests.
@@ -104,7 +108,7 @@ pub(super) struct ClassSummary {
 impl Summary {
     /// Sums up, and judges.
     pub(super) fn new(policy: Policy, plan: Plan, classes: &[Class], evidence: &Evidence) -> Self {
-        let Evidence { report, loaded, pool, samples, double_starts } = evidence;
+        let Evidence { report, loaded, pool, samples, double_starts, stolen_share } = evidence;
         let predictor = &loaded.snapshot.predictor;
         let versions = loaded.model.versions.clone();
         let quoted = versions.iter().rfind(|version| version.rows_ttft >= ENOUGH_ROWS).cloned();
@@ -127,6 +131,7 @@ impl Summary {
             double_starts: *double_starts,
             ledger_idle: pool.idle(),
             load_lag_p99_ms: report.lag_p99_ms,
+            stolen_share: *stolen_share,
         };
         summary.checks = checks(policy, &summary);
         summary.passed = summary.checks.iter().all(|check| check.passed);

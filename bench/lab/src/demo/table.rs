@@ -7,6 +7,7 @@ use super::{
     checks::percent,
     summary::{ClassSummary, Summary},
 };
+use crate::host;
 
 /// A label, and what is said of each class.
 type ClassRow = (String, fn(&ClassSummary) -> String);
@@ -97,7 +98,16 @@ impl Summary {
             let word = if check.passed { "holds" } else { "FAILS" };
             format!("{word}  {}: {} (required: {})\n", check.what, check.measured, check.required)
         });
-        lines.collect()
+        lines.chain(self.excuse()).collect()
+    }
+
+    /// What may have been late for want of a processor, if anything fails.
+    fn excuse(&self) -> Option<String> {
+        let stolen = self.stolen_share.filter(|share| !self.passed && host::is_much(*share))?;
+        let share = percent(Some(stolen));
+        Some(format!(
+            "The host took {share} of the processors' time meanwhile, so that pods, load and Weir were late for reasons of its own. Repeat it when the host is calm.\n"
+        ))
     }
 }
 

@@ -88,7 +88,14 @@ fn summary(policy: args::Policy, pool: admin::PoolView) -> Summary {
         policy,
         plan,
         &classes,
-        &Evidence { report: report(), loaded: pool.clone(), pool, samples: 6, double_starts: 0 },
+        &Evidence {
+            report: report(),
+            loaded: pool.clone(),
+            pool,
+            samples: 6,
+            double_starts: 0,
+            stolen_share: Some(0.0),
+        },
     )
 }
 
@@ -162,6 +169,17 @@ fn the_table_says_what_holds_and_what_fails() {
     assert!(text.contains("FAILS  interactive attained, overload: 0.00 %"), "{text}");
     assert!(text.contains("holds  requests started twice: 0"), "{text}");
     assert!(text.contains("model v3"), "{text}");
+}
+
+#[test]
+fn a_failure_beside_a_busy_host_says_so_and_is_a_failure() {
+    let mut summary = summary(args::Policy::Weir, pool());
+    let said = "The host took 21.00 % of the processors' time";
+    assert!(!summary.for_people().contains("host"));
+    summary.stolen_share = Some(0.21);
+    assert!(summary.for_people().contains(said) && !summary.passed);
+    summary.passed = true;
+    assert!(!summary.for_people().contains(said), "nothing to explain");
 }
 
 #[test]
