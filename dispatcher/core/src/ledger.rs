@@ -307,3 +307,6 @@ impl Ledger {
         assert!(self.ids.iter().eq(self.residents.iter().map(|resident| &resident.id)));
     }
 }
+
+#[cfg(test)]
+mod tests;

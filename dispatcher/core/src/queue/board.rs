@@ -24,7 +24,11 @@ use crate::{
     pattern::Pattern,
     policy::Order,
     prefix::Match,
-    queue::{Lane, LaneKey, Paused, Rank, ages::Ages, order},
+    queue::{
+        Lane, LaneKey, Paused, Rank,
+        ages::{Age, Ages},
+        order,
+    },
     spread::{NumberMap, slim},
 };
 
@@ -89,8 +93,7 @@ pub struct Board {
     entries: NumberMap<RequestId, Waiting>,
     lanes: NumberMap<LaneKey, Lane>,
     late: BTreeMap<LaneKey, Lane>,
-    ages: Ages,
-    /// Of each band; a band that had something once stays.
+    /// What waits by band, in the order of arrival; a band that had something once stays.
     bands: BTreeMap<Band, Ages>,
     /// Lanes that hold nothing, kept for their memory.
     spare: Vec<Lane>,
@@ -107,7 +110,6 @@ impl Board {
         let id = waiting.request.id;
         let age = (waiting.request.arrived, id);
         self.bytes += u64::from(waiting.request.body_bytes);
-        self.ages.insert(age);
         self.expiries.extend(waiting.request.expiry().map(|expiry| (expiry, id)));
         self.bands.entry(waiting.pattern.band).or_default().insert(age);
         let key = waiting.key();
@@ -127,7 +129,6 @@ impl Board {
         let age = (waiting.request.arrived, id);
         let band = waiting.pattern.band;
         self.bytes = self.bytes.saturating_sub(u64::from(waiting.request.body_bytes));
-        self.ages.remove(&age);
         if let Some(expiry) = waiting.request.expiry() {
             self.expiries.remove(&(expiry, id));
         }
@@ -257,12 +258,9 @@ impl Board {
         band: Option<Band>,
         after: Option<(Time, RequestId)>,
     ) -> impl Iterator<Item = &Waiting> {
-        let ages = match band {
-            Some(band) => self.bands.get(&band),
-            None => Some(&self.ages),
-        };
-        let ages = ages.map(|ages| ages.behind(after));
-        ages.into_iter().flatten().filter_map(|(_, id)| self.entries.get(id))
+        let bands = self.bands.iter().filter(move |(one, _)| band.is_none_or(|band| band == **one));
+        let ages = merged(bands.map(move |(_, ages)| ages.behind(after)));
+        ages.filter_map(|(_, id)| self.entries.get(id))
     }
 
     /// Late requests.
@@ -278,7 +276,7 @@ impl Board {
 
     /// Arrival and name of the request that has waited longest.
     pub fn oldest(&self) -> Option<(Time, RequestId)> {
-        self.ages.first().copied()
+        self.bands.values().filter_map(Ages::first).min().copied()
     }
 
     /// The request whose client's bound on the wait ends first, and when.
@@ -304,7 +302,7 @@ impl Board {
 
     /// Every waiting request, oldest first.
     pub fn ids(&self) -> Vec<RequestId> {
-        self.ages.iter().map(|(_, id)| *id).collect()
+        merged(self.bands.values().map(|ages| ages.behind(None))).map(|(_, id)| *id).collect()
     }
 
     /// Requests waiting.
@@ -327,14 +325,29 @@ impl Board {
     pub fn check(&self) {
         let in_lanes: usize = self.lanes.values().map(Lane::len).sum();
         assert_eq!(in_lanes + self.late_len(), self.entries.len());
-        assert_eq!(self.ages.len(), self.entries.len());
-        assert_eq!(self.bands().map(|(_, n)| n).sum::<usize>(), self.entries.len());
+        let known = self.entries.values().map(|waiting| &waiting.request);
+        let mut ages: Vec<Age> = known.map(|request| (request.arrived, request.id)).collect();
+        ages.sort_unstable();
+        assert!(self.ids().iter().eq(ages.iter().map(|(_, id)| id)));
+        assert_eq!(self.oldest(), ages.first().copied());
         let bounded = self.entries.values().filter(|waiting| waiting.request.ttl.is_some());
         assert_eq!(self.expiries.len(), bounded.count());
         let bytes: u64 = self.entries.values().map(|w| u64::from(w.request.body_bytes)).sum();
         assert_eq!(bytes, self.bytes);
         assert!(self.lanes.values().all(|lane| !lane.is_empty()));
     }
+}
+
+/// The requests of several bands in the order of arrival.
+fn merged<'a, I: Iterator<Item = &'a Age>>(
+    bands: impl Iterator<Item = I>,
+) -> impl Iterator<Item = &'a Age> {
+    let mut bands: Vec<_> = bands.map(|mut ages| (ages.next(), ages)).collect();
+    std::iter::from_fn(move || {
+        let ahead = bands.iter_mut().filter(|(first, _)| first.is_some());
+        let (first, rest) = ahead.min_by_key(|(first, _)| *first)?;
+        std::mem::replace(first, rest.next())
+    })
 }
 
 /// Late requests go by arrival: their deadlines say nothing any more.
@@ -369,3 +382,6 @@ pub fn rank(
 ) -> Rank {
     Rank::new(order::due(request, input_tokens, order, head_start), arrival)
 }
+
+#[cfg(test)]
+mod tests;

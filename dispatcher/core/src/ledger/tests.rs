@@ -1,0 +1,94 @@
+//! The sums of an account agree with its entries, whatever comes, decodes and goes.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn pending(id: u64, band: i8, tokens: u32) -> Pending {
+    Pending {
+        id: RequestId(id),
+        since: Time::ZERO,
+        uncached_tokens: f64::from(tokens) / 3.0,
+        uncached_pairs: f64::from(tokens).powi(2) / 7.0,
+        assumed_first_token: None,
+        resident: Resident {
+            id: RequestId(id),
+            band: Band(band),
+            tpot_slo_ms: (!id.is_multiple_of(3)).then_some(50.0),
+            first_token: Time::ZERO,
+            generated: 0,
+            remaining: 10.0,
+            estimate_at: 5,
+            input_tokens: tokens,
+            sequences: 1 + tokens % 3,
+            max_output_tokens: None,
+            tenant: None,
+            streamed: true,
+        },
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Debit(i8, u32),
+    FirstToken(u64),
+    Progress(u64, u32),
+    Expect(usize, f64),
+    Credit(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (-1..2i8, 1..5000u32).prop_map(|(band, tokens)| Step::Debit(band, tokens)),
+        2 => (0..60u64).prop_map(Step::FirstToken),
+        2 => (0..60u64, 0..20u32).prop_map(|(id, generated)| Step::Progress(id, generated)),
+        1 => (0..10usize, 1.0..100.0f64).prop_map(|(seat, tokens)| Step::Expect(seat, tokens)),
+        2 => (0..60u64).prop_map(Step::Credit),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_account_s_sums_agree_with_its_entries(steps in prop::collection::vec(step(), 0..60)) {
+        let (mut ledger, config) = (Ledger::default(), PullConfig::default());
+        for (id, step) in (0..).zip(steps) {
+            let now = Time::from_millis(id);
+            match step {
+                Step::Debit(band, tokens) => ledger.debit(pending(id, band, tokens)),
+                Step::FirstToken(id) => {
+                    ledger.first_token(RequestId(id), now, &config);
+                }
+                Step::Progress(id, generated) => {
+                    ledger.progress(RequestId(id), generated, &config);
+                }
+                Step::Expect(seat, tokens) => ledger.expect(seat, tokens, 9, &config),
+                Step::Credit(id) => {
+                    ledger.credit(RequestId(id));
+                }
+            }
+            ledger.check();
+        }
+        for id in (0..60).map(RequestId) {
+            ledger.credit(id);
+        }
+        prop_assert!(ledger.is_empty());
+        prop_assert_eq!((ledger.kv_tokens(), ledger.pending_tokens(), ledger.top_band()), (0.0, 0.0, None));
+    }
+
+    #[test]
+    fn a_pace_is_due_when_its_tokens_are_and_lost_a_margin_later(
+        generated in 1..500u32, remaining in 1.0..500.0f64, first_ms in 0..100_000u64,
+    ) {
+        let config = PullConfig::default();
+        let first_token = Time::from_millis(first_ms);
+        let resident = Resident { first_token, generated, remaining, ..pending(1, 0, 9).resident };
+        let pace = Pace::of(&resident, &config);
+        let tokens = f64::from(generated) + remaining - 1.0;
+        prop_assert!((pace.lost_ms - (first_ms as f64 + 50.0 * tokens)).abs() < 1e-6);
+        let margin_tokens = tokens.min(f64::from(config.margin_tokens));
+        let kept_ms = (1.0 - config.tpot_margin) * 50.0 * margin_tokens;
+        prop_assert!((pace.lost_ms - pace.due_ms - kept_ms).abs() < 1e-6);
+        let free = Pace::of(&Resident { tpot_slo_ms: None, ..resident }, &config);
+        prop_assert!(free.due_ms == f64::INFINITY && free.lost_ms == f64::INFINITY);
+    }
+}

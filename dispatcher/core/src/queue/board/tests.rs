@@ -1,0 +1,97 @@
+//! Every view of the board agrees with what waits, whatever comes, leaves and moves.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{BucketEdges, PromptSize};
+
+fn waiting(id: u64, band: i8, at_ms: u64, ttl: Option<Duration>) -> Waiting {
+    let request = Request {
+        band: Band(band),
+        body_bytes: 7,
+        ttl,
+        ..Request::new(RequestId(id), Time::from_millis(at_ms), PromptSize::Tokens(100))
+    };
+    Waiting {
+        pattern: Pattern::of(&BucketEdges::default(), Band(band), 100, 10, None),
+        rank: rank(&request, 100, id, (Order::Deadline, Duration::ZERO)),
+        request: Box::new(request),
+        input_tokens: 100,
+        output_tokens: 10,
+        attempts: 0,
+        excluded: SmallVec::new(),
+        late: false,
+        reason: Reason::NotConsidered,
+        claim: None,
+        wait: None,
+        matches: Vec::new(),
+        matched_at: 0,
+        shut: Shuts::default(),
+        in_time: None,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Come { band: i8, at_ms: u64, bounded: bool },
+    Leave(prop::sample::Index),
+    Demote(prop::sample::Index),
+    Move(prop::sample::Index, i8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let band = -1..3i8;
+    prop_oneof![
+        3 => (band.clone(), 0..50u64, any::<bool>())
+            .prop_map(|(band, at_ms, bounded)| Step::Come { band, at_ms, bounded }),
+        2 => any::<prop::sample::Index>().prop_map(Step::Leave),
+        1 => any::<prop::sample::Index>().prop_map(Step::Demote),
+        1 => (any::<prop::sample::Index>(), band).prop_map(|(which, band)| Step::Move(which, band)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_board_s_views_agree_with_what_waits(steps in prop::collection::vec(step(), 0..80)) {
+        let mut board = Board::default();
+        for (id, step) in (0..).zip(steps) {
+            let ids = board.ids();
+            let named = |which: prop::sample::Index| match ids.len() {
+                0 => RequestId(u64::MAX),
+                _ => *which.get(&ids),
+            };
+            match step {
+                Step::Come { band, at_ms, bounded } => {
+                    let ttl = bounded.then_some(Duration::from_secs(1));
+                    board.insert(waiting(id, band, at_ms, ttl));
+                }
+                Step::Leave(which) => drop(board.remove(named(which))),
+                Step::Demote(which) => board.demote(named(which)),
+                Step::Move(which, band) => board.move_to(named(which), Band(band)),
+            }
+            board.check();
+        }
+    }
+
+    #[test]
+    fn what_is_listed_from_behind_a_request_is_what_came_after_it(
+        came in prop::collection::vec((-1..3i8, 0..30u64), 0..40),
+        after in (0..30u64, 0..40u64),
+        band in prop::option::of((-1..3i8).prop_map(Band)),
+    ) {
+        let mut board = Board::default();
+        for (id, (band, at_ms)) in (0..).zip(&came) {
+            board.insert(waiting(id, *band, *at_ms, None));
+        }
+        let after = (Time::from_millis(after.0), RequestId(after.1));
+        let listed: Vec<Age> = board
+            .behind(band, Some(after))
+            .map(|waiting| (waiting.request.arrived, waiting.request.id))
+            .collect();
+        let all = (0..).zip(&came).filter(|(_, (one, _))| band.is_none_or(|band| band == Band(*one)));
+        let ages = all.map(|(id, (_, at_ms))| (Time::from_millis(*at_ms), RequestId(id)));
+        let mut wanted: Vec<Age> = ages.filter(|age| *age > after).collect();
+        wanted.sort_unstable();
+        prop_assert_eq!(listed, wanted);
+    }
+}
