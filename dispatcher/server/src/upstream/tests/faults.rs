@@ -216,14 +216,15 @@ async fn a_slow_stream_is_not_a_stalled_one() {
     let slow = FakePod::new(|mut line, _| async move {
         line.hear().await;
         line.say(STREAM_HEAD).await;
-        for _ in 0..6 {
+        // Longer than a stall together, and each pause far shorter: a machine that stands still for a moment is none either.
+        for _ in 0..8 {
             line.say(&chunk(TOKEN)).await;
-            tokio::time::sleep(SHORT / 2).await;
+            tokio::time::sleep(SHORT).await;
         }
         line.say(&format!("{}{END}", chunk(DONE))).await;
     })
     .await;
-    let scene = Scene::with(&[&slow.authority], |config| config.stall_timeout = SHORT);
+    let scene = Scene::with(&[&slow.authority], |config| config.stall_timeout = 6 * SHORT);
     assert_eq!(scene.relay(1).await.1, None);
 }
 
