@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use smallvec::SmallVec;
 use weir_core::{
-    Band, BucketEdges, PromptSize, Reason, Request, RequestId, Slo, Time,
-    decide::standing::Shuts,
+    Band, BucketEdges, PromptSize, Request, RequestId, Slo, Time,
     pattern::Pattern,
     policy::Order,
     queue::{Board, Waiting, board},
@@ -50,21 +48,7 @@ fn waiting(id: u64, patterns: usize) -> Waiting {
         ..Request::new(RequestId(id), arrived, PromptSize::Tokens(input_tokens))
     };
     let output_tokens = 16 << (kind / 6 % 6);
-    Waiting {
-        pattern: Pattern::of(&BucketEdges::default(), Band(0), input_tokens, output_tokens, None),
-        rank: board::rank(&request, input_tokens, id, (Order::Deadline, Duration::ZERO)),
-        request: Box::new(request),
-        input_tokens,
-        output_tokens,
-        attempts: 0,
-        excluded: SmallVec::new(),
-        late: false,
-        reason: Reason::NotConsidered,
-        claim: None,
-        wait: None,
-        matches: Vec::new(),
-        matched_at: 0,
-        shut: Shuts::default(),
-        in_time: None,
-    }
+    let pattern = Pattern::of(&BucketEdges::default(), Band(0), input_tokens, output_tokens, None);
+    let rank = board::rank(&request, input_tokens, id, (Order::Deadline, Duration::ZERO));
+    Waiting::new(Box::new(request), (input_tokens, output_tokens), pattern, rank)
 }

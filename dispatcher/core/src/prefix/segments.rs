@@ -24,8 +24,7 @@ pub(super) struct Held {
 /// Blocks that follow each other in every prompt that has them.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
-    /// Name of the first block, which nothing else begins with.
-    first: u64,
+    /// Names of its blocks. Nothing else begins with the first.
     names: Names,
     /// The pods that hold some of it, in the order of their ids. Most segments are on one.
     pub(super) holders: SmallVec<[Held; 2]>,
@@ -100,7 +99,7 @@ impl Segments {
     /// A segment of these blocks, of which there is at least one, that no pod holds yet.
     pub(super) fn add(&mut self, blocks: &[u64]) -> SegmentId {
         let names = self.pieces.keep(blocks);
-        self.put(blocks.first().copied().unwrap_or_default(), names)
+        self.put(names)
     }
 
     /// Makes one of more than `at` blocks one of that many. The others are a segment of their own if a pod holds any; `place`
@@ -117,8 +116,7 @@ impl Segments {
             return;
         }
         let rest = self.pieces.split(&mut segment.names, at);
-        let first = self.pieces.first(rest);
-        let below = self.put(first, rest);
+        let below = self.put(rest);
         let mut holders = SmallVec::new();
         let upper = self.all.get_mut(id as usize).into_iter().flat_map(|one| &mut one.holders);
         for held in upper.filter(|held| held.len as usize > at) {
@@ -134,19 +132,19 @@ impl Segments {
     /// Forgets a segment that no pod holds any more.
     pub(super) fn remove(&mut self, id: SegmentId) {
         let Some(segment) = self.all.get(id as usize) else { return };
+        self.by_first.remove(&self.pieces.first(segment.names));
         self.pieces.forget(segment.names);
-        self.by_first.remove(&segment.first);
         self.vacant.push(id);
     }
 
-    fn put(&mut self, first: u64, names: Names) -> SegmentId {
-        let segment = Segment { first, names, holders: SmallVec::new() };
+    fn put(&mut self, names: Names) -> SegmentId {
+        let segment = Segment { names, holders: SmallVec::new() };
         let id = self.vacant.pop().unwrap_or(self.all.len() as SegmentId);
         match self.all.get_mut(id as usize) {
             Some(room) => *room = segment,
             None => self.all.push(segment),
         }
-        self.by_first.insert(first, id);
+        self.by_first.insert(self.pieces.first(names), id);
         id
     }
 }

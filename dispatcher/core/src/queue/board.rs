@@ -72,6 +72,32 @@ pub struct Waiting {
 }
 
 impl Waiting {
+    /// One that nobody has looked at.
+    pub fn new(
+        request: Box<Request>,
+        (input_tokens, output_tokens): (u32, u32),
+        pattern: Pattern,
+        rank: Rank,
+    ) -> Self {
+        Self {
+            request,
+            input_tokens,
+            output_tokens,
+            attempts: 0,
+            excluded: SmallVec::new(),
+            pattern,
+            rank,
+            late: false,
+            reason: Reason::NotConsidered,
+            claim: None,
+            wait: None,
+            matches: Vec::new(),
+            matched_at: 0,
+            shut: Shuts::default(),
+            in_time: None,
+        }
+    }
+
     /// Its lane. What is held back by one policy must not keep a request of the other from going.
     pub fn key(&self) -> LaneKey {
         let (alone, pattern) = (self.alone(), self.pattern);

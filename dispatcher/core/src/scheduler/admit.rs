@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::{
     Action, Band, Phase, PromptSize, RefusalReason, Request, RequestId, Time,
-    decide::{affinity, standing::Shuts},
-    explain::Reason,
+    decide::affinity,
     headroom::outlook,
     pattern::Pattern,
     policy::Order,
@@ -111,23 +110,10 @@ impl Scheduler {
         let output_tokens =
             self.length.predict(request.tenant.as_ref(), input_tokens, request.max_output_tokens);
         let edges = &self.config.buckets;
-        let mut waiting = Waiting {
-            pattern: Pattern::of(edges, request.band, input_tokens, output_tokens, None),
-            rank: Rank::new(request.arrived, self.arrivals),
-            request,
-            input_tokens,
-            output_tokens,
-            attempts: 0,
-            excluded: smallvec::SmallVec::new(),
-            late: false,
-            reason: Reason::NotConsidered,
-            claim: None,
-            wait: None,
-            matches: self.scratch.matches.pop().unwrap_or_default(),
-            matched_at: 0,
-            shut: Shuts::default(),
-            in_time: None,
-        };
+        let pattern = Pattern::of(edges, request.band, input_tokens, output_tokens, None);
+        let rank = Rank::new(request.arrived, self.arrivals);
+        let mut waiting = Waiting::new(request, (input_tokens, output_tokens), pattern, rank);
+        waiting.matches = self.scratch.matches.pop().unwrap_or_default();
         affinity::refresh(&mut waiting, self.pods.index());
         waiting.pattern.warm = affinity::warm_pod(&waiting.matches);
         self.rerank(&mut waiting);

@@ -8,7 +8,7 @@ use weir_schema::{Prediction, Row, Sample, SampleOutcome, prefill_pairs, schema_
 use crate::{
     Action, Dispatch, End, EndKind, PodId, PromptSize, PullConfig, RefusalReason, Request,
     RequestId, RequestView, Time,
-    decide::{Choice, standing::Shuts},
+    decide::Choice,
     decisions::{Ended, Outcome},
     explain::Reason,
     headroom::judge,
@@ -72,22 +72,13 @@ impl Flight {
     fn come_back(self) -> Waiting {
         let mut excluded = self.excluded;
         excluded.push(self.pod);
+        let tokens = (self.input_tokens, self.output_tokens);
         Waiting {
-            request: self.request,
-            input_tokens: self.input_tokens,
-            output_tokens: self.output_tokens,
             attempts: self.attempts,
             excluded,
-            pattern: self.pattern,
-            rank: self.rank,
             late: self.late,
             reason: if self.late { Reason::Late } else { Reason::NotConsidered },
-            claim: None,
-            wait: None,
-            matches: Vec::new(),
-            matched_at: 0,
-            shut: Shuts::default(),
-            in_time: None,
+            ..Waiting::new(self.request, tokens, self.pattern, self.rank)
         }
     }
 

@@ -12,23 +12,9 @@ fn waiting(id: u64, band: i8, at_ms: u64, ttl: Option<Duration>) -> Waiting {
         ttl,
         ..Request::new(RequestId(id), Time::from_millis(at_ms), PromptSize::Tokens(100))
     };
-    Waiting {
-        pattern: Pattern::of(&BucketEdges::default(), Band(band), 100, 10, None),
-        rank: rank(&request, 100, id, (Order::Deadline, Duration::ZERO)),
-        request: Box::new(request),
-        input_tokens: 100,
-        output_tokens: 10,
-        attempts: 0,
-        excluded: SmallVec::new(),
-        late: false,
-        reason: Reason::NotConsidered,
-        claim: None,
-        wait: None,
-        matches: Vec::new(),
-        matched_at: 0,
-        shut: Shuts::default(),
-        in_time: None,
-    }
+    let pattern = Pattern::of(&BucketEdges::default(), Band(band), 100, 10, None);
+    let rank = rank(&request, 100, id, (Order::Deadline, Duration::ZERO));
+    Waiting::new(Box::new(request), (100, 10), pattern, rank)
 }
 
 #[derive(Clone, Debug)]
