@@ -50,7 +50,7 @@ use crate::{
     spread::NumberMap,
 };
 use alive::{Alive, Basis};
-use flight::Flight;
+use flight::{Flight, allow};
 use hidden::Lateness;
 
 /// One pool's whole decision state. One owner drives it.
@@ -355,7 +355,7 @@ impl Scheduler {
     fn forgive(&mut self, id: PodId) {
         for waiting in self.board.ids() {
             if let Some(waiting) = self.board.get_mut(waiting) {
-                waiting.excluded.retain(|pod| *pod != id);
+                allow(&mut waiting.excluded, id);
             }
         }
         self.flights.values_mut().for_each(|flight| flight.forgive(id));

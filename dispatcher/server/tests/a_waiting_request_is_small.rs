@@ -62,7 +62,7 @@ fn call(hub: &Hub, objective: &Arc<str>, id: u64) -> Call {
     let headers = headers.into_iter().map(|(name, value): (_, &str)| (name, value.as_bytes()));
     let (path, body) = ("/v1/chat/completions", vec![b'x'; BODY_BYTES].into());
     Call {
-        onward: PodRequest::new(Method::POST, path, headers, body),
+        onward: PodRequest::new(&Method::POST, path, headers, body),
         ends_with_done: true,
         own_priority: false,
         request: request(hub, id, name.clone()),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{
     drive::{Course, drive},
     evaluator::{Evaluator, train},
-    queue,
+    queue::{self, Leaves},
     table::{self, Decided, Turned},
 };
 
@@ -102,7 +102,8 @@ impl DecideArgs {
         let depths = DEPTHS.iter().filter(|_| !self.no_queue);
         let turn = |depth: &u64| Turned {
             depth: *depth,
-            turnover_us: queue::turnover_us(*depth, self.patterns, TURNS, true),
+            turnover_us: self.turnover_us(*depth, Leaves::Anyone),
+            head_us: self.turnover_us(*depth, Leaves::Head),
         };
         let turned: Vec<Turned> = depths.map(turn).collect();
         if !turned.is_empty() {
@@ -121,6 +122,10 @@ impl DecideArgs {
             file.flush().context("cannot write --json")?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn turnover_us(&self, depth: u64, leaves: Leaves) -> f64 {
+        queue::turnover_us(depth, self.patterns, (TURNS, leaves), true)
     }
 
     /// Every evaluator at every depth in front of these pods.

@@ -29,4 +29,4 @@ mod tests;
 pub use args::DecideArgs;
 pub(crate) use drive::{Course, drive};
 pub(crate) use evaluator::train;
-pub(crate) use queue::turnover_us;
+pub(crate) use queue::{Leaves, turnover_us};

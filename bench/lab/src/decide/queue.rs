@@ -12,16 +12,34 @@ use weir_core::{
 
 use super::cost::Meter;
 
+/// Who leaves a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// The one that goes first, as when pods take what waits.
+    Head,
+    /// Anyone, as when clients leave: nothing of it is in the processor's caches.
+    Anyone,
+}
+
 /// What turning over a board of so many costs, in microseconds for one in and one out.
-pub(crate) fn turnover_us(depth: u64, patterns: usize, turns: u64, is_timed: bool) -> f64 {
+pub(crate) fn turnover_us(
+    depth: u64,
+    patterns: usize,
+    (turns, leaves): (u64, Leaves),
+    is_timed: bool,
+) -> f64 {
     let mut chance = SmallRng::seed_from_u64(depth);
     let mut board = Board::default();
     (0..depth).for_each(|id| board.insert(waiting(id, patterns)));
     let mut alive: Vec<u64> = (0..depth).collect();
     let turn = |id| {
-        let place = chance.random_range(0..alive.len().max(1));
-        let leaves = alive.get_mut(place).map(|one| std::mem::replace(one, id));
-        (waiting(id, patterns), RequestId(leaves.unwrap_or(id)))
+        // All have the same objective, so that who came first goes first.
+        let place = match leaves {
+            Leaves::Head => id % depth.max(1),
+            Leaves::Anyone => chance.random_range(0..depth.max(1)),
+        };
+        let leaver = alive.get_mut(place as usize).map(|one| std::mem::replace(one, id));
+        (waiting(id, patterns), RequestId(leaver.unwrap_or(id)))
     };
     let turned: Vec<(Waiting, RequestId)> = (depth..depth + turns).map(turn).collect();
     let mut gone = Vec::with_capacity(turned.len());

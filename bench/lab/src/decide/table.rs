@@ -53,7 +53,9 @@ pub(super) struct Decided {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Turned {
     pub(super) depth: u64,
-    /// One request in and one out.
+    /// One request in and the head out.
+    pub(super) head_us: f64,
+    /// One request in and anyone out.
     pub(super) turnover_us: f64,
 }
 
@@ -156,9 +158,11 @@ pub(super) fn decisions(runs: &[Decided]) -> Table {
 
 /// The board alone as a table.
 pub(super) fn queue(turned: &[Turned]) -> Table {
-    let mut table = table_of(&["waiting", "us for one in and one out"]);
+    let mut table =
+        table_of(&["waiting", "us for one in and the head out", "us for one in and anyone out"]);
     for one in turned {
-        table.add_row([one.depth.to_string(), format!("{:.2}", one.turnover_us)]);
+        let [head, anyone] = [one.head_us, one.turnover_us].map(|us| format!("{us:.2}"));
+        table.add_row([one.depth.to_string(), head, anyone]);
     }
     table
 }
@@ -190,7 +194,11 @@ pub(super) fn plot(runs: &[Decided], turned: &[Turned], folder: &Path) -> Result
         }
     }
     if turned.len() > 1 {
-        let points = turned.iter().map(|one| (one.depth as f64, one.turnover_us)).collect();
+        let line = |who: &str, of: fn(&Turned) -> f64| {
+            let points = turned.iter().map(|one| (one.depth as f64, of(one)));
+            (format!("{who} leaves"), points.collect())
+        };
+        let lines = vec![line("head", |one| one.head_us), line("anyone", |one| one.turnover_us)];
         write_curves(
             folder,
             Curves {
@@ -199,7 +207,7 @@ pub(super) fn plot(runs: &[Decided], turned: &[Turned], folder: &Path) -> Result
                 x: "requests waiting".to_owned(),
                 y: "CPU, us".to_owned(),
                 is_log: false,
-                lines: vec![("board".to_owned(), points)],
+                lines,
             },
         )?;
     }

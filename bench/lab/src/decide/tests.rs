@@ -3,7 +3,7 @@
 use super::{
     drive::{Course, drive},
     evaluator::Evaluator,
-    queue,
+    queue::{self, Leaves},
     table::{self, Decided, Turned},
 };
 
@@ -71,13 +71,15 @@ fn the_backlog_waits_to_the_end_and_keeps_nobody_from_going() {
 
 #[test]
 fn the_board_alone_is_measured_at_any_depth() {
-    assert!(queue::turnover_us(50, 7, 500, true) > 0.0);
+    for leaves in [Leaves::Head, Leaves::Anyone] {
+        assert!(queue::turnover_us(50, 7, (500, leaves), true) > 0.0);
+    }
 }
 
 #[test]
 fn there_is_a_table_and_a_picture_of_each_axis_that_has_two_values() {
     let (runs, folder) = ([decided(0), decided(10)], tempfile::tempdir().unwrap());
-    let turned = [10, 20].map(|depth| Turned { depth, turnover_us: 1.0 });
+    let turned = [10, 20].map(|depth| Turned { depth, head_us: 0.5, turnover_us: 1.0 });
     assert!(table::decisions(&runs).to_string().contains("decisions/s"));
     table::plot(&runs, &turned, folder.path()).unwrap();
     let mut files: Vec<_> = std::fs::read_dir(folder.path())

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use weir_predict::Chain;
 
-use crate::decide::{Course, drive, turnover_us};
+use crate::decide::{Course, Leaves, drive, turnover_us};
 
 /// Requests put into the board and taken out.
 const TURNS: u64 = 20_000;
@@ -67,7 +67,7 @@ impl Work {
                 drive(&course, Box::new(Chain::new()), false).all_dispatched
             }
             What::Queue(depth) => {
-                turnover_us(depth, 20, TURNS, false);
+                turnover_us(depth, 20, (TURNS, Leaves::Anyone), false);
                 TURNS
             }
         }

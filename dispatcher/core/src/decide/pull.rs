@@ -84,8 +84,8 @@ fn no_pod_in_time(floor: &mut Floor<'_>, factor: f64, id: RequestId, left_ms: f6
     let Some(pod) = usable.find(|pod| !late(floor.outlook(waiting, pod))) else { return true };
     let in_time = floor.in_time(waiting, pod, [factor, CERTAIN_SHARE]);
     drop(usable);
-    if let Some(waiting) = floor.board.get_mut(id) {
-        waiting.in_time = in_time;
+    if let Some(standing) = floor.board.standing_of(id) {
+        standing.in_time = in_time;
     }
     false
 }

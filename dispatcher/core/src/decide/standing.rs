@@ -18,12 +18,38 @@ use std::time::Duration;
 
 use crate::{
     PodId, RequestId, Time,
-    decide::{Floor, filter, plain},
+    decide::{Floor, filter, plain, warm::Wait},
     explain::Reason,
     fleet::PodState,
     headroom::{Outlook, judge, outlook},
     queue::Waiting,
 };
+
+/// What stands of the last look at a head.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// Its wait for the pod that has its prompt.
+    pub wait: Option<Wait>,
+    /// The pods that cannot take it, as long as nothing changes there.
+    shut: Shuts,
+    /// One that could serve it in time, as long as nothing changes there.
+    pub in_time: Option<InTime>,
+}
+
+impl Standing {
+    /// Nothing stands any more; what it has of memory stays.
+    pub fn clear(&mut self) {
+        (self.wait, self.in_time) = (None, None);
+        self.shut.pods.clear();
+    }
+}
+
+impl Waiting {
+    /// Its wait for the pod that has its prompt.
+    pub fn wait(&self) -> Option<Wait> {
+        self.standing.as_ref()?.wait
+    }
+}
 
 /// A pod that cannot take a request.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +100,8 @@ pub struct InTime {
 impl Floor<'_> {
     /// Whether the pod that was found to serve a head in time still does.
     pub(super) fn still_in_time(&self, waiting: &Waiting, left_ms: f64) -> bool {
-        waiting.in_time.is_some_and(|known| {
+        let known = waiting.standing.as_ref().and_then(|standing| standing.in_time);
+        known.is_some_and(|known| {
             let change = self.pods.changes().get(known.place as usize);
             change == Some(&known.change)
                 && f64::from(known.needs_ms) <= left_ms
@@ -107,15 +134,15 @@ impl Floor<'_> {
         id: RequestId,
         claimed: &[PodId],
     ) -> Option<(Reason, PodId)> {
-        let waiting = self.board.get_mut(id)?;
+        let waiting = self.board.get(id)?;
         let claim = waiting.claim.filter(|pod| !claimed.contains(pod))?;
         if self.thorough || !waiting.excluded.is_empty() || !plain::is_plain(self.rules) {
             return None;
         }
-        let mut shuts = std::mem::take(&mut waiting.shut);
+        let mut shuts = std::mem::take(&mut self.board.standing_of(id)?.shut);
         shuts.fit(self.pods.order(), self.pods.len());
         let blocked = self.all_shut(id, &mut shuts, claimed);
-        self.board.get_mut(id)?.shut = shuts;
+        self.board.standing_of(id)?.shut = shuts;
         let waiting = self.board.get(id).filter(|_| blocked)?;
         let pod = self.pods.get(&claim).filter(|pod| filter::usable(pod, waiting))?;
         let reason = self.cheap(waiting, &self.outlook(waiting, pod)).err()?;

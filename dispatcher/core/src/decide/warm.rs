@@ -29,14 +29,14 @@ impl Floor<'_> {
     /// The pod that a head goes on waiting for; `None` when all pods have to be looked at.
     pub(super) fn still_waits(&mut self, id: RequestId) -> Option<PodId> {
         let waiting = self.board.get(id)?;
-        let wait = waiting.wait.filter(|wait| self.now < wait.ends)?;
+        let wait = waiting.wait().filter(|wait| self.now < wait.ends)?;
         let place = self.pods.place(wait.pod)?;
         let change = *self.pods.changes().get(place)?;
         if !wait.shut.stands(change, self.now) {
             let pod = self.pods.as_slice().get(place);
             let pod = pod.filter(|pod| filter::usable(pod, waiting))?;
             let until = self.shut_until(waiting, pod)?;
-            self.board.get_mut(id)?.wait = Some(Wait { shut: Shut { change, until }, ..wait });
+            self.board.standing_of(id)?.wait = Some(Wait { shut: Shut { change, until }, ..wait });
         }
         Some(wait.pod)
     }
@@ -55,7 +55,7 @@ impl Floor<'_> {
         let until = self.shut_until(waiting, pod).unwrap_or(ends);
         let change = *self.pods.changes().get(warm.place)?;
         let wait = Wait { pod: warm.pod, shut: Shut { change, until }, ends };
-        self.board.get_mut(id)?.wait = Some(wait);
+        self.board.standing_of(id)?.wait = Some(wait);
         Some(warm.pod)
     }
 

@@ -7,20 +7,13 @@
 //! A request that could not be delivered has a lane to itself: there may be no pod left for it, and
 //! nobody must wait behind that.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::BTreeMap, hash::BuildHasherDefault, time::Duration};
 
-use smallvec::SmallVec;
+use priority_queue::PriorityQueue;
 
 use crate::{
     Band, PodId, Reason, Request, RequestId, Time,
-    decide::{
-        standing::{InTime, Shuts},
-        warm::Wait,
-    },
+    decide::standing::Standing,
     pattern::Pattern,
     policy::Order,
     prefix::Match,
@@ -29,11 +22,13 @@ use crate::{
         ages::{Age, Ages},
         order,
     },
-    spread::{NumberMap, slim},
+    spread::{NumberMap, Spread, slim},
 };
 
 /// Empty lanes kept, at most: a busy pool has some tens of patterns.
 const SPARE_LANES: usize = 64;
+/// Findings about heads kept for their memory, at most.
+const SPARE_STANDINGS: usize = 64;
 
 /// A request that waits.
 #[derive(Debug)]
@@ -47,7 +42,7 @@ pub struct Waiting {
     /// Deliveries tried.
     pub attempts: u32,
     /// Pods it could not be delivered to.
-    pub excluded: SmallVec<[PodId; 2]>,
+    pub excluded: Box<[PodId]>,
     /// Its lane.
     pub pattern: Pattern,
     /// Its place in the lane.
@@ -58,17 +53,13 @@ pub struct Waiting {
     pub reason: Reason,
     /// The pod it claims while it is a blocked head.
     pub claim: Option<PodId>,
-    /// Its wait for the pod that has its prompt.
-    pub wait: Option<Wait>,
     /// The pods that have some of it cached, in their order; looked up anew when it is a head and the index
     /// has changed.
     pub matches: Vec<Match>,
     /// Version of the index at the last look-up.
     pub matched_at: u64,
-    /// The pods that cannot take it, as long as nothing changes there.
-    pub shut: Shuts,
-    /// One that could serve it in time, as long as nothing changes there.
-    pub in_time: Option<InTime>,
+    /// What was found when it was looked at as a head; see [`Board::standing_of`].
+    pub standing: Option<Box<Standing>>,
 }
 
 impl Waiting {
@@ -84,17 +75,15 @@ impl Waiting {
             input_tokens,
             output_tokens,
             attempts: 0,
-            excluded: SmallVec::new(),
+            excluded: Box::default(),
             pattern,
             rank,
             late: false,
             reason: Reason::NotConsidered,
             claim: None,
-            wait: None,
             matches: Vec::new(),
             matched_at: 0,
-            shut: Shuts::default(),
-            in_time: None,
+            standing: None,
         }
     }
 
@@ -123,8 +112,10 @@ pub struct Board {
     bands: BTreeMap<Band, Ages>,
     /// Lanes that hold nothing, kept for their memory.
     spare: Vec<Lane>,
+    /// Findings about heads that are none any more, kept for their memory.
+    spare_standings: Vec<Box<Standing>>,
     /// When the wait is over of those whose client has bounded it.
-    expiries: BTreeSet<(Time, RequestId)>,
+    expiries: PriorityQueue<RequestId, Reverse<(Time, RequestId)>, BuildHasherDefault<Spread>>,
     bytes: u64,
     /// Lanes whose heads are not to be given out.
     paused: Paused,
@@ -136,7 +127,7 @@ impl Board {
         let id = waiting.request.id;
         let age = (waiting.request.arrived, id);
         self.bytes += u64::from(waiting.request.body_bytes);
-        self.expiries.extend(waiting.request.expiry().map(|expiry| (expiry, id)));
+        self.expiries.extend(waiting.request.expiry().map(|expiry| (id, Reverse((expiry, id)))));
         self.bands.entry(waiting.pattern.band).or_default().insert(age);
         let key = waiting.key();
         if waiting.late {
@@ -150,27 +141,31 @@ impl Board {
 
     /// Takes a request out, wherever it stands.
     pub fn remove(&mut self, id: RequestId) -> Option<Waiting> {
-        let waiting = self.entries.remove(&id)?;
+        let mut waiting = self.entries.remove(&id)?;
+        if let Some(mut standing) =
+            waiting.standing.take_if(|_| self.spare_standings.len() < SPARE_STANDINGS)
+        {
+            standing.clear();
+            self.spare_standings.push(standing);
+        }
         slim(&mut self.entries);
         let age = (waiting.request.arrived, id);
         let band = waiting.pattern.band;
         self.bytes = self.bytes.saturating_sub(u64::from(waiting.request.body_bytes));
-        if let Some(expiry) = waiting.request.expiry() {
-            self.expiries.remove(&(expiry, id));
+        if waiting.request.ttl.is_some() {
+            self.expiries.remove(&id);
         }
         if let Some(ages) = self.bands.get_mut(&band) {
             ages.remove(&age);
         }
         let key = waiting.key();
         if waiting.late {
-            if self.late.get_mut(&key).is_some_and(|lane| empties(lane, id)) {
+            let rank = late_rank(&waiting);
+            if self.late.get_mut(&key).is_some_and(|lane| empties(lane, id, rank)) {
                 self.late.remove(&key);
             }
-        } else if self.lanes.get_mut(&key).is_some_and(|lane| empties(lane, id)) {
-            let empty = self
-                .lanes
-                .remove(&key)
-                .filter(|lane| self.spare.len() < SPARE_LANES && !lane.is_roomy());
+        } else if self.lanes.get_mut(&key).is_some_and(|lane| empties(lane, id, waiting.rank)) {
+            let empty = self.lanes.remove(&key).filter(|_| self.spare.len() < SPARE_LANES);
             self.spare.extend(empty);
         }
         Some(waiting)
@@ -181,7 +176,7 @@ impl Board {
         if let Some(mut waiting) = self.remove(id) {
             waiting.late = true;
             waiting.reason = Reason::Late;
-            (waiting.claim, waiting.wait) = (None, None);
+            waiting.claim = None;
             self.insert(waiting);
         }
     }
@@ -196,13 +191,19 @@ impl Board {
         self.entries.get_mut(&id)
     }
 
+    /// What stands of the last look at a waiting request, to note something there.
+    pub fn standing_of(&mut self, id: RequestId) -> Option<&mut Standing> {
+        let waiting = self.entries.get_mut(&id)?;
+        let standing = &mut waiting.standing;
+        Some(standing.get_or_insert_with(|| self.spare_standings.pop().unwrap_or_default()))
+    }
+
     /// Moves a request to another band, at the rank it has.
     pub fn move_to(&mut self, id: RequestId, band: Band) {
         if let Some(mut waiting) = self.remove(id) {
             waiting.request.band = band;
             waiting.pattern.band = band;
-            (waiting.claim, waiting.wait) = (None, None);
-            waiting.shut = Shuts::default();
+            waiting.claim = None;
             self.insert(waiting);
         }
     }
@@ -307,7 +308,7 @@ impl Board {
 
     /// The request whose client's bound on the wait ends first, and when.
     pub fn first_expiry(&self) -> Option<(Time, RequestId)> {
-        self.expiries.first().copied()
+        self.expiries.peek().map(|(_, Reverse(first))| *first)
     }
 
     /// Arrival of the request of a band that has waited longest.
@@ -393,9 +394,9 @@ fn ordered<'a>(
     heads.sort_unstable_by_key(|(band, rank, _)| Reverse((*band, *rank)));
 }
 
-/// Takes a request out of a lane; whether that was all it held.
-fn empties(lane: &mut Lane, id: RequestId) -> bool {
-    lane.remove(id);
+/// Takes a request of this rank out of a lane; whether that was all it held.
+fn empties(lane: &mut Lane, id: RequestId, rank: Rank) -> bool {
+    lane.remove(id, rank);
     lane.is_empty()
 }
 

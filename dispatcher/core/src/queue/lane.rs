@@ -1,44 +1,33 @@
-//! One pattern's requests in rank order: insert, pop and cancel by id in O(log n).
+//! One pattern's requests in rank order: insert, remove and look at the head in O(log n).
+//!
+//! Ranks mostly come in their order, and what leaves is mostly the head, so that both happen at an end of the tree, where the
+//! same few nodes are, however many requests wait between them.
 
-use std::hash::BuildHasherDefault;
+use std::{cmp::Reverse, collections::BTreeSet};
 
-use priority_queue::DoublePriorityQueue;
+use crate::{RequestId, queue::Rank};
 
-use crate::{RequestId, queue::Rank, spread::Spread};
-
-/// Requests from which on their memory is worth giving back.
-const MANY: usize = 1024;
-
-/// A double-ended priority queue: the head is served, the tail is refused when room is needed.
+/// A priority queue that gives out its head and lets anyone leave.
 #[derive(Debug, Default)]
 pub struct Lane {
-    queue: DoublePriorityQueue<RequestId, Rank, BuildHasherDefault<Spread>>,
+    /// The greater goes first; of two with the same rank the one named first.
+    queue: BTreeSet<(Rank, Reverse<RequestId>)>,
 }
 
 impl Lane {
     /// Puts a request in.
     pub fn insert(&mut self, id: RequestId, rank: Rank) {
-        self.queue.push(id, rank);
+        self.queue.insert((rank, Reverse(id)));
     }
 
-    /// Takes a request out, wherever it stands.
-    pub fn remove(&mut self, id: RequestId) -> bool {
-        self.queue.remove(&id).is_some()
+    /// Takes out a request of this rank, wherever it stands.
+    pub fn remove(&mut self, id: RequestId, rank: Rank) -> bool {
+        self.queue.remove(&(rank, Reverse(id)))
     }
 
     /// The request that goes first.
     pub fn head(&self) -> Option<(RequestId, Rank)> {
-        self.queue.peek_max().map(|(id, rank)| (*id, *rank))
-    }
-
-    /// The request that goes last.
-    pub fn tail(&self) -> Option<(RequestId, Rank)> {
-        self.queue.peek_min().map(|(id, rank)| (*id, *rank))
-    }
-
-    /// Whether it has memory for many, as after a burst.
-    pub fn is_roomy(&self) -> bool {
-        self.queue.capacity() > MANY
+        self.queue.last().map(|(rank, Reverse(id))| (*id, *rank))
     }
 
     /// Requests in the lane.

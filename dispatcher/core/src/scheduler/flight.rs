@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use weir_schema::{Prediction, Row, Sample, SampleOutcome, prefill_pairs, schema_hash};
 
 use crate::{
@@ -22,6 +21,13 @@ use crate::{
 /// The remaining length is estimated anew after this much growth of what was streamed.
 const ESTIMATE_GROWTH: f64 = 1.19;
 
+/// Takes a pod off those that a request could not be delivered to.
+pub(super) fn allow(excluded: &mut Box<[PodId]>, pod: PodId) {
+    if excluded.contains(&pod) {
+        *excluded = excluded.iter().copied().filter(|one| *one != pod).collect();
+    }
+}
+
 /// A dispatched request.
 #[derive(Debug)]
 pub(super) struct Flight {
@@ -34,7 +40,7 @@ pub(super) struct Flight {
     pub(super) load: f64,
     output_tokens: u32,
     pub(super) attempts: u32,
-    pub(super) excluded: SmallVec<[PodId; 2]>,
+    pub(super) excluded: Box<[PodId]>,
     pattern: Pattern,
     rank: Rank,
     late: bool,
@@ -70,8 +76,7 @@ impl Flight {
 
     /// It goes back to where it stood, and not to the same pod.
     fn come_back(self) -> Waiting {
-        let mut excluded = self.excluded;
-        excluded.push(self.pod);
+        let excluded = self.excluded.into_iter().chain([self.pod]).collect();
         let tokens = (self.input_tokens, self.output_tokens);
         Waiting {
             attempts: self.attempts,
@@ -84,7 +89,7 @@ impl Flight {
 
     /// A pod works again: if it has to come back, it may try that one.
     pub(super) fn forgive(&mut self, pod: PodId) {
-        self.excluded.retain(|excluded| *excluded != pod);
+        allow(&mut self.excluded, pod);
     }
 
     /// Its entry in the pod's ledger.

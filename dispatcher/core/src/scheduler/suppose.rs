@@ -125,7 +125,7 @@ impl Scheduler {
         }
         let heads = self.board.heads().into_iter().chain(self.board.late_heads());
         let note = |(_, _, id): (_, _, RequestId)| {
-            self.board.get(id).map(|waiting| (id, waiting.reason, waiting.claim, waiting.wait))
+            self.board.get(id).map(|waiting| (id, waiting.reason, waiting.claim, waiting.wait()))
         };
         let notes: Vec<_> = heads.filter_map(note).collect();
         let choice = pull::pass(&mut self.floor(now));
@@ -134,7 +134,8 @@ impl Scheduler {
         let reason = self.reason(NOBODY).unwrap_or_default();
         for (id, reason, claim, wait) in notes {
             if let Some(waiting) = self.board.get_mut(id) {
-                (waiting.reason, waiting.claim, waiting.wait) = (reason, claim, wait);
+                (waiting.reason, waiting.claim) = (reason, claim);
+                waiting.standing.iter_mut().for_each(|standing| standing.wait = wait);
             }
         }
         if let Some(reason) = lost {

@@ -388,7 +388,7 @@ impl Door {
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let headers = headers::onward(&head.headers, id, keys_are_ours);
         let call = Call {
-            onward: PodRequest::new(head.method.clone(), path, headers, body),
+            onward: PodRequest::new(&head.method, path, headers, body),
             // The Responses API ends its streams with another event.
             ends_with_done: head.uri.path().ends_with("/completions"),
             own_priority,

@@ -41,7 +41,7 @@ pub struct Connection {
 impl Default for Connection {
     fn default() -> Self {
         let accept = ("accept", b"text/plain".as_slice());
-        let request = PodRequest::new(Method::GET, "/metrics", [accept].into_iter(), Bytes::new());
+        let request = PodRequest::new(&Method::GET, "/metrics", [accept].into_iter(), Bytes::new());
         Self { request, open: None }
     }
 }

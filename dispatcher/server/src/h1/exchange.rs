@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Buf;
-use http::{Method, response::Parts};
+use http::response::Parts;
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -54,7 +54,7 @@ where
         unwritten: head.as_slice().chain(&request.body),
         written: false,
         received: Vec::new(),
-        method: &request.method,
+        of_head: request.of_head,
         stream: Some(stream),
     };
     poll_fn(|cx| exchange.poll(cx)).await
@@ -67,7 +67,7 @@ struct Exchange<'a, S> {
     written: bool,
     /// Part of a head, when it does not come at once.
     received: Vec<u8>,
-    method: &'a Method,
+    of_head: bool,
     /// `None` once it went to the reply.
     stream: Option<S>,
 }
@@ -116,8 +116,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
     fn poll_hear(&mut self, cx: &mut Context<'_>) -> Poll<Result<(Parts, Reply<S>), Failed>> {
         loop {
             let Some(stream) = &mut self.stream else { return Poll::Pending };
-            let (received, method) = (&mut self.received, self.method);
-            let heard = match scratch::poll_read(stream, cx, |bytes| hear(received, bytes, method))
+            let (received, of_head) = (&mut self.received, self.of_head);
+            let heard = match scratch::poll_read(stream, cx, |bytes| hear(received, bytes, of_head))
             {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(heard)) => heard,
@@ -148,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
 }
 
 /// Takes what was read.
-fn hear(received: &mut Vec<u8>, bytes: &[u8], method: &Method) -> Heard {
+fn hear(received: &mut Vec<u8>, bytes: &[u8], of_head: bool) -> Heard {
     if bytes.is_empty() {
         return Err(BadReply::Short);
     }
@@ -157,7 +157,7 @@ fn hear(received: &mut Vec<u8>, bytes: &[u8], method: &Method) -> Heard {
     }
     let mut rest = if received.is_empty() { bytes } else { received.as_slice() };
     loop {
-        match head::start(rest, method)? {
+        match head::start(rest, of_head)? {
             Start::Final(head, length) => {
                 let after = rest.get(length..).unwrap_or_default();
                 return Ok(Some((head.parts, Body::new(head.framing, head.keep, after)?)));

@@ -3,9 +3,7 @@
 use std::mem::MaybeUninit;
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version, response::Parts,
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version, response::Parts};
 use httparse::{ParserConfig, Status};
 use hyper::ext::ReasonPhrase;
 
@@ -48,8 +46,8 @@ pub(super) enum Start {
     Final(Head, usize),
 }
 
-/// Reads the head of the response to a request of this method.
-pub(super) fn start(bytes: &[u8], method: &Method) -> Result<Start, BadReply> {
+/// Reads the head of a response, which is all of it if the request asked for no more.
+pub(super) fn start(bytes: &[u8], of_head: bool) -> Result<Start, BadReply> {
     let mut headers = [MaybeUninit::uninit(); MOST_HEADERS];
     let mut response = httparse::Response::new(&mut []);
     let parsed = ParserConfig::default().parse_response_with_uninit_headers(
@@ -79,7 +77,7 @@ pub(super) fn start(bytes: &[u8], method: &Method) -> Result<Start, BadReply> {
     let mut parts = parts(status, version, response.reason.unwrap_or_default())?;
     let fields = Fields(response.headers);
     parts.headers = fields.to_map(bytes.get(..length).unwrap_or_default())?;
-    let (framing, keep) = framing(&parts, fields, method)?;
+    let (framing, keep) = framing(&parts, fields, of_head)?;
     Ok(Start::Final(Head { parts, framing, keep }, length))
 }
 
@@ -183,16 +181,12 @@ impl<'a> Fields<'a> {
 }
 
 /// Where the body ends, and whether the connection may be used after it.
-fn framing(
-    parts: &Parts,
-    fields: Fields<'_>,
-    method: &Method,
-) -> Result<(Framing, bool), BadReply> {
+fn framing(parts: &Parts, fields: Fields<'_>, of_head: bool) -> Result<(Framing, bool), BadReply> {
     let modern = parts.version == Version::HTTP_11;
     let keep = if modern { !fields.says("close") } else { fields.says("keep-alive") };
     let length = fields.content_length()?;
     let bodiless = [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&parts.status);
-    if bodiless || *method == Method::HEAD {
+    if bodiless || of_head {
         return Ok((Framing::Length(0), keep));
     }
     if let Some(chunked) = fields.is_chunked() {

@@ -9,7 +9,10 @@ const ROOM: usize = 512;
 /// A request for a pod, with the head written but for what the pod and the body decide.
 #[derive(Clone, Debug)]
 pub struct PodRequest {
-    pub(super) method: Method,
+    /// Whether it may change nothing at the pod.
+    is_safe: bool,
+    /// Whether only the head of its answer is asked for.
+    pub(super) of_head: bool,
     /// The request line and the headers, without the empty line.
     start: Box<[u8]>,
     /// Its body, byte for byte.
@@ -20,7 +23,7 @@ impl PodRequest {
     /// What belongs to one connection, `Host` and `Content-Length` among it, is not in `headers`; see
     /// [`crate::api::headers`].
     pub fn new<'a>(
-        method: Method,
+        method: &Method,
         path_and_query: &str,
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
         body: Bytes,
@@ -34,7 +37,8 @@ impl PodRequest {
                 start.extend_from_slice(part);
             }
         }
-        Self { method, start: start.as_slice().into(), body }
+        let (is_safe, of_head) = (method.is_safe(), method == Method::HEAD);
+        Self { is_safe, of_head, start: start.as_slice().into(), body }
     }
 
     /// The head for the pod of this authority.
@@ -44,7 +48,7 @@ impl PodRequest {
         head.extend_from_slice(b"host: ");
         head.extend_from_slice(authority.as_bytes());
         // A request without a body that could have one says so.
-        if !(self.body.is_empty() && self.method.is_safe()) {
+        if !(self.body.is_empty() && self.is_safe) {
             head.extend_from_slice(b"\r\ncontent-length: ");
             head.extend_from_slice(itoa::Buffer::new().format(self.body.len()).as_bytes());
         }

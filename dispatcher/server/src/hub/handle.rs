@@ -277,7 +277,9 @@ impl Hub {
     fn perform(&self, due: &mut Due) {
         for delivery in due.drain(..) {
             match delivery {
-                Delivery::Refuse(waiter, refusal) => self.answer(Some(waiter), Err(refusal)),
+                Delivery::Refuse(waiter, refusal) => {
+                    self.answer(Some(waiter), Err(Box::new(refusal)))
+                }
                 Delivery::Give(grant) => {
                     // Fails only while the hub itself is dropped, and then nobody waits.
                     let Some(hub) = self.me.upgrade() else { return };

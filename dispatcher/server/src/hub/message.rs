@@ -8,8 +8,8 @@ use weir_core::{Event, PodId, Refusal, Request, RequestId};
 use super::Lease;
 use crate::fleet::Pod;
 
-/// The answer to an admitted request. The lease is boxed, for the room of an answer is kept as long as the request waits.
-pub(super) type Verdict = Result<Box<Lease>, Refusal>;
+/// The answer to an admitted request. Boxed, for the room of an answer is kept as long as the request waits.
+pub(super) type Verdict = Result<Box<Lease>, Box<Refusal>>;
 
 /// Where a verdict goes.
 pub(super) type Waiter = oneshot::Sender<Verdict>;

@@ -1,6 +1,12 @@
 //! [`Ticket`]: the wait of an admitted request for its verdict.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use tokio::sync::oneshot;
 use weir_core::{Refusal, RefusalReason, RequestId};
@@ -33,11 +39,21 @@ impl Ticket {
     ///
     /// # Errors
     /// The refusal, with its reason.
-    pub async fn verdict(&mut self) -> Result<Box<Lease>, Refusal> {
-        let Some(verdict) = &mut self.verdict else { return Err(nobody_answers(self.id)) };
-        let answer = verdict.await;
+    pub fn verdict(&mut self) -> impl Future<Output = Result<Box<Lease>, Refusal>> {
+        // One pointer: an `async fn` would keep each step of the wait.
+        poll_fn(|cx| self.poll_verdict(cx))
+    }
+
+    fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<Lease>, Refusal>> {
+        let Some(verdict) = &mut self.verdict else {
+            return Poll::Ready(Err(nobody_answers(self.id)));
+        };
+        let answer = ready!(Pin::new(verdict).poll(cx));
         self.verdict = None;
-        answer.unwrap_or_else(|_| Err(nobody_answers(self.id)))
+        Poll::Ready(answer.map_or_else(
+            |_| Err(nobody_answers(self.id)),
+            |verdict| verdict.map_err(|refusal| *refusal),
+        ))
     }
 
     /// Waits again, for the request's next attempt.

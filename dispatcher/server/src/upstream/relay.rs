@@ -320,7 +320,7 @@ impl Live {
         self.source = None;
         // After `data: [DONE]` the client has everything.
         let lease = self.lease.take()?;
-        let known = &self.account.known;
+        let known = self.account.known();
         let (request_id, trace_id) = (&*known.request_id, known.trace());
         let (pod, code) = (&*lease.pod().name, error.code());
         tracing::warn!(request_id, trace_id, pod, code, "response broken off");

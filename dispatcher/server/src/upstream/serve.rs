@@ -8,7 +8,7 @@ use weir_core::{EndKind, Refusal, Request};
 
 use super::{
     Upstream,
-    account::Account,
+    account::{Account, Entry},
     client::{Failure, Reply, UnsentReason},
     headers,
     priority::Urgency,
@@ -82,31 +82,21 @@ pub fn serve<'a>(
     upstream: &'a Upstream,
     call: Call,
 ) -> impl Future<Output = Served> + use<'a> {
-    let mut attempt = Attempt {
-        upstream,
-        account: Box::new(Account::open(upstream.metrics(), hub, &call)),
-        streamed: call.request.streamed,
-        ends_with_done: call.ends_with_done,
-    };
+    let entry = Entry::new(upstream.metrics(), hub, &call);
+    let (streamed, ends_with_done) = (call.request.streamed, call.ends_with_done);
     let inject = upstream.config().inject_priority && !call.own_priority;
     let urgency = inject.then(|| Box::new(Urgency::of(&call.request, &call.onward.body)));
-    let mut request = call.onward;
+    let request = call.onward;
     let mut ticket = hub.admit(call.request);
     async move {
-        loop {
-            let lease = match ticket.verdict().await {
-                Ok(lease) => lease,
-                Err(refusal) => return Err(attempt.refused(refusal)),
-            };
-            attempt.account.dispatched(lease.dispatch());
-            if let Some(urgency) = &urgency {
-                request.body = urgency.body(lease.clock().now(), lease.dispatch());
-            }
-            match Box::pin(attempt.pass(lease, request, &mut ticket)).await {
-                Ok(served) => return served,
-                Err(unsent) => (attempt, request) = unsent,
-            }
-        }
+        // Nothing but this is kept while the request waits, so that no verdict is at hand when the box is awaited.
+        let lease = match ticket.verdict().await {
+            Ok(lease) => lease,
+            Err(refusal) => return Err(refused(Account::open(entry), refusal)),
+        };
+        let account = Box::new(Account::open(entry));
+        let attempt = Attempt { upstream, account, streamed, ends_with_done };
+        Box::pin(attempt.deliver(lease, request, urgency, ticket)).await
     }
 }
 
@@ -127,6 +117,30 @@ impl Attempt<'_> {
     /// The time a pod has to answer.
     fn limit(&self) -> Duration {
         self.upstream.config().answer_limit(self.streamed)
+    }
+
+    /// Sends the request to the pod that it was given, and to another while nothing of it was sent.
+    async fn deliver(
+        mut self,
+        mut lease: Box<Lease>,
+        mut request: PodRequest,
+        urgency: Option<Box<Urgency>>,
+        mut ticket: Ticket,
+    ) -> Served {
+        loop {
+            self.account.dispatched(lease.dispatch());
+            if let Some(urgency) = &urgency {
+                request.body = urgency.body(lease.clock().now(), lease.dispatch());
+            }
+            match self.pass(lease, request, &mut ticket).await {
+                Ok(served) => return served,
+                Err(unsent) => (self, request) = unsent,
+            }
+            lease = match ticket.verdict().await {
+                Ok(lease) => lease,
+                Err(refusal) => return Err(refused(*self.account, refusal)),
+            };
+        }
     }
 
     /// Sends the request and answers; gives both back when nothing of it was sent.
@@ -223,16 +237,16 @@ impl Attempt<'_> {
         })
     }
 
-    fn refused(mut self, refusal: Refusal) -> Fault {
-        self.account.refused(&refusal);
-        Fault::Refused(refusal)
+    /// By what it is known in log lines.
+    fn names(&self) -> (&str, Option<&str>) {
+        let known = self.account.known();
+        (&known.request_id, known.trace())
     }
 
     fn unsent(&self, lease: Lease, reason: &UnsentReason, ticket: &mut Ticket) {
         let pod = &lease.pod().name;
-        let Known { request_id, .. } = &self.account.known;
-        let trace_id = self.account.known.trace();
-        tracing::info!(%request_id, trace_id, %pod, %reason, "request not delivered");
+        let (request_id, trace_id) = self.names();
+        tracing::info!(request_id, trace_id, %pod, %reason, "request not delivered");
         lease.pod().breaker.failed();
         lease.undelivered(ticket);
     }
@@ -240,17 +254,15 @@ impl Attempt<'_> {
     fn lost(mut self, lease: Lease, reason: Option<BadReply>) -> Fault {
         let pod = self.failed(lease);
         let error = reason.as_ref().map(tracing::field::display);
-        let Known { request_id, .. } = &self.account.known;
-        let trace_id = self.account.known.trace();
-        tracing::warn!(%request_id, trace_id, %pod, error, "pod lost before its answer");
+        let (request_id, trace_id) = self.names();
+        tracing::warn!(request_id, trace_id, %pod, error, "pod lost before its answer");
         Fault::PodLost { pod, reason }
     }
 
     fn silent(mut self, lease: Lease) -> Fault {
         let pod = self.failed(lease);
-        let Known { request_id, .. } = &self.account.known;
-        let trace_id = self.account.known.trace();
-        tracing::warn!(%request_id, trace_id, %pod, "pod did not answer in time");
+        let (request_id, trace_id) = self.names();
+        tracing::warn!(request_id, trace_id, %pod, "pod did not answer in time");
         Fault::Timeout { pod, limit: self.limit() }
     }
 
@@ -261,6 +273,11 @@ impl Attempt<'_> {
         self.account.pod_failed();
         pod.name.clone()
     }
+}
+
+fn refused(mut account: Account, refusal: Refusal) -> Fault {
+    account.refused(&refusal);
+    Fault::Refused(refusal)
 }
 
 /// What comes of this before its time is up. Mostly it is there at the first look, and then no timer is made.

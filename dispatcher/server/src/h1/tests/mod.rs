@@ -16,7 +16,7 @@ const ROOM: usize = 1 << 20;
 fn request(method: Method, headers: &[(&'static str, &'static str)], body: &str) -> PodRequest {
     let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
     let path = "/v1/completions?a=b";
-    PodRequest::new(method, path, headers, Bytes::copy_from_slice(body.as_bytes()))
+    PodRequest::new(&method, path, headers, Bytes::copy_from_slice(body.as_bytes()))
 }
 
 fn post() -> PodRequest {

@@ -131,7 +131,8 @@ async fn the_pod_gets_the_body_unchanged_and_its_own_host() {
     let scene = Scene::new(&[&pod.authority]);
     let mut call = scene.call(1);
     let (client, body) = (("x-client", b"1".as_slice()), call.onward.body);
-    call.onward = PodRequest::new(Method::POST, "/v1/chat/completions", [client].into_iter(), body);
+    call.onward =
+        PodRequest::new(&Method::POST, "/v1/chat/completions", [client].into_iter(), body);
     scene.serve(call).await.unwrap();
     let request = hears.recv().await.unwrap();
     assert!(request.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{request}");

@@ -172,7 +172,7 @@ impl Scene {
     pub(super) fn call(&self, id: u64) -> Call {
         Call {
             onward: PodRequest::new(
-                Method::POST,
+                &Method::POST,
                 "/v1/chat/completions",
                 std::iter::empty(),
                 Bytes::from_static(b"{\"stream\":true}"),
