@@ -142,9 +142,8 @@ impl Board {
     /// Takes a request out, wherever it stands.
     pub fn remove(&mut self, id: RequestId) -> Option<Waiting> {
         let mut waiting = self.entries.remove(&id)?;
-        if let Some(mut standing) =
-            waiting.standing.take_if(|_| self.spare_standings.len() < SPARE_STANDINGS)
-        {
+        let spare = waiting.standing.take();
+        if let Some(mut standing) = spare.filter(|_| self.spare_standings.len() < SPARE_STANDINGS) {
             standing.clear();
             self.spare_standings.push(standing);
         }

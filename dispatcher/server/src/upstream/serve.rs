@@ -120,51 +120,57 @@ impl Attempt<'_> {
     }
 
     /// Sends the request to the pod that it was given, and to another while nothing of it was sent.
-    async fn deliver(
+    ///
+    /// This and [`Self::pass`] are no `async fn`: those keep what they were given beside what they make of it.
+    fn deliver(
         mut self,
         mut lease: Box<Lease>,
         mut request: PodRequest,
         urgency: Option<Box<Urgency>>,
         mut ticket: Ticket,
-    ) -> Served {
-        loop {
-            self.account.dispatched(lease.dispatch());
-            if let Some(urgency) = &urgency {
-                request.body = urgency.body(lease.clock().now(), lease.dispatch());
+    ) -> impl Future<Output = Served> {
+        async move {
+            loop {
+                self.account.dispatched(lease.dispatch());
+                if let Some(urgency) = &urgency {
+                    request.body = urgency.body(lease.clock().now(), lease.dispatch());
+                }
+                match self.pass(lease, request, &mut ticket).await {
+                    Ok(served) => return served,
+                    Err(unsent) => (self, request) = unsent,
+                }
+                lease = match ticket.verdict().await {
+                    Ok(lease) => lease,
+                    Err(refusal) => return Err(refused(*self.account, refusal)),
+                };
             }
-            match self.pass(lease, request, &mut ticket).await {
-                Ok(served) => return served,
-                Err(unsent) => (self, request) = unsent,
-            }
-            lease = match ticket.verdict().await {
-                Ok(lease) => lease,
-                Err(refusal) => return Err(refused(*self.account, refusal)),
-            };
         }
     }
 
     /// Sends the request and answers; gives both back when nothing of it was sent.
-    async fn pass(
+    fn pass(
         self,
         lease: Box<Lease>,
         request: PodRequest,
         ticket: &mut Ticket,
-    ) -> Result<Served, (Self, PodRequest)> {
-        let now = Instant::now();
-        let deadline = now + self.limit();
-        let served = match self.upstream.send(lease.pod(), &request, now, deadline).await {
-            Ok((head, reply)) => {
-                drop(request);
-                Box::pin(self.answer(lease, head, reply, deadline)).await
-            }
-            Err(Failure::Lost(reason)) => Err(self.lost(*lease, Some(reason))),
-            Err(Failure::Silent) => Err(self.silent(*lease)),
-            Err(Failure::Unsent(reason)) => {
-                self.unsent(*lease, &reason, ticket);
-                return Err((self, request));
-            }
-        };
-        Ok(served)
+    ) -> impl Future<Output = Result<Served, (Self, PodRequest)>> {
+        async move {
+            let now = Instant::now();
+            let deadline = now + self.limit();
+            let served = match self.upstream.send(lease.pod(), &request, now, deadline).await {
+                Ok((head, reply)) => {
+                    drop(request);
+                    Box::pin(self.answer(lease, head, reply, deadline)).await
+                }
+                Err(Failure::Lost(reason)) => Err(self.lost(*lease, Some(reason))),
+                Err(Failure::Silent) => Err(self.silent(*lease)),
+                Err(Failure::Unsent(reason)) => {
+                    self.unsent(*lease, &reason, ticket);
+                    return Err((self, request));
+                }
+            };
+            Ok(served)
+        }
     }
 
     /// The pod answered: a stream is passed on from its first bytes, anything else once it is
