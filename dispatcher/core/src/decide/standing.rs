@@ -44,6 +44,24 @@ impl Standing {
     }
 }
 
+#[cfg(test)]
+impl Standing {
+    /// Something of each kind was found.
+    pub fn example() -> Self {
+        let shut = Shut { change: 1, until: Time::NEVER };
+        Self {
+            wait: Some(Wait::example(shut)),
+            shut: Shuts { order: 1, pods: vec![shut; 3] },
+            in_time: Some(InTime { place: 1, needs_ms: 2.0, change: 3 }),
+        }
+    }
+
+    /// Whether nothing is.
+    pub fn is_blank(&self) -> bool {
+        self.wait.is_none() && self.shut.pods.is_empty() && self.in_time.is_none()
+    }
+}
+
 impl Waiting {
     /// Its wait for the pod that has its prompt.
     pub fn wait(&self) -> Option<Wait> {

@@ -25,6 +25,13 @@ pub struct Wait {
     ends: Time,
 }
 
+#[cfg(test)]
+impl Wait {
+    pub(super) const fn example(shut: Shut) -> Self {
+        Self { pod: PodId(1), shut, ends: Time::NEVER }
+    }
+}
+
 impl Floor<'_> {
     /// The pod that a head goes on waiting for; `None` when all pods have to be looked at.
     pub(super) fn still_waits(&mut self, id: RequestId) -> Option<PodId> {

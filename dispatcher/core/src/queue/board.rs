@@ -113,6 +113,7 @@ pub struct Board {
     /// Lanes that hold nothing, kept for their memory.
     spare: Vec<Lane>,
     /// Findings about heads that are none any more, kept for their memory.
+    #[expect(clippy::vec_box, reason = "the boxes go from request to request as they are")]
     spare_standings: Vec<Box<Standing>>,
     /// When the wait is over of those whose client has bounded it.
     expiries: PriorityQueue<RequestId, Reverse<(Time, RequestId)>, BuildHasherDefault<Spread>>,

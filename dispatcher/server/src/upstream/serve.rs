@@ -122,6 +122,7 @@ impl Attempt<'_> {
     /// Sends the request to the pod that it was given, and to another while nothing of it was sent.
     ///
     /// This and [`Self::pass`] are no `async fn`: those keep what they were given beside what they make of it.
+    #[expect(clippy::manual_async_fn, reason = "it is smaller so")]
     fn deliver(
         mut self,
         mut lease: Box<Lease>,
@@ -148,6 +149,7 @@ impl Attempt<'_> {
     }
 
     /// Sends the request and answers; gives both back when nothing of it was sent.
+    #[expect(clippy::manual_async_fn, reason = "it is smaller so")]
     fn pass(
         self,
         lease: Box<Lease>,

@@ -81,3 +81,23 @@ proptest! {
         prop_assert_eq!(listed, wanted);
     }
 }
+
+#[test]
+fn what_was_found_of_a_head_is_not_another_s_and_not_its_own_in_another_place() {
+    let mut board = Board::default();
+    let leave: [fn(&mut Board, RequestId); 3] = [
+        |board, id| drop(board.remove(id)),
+        |board, id| board.demote(id),
+        |board, id| board.move_to(id, Band(1)),
+    ];
+    // More than are kept for their memory.
+    for (id, leave) in (0..4 * SPARE_STANDINGS as u64).zip(leave.iter().cycle()) {
+        let (head, next) = (RequestId(2 * id), RequestId(2 * id + 1));
+        board.insert(waiting(head.0, 0, id, None));
+        board.insert(waiting(next.0, 0, id, None));
+        *board.standing_of(head).unwrap() = Standing::example();
+        leave(&mut board, head);
+        assert!(board.standing_of(next).unwrap().is_blank(), "of {next:?}");
+        assert!(board.get(head).is_none() || board.standing_of(head).unwrap().is_blank());
+    }
+}
