@@ -25,6 +25,9 @@ use weir_schema::{StepTime, Stride};
 
 use self::rls::{Rls, Vector};
 
+/// What a step takes at least, in milliseconds. Tokens that come faster, as all at once from a machine that stood still, say nothing of
+/// its steps, and a step that took no time would be no prediction.
+const LEAST_STEP_MS: f64 = 0.02;
 /// Longest gap between two steps that can still be work, in milliseconds.
 const LONGEST_STEP_MS: f64 = 20_000.0;
 /// Shape error of the linear formula against real engines, as a share (the plain linear form misses
@@ -78,7 +81,7 @@ impl StepFit {
         let default = StepTime::default();
         let [base, per_decode, per_kv, per_prefill, per_pair] = *self.multiples.solution();
         StepTime {
-            base_ms: default.base_ms * base,
+            base_ms: (default.base_ms * base).max(LEAST_STEP_MS),
             per_decode_ms: default.per_decode_ms * per_decode,
             per_kv_ms: default.per_kv_ms * per_kv,
             per_prefill_ms: default.per_prefill_ms * per_prefill,
@@ -134,7 +137,6 @@ fn is_sound(stride: &Stride) -> bool {
     stride.steps.is_finite()
         && stride.steps >= 1.0
         && stride.busy_ms.is_finite()
-        && stride.busy_ms > 0.0
-        && stride.busy_ms / stride.steps <= LONGEST_STEP_MS
+        && (LEAST_STEP_MS..=LONGEST_STEP_MS).contains(&(stride.busy_ms / stride.steps))
         && sums.into_iter().all(|sum| sum.is_finite() && sum >= 0.0)
 }

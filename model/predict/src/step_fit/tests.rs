@@ -263,3 +263,24 @@ fn strides_that_make_no_sense_are_ignored() {
     assert_eq!(fit.strides(), 1);
     assert_ne!(fit.step_time(), StepTime::default());
 }
+
+#[test]
+fn a_step_takes_some_time_whatever_was_measured() {
+    for busy_share in [1e-9, 1e-3, 0.5, 1.0, 1.1] {
+        let mut fit = StepFit::default();
+        let mut noise = Noise(1);
+        for _ in 0..2000 {
+            let (steps, decodes) = (noise.between(1.0, 40.0).floor(), noise.between(1.0, 8.0));
+            fit.observe(&Stride {
+                steps,
+                busy_ms: LEAST_STEP_MS * busy_share * steps,
+                decode_steps: decodes * steps,
+                kv_token_steps: 900.0 * decodes * steps,
+                ..Stride::default()
+            });
+        }
+        let step_ms = fit.step_time().step_ms(1.0, 900.0, 0.0);
+        let most_ms = StepTime::default().step_ms(1.0, 900.0, 0.0);
+        assert!((LEAST_STEP_MS..=most_ms).contains(&step_ms), "{busy_share}: {step_ms}");
+    }
+}
