@@ -70,7 +70,6 @@ pub struct Scheduler {
     alive: Alive,
     counters: Counters,
     refused: BTreeMap<RefusalReason, u64>,
-    arrivals: u64,
     last_picked: Option<PodId>,
     requeued: Vec<RequestId>,
     /// What must not wait and has come with the event at hand.
@@ -113,7 +112,6 @@ impl Scheduler {
             alive: Alive::default(),
             counters: Counters::default(),
             refused: BTreeMap::new(),
-            arrivals: 0,
             last_picked: None,
             requeued: Vec::new(),
             immediate: Vec::new(),
@@ -195,8 +193,8 @@ impl Scheduler {
         if self.board.paused().covers(waiting.key()) {
             return Reason::Paused;
         }
-        let behind = !waiting.late && waiting.reason == Reason::NotConsidered;
-        if behind { Reason::BehindItsLane } else { waiting.reason }
+        let behind = !waiting.late && waiting.reason() == Reason::NotConsidered;
+        if behind { Reason::BehindItsLane } else { waiting.reason() }
     }
 
     /// The highest band alive; what an operator holds back as a whole is not.
@@ -286,7 +284,6 @@ impl Scheduler {
 
     fn dispatch(&mut self, now: Time, choice: &Choice, actions: &mut Vec<Action>) {
         let Some(mut waiting) = self.board.remove(choice.id) else { return };
-        self.scratch.keep(std::mem::take(&mut waiting.matches));
         let band = waiting.pattern.band;
         self.drain.dispatched(band, now);
         self.note_strain(now, &waiting);
@@ -294,6 +291,7 @@ impl Scheduler {
         let class = self.pods.get(&choice.pod).map_or(0, |pod| pod.spec.class);
         let load = self.config.load(class, waiting.input_tokens, waiting.output_tokens);
         self.note_dispatch(now, &waiting, choice);
+        self.board.recycle(&mut waiting);
         let flight = Flight::depart(now, waiting, choice, load.unwrap_or(0.0));
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
             pod.load += flight.load;
@@ -355,7 +353,7 @@ impl Scheduler {
     fn forgive(&mut self, id: PodId) {
         for waiting in self.board.ids() {
             if let Some(waiting) = self.board.get_mut(waiting) {
-                allow(&mut waiting.excluded, id);
+                allow(&mut waiting.failed, id);
             }
         }
         self.flights.values_mut().for_each(|flight| flight.forgive(id));

@@ -7,7 +7,7 @@ use weir_core::{
     Band, BucketEdges, PromptSize, Request, RequestId, Slo, Time,
     pattern::Pattern,
     policy::Order,
-    queue::{Board, Waiting, board},
+    queue::{Board, Waiting, order},
 };
 
 use super::cost::Meter;
@@ -67,6 +67,6 @@ fn waiting(id: u64, patterns: usize) -> Waiting {
     };
     let output_tokens = 16 << (kind / 6 % 6);
     let pattern = Pattern::of(&BucketEdges::default(), Band(0), input_tokens, output_tokens, None);
-    let rank = board::rank(&request, input_tokens, id, (Order::Deadline, Duration::ZERO));
-    Waiting::new(Box::new(request), (input_tokens, output_tokens), pattern, rank)
+    let due = order::due(&request, input_tokens, Order::Deadline, Duration::ZERO);
+    Waiting::new(Box::new(request), (input_tokens, output_tokens), pattern, due)
 }

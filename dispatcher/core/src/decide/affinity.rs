@@ -10,18 +10,21 @@ use crate::{
     queue::Waiting,
 };
 
-/// Brings the matches of a waiting request up to date with the index.
+/// Brings the matches of a waiting request, which has room for them, up to date with the index.
 pub fn refresh(waiting: &mut Waiting, index: &PrefixIndex) {
-    if waiting.matched_at != index.version() && !waiting.request.blocks.is_empty() {
-        index.matches(&waiting.request.blocks, &mut waiting.matches);
-        waiting.matched_at = index.version();
+    let Some(standing) = waiting.standing.as_mut() else { return };
+    if standing.matched_at != index.version() && !waiting.request.blocks.is_empty() {
+        index.matches(&waiting.request.blocks, &mut standing.matches);
+        standing.matched_at = index.version();
+        waiting.share = standing.matches.iter().map(|known| known.share).fold(0.0, f64::max);
     }
 }
 
 /// Share of a waiting request's prompt that a pod has cached.
 pub fn cached_share(waiting: &Waiting, pod: PodId) -> f64 {
-    let place = waiting.matches.binary_search_by_key(&pod, |known| known.pod);
-    place.ok().and_then(|place| waiting.matches.get(place)).map_or(0.0, |known| known.share)
+    let matches = waiting.matches();
+    let place = matches.binary_search_by_key(&pod, |known| known.pod);
+    place.ok().and_then(|place| matches.get(place)).map_or(0.0, |known| known.share)
 }
 
 /// The shares of pods that are asked for in their order.

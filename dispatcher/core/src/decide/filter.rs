@@ -12,7 +12,7 @@ pub fn is_open(pod: &PodState) -> bool {
 
 /// Whether a pod may take a request: open, and not one that the request could not be delivered to.
 pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
-    is_open(pod) && !waiting.excluded.contains(&pod.spec.id)
+    is_open(pod) && !waiting.excluded().contains(&pod.spec.id)
 }
 
 /// Whether the KV cache and the engine's sequence limit have room for a request and some of its

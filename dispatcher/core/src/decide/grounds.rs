@@ -83,7 +83,7 @@ impl Floor<'_> {
     /// Looks at every pod for a request: what it has cached, and when the first token would come or what the request would cost.
     pub(super) fn survey(&self, waiting: &Waiting, grounds: &mut Grounds) {
         self.update(grounds);
-        grounds.note_shares(&waiting.matches);
+        grounds.note_shares(waiting.matches());
         let Grounds { alike, starts, cached_shares, answers_ms, .. } = grounds;
         let demand = score::demand(waiting);
         let question = if waiting.request.slo.is_empty() {

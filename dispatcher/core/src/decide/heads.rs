@@ -7,16 +7,16 @@
 use std::cmp::Reverse;
 
 use crate::{
-    Band, RequestId,
+    RequestId,
     decide::{Floor, pick::Fit},
     policy::Order,
     profile::{Expected, Targets, Violation},
-    queue::{Rank, Waiting},
+    queue::{Head, Waiting},
 };
 
 impl Floor<'_> {
     /// The heads of all lanes, the first to be served first. The buffer is the scratch's.
-    pub fn heads(&mut self) -> Vec<(Band, Rank, RequestId)> {
+    pub fn heads(&mut self) -> Vec<Head> {
         let mut heads = std::mem::take(&mut self.scratch.heads);
         self.board.heads_into(&mut heads);
         let urgency = match self.own.order {
@@ -29,7 +29,7 @@ impl Floor<'_> {
             | Order::ShortestFirst => return heads,
         };
         let mut keyed: Vec<_> =
-            heads.into_iter().map(|head| (self.urgency(head.2, urgency), head)).collect();
+            heads.into_iter().map(|head| (self.urgency(head.1.id(), urgency), head)).collect();
         keyed.sort_by(|(a, one), (b, other)| {
             let bands = Reverse(one.0).cmp(&Reverse(other.0));
             bands.then(b.total_cmp(a)).then(Reverse(one.1).cmp(&Reverse(other.1)))

@@ -197,7 +197,7 @@ impl Floor<'_> {
 
     /// The pod where a head would fit soonest, keeping an earlier claim while the pod is free.
     pub(super) fn soonest(&self, waiting: &Waiting, free: &[Outlook]) -> Option<PodId> {
-        if let Some(claim) = waiting.claim.filter(|pod| free.iter().any(|one| one.pod == *pod)) {
+        if let Some(claim) = waiting.claim().filter(|pod| free.iter().any(|one| one.pod == *pod)) {
             return Some(claim);
         }
         let delay = |outlook: &Outlook| {

@@ -195,7 +195,7 @@ impl Floor<'_> {
             let known = Likely::new(token_steps, *answer_ms * share);
             *likely = if *open { known } else { Likely::NEVER };
         }
-        for pod in claimed.iter().chain(&waiting.excluded) {
+        for pod in claimed.iter().chain(waiting.excluded()) {
             let place = self.pods.place(*pod);
             if let Some(likely) = place.and_then(|place| likely.get_mut(place)) {
                 *likely = Likely::NEVER;

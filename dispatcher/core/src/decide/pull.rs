@@ -24,7 +24,7 @@ use crate::{
     explain::Reason,
     headroom::Outlook,
     policy::{Hopeless, Mode},
-    queue::{Rank, Waiting},
+    queue::{Head, Waiting},
 };
 
 /// Share of a busy pod's predicted TTFT that is certain: what misses its deadline by less is not given up.
@@ -37,7 +37,8 @@ pub fn hopeless(floor: &mut Floor<'_>) -> Vec<RequestId> {
     floor.board.heads_into(&mut heads);
     let mut lost_ones = std::mem::take(&mut floor.scratch.lost);
     lost_ones.clear();
-    lost_ones.extend(heads.iter().filter(|head| is_lost(floor, factor, head.2)).map(|head| head.2));
+    let ids = heads.iter().map(|(_, rank)| rank.id());
+    lost_ones.extend(ids.filter(|id| is_lost(floor, factor, *id)));
     floor.scratch.heads = heads;
     lost_ones
 }
@@ -68,7 +69,7 @@ fn is_lost(floor: &mut Floor<'_>, factor: f64, id: RequestId) -> bool {
 /// no earlier later: a backlog shrinks no faster than what is left of the objective. Until it is lost
 /// even to an idle pod it would only keep others from pods that they could use.
 fn no_pod_in_time(floor: &mut Floor<'_>, factor: f64, id: RequestId, left_ms: f64) -> bool {
-    let considered = |waiting: &Waiting| waiting.reason != Reason::NotConsidered;
+    let considered = |waiting: &Waiting| waiting.reason() != Reason::NotConsidered;
     // Under a policy that asks no prediction a pod's TTFT is nobody's reason.
     if !floor.rules.gated() || !floor.board.get(id).is_some_and(considered) {
         return false;
@@ -89,9 +90,6 @@ fn no_pod_in_time(floor: &mut Floor<'_>, factor: f64, id: RequestId, left_ms: f6
     }
     false
 }
-
-/// A head: its band, its place there, its name.
-type Head = (Band, Rank, RequestId);
 
 /// What a pass has held back so far.
 #[derive(Debug)]
@@ -147,7 +145,7 @@ impl Hold {
 
     /// Keeps everybody off the pods that a blocked request may use, if it may not use all.
     fn only_its_pods(&mut self, floor: &Floor<'_>, id: RequestId) -> bool {
-        let waiting = floor.board.get(id).filter(|waiting| !waiting.excluded.is_empty());
+        let waiting = floor.board.get(id).filter(|waiting| !waiting.excluded().is_empty());
         if let Some(waiting) = waiting {
             floor.usable(waiting).for_each(|pod| self.keep(pod.spec.id));
         }
@@ -158,11 +156,11 @@ impl Hold {
 /// One pass: the first request that can go, if any. Notes on every head it looked at why it waits.
 pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
     let heads = floor.heads();
-    let mut hold = Hold::new(heads.first().map_or(Band::default(), |(band, ..)| *band));
+    let mut hold = Hold::new(heads.first().map_or(Band::default(), |(band, _)| *band));
     let mut choice = None;
-    for (place, (band, _, id)) in heads.iter().enumerate() {
+    for (place, (band, rank)) in heads.iter().enumerate() {
         let behind = heads.get(place + 1..).unwrap_or_default();
-        match turn_of(floor, &mut hold, (*band, *id), behind) {
+        match turn_of(floor, &mut hold, (*band, rank.id()), behind) {
             Turn::Go(one) => {
                 choice = Some(one);
                 break;
@@ -266,11 +264,11 @@ fn pick_elsewhere(
     behind: &[Head],
 ) -> Option<Pick> {
     let waiting = floor.board.get(id).filter(|_| floor.rules.gated())?;
-    let claim = |(_, _, larger): &Head| {
-        let larger = floor.board.get(*larger)?;
-        Some((larger, larger.claim.filter(|pod| !hold.claimed.contains(pod))?))
+    let claim = |(_, larger): &Head| {
+        let larger = floor.board.get(larger.id())?;
+        Some((larger, larger.claim().filter(|pod| !hold.claimed.contains(pod))?))
     };
-    let mut claims = behind.iter().take_while(|(of, ..)| *of >= band).filter_map(claim).peekable();
+    let mut claims = behind.iter().take_while(|(of, _)| *of >= band).filter_map(claim).peekable();
     claims.peek()?;
     let tokens = floor.warmest_tokens(waiting)?;
     let share = floor.config.pull.pass_share;
@@ -325,8 +323,8 @@ fn block(
     hold.binds = hold.binds.or(binds.then_some((band, id)));
     let warmest = floor.board.get(id).and_then(|waiting| floor.warmest_tokens(waiting));
     hold.smallest_tokens = hold.smallest_tokens.min(warmest.unwrap_or(f64::INFINITY));
-    if let Some(waiting) = floor.board.get_mut(id) {
-        waiting.claim = soonest.filter(|_| claims);
+    if let Some(standing) = floor.board.standing_of(id) {
+        standing.claim = soonest.filter(|_| claims);
     }
     match soonest {
         Some(pod) if claims => {
@@ -375,9 +373,9 @@ fn late(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
     let mut heads = std::mem::take(&mut floor.scratch.heads);
     floor.board.late_heads_into(&mut heads);
     let mut turn = Turn::Next;
-    for (_, _, id) in &heads {
-        floor.turn_to(*id);
-        turn = try_late(floor, hold, *id);
+    for (_, rank) in &heads {
+        floor.turn_to(rank.id());
+        turn = try_late(floor, hold, rank.id());
         if !matches!(turn, Turn::Next) {
             break;
         }
@@ -407,7 +405,7 @@ fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId) -> Turn {
 }
 
 fn note(floor: &mut Floor<'_>, id: RequestId, reason: Reason) {
-    if let Some(waiting) = floor.board.get_mut(id) {
-        waiting.reason = reason;
+    if let Some(standing) = floor.board.standing_of(id) {
+        standing.reason = Some(reason);
     }
 }

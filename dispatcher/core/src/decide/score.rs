@@ -39,7 +39,7 @@ impl Floor<'_> {
         let mut outlooks = std::mem::take(&mut self.scratch.outlooks);
         outlooks.clear();
         let Some(waiting) = self.board.get(id) else { return outlooks };
-        let mut shares = Shares::of(&waiting.matches);
+        let mut shares = Shares::of(waiting.matches());
         let pods = self.pods.values().enumerate();
         outlooks.extend(pods.filter(|(_, pod)| filter::usable(pod, waiting)).map(
             |(place, pod)| {
@@ -52,7 +52,7 @@ impl Floor<'_> {
 
     /// Brings up to date what each pod has cached of a waiting request.
     pub fn refresh(&mut self, id: RequestId) {
-        if let Some(waiting) = self.board.get_mut(id) {
+        if let Some(waiting) = self.board.looked_at(id) {
             affinity::refresh(waiting, self.pods.index());
         }
     }
@@ -115,7 +115,7 @@ impl Floor<'_> {
         let usable = |known: &&Match| {
             self.pods.get(&known.pod).is_some_and(|pod| filter::usable(pod, waiting))
         };
-        let matches = || waiting.matches.iter();
+        let matches = || waiting.matches().iter();
         let warmest = matches().max_by(|one, other| one.share.total_cmp(&other.share));
         // Mostly the warmest of all may be used, and no other need be looked up.
         let warmest = warmest.filter(usable).map(|known| known.share);
@@ -145,7 +145,7 @@ impl Floor<'_> {
     /// that have none of its prompt cached are all alike.
     pub fn best_ttft_ms(&self, waiting: &Waiting) -> Option<f64> {
         let (mut cold, mut best) = (SmallVec::<[u16; 4]>::new(), None);
-        let (tokens, mut shares) = (f64::from(waiting.input_tokens), Shares::of(&waiting.matches));
+        let (tokens, mut shares) = (f64::from(waiting.input_tokens), Shares::of(waiting.matches()));
         for pod in self.usable(waiting) {
             let (class, share) = (pod.spec.class, shares.next_of(pod.spec.id));
             if share == 0.0 {

@@ -9,18 +9,14 @@ use std::collections::BinaryHeap;
 use weir_schema::{Prediction, Row};
 
 use crate::{
-    Band, PodId, RequestId,
+    PodId, RequestId,
     decide::{
         grounds::Grounds,
         plain::{Candidate, Likely},
         score::Outlooks,
     },
-    prefix::Match,
-    queue::Rank,
+    queue::Head,
 };
-
-/// Lists of matches kept, at most.
-const KEPT_LISTS: usize = 64;
 
 /// The buffers.
 #[derive(Debug, Default)]
@@ -42,21 +38,9 @@ pub struct Scratch {
     /// And predictions.
     pub predictions: Vec<Prediction>,
     /// Heads of lanes.
-    pub heads: Vec<(Band, Rank, RequestId)>,
+    pub heads: Vec<Head>,
     /// Heads that can no longer meet their objective.
     pub lost: Vec<RequestId>,
     /// Streams that have come further: pod, place in the report, which, and how far each of its sequences is.
     pub moved: Vec<(PodId, usize, RequestId, u32)>,
-    /// Lists of matches that nobody needs.
-    pub matches: Vec<Vec<Match>>,
-}
-
-impl Scratch {
-    /// Keeps a list of matches for the next request.
-    pub fn keep(&mut self, mut matches: Vec<Match>) {
-        if self.matches.len() < KEPT_LISTS {
-            matches.clear();
-            self.matches.push(matches);
-        }
-    }
 }

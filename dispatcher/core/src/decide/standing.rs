@@ -22,12 +22,21 @@ use crate::{
     explain::Reason,
     fleet::PodState,
     headroom::{Outlook, judge, outlook},
+    prefix::Match,
     queue::Waiting,
 };
 
 /// What stands of the last look at a head.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
+    /// Why it was not dispatched in the last pass that looked at it; `None` when none has.
+    pub reason: Option<Reason>,
+    /// The pod it claims while it is blocked.
+    pub claim: Option<PodId>,
+    /// The pods that have some of it cached, in their order; looked up anew when the index has changed.
+    pub matches: Vec<Match>,
+    /// Version of the index at the last look-up.
+    pub matched_at: u64,
     /// Its wait for the pod that has its prompt.
     pub wait: Option<Wait>,
     /// The pods that cannot take it, as long as nothing changes there.
@@ -39,7 +48,9 @@ pub struct Standing {
 impl Standing {
     /// Nothing stands any more; what it has of memory stays.
     pub fn clear(&mut self) {
+        (self.reason, self.claim, self.matched_at) = (None, None, 0);
         (self.wait, self.in_time) = (None, None);
+        self.matches.clear();
         self.shut.pods.clear();
     }
 }
@@ -50,6 +61,10 @@ impl Standing {
     pub fn example() -> Self {
         let shut = Shut { change: 1, until: Time::NEVER };
         Self {
+            reason: Some(Reason::KvFull),
+            claim: Some(PodId(1)),
+            matches: vec![Match { pod: PodId(1), share: 0.5 }],
+            matched_at: 7,
             wait: Some(Wait::example(shut)),
             shut: Shuts { order: 1, pods: vec![shut; 3] },
             in_time: Some(InTime { place: 1, needs_ms: 2.0, change: 3 }),
@@ -58,7 +73,9 @@ impl Standing {
 
     /// Whether nothing is.
     pub fn is_blank(&self) -> bool {
-        self.wait.is_none() && self.shut.pods.is_empty() && self.in_time.is_none()
+        let of_look = (self.reason, self.claim, self.matched_at) == (None, None, 0);
+        let of_pods = self.matches.is_empty() && self.shut.pods.is_empty();
+        of_look && of_pods && self.wait.is_none() && self.in_time.is_none()
     }
 }
 
@@ -123,7 +140,7 @@ impl Floor<'_> {
             let change = self.pods.changes().get(known.place as usize);
             change == Some(&known.change)
                 && f64::from(known.needs_ms) <= left_ms
-                && waiting.excluded.is_empty()
+                && waiting.excluded().is_empty()
         })
     }
 
@@ -153,8 +170,8 @@ impl Floor<'_> {
         claimed: &[PodId],
     ) -> Option<(Reason, PodId)> {
         let waiting = self.board.get(id)?;
-        let claim = waiting.claim.filter(|pod| !claimed.contains(pod))?;
-        if self.thorough || !waiting.excluded.is_empty() || !plain::is_plain(self.rules) {
+        let claim = waiting.claim().filter(|pod| !claimed.contains(pod))?;
+        if self.thorough || !waiting.excluded().is_empty() || !plain::is_plain(self.rules) {
             return None;
         }
         let mut shuts = std::mem::take(&mut self.board.standing_of(id)?.shut);

@@ -109,7 +109,7 @@ impl Floor<'_> {
         let (cold_tokens, input_tokens) =
             (fit.outlook.uncached_tokens, f64::from(waiting.input_tokens));
         let tokens = waiting
-            .matches
+            .matches()
             .iter()
             .map(move |known| (known, start::uncached(input_tokens, known.share)));
         tokens.filter(move |(known, warm_tokens)| {

@@ -7,7 +7,7 @@
 //! A request that could not be delivered has a lane to itself: there may be no pod left for it, and
 //! nobody must wait behind that.
 
-use std::{cmp::Reverse, collections::BTreeMap, hash::BuildHasherDefault, time::Duration};
+use std::{cmp::Reverse, collections::BTreeMap, hash::BuildHasherDefault};
 
 use priority_queue::PriorityQueue;
 
@@ -15,12 +15,10 @@ use crate::{
     Band, PodId, Reason, Request, RequestId, Time,
     decide::standing::Standing,
     pattern::Pattern,
-    policy::Order,
     prefix::Match,
     queue::{
-        Lane, LaneKey, Paused, Rank,
+        Head, Lane, LaneKey, Paused, Rank,
         ages::{Age, Ages},
-        order,
     },
     spread::{NumberMap, Spread, slim},
 };
@@ -39,27 +37,28 @@ pub struct Waiting {
     pub input_tokens: u32,
     /// Output tokens predicted for each sequence, once, on arrival.
     pub output_tokens: u32,
-    /// Deliveries tried.
-    pub attempts: u32,
-    /// Pods it could not be delivered to.
-    pub excluded: Box<[PodId]>,
+    /// Deliveries that failed.
+    pub failed: Option<Box<Failed>>,
+    /// Largest share of the prompt that a pod had cached when that was last looked up.
+    pub share: f64,
     /// Its lane.
     pub pattern: Pattern,
-    /// Its place in the lane.
-    pub rank: Rank,
+    /// When it is due: its place in the lane.
+    pub due: Time,
     /// Whether it was moved behind those that can still make it.
     pub late: bool,
-    /// Why it was not dispatched in the last pass that looked at it.
-    pub reason: Reason,
-    /// The pod it claims while it is a blocked head.
-    pub claim: Option<PodId>,
-    /// The pods that have some of it cached, in their order; looked up anew when it is a head and the index
-    /// has changed.
-    pub matches: Vec<Match>,
-    /// Version of the index at the last look-up.
-    pub matched_at: u64,
-    /// What was found when it was looked at as a head; see [`Board::standing_of`].
+    /// What was found when it was looked at as a head; see [`Board::standing_of`]. One that is not the head of its lane
+    /// mostly has none, so that a request in a long queue is a few words.
     pub standing: Option<Box<Standing>>,
+}
+
+/// Deliveries of a request that failed.
+#[derive(Clone, Debug, Default)]
+pub struct Failed {
+    /// How many.
+    pub attempts: u32,
+    /// Pods it could not be delivered to, without those that have recovered since.
+    pub pods: Vec<PodId>,
 }
 
 impl Waiting {
@@ -68,21 +67,17 @@ impl Waiting {
         request: Box<Request>,
         (input_tokens, output_tokens): (u32, u32),
         pattern: Pattern,
-        rank: Rank,
+        due: Time,
     ) -> Self {
         Self {
             request,
             input_tokens,
             output_tokens,
-            attempts: 0,
-            excluded: Box::default(),
+            failed: None,
+            share: 0.0,
             pattern,
-            rank,
+            due,
             late: false,
-            reason: Reason::NotConsidered,
-            claim: None,
-            matches: Vec::new(),
-            matched_at: 0,
             standing: None,
         }
     }
@@ -96,9 +91,40 @@ impl Waiting {
         LaneKey::Open { pattern, by_header: self.request.by_header, alone }
     }
 
+    /// Its place in its lane. Late requests go by arrival: their deadlines say nothing any more.
+    pub fn rank(&self) -> Rank {
+        Rank::new(if self.late { self.request.arrived } else { self.due }, self.request.id)
+    }
+
     /// Its name, once a delivery has failed: then nobody shares its lane.
     fn alone(&self) -> Option<RequestId> {
-        (self.attempts > 0).then_some(self.request.id)
+        self.failed.is_some().then_some(self.request.id)
+    }
+
+    /// Deliveries tried.
+    pub fn attempts(&self) -> u32 {
+        self.failed.as_ref().map_or(0, |failed| failed.attempts)
+    }
+
+    /// Pods it could not be delivered to.
+    pub fn excluded(&self) -> &[PodId] {
+        self.failed.as_ref().map_or(&[], |failed| &failed.pods)
+    }
+
+    /// Why it was not dispatched in the last pass that looked at it.
+    pub fn reason(&self) -> Reason {
+        let noted = self.standing.as_ref().and_then(|standing| standing.reason);
+        noted.unwrap_or(if self.late { Reason::Late } else { Reason::NotConsidered })
+    }
+
+    /// The pod it claims while it is a blocked head.
+    pub fn claim(&self) -> Option<PodId> {
+        self.standing.as_ref()?.claim
+    }
+
+    /// The pods that have some of it cached, in their order, as of the last look-up.
+    pub fn matches(&self) -> &[Match] {
+        self.standing.as_ref().map_or(&[], |standing| &standing.matches)
     }
 }
 
@@ -124,30 +150,29 @@ pub struct Board {
 
 impl Board {
     /// Puts a request into its lane, or behind all lanes when it is late.
-    pub fn insert(&mut self, waiting: Waiting) {
+    pub fn insert(&mut self, mut waiting: Waiting) {
         let id = waiting.request.id;
         let age = (waiting.request.arrived, id);
         self.bytes += u64::from(waiting.request.body_bytes);
         self.expiries.extend(waiting.request.expiry().map(|expiry| (id, Reverse((expiry, id)))));
         self.bands.entry(waiting.pattern.band).or_default().insert(age);
-        let key = waiting.key();
-        if waiting.late {
-            self.late.entry(key).or_default().insert(id, late_rank(&waiting));
+        let (key, rank) = (waiting.key(), waiting.rank());
+        let lane = if waiting.late {
+            self.late.entry(key).or_default()
         } else {
             let spare = || self.spare.pop().unwrap_or_default();
-            self.lanes.entry(key).or_insert_with(spare).insert(id, waiting.rank);
+            self.lanes.entry(key).or_insert_with(spare)
+        };
+        lane.insert(rank);
+        if waiting.standing.is_some() && lane.head() != Some(rank) {
+            self.recycle(&mut waiting);
         }
         self.entries.insert(id, waiting);
     }
 
-    /// Takes a request out, wherever it stands.
+    /// Takes a request out, wherever it stands. Who is done with what was found of it gives that to [`Self::recycle`].
     pub fn remove(&mut self, id: RequestId) -> Option<Waiting> {
-        let mut waiting = self.entries.remove(&id)?;
-        let spare = waiting.standing.take();
-        if let Some(mut standing) = spare.filter(|_| self.spare_standings.len() < SPARE_STANDINGS) {
-            standing.clear();
-            self.spare_standings.push(standing);
-        }
+        let waiting = self.entries.remove(&id)?;
         slim(&mut self.entries);
         let age = (waiting.request.arrived, id);
         let band = waiting.pattern.band;
@@ -158,13 +183,12 @@ impl Board {
         if let Some(ages) = self.bands.get_mut(&band) {
             ages.remove(&age);
         }
-        let key = waiting.key();
+        let (key, rank) = (waiting.key(), waiting.rank());
         if waiting.late {
-            let rank = late_rank(&waiting);
-            if self.late.get_mut(&key).is_some_and(|lane| empties(lane, id, rank)) {
+            if self.late.get_mut(&key).is_some_and(|lane| empties(lane, rank)) {
                 self.late.remove(&key);
             }
-        } else if self.lanes.get_mut(&key).is_some_and(|lane| empties(lane, id, waiting.rank)) {
+        } else if self.lanes.get_mut(&key).is_some_and(|lane| empties(lane, rank)) {
             let empty = self.lanes.remove(&key).filter(|_| self.spare.len() < SPARE_LANES);
             self.spare.extend(empty);
         }
@@ -175,8 +199,7 @@ impl Board {
     pub fn demote(&mut self, id: RequestId) {
         if let Some(mut waiting) = self.remove(id) {
             waiting.late = true;
-            waiting.reason = Reason::Late;
-            waiting.claim = None;
+            self.recycle(&mut waiting);
             self.insert(waiting);
         }
     }
@@ -191,11 +214,30 @@ impl Board {
         self.entries.get_mut(&id)
     }
 
+    /// A waiting request with room for what is found of it, to note that there.
+    pub fn looked_at(&mut self, id: RequestId) -> Option<&mut Waiting> {
+        let waiting = self.entries.get_mut(&id)?;
+        waiting.standing.get_or_insert_with(|| self.spare_standings.pop().unwrap_or_default());
+        Some(waiting)
+    }
+
     /// What stands of the last look at a waiting request, to note something there.
     pub fn standing_of(&mut self, id: RequestId) -> Option<&mut Standing> {
-        let waiting = self.entries.get_mut(&id)?;
-        let standing = &mut waiting.standing;
-        Some(standing.get_or_insert_with(|| self.spare_standings.pop().unwrap_or_default()))
+        self.looked_at(id)?.standing.as_deref_mut()
+    }
+
+    /// Room for what is found of a newcomer.
+    pub fn blank(&mut self) -> Box<Standing> {
+        self.spare_standings.pop().unwrap_or_default()
+    }
+
+    /// Takes back what was found of a request, for its memory.
+    pub fn recycle(&mut self, waiting: &mut Waiting) {
+        let spare = waiting.standing.take();
+        if let Some(mut standing) = spare.filter(|_| self.spare_standings.len() < SPARE_STANDINGS) {
+            standing.clear();
+            self.spare_standings.push(standing);
+        }
     }
 
     /// Moves a request to another band, at the rank it has.
@@ -203,33 +245,33 @@ impl Board {
         if let Some(mut waiting) = self.remove(id) {
             waiting.request.band = band;
             waiting.pattern.band = band;
-            waiting.claim = None;
+            self.recycle(&mut waiting);
             self.insert(waiting);
         }
     }
 
     /// The heads of all lanes that are not paused, the highest band first, then the earliest due.
-    pub fn heads(&self) -> Vec<(Band, Rank, RequestId)> {
+    pub fn heads(&self) -> Vec<Head> {
         let mut heads = Vec::new();
         self.heads_into(&mut heads);
         heads
     }
 
     /// The same into a buffer, in the place of what it held.
-    pub fn heads_into(&self, heads: &mut Vec<(Band, Rank, RequestId)>) {
+    pub fn heads_into(&self, heads: &mut Vec<Head>) {
         ordered(self.lanes.iter().filter(|(key, _)| !self.paused.covers(**key)), heads);
     }
 
     /// The late requests that go first: the highest band's earliest arrival, and those that have a
     /// lane to themselves.
-    pub fn late_heads(&self) -> Vec<(Band, Rank, RequestId)> {
+    pub fn late_heads(&self) -> Vec<Head> {
         let mut heads = Vec::new();
         self.late_heads_into(&mut heads);
         heads
     }
 
     /// The same into a buffer, in the place of what it held.
-    pub fn late_heads_into(&self, heads: &mut Vec<(Band, Rank, RequestId)>) {
+    pub fn late_heads_into(&self, heads: &mut Vec<Head>) {
         ordered(self.late.iter().filter(|(key, _)| !self.paused.covers(**key)), heads);
     }
 
@@ -273,7 +315,7 @@ impl Board {
         let open = self.keys().filter(|key| key.band() == band && !self.paused.covers(*key));
         let lanes = open.filter_map(|key| self.lane(key));
         lanes.fold((0, None), |(count, oldest), lane| {
-            let head = lane.head().and_then(|(id, _)| self.get(id));
+            let head = lane.head().and_then(|head| self.get(head.id()));
             let arrived = head.map(|waiting| waiting.request.arrived);
             (count + lane.len(), oldest.into_iter().chain(arrived).min())
         })
@@ -377,37 +419,21 @@ fn merged<'a, I: Iterator<Item = &'a Age>>(
     })
 }
 
-/// Late requests go by arrival: their deadlines say nothing any more.
-fn late_rank(waiting: &Waiting) -> Rank {
-    Rank::new(waiting.request.arrived, waiting.rank.arrival())
-}
-
 /// The heads of lanes, the highest band first, then the first by rank.
 fn ordered<'a>(
     lanes: impl Iterator<Item = (&'a LaneKey, &'a Lane)>,
-    heads: &mut Vec<(Band, Rank, RequestId)>,
+    heads: &mut Vec<Head>,
 ) {
-    let head =
-        |(key, lane): (&LaneKey, &Lane)| lane.head().map(|(id, rank)| (key.band(), rank, id));
+    let head = |(key, lane): (&LaneKey, &Lane)| lane.head().map(|rank| (key.band(), rank));
     heads.clear();
     heads.extend(lanes.filter_map(head));
-    heads.sort_unstable_by_key(|(band, rank, _)| Reverse((*band, *rank)));
+    heads.sort_unstable_by_key(|head| Reverse(*head));
 }
 
 /// Takes a request of this rank out of a lane; whether that was all it held.
-fn empties(lane: &mut Lane, id: RequestId, rank: Rank) -> bool {
-    lane.remove(id, rank);
+fn empties(lane: &mut Lane, rank: Rank) -> bool {
+    lane.remove(rank);
     lane.is_empty()
-}
-
-/// The rank of a request that arrives as the `arrival`-th.
-pub fn rank(
-    request: &Request,
-    input_tokens: u32,
-    arrival: u64,
-    (order, head_start): (Order, Duration),
-) -> Rank {
-    Rank::new(order::due(request, input_tokens, order, head_start), arrival)
 }
 
 #[cfg(test)]

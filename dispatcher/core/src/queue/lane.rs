@@ -3,31 +3,31 @@
 //! Ranks mostly come in their order, and what leaves is mostly the head, so that both happen at an end of the tree, where the
 //! same few nodes are, however many requests wait between them.
 
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::collections::BTreeSet;
 
-use crate::{RequestId, queue::Rank};
+use crate::queue::Rank;
 
 /// A priority queue that gives out its head and lets anyone leave.
 #[derive(Debug, Default)]
 pub struct Lane {
-    /// The greater goes first; of two with the same rank the one named first.
-    queue: BTreeSet<(Rank, Reverse<RequestId>)>,
+    /// The greatest goes first.
+    queue: BTreeSet<Rank>,
 }
 
 impl Lane {
     /// Puts a request in.
-    pub fn insert(&mut self, id: RequestId, rank: Rank) {
-        self.queue.insert((rank, Reverse(id)));
+    pub fn insert(&mut self, rank: Rank) {
+        self.queue.insert(rank);
     }
 
-    /// Takes out a request of this rank, wherever it stands.
-    pub fn remove(&mut self, id: RequestId, rank: Rank) -> bool {
-        self.queue.remove(&(rank, Reverse(id)))
+    /// Takes out a request, wherever it stands.
+    pub fn remove(&mut self, rank: Rank) {
+        self.queue.remove(&rank);
     }
 
     /// The request that goes first.
-    pub fn head(&self) -> Option<(RequestId, Rank)> {
-        self.queue.last().map(|(rank, Reverse(id))| (*id, *rank))
+    pub fn head(&self) -> Option<Rank> {
+        self.queue.last().copied()
     }
 
     /// Requests in the lane.

@@ -16,10 +16,10 @@ pub mod order;
 pub mod paused;
 pub mod strain;
 
-pub use board::{Board, Waiting};
+pub use board::{Board, Failed, Waiting};
 pub use bounds::Drain;
 pub use key::LaneKey;
 pub use lane::Lane;
-pub use order::Rank;
+pub use order::{Head, Rank};
 pub use paused::Paused;
 pub use strain::Strain;

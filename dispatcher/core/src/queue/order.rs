@@ -8,7 +8,7 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use crate::{Request, Time, policy::Order};
+use crate::{Band, Request, RequestId, Time, policy::Order};
 
 /// A request without a TTFT objective is due after this long at the latest, however long its prompt is.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,14 +17,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// any length, with [`PATIENCE`] as the cap on age.
 const HALF_PATIENCE_TOKENS: u32 = 6000;
 
-/// Place of a request among others; the greater goes first.
+/// Place of a request among others; the greater goes first. Of two that are due at the same moment that is the one named first,
+/// which came first where names are given in the order of arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rank(Reverse<(Time, u64)>);
+pub struct Rank(Reverse<(Time, RequestId)>);
 
 impl Rank {
-    /// The rank of a request that is due at `due` and came as the `arrival`-th.
-    pub const fn new(due: Time, arrival: u64) -> Self {
-        Self(Reverse((due, arrival)))
+    /// The rank of a request that is due at `due`.
+    pub const fn new(due: Time, id: RequestId) -> Self {
+        Self(Reverse((due, id)))
     }
 
     /// When the request is due.
@@ -32,11 +33,14 @@ impl Rank {
         self.0.0.0
     }
 
-    /// The request's place in the order of arrivals.
-    pub const fn arrival(self) -> u64 {
+    /// The request.
+    pub const fn id(self) -> RequestId {
         self.0.0.1
     }
 }
+
+/// The head of a lane: its band, and its place there.
+pub type Head = (Band, Rank);
 
 /// When a request is due: its deadline, or a virtual one that puts short prompts first. Under the
 /// orders that know no deadline, when it arrived, or that virtual one for everybody. `head_start` is how much sooner than

@@ -8,7 +8,7 @@ use crate::{
     headroom::outlook,
     pattern::Pattern,
     policy::Order,
-    queue::{Rank, Waiting, board},
+    queue::{Waiting, order},
     scheduler::Scheduler,
 };
 
@@ -33,7 +33,6 @@ impl Scheduler {
         {
             self.refuse_waiting(now, victim, RefusalReason::QueueFull, actions);
         }
-        self.arrivals += 1;
         self.alive.enter(&request);
         self.names.enter(&request);
         self.note_immediate(&request);
@@ -111,31 +110,31 @@ impl Scheduler {
             self.length.predict(request.tenant.as_ref(), input_tokens, request.max_output_tokens);
         let edges = &self.config.buckets;
         let pattern = Pattern::of(edges, request.band, input_tokens, output_tokens, None);
-        let rank = Rank::new(request.arrived, self.arrivals);
-        let mut waiting = Waiting::new(request, (input_tokens, output_tokens), pattern, rank);
-        waiting.matches = self.scratch.matches.pop().unwrap_or_default();
-        affinity::refresh(&mut waiting, self.pods.index());
-        waiting.pattern.warm = affinity::warm_pod(&waiting.matches);
+        let due = request.arrived;
+        let mut waiting = Waiting::new(request, (input_tokens, output_tokens), pattern, due);
+        if !waiting.request.blocks.is_empty() {
+            waiting.standing = Some(self.board.blank());
+            affinity::refresh(&mut waiting, self.pods.index());
+            waiting.pattern.warm = affinity::warm_pod(waiting.matches());
+        }
         self.rerank(&mut waiting);
         waiting
     }
 
-    /// Gives a request the rank that it has under the order of the pool.
+    /// Gives a request the place that it has under the order of the pool.
     pub(super) fn rerank(&self, waiting: &mut Waiting) {
-        let (order, arrival) = (self.rules.order, waiting.rank.arrival());
+        let order = self.rules.order;
         let head_start = match order {
             Order::HeadStart => self.strain.head_start(self.idle_ttft_ms(waiting)),
             _ => Duration::ZERO,
         };
-        let order = (order, head_start);
-        waiting.rank = board::rank(&waiting.request, waiting.input_tokens, arrival, order);
+        waiting.due = order::due(&waiting.request, waiting.input_tokens, order, head_start);
     }
 
     /// About the best TTFT that an idle pod could give a request, in milliseconds: of the fastest class, with as much of
     /// the prompt as any pod has. Unlike [`crate::decide::Floor::best_ttft_ms`] it does not look at each pod.
     fn idle_ttft_ms(&self, waiting: &Waiting) -> f64 {
-        let share = waiting.matches.iter().map(|known| known.share).fold(0.0, f64::max);
-        let tokens = f64::from(waiting.input_tokens);
+        let (share, tokens) = (waiting.share, f64::from(waiting.input_tokens));
         let steps = self.steps();
         let classes = self.config.classes.iter().zip(&steps);
         classes
@@ -153,13 +152,14 @@ impl Scheduler {
 
     /// The client of a waiting request has left.
     pub(super) fn cancel(&mut self, now: Time, id: RequestId) {
-        let Some(waiting) = self.board.remove(id) else {
+        let Some(mut waiting) = self.board.remove(id) else {
             self.counters.ignored += 1;
             return;
         };
         self.alive.leave(&waiting.request);
         self.note_backlog(now, waiting.pattern.band);
         self.note_cancel(now, &waiting);
+        self.board.recycle(&mut waiting);
         self.counters.cancelled += 1;
     }
 
@@ -171,13 +171,14 @@ impl Scheduler {
         reason: RefusalReason,
         actions: &mut Vec<Action>,
     ) {
-        let Some(waiting) = self.board.remove(id) else { return };
+        let Some(mut waiting) = self.board.remove(id) else { return };
         let refusal = self.refusal(now, &waiting.request, reason);
         self.alive.leave(&waiting.request);
         self.note_strain(now, &waiting);
         self.note_backlog(now, waiting.pattern.band);
         *self.refused.entry(reason).or_default() += 1;
         self.note_refusal(now, &waiting.request, reason, Some(&waiting));
+        self.board.recycle(&mut waiting);
         actions.push(Action::Refuse(refusal));
     }
 
@@ -244,9 +245,9 @@ impl Scheduler {
         let stuck = |id: &RequestId| {
             self.board.get(*id).is_some_and(|waiting| {
                 let mut ready = self.pods.values().filter(|pod| pod.phase == Phase::Ready);
-                !waiting.excluded.is_empty()
+                !waiting.excluded().is_empty()
                     && now.since(waiting.request.arrived) >= limit
-                    && ready.all(|pod| waiting.excluded.contains(&pod.spec.id))
+                    && ready.all(|pod| waiting.excluded().contains(&pod.spec.id))
             })
         };
         let stuck: Vec<RequestId> = self.requeued.iter().copied().filter(stuck).collect();

@@ -3,7 +3,6 @@
 use crate::{
     Action, Band, Control, Gate, RefusalReason, RequestId, Time,
     decisions::{Decision, Verdict},
-    explain::Reason,
     queue::Paused,
     scheduler::Scheduler,
 };
@@ -44,13 +43,10 @@ impl Scheduler {
     }
 
     fn move_to(&mut self, now: Time, id: RequestId, band: Band) {
-        let Some(waiting) = self.board.get_mut(id) else { return };
+        let Some(waiting) = self.board.get(id) else { return };
         let before = waiting.pattern.band;
         if before == band {
             return;
-        }
-        if !waiting.late {
-            waiting.reason = Reason::NotConsidered;
         }
         self.alive.leave(&waiting.request);
         self.board.move_to(id, band);

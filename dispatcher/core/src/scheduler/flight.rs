@@ -9,12 +9,11 @@ use crate::{
     RequestId, RequestView, Time,
     decide::Choice,
     decisions::{Ended, Outcome},
-    explain::Reason,
     headroom::judge,
     ledger::{Ledger, Pending, Resident},
     length::LengthHistory,
     pattern::Pattern,
-    queue::{Rank, Waiting},
+    queue::{Failed, Waiting},
     scheduler::{Scheduler, hidden::Lateness},
 };
 
@@ -22,10 +21,8 @@ use crate::{
 const ESTIMATE_GROWTH: f64 = 1.19;
 
 /// Takes a pod off those that a request could not be delivered to.
-pub(super) fn allow(excluded: &mut Box<[PodId]>, pod: PodId) {
-    if excluded.contains(&pod) {
-        *excluded = excluded.iter().copied().filter(|one| *one != pod).collect();
-    }
+pub(super) fn allow(failed: &mut Option<Box<Failed>>, pod: PodId) {
+    failed.iter_mut().for_each(|failed| failed.pods.retain(|one| *one != pod));
 }
 
 /// A dispatched request.
@@ -39,10 +36,10 @@ pub(super) struct Flight {
     /// Share of the pod's profiled capacity that it takes.
     pub(super) load: f64,
     output_tokens: u32,
-    pub(super) attempts: u32,
-    pub(super) excluded: Box<[PodId]>,
+    /// Deliveries before this one.
+    failed: Option<Box<Failed>>,
     pattern: Pattern,
-    rank: Rank,
+    due: Time,
     late: bool,
     pub(super) sent: Time,
     pub(super) first_token: Option<Time>,
@@ -61,10 +58,9 @@ impl Flight {
             pod: choice.pod,
             load,
             output_tokens: waiting.output_tokens,
-            attempts: waiting.attempts + 1,
-            excluded: waiting.excluded,
+            failed: waiting.failed,
             pattern: waiting.pattern,
-            rank: waiting.rank,
+            due: waiting.due,
             late: waiting.late,
             sent: now,
             first_token: None,
@@ -74,22 +70,28 @@ impl Flight {
         }
     }
 
+    /// Deliveries tried, this one included.
+    pub(super) fn attempts(&self) -> u32 {
+        self.failed.as_ref().map_or(0, |failed| failed.attempts) + 1
+    }
+
     /// It goes back to where it stood, and not to the same pod.
     fn come_back(self) -> Waiting {
-        let excluded = self.excluded.into_iter().chain([self.pod]).collect();
+        let attempts = self.attempts();
+        let mut failed = self.failed.unwrap_or_default();
+        failed.attempts = attempts;
+        failed.pods.push(self.pod);
         let tokens = (self.input_tokens, self.output_tokens);
         Waiting {
-            attempts: self.attempts,
-            excluded,
+            failed: Some(failed),
             late: self.late,
-            reason: if self.late { Reason::Late } else { Reason::NotConsidered },
-            ..Waiting::new(self.request, tokens, self.pattern, self.rank)
+            ..Waiting::new(self.request, tokens, self.pattern, self.due)
         }
     }
 
     /// A pod works again: if it has to come back, it may try that one.
     pub(super) fn forgive(&mut self, pod: PodId) {
-        allow(&mut self.excluded, pod);
+        allow(&mut self.failed, pod);
     }
 
     /// Its entry in the pod's ledger.
@@ -125,7 +127,7 @@ impl Flight {
         Dispatch {
             id: choice.id,
             pod: choice.pod,
-            attempt: self.attempts,
+            attempt: self.attempts(),
             waited: now.since(self.request.arrived),
             prediction: choice.prediction,
         }
@@ -180,7 +182,7 @@ impl Flight {
             tenant: self.request.tenant.clone(),
             input_tokens: self.input_tokens,
             output_tokens,
-            attempts: self.attempts,
+            attempts: self.attempts(),
             pod: Some(self.pod),
             waited: self.sent.since(arrived),
             ttft_ms,
@@ -346,7 +348,7 @@ impl Scheduler {
         };
         self.counters.requeued += 1;
         self.note_requeue(now, &flight);
-        let spent = flight.attempts >= self.config.max_attempts;
+        let spent = flight.attempts() >= self.config.max_attempts;
         let waiting = flight.come_back();
         self.note_immediate(&waiting.request);
         self.enqueue(now, waiting);

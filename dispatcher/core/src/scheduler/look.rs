@@ -12,7 +12,7 @@ use crate::{
     headroom::{Outlook, judge},
     inspect::{Against, Look, Out},
     policy::Mode,
-    queue::Waiting,
+    queue::{Head, Rank, Waiting},
     scheduler::Scheduler,
 };
 
@@ -50,16 +50,13 @@ impl Scheduler {
 
     /// The pods that requests before this one wait for.
     fn claims(&self, waiting: &Waiting) -> BTreeMap<PodId, RequestId> {
-        let own = (waiting.pattern.band, waiting.rank);
-        let id = waiting.request.id;
+        let own = (waiting.pattern.band, Rank::new(waiting.due, waiting.request.id));
         let heads = self.board.heads().into_iter();
-        let before = heads.take_while(|(band, rank, head)| {
-            *head != id && (waiting.late || (*band, *rank) >= own)
-        });
-        let claim = |(_, _, head)| {
-            let waiting = self.board.get(head)?;
-            let behind = matches!(waiting.reason, Reason::BehindHead { .. });
-            Some((waiting.claim.filter(|_| !behind)?, head))
+        let before = heads.take_while(|head| waiting.late || *head > own);
+        let claim = |(_, head): Head| {
+            let (head, waiting) = (head.id(), self.board.get(head.id())?);
+            let behind = matches!(waiting.reason(), Reason::BehindHead { .. });
+            Some((waiting.claim().filter(|_| !behind)?, head))
         };
         // The first of them has it.
         before.filter_map(claim).fold(BTreeMap::new(), |mut claims, (pod, head)| {
@@ -118,7 +115,7 @@ fn out(waiting: &Waiting, pod: &PodState) -> Option<Out> {
     if pod.class.role == Role::Decode {
         return Some(Out::WrongRole);
     }
-    waiting.excluded.contains(&pod.spec.id).then_some(Out::FailedBefore)
+    waiting.excluded().contains(&pod.spec.id).then_some(Out::FailedBefore)
 }
 
 fn look(

@@ -29,10 +29,9 @@ impl Best {
     /// Time left until a deadline that no pod can use up before the first token; `None` without one.
     fn slack_ms(&self, now: Time, waiting: &Waiting) -> Option<f64> {
         let left_ms = waiting.request.deadline()?.ms_until(now);
-        let share = waiting.matches.iter().map(|known| known.share).fold(0.0, f64::max);
         let tokens = f64::from(waiting.input_tokens);
         let best = |(_, steps, chunk): &(u16, StepTime, u32)| {
-            outlook::best_ttft_ms(steps, *chunk, tokens, share)
+            outlook::best_ttft_ms(steps, *chunk, tokens, waiting.share)
         };
         Some(left_ms - self.0.iter().map(best).reduce(f64::min).unwrap_or(0.0))
     }
@@ -110,7 +109,7 @@ impl Scheduler {
     pub fn queue_views(&self, now: Time, lanes: &[LaneKey]) -> Vec<QueueView> {
         let view = |key: &LaneKey| {
             let lane = self.board.lane(*key)?;
-            let (head, _) = lane.head()?;
+            let head = lane.head()?.id();
             let waiting = self.board.get(head)?;
             let paused = self.board.paused().covers(*key);
             Some(QueueView {
@@ -210,7 +209,7 @@ impl Scheduler {
             body_bytes: request.body_bytes,
             late: waiting.late,
             reason: self.reason_of(waiting),
-            attempts: waiting.attempts,
+            attempts: waiting.attempts(),
             streamed: request.streamed,
         }
     }

@@ -68,7 +68,7 @@ impl Scheduler {
             let (input, output) = (waiting.input_tokens, waiting.output_tokens);
             waiting.pattern = Pattern::of(&self.config.buckets, band, input, output, warm);
             self.rerank(&mut waiting);
-            waiting.claim = None;
+            self.board.recycle(&mut waiting);
             self.board.insert(waiting);
         }
     }

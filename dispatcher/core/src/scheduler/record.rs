@@ -21,7 +21,7 @@ impl Scheduler {
         let mut alternatives = self.losers.take();
         alternatives.iter_mut().for_each(|one| one.ttft_ms += wait_ms);
         self.decisions.push(Decision {
-            waited_for: Some(waiting.reason),
+            waited_for: Some(waiting.reason()),
             pod: Some(choice.pod),
             ttft_ms: Some(wait_ms + f64::from(choice.prediction.ttft_ms.p50)),
             tpot_ms: Some(f64::from(choice.prediction.tpot_ms.p50)),
@@ -39,7 +39,7 @@ impl Scheduler {
         waiting: Option<&Waiting>,
     ) {
         self.decisions.push(Decision {
-            waited_for: waiting.map(|waiting| waiting.reason),
+            waited_for: waiting.map(Waiting::reason),
             ..Decision::of(now, request, Verdict::Refuse(reason))
         });
         let tally = self.tallies.entry(request.band).or_default();
@@ -52,7 +52,7 @@ impl Scheduler {
     pub(super) fn note_cancel(&mut self, now: Time, waiting: &Waiting) {
         let request = &waiting.request;
         self.decisions.push(Decision {
-            waited_for: Some(waiting.reason),
+            waited_for: Some(waiting.reason()),
             ..Decision::of(now, request, Verdict::Cancel)
         });
         self.forget(request, Some(waiting), Ended::unserved(now, request, Outcome::Cancelled));
@@ -62,7 +62,7 @@ impl Scheduler {
         self.names.leave(request);
         if let Some(waiting) = waiting {
             ended.input_tokens = waiting.input_tokens;
-            ended.attempts = waiting.attempts;
+            ended.attempts = waiting.attempts();
         }
         self.ended.push(ended);
     }
@@ -71,7 +71,7 @@ impl Scheduler {
     pub(super) fn note_demotion(&mut self, now: Time, id: RequestId) {
         let Some(waiting) = self.board.get(id) else { return };
         let decision = Decision {
-            waited_for: Some(waiting.reason),
+            waited_for: Some(waiting.reason()),
             ..Decision::of(now, &waiting.request, Verdict::Demote)
         };
         self.decisions.push(decision);

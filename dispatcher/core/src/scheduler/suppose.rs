@@ -11,7 +11,7 @@ use crate::{
     explain::span,
     inspect::{Supposed, Supposition, Would},
     policy::Hopeless,
-    queue::bounds::FAR,
+    queue::{Head, bounds::FAR},
     scheduler::{Scheduler, tell::would_fit},
 };
 
@@ -124,18 +124,19 @@ impl Scheduler {
             return Said::Wait(Reason::Paused);
         }
         let heads = self.board.heads().into_iter().chain(self.board.late_heads());
-        let note = |(_, _, id): (_, _, RequestId)| {
-            self.board.get(id).map(|waiting| (id, waiting.reason, waiting.claim, waiting.wait()))
+        let note = |(_, head): Head| {
+            let id = head.id();
+            let standing = self.board.get(id)?.standing.as_deref();
+            Some((id, standing.map(|standing| (standing.reason, standing.claim, standing.wait))))
         };
         let notes: Vec<_> = heads.filter_map(note).collect();
         let choice = pull::pass(&mut self.floor(now));
         // What found no pod may be lost by the next pass, which comes within a tick.
         let lost = if choice.is_none() { self.lost(now) } else { None };
         let reason = self.reason(NOBODY).unwrap_or_default();
-        for (id, reason, claim, wait) in notes {
-            if let Some(waiting) = self.board.get_mut(id) {
-                (waiting.reason, waiting.claim) = (reason, claim);
-                waiting.standing.iter_mut().for_each(|standing| standing.wait = wait);
+        for (id, noted) in notes {
+            if let Some(standing) = self.board.standing_of(id) {
+                (standing.reason, standing.claim, standing.wait) = noted.unwrap_or_default();
             }
         }
         if let Some(reason) = lost {

@@ -44,7 +44,7 @@ impl Scheduler {
     /// The waiting request that a reason points to: the head of its lane, or the head that is first.
     fn before(&self, waiting: &Waiting, reason: Reason) -> Option<&Waiting> {
         let first = match reason {
-            Reason::BehindItsLane => self.board.lane(waiting.key())?.head()?.0,
+            Reason::BehindItsLane => self.board.lane(waiting.key())?.head()?.id(),
             Reason::BehindHead { head } => head,
             _ => return None,
         };
@@ -98,7 +98,7 @@ impl Scheduler {
         }
         if let Some(flight) = flight {
             if !sent {
-                let (pod, attempt) = (self.pod_name(flight.pod), flight.attempts);
+                let (pod, attempt) = (self.pod_name(flight.pod), flight.attempts());
                 add(flight.sent, format!("sent to {pod}, attempt {attempt}"));
             }
             flight.first_token.into_iter().for_each(|at| add(at, "first token".to_owned()));

@@ -42,7 +42,7 @@ impl Scheduler {
 
     fn lane_views(&self, now: Time) -> Vec<LaneView> {
         let view = |(pattern, lane): (&crate::pattern::Pattern, &crate::queue::Lane)| {
-            let (head, _) = lane.head()?;
+            let head = lane.head()?.id();
             let waiting = self.board.get(head)?;
             Some(LaneView {
                 pattern: pattern.name(&self.config.buckets),

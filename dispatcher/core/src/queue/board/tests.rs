@@ -1,9 +1,11 @@
 //! Every view of the board agrees with what waits, whatever comes, leaves and moves.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::{BucketEdges, PromptSize};
+use crate::{BucketEdges, PromptSize, policy::Order, queue::order};
 
 fn waiting(id: u64, band: i8, at_ms: u64, ttl: Option<Duration>) -> Waiting {
     let request = Request {
@@ -13,8 +15,8 @@ fn waiting(id: u64, band: i8, at_ms: u64, ttl: Option<Duration>) -> Waiting {
         ..Request::new(RequestId(id), Time::from_millis(at_ms), PromptSize::Tokens(100))
     };
     let pattern = Pattern::of(&BucketEdges::default(), Band(band), 100, 10, None);
-    let rank = rank(&request, 100, id, (Order::Deadline, Duration::ZERO));
-    Waiting::new(Box::new(request), (100, 10), pattern, rank)
+    let due = order::due(&request, 100, Order::Deadline, Duration::ZERO);
+    Waiting::new(Box::new(request), (100, 10), pattern, due)
 }
 
 #[derive(Clone, Debug)]
