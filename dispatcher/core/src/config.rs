@@ -44,12 +44,20 @@ pub struct SchedulerConfig {
     pub pull: PullConfig,
     /// Deliveries tried before a request is refused.
     pub max_attempts: u32,
+    /// Tokens of each of [`crate::Request::blocks`]: how many of them a pod's cache holds follows from it.
+    pub named_tokens: u32,
 }
 
 impl SchedulerConfig {
     /// The policy in force.
     pub fn rules(&self) -> Rules {
         self.rules.clone().unwrap_or_else(|| self.policy.rules())
+    }
+
+    /// Blocks of prompts, as requests name them, that a pod of this class has cached when it is full.
+    pub fn named_blocks(&self, class: &PodClass) -> usize {
+        let tokens = u64::from(class.kv_blocks) * u64::from(class.block_tokens);
+        usize::try_from(tokens / u64::from(self.named_tokens.max(1))).unwrap_or(usize::MAX)
     }
 
     /// Share of a pod of a class that a request of these sizes takes; `None` when the class cannot
@@ -80,6 +88,7 @@ impl Default for SchedulerConfig {
             bounds: Bounds::default(),
             pull: PullConfig::default(),
             max_attempts: 3,
+            named_tokens: 16,
         }
     }
 }

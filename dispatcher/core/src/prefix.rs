@@ -36,8 +36,12 @@ use crate::{
     spread::{NumberMap, SPREADS},
 };
 
-/// Bytes of a block: the 16 tokens of an engine's block at about 4 bytes each.
-pub const BLOCK_BYTES: usize = 64;
+/// Tokens of a block that [`block_hashes`] names: two of an engine's usual blocks of 16. Half as many names wait with a request,
+/// and what is believed of a prompt is short by some tokens, whose prefill takes less than a millisecond.
+pub const BLOCK_TOKENS: u32 = 32;
+
+/// Bytes of such a block, at about 4 for each token.
+pub const BLOCK_BYTES: usize = 4 * BLOCK_TOKENS as usize;
 
 /// Names the full blocks of a prompt, first block first. Each name covers all bytes up to the end of
 /// its block; `seed` keeps apart what engines keep apart, such as models or cache salts.

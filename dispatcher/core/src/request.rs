@@ -71,7 +71,8 @@ pub struct Request {
     pub tenant: Option<Arc<str>>,
     /// Bytes held while it waits, for the bound on queued bytes.
     pub body_bytes: u32,
-    /// Chained hashes of the prompt's blocks, first block first; see [`crate::prefix`].
+    /// Chained hashes of the prompt's blocks of [`crate::SchedulerConfig::named_tokens`], first block first; see
+    /// [`crate::prefix`].
     pub blocks: Arc<[u64]>,
     /// Whether the response is streamed, so that TTFT can be measured.
     pub streamed: bool,

@@ -316,9 +316,9 @@ impl Scheduler {
         };
         let before = pod.class.kv_blocks;
         pod.scraped(now, scrape);
-        let blocks = pod.class.kv_blocks;
-        if blocks != before {
-            self.pods.index_mut().set_capacity(id, blocks as usize);
+        if pod.class.kv_blocks != before {
+            let blocks = self.config.named_blocks(&pod.class);
+            self.pods.index_mut().set_capacity(id, blocks);
         }
     }
 
@@ -330,7 +330,8 @@ impl Scheduler {
                 pod.class = class;
             }
             None => {
-                self.pods.insert(PodState::new(spec, class));
+                let blocks = self.config.named_blocks(&class);
+                self.pods.insert(PodState::new(spec, class), blocks);
             }
         }
         self.note_readiness(now);

@@ -31,7 +31,7 @@ pub mod watch;
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
-use weir_core::{Bounds, PodClass, Profiles, PullConfig, SchedulerConfig};
+use weir_core::{Bounds, PodClass, Profiles, PullConfig, SchedulerConfig, prefix};
 use weir_predict::ClassProfile;
 
 use self::raw::{RawPool, RawQueue};
@@ -191,6 +191,7 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
             bounds,
             pull,
             max_attempts: raw.upstream.max_attempts,
+            named_tokens: prefix::BLOCK_TOKENS,
             ..SchedulerConfig::default()
         };
         let named = |names: &[String]| names.iter().map(|name| Arc::from(name.as_str())).collect();

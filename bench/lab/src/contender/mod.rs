@@ -176,8 +176,11 @@ impl Contender {
 
 /// What Weir's scheduler is told in a pool, with something changed.
 fn configured(pool: &Pool, seed: u64, change: &dyn Fn(&mut SchedulerConfig)) -> SchedulerConfig {
-    let mut config =
-        SchedulerConfig { classes: pool.classes.clone(), ..SchedulerConfig::default() };
+    let mut config = SchedulerConfig {
+        classes: pool.classes.clone(),
+        named_tokens: pool.named_tokens,
+        ..SchedulerConfig::default()
+    };
     change(&mut config);
     let mut rules = config.rules();
     rules.seed = seed;

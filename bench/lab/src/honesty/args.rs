@@ -118,6 +118,7 @@ impl HonestyArgs {
         ensure!(self.pods > 0 && self.seeds > 0, "--pods and --seeds must be above zero");
         let mut pool = Pool::of(&self.gpu, usize::from(self.pods), self.chunk)?;
         pool.scrape_every = real::SCRAPE_EVERY;
+        pool.named_tokens = weir_core::prefix::BLOCK_TOKENS;
         Ok(pool)
     }
 

@@ -165,8 +165,7 @@ struct Stage {
 
 impl Stage {
     fn of(name: &str, kinds: &[(&str, usize)], arrivals: usize) -> Result<Self> {
-        let mut pool =
-            Pool { classes: Vec::new(), pods: Vec::new(), scrape_every: Pool::SCRAPE_EVERY };
+        let mut pool = Pool::empty(Pool::SCRAPE_EVERY);
         let (mut profiles, mut profiled) = (Profiles::default(), Vec::new());
         for (class, (gpu, count)) in (0..).zip(kinds) {
             let kind = Kind::of(gpu, arrivals)?;

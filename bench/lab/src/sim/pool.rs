@@ -7,7 +7,7 @@ use weir_core::PodClass;
 use weir_engine::{EngineConfig, all_hardware, fluid_capacity_rps, hardware};
 
 use super::SimPod;
-use crate::workload::Means;
+use crate::workload::{self, Means};
 
 /// Pods of one or more classes.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,8 @@ pub struct Pool {
     pub pods: Vec<SimPod>,
     /// Time between two scrapes of a pod.
     pub scrape_every: Duration,
+    /// Tokens of each of the blocks that requests name.
+    pub named_tokens: u32,
 }
 
 impl Pool {
@@ -35,10 +37,19 @@ impl Pool {
         })?;
         let mut engine = EngineConfig::for_hardware(hardware);
         engine.max_num_batched_tokens = chunk_tokens.unwrap_or(engine.max_num_batched_tokens);
-        let mut pool =
-            Self { classes: Vec::new(), pods: Vec::new(), scrape_every: Self::SCRAPE_EVERY };
+        let mut pool = Self::empty(Self::SCRAPE_EVERY);
         pool.add(&engine, count);
         Ok(pool)
+    }
+
+    /// None yet.
+    pub const fn empty(scrape_every: Duration) -> Self {
+        Self {
+            classes: Vec::new(),
+            pods: Vec::new(),
+            scrape_every,
+            named_tokens: workload::BLOCK_TOKENS,
+        }
     }
 
     /// Adds a class and its pods.

@@ -70,7 +70,7 @@ pub(crate) fn read(path: &Path) -> Result<Pool> {
 fn pool(raw: &RawPool) -> Result<Pool> {
     let scrape_every = raw.scrape_every_ms.map_or(Pool::SCRAPE_EVERY, Duration::from_millis);
     ensure!(!scrape_every.is_zero(), "scrape_every_ms must be above zero");
-    let mut pool = Pool { classes: Vec::new(), pods: Vec::new(), scrape_every };
+    let mut pool = Pool::empty(scrape_every);
     for (number, pods) in (1..).zip(&raw.pods) {
         let engine = pods.engine().with_context(|| format!("pods of entry {number}"))?;
         pool.add(&engine, pods.count);

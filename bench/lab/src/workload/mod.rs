@@ -46,7 +46,7 @@ pub use shape::{Shape, Shaped};
 use crate::sim::SimRequest;
 
 /// Tokens of a KV block, in the engines and in the dispatcher's hashes.
-const BLOCK_TOKENS: u32 = 16;
+pub(crate) const BLOCK_TOKENS: u32 = 16;
 
 /// A kind of traffic.
 pub trait Source: Send + Sync {

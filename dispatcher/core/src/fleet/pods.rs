@@ -64,9 +64,10 @@ impl Pods {
         self.places.get(&id).copied()
     }
 
-    /// A pod joins, in the place of the one of that id if there is one.
-    pub fn insert(&mut self, pod: PodState) {
-        let (id, blocks) = (pod.spec.id, pod.class.kv_blocks as usize);
+    /// A pod joins that has so many blocks of prompts cached when it is full, in the place of the one of that id if there
+    /// is one.
+    pub fn insert(&mut self, pod: PodState, blocks: usize) {
+        let id = pod.spec.id;
         self.index.remove(id);
         self.index.set_capacity(id, blocks);
         match self.all.binary_search_by_key(&id, |one| one.spec.id) {
@@ -158,7 +159,7 @@ impl Pods {
 impl FromIterator<PodState> for Pods {
     fn from_iter<I: IntoIterator<Item = PodState>>(pods: I) -> Self {
         let mut all = Self::default();
-        pods.into_iter().for_each(|pod| all.insert(pod));
+        pods.into_iter().for_each(|pod| all.insert(pod, 100));
         all
     }
 }
@@ -182,7 +183,7 @@ mod tests {
     #[test]
     fn pods_stay_in_order_and_are_found_whoever_joins_and_leaves() {
         let mut pods: Pods = [5, 1, 9].map(pod).into_iter().collect();
-        pods.insert(pod(3));
+        pods.insert(pod(3), 100);
         assert_eq!(ids(&pods), [1, 3, 5, 9]);
         assert!(pods.remove(&PodId(3)).is_some() && pods.remove(&PodId(3)).is_none());
         assert_eq!((ids(&pods), pods.len()), (vec![1, 5, 9], 3));
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn a_pod_of_a_known_id_takes_the_place_of_that_one() {
         let mut pods: Pods = [pod(1), pod(2)].into_iter().collect();
-        pods.insert(PodState { dispatched: 7, ..pod(1) });
+        pods.insert(PodState { dispatched: 7, ..pod(1) }, 100);
         assert_eq!((pods.len(), pods.get(&PodId(1)).map(|pod| pod.dispatched)), (2, Some(7)));
     }
 }

@@ -41,15 +41,15 @@ fn matched(index: &PrefixIndex, pod: PodId, blocks: &[u64]) -> usize {
 
 #[test]
 fn only_full_blocks_are_named_and_names_depend_on_all_before_and_on_the_seed() {
-    let mut bytes: Vec<u8> = (0..=255).collect();
-    assert!(names(&bytes[..63], 0).is_empty());
-    assert_eq!(names(&bytes[..127], 0).len(), 1);
+    let mut bytes: Vec<u8> = (0..4 * BLOCK_BYTES).map(|place| place as u8).collect();
+    assert!(names(&bytes[..BLOCK_BYTES - 1], 0).is_empty());
+    assert_eq!(names(&bytes[..2 * BLOCK_BYTES - 1], 0).len(), 1);
     let named = names(&bytes, 0);
     assert_eq!(named.len(), 4);
-    assert_eq!(named[..2], names(&bytes[..150], 0));
+    assert_eq!(named[..2], names(&bytes[..2 * BLOCK_BYTES + 20], 0));
     let seeded = names(&bytes, 1);
     assert!(named.iter().zip(&seeded).all(|(a, b)| a != b));
-    bytes[70] += 1;
+    bytes[BLOCK_BYTES + 6] += 1;
     let changed = names(&bytes, 0);
     assert_eq!(named[0], changed[0]);
     assert!(named[1..].iter().zip(&changed[1..]).all(|(a, b)| a != b));

@@ -51,7 +51,7 @@ impl Scheduler {
             let scraped = pod.scrape.and_then(|(_, scrape)| scrape.kv_blocks);
             class.kv_blocks = scraped.unwrap_or(class.kv_blocks);
             if class.kv_blocks != pod.class.kv_blocks {
-                resized.push((pod.spec.id, class.kv_blocks as usize));
+                resized.push((pod.spec.id, self.config.named_blocks(&class)));
             }
             pod.class = class;
         }

@@ -156,7 +156,7 @@ const MOST_SEQUENCES: u32 = 1024;
 const MOST_OUTPUT_TOKENS: u32 = 1 << 20;
 
 /// Bytes of text whose blocks are named; a context of a million tokens. Bounds the memory of a
-/// waiting request: the names take an eighth of the text.
+/// waiting request: the names take a sixteenth of the text.
 const MOST_NAMED_BYTES: usize = 4 << 20;
 
 /// Reads the facts of a body.

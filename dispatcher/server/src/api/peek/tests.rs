@@ -1,3 +1,5 @@
+use weir_core::prefix::BLOCK_BYTES;
+
 use super::*;
 
 fn chat(body: &str) -> Peek<'_> {
@@ -257,7 +259,7 @@ fn blocks_are_named_by_model_salt_and_content() {
     let turn = "a conversation that goes on for long enough to fill some blocks ".repeat(4);
     let short = blocks(&format!(r#""messages":["{turn}"]"#), "m");
     let long = blocks(&format!(r#""messages":["{turn}","{turn}"]"#), "m");
-    assert_eq!(short.len(), (turn.len() + 4) / 64);
+    assert_eq!(short.len(), (turn.len() + 4) / BLOCK_BYTES);
     assert_eq!(long[..short.len()], short[..], "a longer conversation begins like the shorter");
     assert!(long.len() > short.len());
     assert_ne!(blocks(&format!(r#""messages":["{turn}"]"#), "other"), short);
@@ -278,7 +280,7 @@ fn prompts_that_differ_in_an_image_differ_in_their_blocks() {
 #[test]
 fn the_names_of_a_giant_prompt_are_bounded() {
     let body = with_model(&format!(r#""messages":["{}"]"#, "x".repeat(MOST_NAMED_BYTES * 2)));
-    assert_eq!(chat(&body).blocks("m").len(), MOST_NAMED_BYTES / 64);
+    assert_eq!(chat(&body).blocks("m").len(), MOST_NAMED_BYTES / BLOCK_BYTES);
 }
 
 /// The body of a model with these members, without the bytes of its priority.

@@ -236,7 +236,7 @@ fn the_scheduler_is_told_what_the_call_says() {
     ]);
     let settings = api.settings.load_full();
     let guest = settings.admit(&headers).unwrap();
-    let text = "x".repeat(128);
+    let text = "x".repeat(256);
     let body = Bytes::from(format!(
         r#"{{"model":"qwen","prompt":["{text}","b"],"n":2,"max_tokens":9,"stream":true}}"#
     ));
@@ -255,7 +255,7 @@ fn the_scheduler_is_told_what_the_call_says() {
     assert_eq!((request.id, request.band, request.sequences), (RequestId(7), Band(-1), 4));
     assert_eq!(&*request.name, "r-7");
     assert_eq!((request.max_output_tokens, request.streamed), (Some(9), true));
-    assert_eq!(request.prompt, PromptSize::Bytes(136));
+    assert_eq!(request.prompt, PromptSize::Bytes(264));
     let ms = |ms| Some(Duration::from_millis(ms));
     assert_eq!(request.slo, Slo { ttft: ms(750), tpot: ms(100) });
     assert_eq!(request.tenant.as_deref(), Some("team"));
