@@ -248,3 +248,20 @@ impl Default for PullConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_holds_as_many_named_blocks_as_their_tokens_allow() {
+        let class = PodClass { kv_blocks: 1001, block_tokens: 16, ..PodClass::default() };
+        let of = |named_tokens| SchedulerConfig { named_tokens, ..SchedulerConfig::default() };
+        assert_eq!([16, 32, 8].map(|tokens| of(tokens).named_blocks(&class)), [1001, 500, 2002]);
+        let large = PodClass { kv_blocks: u32::MAX, block_tokens: u32::MAX, ..class };
+        assert!(
+            of(0).named_blocks(&large) > of(1 << 20).named_blocks(&large),
+            "no division by zero"
+        );
+    }
+}

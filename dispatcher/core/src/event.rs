@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use weir_schema::{Prediction, Sample};
 
 use crate::{
-    Control, Phase, PodId, PodSpec, Pulse, Request, RequestId, SchedulerConfig, Scrape, Time,
+    Band, Control, Phase, PodId, PodSpec, Pulse, Request, RequestId, SchedulerConfig, Scrape, Slo,
+    Time,
 };
 
 /// Everything that can happen. The time is passed beside it.
@@ -107,8 +108,14 @@ pub struct Dispatch {
     pub pod: PodId,
     /// 1 for the first attempt.
     pub attempt: u32,
-    /// Time since arrival.
+    /// When it arrived.
+    pub arrived: Time,
+    /// Time since then.
     pub waited: Duration,
+    /// Its objectives.
+    pub slo: Slo,
+    /// Sequences that decode, at least one.
+    pub sequences: u32,
     /// What was predicted for it there.
     pub prediction: Prediction,
 }
@@ -118,6 +125,8 @@ pub struct Dispatch {
 pub struct Refusal {
     /// Which request.
     pub id: RequestId,
+    /// Its band.
+    pub band: Band,
     /// Why.
     pub reason: RefusalReason,
     /// Time since arrival.

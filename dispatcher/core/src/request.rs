@@ -76,9 +76,9 @@ pub struct Request {
     pub blocks: Arc<[u64]>,
     /// Whether the response is streamed, so that TTFT can be measured.
     pub streamed: bool,
-    /// Longest time it may wait from its arrival, when its client set one. It only shortens
+    /// When the wait is over that its client allows; [`Time::NEVER`] when it set no bound. It only shortens
     /// [`crate::Bounds::max_wait`].
-    pub ttl: Option<Duration>,
+    pub expires: Time,
     /// Whether it is rather refused than made to wait.
     pub immediate: bool,
     /// Whether its client asked for the pool's second policy. Counts only where there is one.
@@ -102,7 +102,7 @@ impl Request {
             body_bytes: 0,
             blocks: Arc::from([]),
             streamed: true,
-            ttl: None,
+            expires: Time::NEVER,
             immediate: false,
             by_header: false,
             name: Arc::default(),
@@ -116,6 +116,6 @@ impl Request {
 
     /// When the wait that its client allows is over, if it set one.
     pub fn expiry(&self) -> Option<Time> {
-        self.ttl.map(|ttl| self.arrived.plus(ttl))
+        Some(self.expires).filter(|expires| *expires < Time::NEVER)
     }
 }

@@ -401,7 +401,12 @@ impl Scheduler {
     }
 
     fn refusal(&self, now: Time, request: &Request, reason: RefusalReason) -> Refusal {
-        let waited = now.since(request.arrived);
-        Refusal { id: request.id, reason, waited, retry_after: self.retry_after(now, request.band) }
+        Refusal {
+            id: request.id,
+            band: request.band,
+            reason,
+            waited: now.since(request.arrived),
+            retry_after: self.retry_after(now, request.band),
+        }
     }
 }

@@ -81,7 +81,7 @@ fn what_is_refused_while_it_waits_strains_too() {
     let mut world = world(Order::HeadStart);
     world.send(Event::PodPhase(POD, Phase::Cordoned));
     let before = world.scheduler.snapshot(world.now).spent_share;
-    world.arrive(|request| request.ttl = Some(Duration::from_secs(1)));
+    world.arrive(|request| request.expires = request.arrived.plus(Duration::from_secs(1)));
     world.pass(Duration::from_secs(2));
     assert_eq!(world.refused.len(), 1);
     assert!(world.scheduler.snapshot(world.now).spent_share > before);

@@ -9,7 +9,7 @@ use std::{
 
 use weir_core::{
     Band, EndKind, Event, Phase, PodId, Policy, Progress, PromptSize, Pulse, Reason, RefusalReason,
-    SchedulerConfig, Scrape,
+    SchedulerConfig, Scrape, Time,
 };
 use world::{World, slo, steps_are_shared};
 
@@ -321,10 +321,10 @@ fn a_clients_bound_on_the_wait_shortens_it_and_never_lengthens_it() {
     let mut config = steps_are_shared();
     config.bounds.max_wait = Duration::from_secs(3);
     let mut world = World::new(config, 1);
-    let bounded = |ttl| {
+    let bounded = |ttl: Option<Duration>| {
         move |request: &mut weir_core::Request| {
             request.slo.ttft = None;
-            request.ttl = ttl;
+            request.expires = ttl.map_or(Time::NEVER, |ttl| request.arrived.plus(ttl));
         }
     };
     let long = |ms| Some(Duration::from_millis(ms));
@@ -345,7 +345,7 @@ fn a_clients_bound_on_the_wait_shortens_it_and_never_lengthens_it() {
 #[test]
 fn a_wait_that_its_client_bounded_and_that_ends_without_a_pod_ends_for_that_reason() {
     let mut world = world(0);
-    world.arrive(|request| request.ttl = Some(Duration::from_millis(50)));
+    world.arrive(|request| request.expires = request.arrived.plus(Duration::from_millis(50)));
     world.pass(Duration::from_millis(50));
     assert_eq!(world.refused[0].reason, RefusalReason::NoPods);
 }

@@ -140,7 +140,10 @@ impl Desk {
             id: request.id,
             pod: post.id,
             attempt: 1,
+            arrived: request.arrived,
             waited: now.since(request.arrived),
+            slo: request.slo,
+            sequences: request.sequences,
             prediction: Prediction::default(),
         };
         self.flights.insert(request.id, Flight { request, place, prefill_tokens });
@@ -197,7 +200,7 @@ pub(super) fn cached(request: &Request, post: &Post) -> u64 {
 
 fn refusal(now: Time, request: &Request, reason: RefusalReason) -> Action {
     let (waited, retry_after) = (now.since(request.arrived), SWEEP);
-    Action::Refuse(Refusal { id: request.id, reason, waited, retry_after })
+    Action::Refuse(Refusal { id: request.id, band: request.band, reason, waited, retry_after })
 }
 
 /// A dispatcher of its own.

@@ -319,7 +319,10 @@ impl Clairvoyant {
             id: RequestId(place as u64),
             pod: PodId(trial.pod as u32),
             attempt: 1,
+            arrived: came,
             waited: now.since(came),
+            slo: asked.request.slo,
+            sequences: asked.request.sequences,
             prediction: prediction.unwrap_or_default(),
         }));
     }
@@ -365,7 +368,7 @@ impl Dispatcher for Clairvoyant {
 
 fn refuse(place: usize, reason: RefusalReason, waited: Duration) -> Action {
     let id = RequestId(place as u64);
-    Action::Refuse(Refusal { id, reason, waited, retry_after: Duration::ZERO })
+    Action::Refuse(Refusal { id, band: Band(0), reason, waited, retry_after: Duration::ZERO })
 }
 
 fn ms(time: Time) -> f64 {

@@ -226,8 +226,7 @@ fn try_head(
     (band, id): (Band, RequestId),
     behind: &[Head],
 ) -> Turn {
-    floor.refresh(id);
-    if !floor.is_served(id) {
+    if !floor.refresh(id) {
         note(floor, id, Reason::NoPodReady);
         return Turn::Next;
     }

@@ -50,11 +50,11 @@ impl Floor<'_> {
         outlooks
     }
 
-    /// Brings up to date what each pod has cached of a waiting request.
-    pub fn refresh(&mut self, id: RequestId) {
-        if let Some(waiting) = self.board.looked_at(id) {
-            affinity::refresh(waiting, self.pods.index());
-        }
+    /// Brings up to date what each pod has cached of a waiting request; whether it may use any of them.
+    pub fn refresh(&mut self, id: RequestId) -> bool {
+        let Some(waiting) = self.board.looked_at(id) else { return false };
+        affinity::refresh(waiting, self.pods.index());
+        self.pods.values().any(|pod| filter::usable(pod, waiting))
     }
 
     /// The pods that a head may use.

@@ -177,7 +177,7 @@ impl Board {
         let age = (waiting.request.arrived, id);
         let band = waiting.pattern.band;
         self.bytes = self.bytes.saturating_sub(u64::from(waiting.request.body_bytes));
-        if waiting.request.ttl.is_some() {
+        if waiting.request.expiry().is_some() {
             self.expiries.remove(&id);
         }
         if let Some(ages) = self.bands.get_mut(&band) {
@@ -329,7 +329,7 @@ impl Board {
     ) -> impl Iterator<Item = &Waiting> {
         let bands = self.bands.iter().filter(move |(one, _)| band.is_none_or(|band| band == **one));
         let ages = merged(bands.map(move |(_, ages)| ages.behind(after)));
-        ages.filter_map(|(_, id)| self.entries.get(id))
+        ages.filter_map(|(_, id)| self.entries.get(&id))
     }
 
     /// Late requests.
@@ -340,12 +340,12 @@ impl Board {
     /// The sheddable request that is least worth keeping: last in the lowest band.
     pub fn most_expendable(&self) -> Option<RequestId> {
         let mut bands = self.bands.iter().take_while(|(band, _)| band.sheddable());
-        bands.find_map(|(_, ages)| ages.last()).map(|(_, id)| *id)
+        bands.find_map(|(_, ages)| ages.last()).map(|(_, id)| id)
     }
 
     /// Arrival and name of the request that has waited longest.
     pub fn oldest(&self) -> Option<(Time, RequestId)> {
-        self.bands.values().filter_map(Ages::first).min().copied()
+        self.bands.values().filter_map(Ages::first).min()
     }
 
     /// The request whose client's bound on the wait ends first, and when.
@@ -355,7 +355,7 @@ impl Board {
 
     /// Arrival of the request of a band that has waited longest.
     pub fn oldest_of(&self, band: Band) -> Option<Time> {
-        self.bands.get(&band)?.first().map(|(arrived, _)| *arrived)
+        self.bands.get(&band)?.first().map(|(arrived, _)| arrived)
     }
 
     /// Requests of a band.
@@ -371,7 +371,7 @@ impl Board {
 
     /// Every waiting request, oldest first.
     pub fn ids(&self) -> Vec<RequestId> {
-        merged(self.bands.values().map(|ages| ages.behind(None))).map(|(_, id)| *id).collect()
+        merged(self.bands.values().map(|ages| ages.behind(None))).map(|(_, id)| id).collect()
     }
 
     /// Requests waiting.
@@ -399,7 +399,7 @@ impl Board {
         ages.sort_unstable();
         assert!(self.ids().iter().eq(ages.iter().map(|(_, id)| id)));
         assert_eq!(self.oldest(), ages.first().copied());
-        let bounded = self.entries.values().filter(|waiting| waiting.request.ttl.is_some());
+        let bounded = self.entries.values().filter(|waiting| waiting.request.expiry().is_some());
         assert_eq!(self.expiries.len(), bounded.count());
         let bytes: u64 = self.entries.values().map(|w| u64::from(w.request.body_bytes)).sum();
         assert_eq!(bytes, self.bytes);
@@ -408,9 +408,7 @@ impl Board {
 }
 
 /// The requests of several bands in the order of arrival.
-fn merged<'a, I: Iterator<Item = &'a Age>>(
-    bands: impl Iterator<Item = I>,
-) -> impl Iterator<Item = &'a Age> {
+fn merged<I: Iterator<Item = Age>>(bands: impl Iterator<Item = I>) -> impl Iterator<Item = Age> {
     let mut bands: Vec<_> = bands.map(|mut ages| (ages.next(), ages)).collect();
     std::iter::from_fn(move || {
         let ahead = bands.iter_mut().filter(|(first, _)| first.is_some());
@@ -420,10 +418,7 @@ fn merged<'a, I: Iterator<Item = &'a Age>>(
 }
 
 /// The heads of lanes, the highest band first, then the first by rank.
-fn ordered<'a>(
-    lanes: impl Iterator<Item = (&'a LaneKey, &'a Lane)>,
-    heads: &mut Vec<Head>,
-) {
+fn ordered<'a>(lanes: impl Iterator<Item = (&'a LaneKey, &'a Lane)>, heads: &mut Vec<Head>) {
     let head = |(key, lane): (&LaneKey, &Lane)| lane.head().map(|rank| (key.band(), rank));
     heads.clear();
     heads.extend(lanes.filter_map(head));

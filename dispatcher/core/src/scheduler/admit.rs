@@ -205,10 +205,9 @@ impl Scheduler {
     }
 
     /// In how many milliseconds a waiting request is refused if nothing changes.
-    pub(super) fn refused_in_ms(&self, now: Time, arrived: Time, ttl: Option<Duration>) -> f64 {
+    pub(super) fn refused_in_ms(&self, now: Time, arrived: Time, expires: Time) -> f64 {
         let bounds = &self.config.bounds;
-        let most = ttl.map_or(bounds.max_wait, |ttl| ttl.min(bounds.max_wait));
-        let left = most.saturating_sub(now.since(arrived));
+        let left = bounds.max_wait.saturating_sub(now.since(arrived)).min(expires.since(now));
         let homeless = self
             .no_pod_since
             .map(|since| bounds.max_wait_no_pods.saturating_sub(now.since(since.max(arrived))));

@@ -128,7 +128,10 @@ impl Flight {
             id: choice.id,
             pod: choice.pod,
             attempt: self.attempts(),
+            arrived: self.request.arrived,
             waited: now.since(self.request.arrived),
+            slo: self.request.slo,
+            sequences: self.sequences.max(1),
             prediction: choice.prediction,
         }
     }

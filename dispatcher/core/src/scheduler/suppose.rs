@@ -108,7 +108,7 @@ impl Scheduler {
             }
             (_, Some(wait_ms)) => format!("{ahead}; a newcomer waits about {}.", span(wait_ms)),
             (_, None) if self.no_pod_since.is_some() => {
-                let most = span(self.refused_in_ms(now, now, None));
+                let most = span(self.refused_in_ms(now, now, Time::NEVER));
                 format!("{ahead}; it would wait until a pod is ready, and be refused after {most}.")
             }
             (_, None) => format!("{ahead}."),

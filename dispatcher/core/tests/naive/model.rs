@@ -387,7 +387,7 @@ impl Naive {
         let homeless = self.no_pod_since.map(|since| now.since(since.max(tale.request.arrived)));
         let sheddable = tale.request.band.sheddable();
         let immediate = tale.request.immediate;
-        let expired = tale.request.ttl.is_some_and(|ttl| waited >= ttl);
+        let expired = now >= tale.request.expires;
         let just = match refusal.reason {
             RefusalReason::QueueFull | RefusalReason::QueueBytes => event == "arrive" && !immediate,
             RefusalReason::PredictedWait => event == "arrive" && sheddable && !immediate,

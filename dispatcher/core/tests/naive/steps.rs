@@ -278,6 +278,7 @@ impl Draft {
             (0..u64::from(length)).map(move |block| u64::from(family) * 1000 + block + 1)
         };
         let age = u64::from(self.age_ms) * 1000;
+        let arrived = Time::from_micros(now.as_micros().saturating_sub(age));
         Request {
             max_output_tokens: self.max_output_tokens,
             sequences: self.sequences,
@@ -287,10 +288,10 @@ impl Draft {
             body_bytes: self.body_bytes,
             blocks: self.family.into_iter().flat_map(family).collect(),
             streamed: self.streamed,
-            ttl: self.ttl,
+            expires: self.ttl.map_or(Time::NEVER, |ttl| arrived.plus(ttl)),
             immediate: self.immediate,
             name: Arc::from(format!("name-{}", id.0)),
-            ..Request::new(id, Time::from_micros(now.as_micros().saturating_sub(age)), self.prompt)
+            ..Request::new(id, arrived, self.prompt)
         }
     }
 }

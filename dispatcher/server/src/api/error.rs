@@ -71,13 +71,8 @@ pub enum ApiError {
     #[error(transparent)]
     MissingSlo(#[from] MissingSlo),
     /// The scheduler refused it.
-    #[error("{}", refusal_message(.refusal.reason))]
-    Refused {
-        /// Why, and when to come back.
-        refusal: Refusal,
-        /// Whether the request may be dropped for others; then its client is asked not to retry.
-        sheddable: bool,
-    },
+    #[error("{}", refusal_message(.0.reason))]
+    Refused(Refusal),
     /// The pod was lost after it had taken the request.
     #[error("the model server was lost after it had taken the request")]
     PodLost,
@@ -128,10 +123,10 @@ struct Body<'a> {
 }
 
 impl ApiError {
-    /// The error for a fault of a request that is or is not sheddable.
-    pub fn of_fault(fault: &Fault, sheddable: bool) -> Self {
+    /// The error for a fault.
+    pub fn of_fault(fault: &Fault) -> Self {
         match fault {
-            Fault::Refused(refusal) => Self::Refused { refusal: *refusal, sheddable },
+            Fault::Refused(refusal) => Self::Refused(*refusal),
             Fault::PodLost { .. } => Self::PodLost,
             Fault::Timeout { .. } => Self::PodSilent,
         }
@@ -145,7 +140,7 @@ impl ApiError {
     /// The outcome, as metrics name it.
     pub fn outcome(&self) -> &'static str {
         match self {
-            Self::RateExceeded(_) | Self::Refused { .. } => "refused",
+            Self::RateExceeded(_) | Self::Refused(_) => "refused",
             Self::PodLost | Self::PodSilent => "failed",
             _ => "bad_request",
         }
@@ -202,7 +197,7 @@ impl ApiError {
                 "missing_required_parameter",
                 Some(MissingSlo::PARAM),
             ),
-            Self::Refused { refusal, .. } => refused(refusal.reason),
+            Self::Refused(refusal) => refused(refusal.reason),
             Self::PodLost => (StatusCode::BAD_GATEWAY, SERVER, "upstream_lost", None),
             Self::PodSilent => (StatusCode::GATEWAY_TIMEOUT, SERVER, "upstream_timeout", None),
         };
@@ -221,11 +216,12 @@ impl ApiError {
                 add_standing(headers, exceeded.standing);
                 add_retry_after(headers, exceeded.retry_after, jitter);
             }
-            Self::Refused { refusal, sheddable } => {
+            Self::Refused(refusal) => {
                 let reason = HeaderValue::from_static(dropped_reason(refusal.reason));
                 headers.insert(DROPPED_REASON, reason);
                 add_retry_after(headers, refusal.retry_after, jitter);
-                if *sheddable || refusal.reason == RefusalReason::Cancelled {
+                // What was dropped for others is not to come back for them.
+                if refusal.band.sheddable() || refusal.reason == RefusalReason::Cancelled {
                     headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
                 }
             }

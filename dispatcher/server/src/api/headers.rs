@@ -23,19 +23,14 @@ const REQUEST_ID_BYTES: usize = 128;
 /// Prefixes of headers that steer a scheduler.
 const STEERING: [&str; 5] = ["x-llm-d-", "x-gateway-", "x-slo-", "x-weir-", "x-prediction-"];
 
-/// The headers that go on, the request's id among them.
-pub fn onward<'a>(
-    headers: &'a HeaderMap,
-    request_id: &'a HeaderValue,
-    keys_are_ours: bool,
-) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+/// The headers that go on; with them goes the name by which the request is known.
+pub fn onward(headers: &HeaderMap, keys_are_ours: bool) -> impl Iterator<Item = (&str, &[u8])> {
     let listed = named_by_connection(headers);
     let stays = move |name: &HeaderName| {
         is_for_us(name.as_str(), keys_are_ours) || listed.contains(name) || name_steers(name)
     };
     let go = headers.iter().filter(move |(name, _)| !stays(name));
-    let id = (REQUEST_ID_NAME, request_id.as_bytes());
-    go.map(|(name, value)| (name.as_str(), value.as_bytes())).chain([id])
+    go.map(|(name, value)| (name.as_str(), value.as_bytes()))
 }
 
 /// Whether a header is for this server alone, or written anew.
@@ -147,13 +142,7 @@ mod tests {
     }
 
     fn went(headers: &HeaderMap, keys_are_ours: bool) -> Vec<&str> {
-        let id = HeaderValue::from_static("ours");
-        let went = onward(headers, &id, keys_are_ours);
-        let mut names = Vec::new();
-        for (name, value) in went {
-            assert!(name != "x-request-id" || value == b"ours");
-            names.push(headers.keys().map(HeaderName::as_str).find(|one| *one == name).unwrap());
-        }
+        let mut names: Vec<_> = onward(headers, keys_are_ours).map(|(name, _)| name).collect();
         names.sort_unstable();
         names
     }
@@ -187,7 +176,7 @@ mod tests {
             ("authorization", "Bearer sk"),
             ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
         ]);
-        let all = ["authorization", "content-type", "traceparent", "x-request-id"];
+        let all = ["authorization", "content-type", "traceparent"];
         assert_eq!(went(&sent, false), all);
         assert_eq!(went(&sent, true), all[1..]);
     }

@@ -16,7 +16,7 @@ use http::{
 use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::service::service_fn;
-use weir_core::{Request as CoreRequest, RequestId};
+use weir_core::{Request as CoreRequest, RequestId, Time};
 
 use super::{
     auth::Key,
@@ -39,7 +39,7 @@ use crate::{
         Metrics,
         trace::{Known, TraceContext},
     },
-    upstream::{self, Call, RelayBody, Upstream, UpstreamConfig},
+    upstream::{self, Call, RelayBody, Unserved, Upstream, UpstreamConfig},
 };
 
 /// The body of an answer: a pod's, or one of our own.
@@ -241,7 +241,7 @@ impl Api {
             body_bytes: u32::try_from(cut.as_ref().unwrap_or(&body).len()).unwrap_or(u32::MAX),
             blocks: facts.blocks(cached_as),
             streamed: facts.streamed,
-            ttl: wait.ttl,
+            expires: wait.ttl.map_or(Time::NEVER, |ttl| arrived.plus(ttl)),
             immediate: wait.immediate,
             by_header: terms.by_header,
             name: Arc::from(name.to_str().unwrap_or_default()),
@@ -371,7 +371,7 @@ impl Door {
         *standing = guest.standing;
         let body = body::read(&head.headers, body, &settings.config.limits).await?;
         let admission = self.api.consider(endpoint, &head.headers, &guest, body, name)?;
-        Ok(self.call(head, admission, name, !settings.config.keys.is_empty()))
+        Ok(self.call(head, admission, !settings.config.keys.is_empty()))
     }
 
     /// What is to be served, and by which pool.
@@ -379,14 +379,13 @@ impl Door {
         &self,
         head: &mut Parts,
         admission: Admission,
-        (number, id): (u64, &HeaderValue),
         keys_are_ours: bool,
     ) -> (Arc<Hub>, Call) {
         let Admission { hub, objective, request, body, own_priority } = admission;
         let random = self.api.ids.random();
-        let trace_id = self.api.trace_context.of(&mut head.headers, random, number);
+        let trace_id = self.api.trace_context.of(&mut head.headers, random, request.id.0);
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let headers = headers::onward(&head.headers, id, keys_are_ours);
+        let headers = headers::onward(&head.headers, keys_are_ours);
         let call = Call {
             onward: PodRequest::new(&head.method, path, headers, body),
             // The Responses API ends its streams with another event.
@@ -416,15 +415,14 @@ impl Door {
         hub: Arc<Hub>,
         call: Call,
     ) -> impl Future<Output = Response<AnswerBody>> + use<'_> {
-        let (known, objective) = (call.known.clone(), call.objective.clone());
-        let (number, sheddable) = (call.request.id.0, call.request.band.sheddable());
-        upstream::serve(&hub, &self.upstream, call).map(move |served| match served {
+        upstream::serve(&hub, &self.upstream, call).map(|served| match served {
             Ok(response) => response.map(Either::Left),
-            Err(fault) => {
+            Err(unserved) => {
+                let Unserved { fault, id, known, objective, hub } = *unserved;
                 let request_id = &*known.request_id;
                 tracing::debug!(request_id, trace_id = known.trace(), %fault, "not served");
-                let error = ApiError::of_fault(&fault, sheddable);
-                self.api.refuse(&error, number, hub.model(), &objective).map(Either::Right)
+                let error = ApiError::of_fault(&fault);
+                self.api.refuse(&error, id.0, hub.model(), &objective).map(Either::Right)
             }
         })
     }

@@ -65,7 +65,7 @@ impl Connection {
     }
 
     async fn ask(&mut self, stream: TcpStream, authority: &str) -> Result<Bytes, ScrapeError> {
-        let asked = h1::exchange(stream, authority, &self.request).await;
+        let asked = h1::exchange(stream, (authority, ""), &self.request).await;
         let (head, mut reply) = asked.map_err(|failed| match failed {
             Failed::Unsent(error) => ScrapeError::Unsent(error),
             Failed::Lost(error) => ScrapeError::Http(error),

@@ -39,22 +39,22 @@ pub(crate) fn is_quiet(stream: &TcpStream) -> bool {
     matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
-/// Sends a request to the pod of this authority and reads the head of its response. A pod may answer before it has all of
+/// Sends a request by its name, if it has one, to the pod of this authority and reads the head of its response. A pod may answer before it has all of
 /// the request; then the rest is not sent and the connection is not used again.
 pub(crate) async fn exchange<S>(
     stream: S,
-    authority: &str,
+    (authority, name): (&str, &str),
     request: &PodRequest,
 ) -> Result<(Parts, Reply<S>), Failed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let head = request.head(authority);
+    let head = request.head(authority, name);
     let mut exchange = Exchange {
         unwritten: head.as_slice().chain(&request.body),
         written: false,
         received: Vec::new(),
-        of_head: request.of_head,
+        of_head: request.is_of_head(),
         stream: Some(stream),
     };
     poll_fn(|cx| exchange.poll(cx)).await

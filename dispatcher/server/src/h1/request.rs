@@ -9,10 +9,6 @@ const ROOM: usize = 512;
 /// A request for a pod, with the head written but for what the pod and the body decide.
 #[derive(Clone, Debug)]
 pub struct PodRequest {
-    /// Whether it may change nothing at the pod.
-    is_safe: bool,
-    /// Whether only the head of its answer is asked for.
-    pub(super) of_head: bool,
     /// The request line and the headers, without the empty line.
     start: Box<[u8]>,
     /// Its body, byte for byte.
@@ -20,7 +16,7 @@ pub struct PodRequest {
 }
 
 impl PodRequest {
-    /// What belongs to one connection, `Host` and `Content-Length` among it, is not in `headers`; see
+    /// What belongs to one connection, `Host` and `Content-Length` among it, is not in `headers`, nor is `X-Request-Id`; see
     /// [`crate::api::headers`].
     pub fn new<'a>(
         method: &Method,
@@ -37,18 +33,33 @@ impl PodRequest {
                 start.extend_from_slice(part);
             }
         }
-        let (is_safe, of_head) = (method.is_safe(), method == Method::HEAD);
-        Self { is_safe, of_head, start: start.as_slice().into(), body }
+        Self { start: start.as_slice().into(), body }
     }
 
-    /// The head for the pod of this authority.
-    pub(super) fn head(&self, authority: &str) -> Vec<u8> {
-        let mut head = Vec::with_capacity(self.start.len() + authority.len() + 48);
+    /// Whether only the head of its answer is asked for.
+    pub(super) fn is_of_head(&self) -> bool {
+        self.start.starts_with(b"HEAD ")
+    }
+
+    /// Whether it may change nothing at the pod.
+    fn is_safe(&self) -> bool {
+        self.is_of_head() || self.start.starts_with(b"GET ")
+    }
+
+    /// The head for the pod of this authority, by the name that the request has, if any.
+    pub(super) fn head(&self, authority: &str, name: &str) -> Vec<u8> {
+        let mut head = Vec::with_capacity(self.start.len() + authority.len() + name.len() + 64);
         head.extend_from_slice(&self.start);
+        // Whoever waits for a pod keeps its name elsewhere.
+        if !name.is_empty() {
+            head.extend_from_slice(b"x-request-id: ");
+            head.extend_from_slice(name.as_bytes());
+            head.extend_from_slice(b"\r\n");
+        }
         head.extend_from_slice(b"host: ");
         head.extend_from_slice(authority.as_bytes());
         // A request without a body that could have one says so.
-        if !(self.body.is_empty() && self.is_safe) {
+        if !(self.body.is_empty() && self.is_safe()) {
             head.extend_from_slice(b"\r\ncontent-length: ");
             head.extend_from_slice(itoa::Buffer::new().format(self.body.len()).as_bytes());
         }

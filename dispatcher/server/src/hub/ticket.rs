@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use weir_core::{Refusal, RefusalReason, RequestId};
+use weir_core::{Band, Refusal, RefusalReason, RequestId};
 
 use super::{
     Hub, Lease,
@@ -24,14 +24,14 @@ use super::{
 pub struct Ticket {
     hub: Arc<Hub>,
     id: RequestId,
-    /// `None` once the verdict was received.
-    verdict: Option<oneshot::Receiver<Verdict>>,
+    /// Terminated once the verdict was received.
+    verdict: oneshot::Receiver<Verdict>,
 }
 
 impl Ticket {
     pub(super) fn new(hub: Arc<Hub>, id: RequestId) -> (Self, Waiter) {
         let (waiter, verdict) = oneshot::channel();
-        (Self { hub, id, verdict: Some(verdict) }, waiter)
+        (Self { hub, id, verdict }, waiter)
     }
 
     /// Waits for the scheduler to give the request a pod or refuse it. May be dropped and called
@@ -44,12 +44,17 @@ impl Ticket {
         poll_fn(|cx| self.poll_verdict(cx))
     }
 
-    fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<Lease>, Refusal>> {
-        let Some(verdict) = &mut self.verdict else {
+    /// The hub that it came to.
+    pub fn hub(&self) -> &Arc<Hub> {
+        &self.hub
+    }
+
+    /// The same, for those who wait for something else too.
+    pub fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<Lease>, Refusal>> {
+        if self.verdict.is_terminated() {
             return Poll::Ready(Err(nobody_answers(self.id)));
-        };
-        let answer = ready!(Pin::new(verdict).poll(cx));
-        self.verdict = None;
+        }
+        let answer = ready!(Pin::new(&mut self.verdict).poll(cx));
         Poll::Ready(answer.map_or_else(
             |_| Err(nobody_answers(self.id)),
             |verdict| verdict.map_err(|refusal| *refusal),
@@ -59,18 +64,20 @@ impl Ticket {
     /// Waits again, for the request's next attempt.
     pub(super) fn wait_again(&mut self) -> Waiter {
         let (waiter, verdict) = oneshot::channel();
-        self.verdict = Some(verdict);
+        self.verdict = verdict;
         waiter
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let Some(mut verdict) = self.verdict.take() else { return };
-        verdict.close();
+        if self.verdict.is_terminated() {
+            return;
+        }
+        self.verdict.close();
         // A lease that arrived already ends its request itself, here. One that arrives too late
         // comes back to its sender, which sees that this end is closed.
-        if verdict.try_recv().is_err() {
+        if self.verdict.try_recv().is_err() {
             self.hub.cancel(self.id);
         }
     }
@@ -80,6 +87,7 @@ impl Drop for Ticket {
 fn nobody_answers(id: RequestId) -> Refusal {
     Refusal {
         id,
+        band: Band::default(),
         reason: RefusalReason::Undeliverable,
         waited: Duration::ZERO,
         retry_after: Duration::from_secs(1),

@@ -1,13 +1,16 @@
 //! One request's outcome, counted once.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
 use http::StatusCode;
-use weir_core::{Dispatch, EndKind, Refusal, Slo, Time};
+use weir_core::{Dispatch, EndKind, Refusal, Request, RequestId, Slo, Time};
 
-use super::Call;
+use super::{Fault, Unserved, Upstream};
 use crate::{
-    hub::Hub,
+    hub::{Hub, Lease, Ticket},
     telemetry::{
         Metrics,
         compat::visit::{POD_FAILED, Visit},
@@ -20,54 +23,31 @@ const CLIENT_CLOSED_REQUEST: u16 = 499;
 /// The outcome of a request whose client left.
 const CLIENT_GONE: &str = "client_gone";
 
-/// The metrics' side of a request that waits for its verdict: of its [`Account`] what is known by then. Dropped before
-/// anything else became of it, the client has left.
-pub(super) struct Entry {
-    metrics: Arc<Metrics>,
-    /// Whose model is a label.
-    hub: Arc<Hub>,
+/// What is known of a request from its arrival on.
+#[derive(Default)]
+struct Facts {
     /// Its names in log lines.
     known: Known,
     objective: Arc<str>,
-    arrived: Time,
-    slo: Slo,
-    sequences: u32,
-    /// Whether it is still to be counted as done.
-    open: bool,
     /// Present when the other systems' series are on.
     visit: Option<Box<Visit>>,
 }
 
-impl Entry {
-    pub(super) fn new(metrics: &Arc<Metrics>, hub: &Arc<Hub>, call: &Call) -> Self {
-        Self {
-            metrics: metrics.clone(),
-            hub: hub.clone(),
-            known: call.known.clone(),
-            objective: call.objective.clone(),
-            arrived: call.request.arrived,
-            slo: call.request.slo,
-            sequences: call.request.sequences.max(1),
-            open: true,
-            visit: metrics.compat().map(|compat| {
-                Box::new(compat.open(hub.model(), &call.request, call.onward.body.len()))
-            }),
-        }
-    }
-
-    fn model(&self) -> &str {
-        self.hub.model()
-    }
-
-    fn done(&mut self, outcome: &'static str, status: u16, ttft_ms: Option<f64>) {
-        self.open = false;
-        self.metrics.request_done(self.model(), &self.objective, outcome, status);
+impl Facts {
+    fn done(
+        &self,
+        (metrics, model): (&Metrics, &str),
+        outcome: &'static str,
+        status: u16,
+        ttft_ms: Option<f64>,
+    ) {
+        metrics.request_done(model, &self.objective, outcome, status);
         // A line for each response, for those who ask for it: log.level `info,weir::request=debug`.
         tracing::debug!(
             target: "weir::request",
             request_id = &*self.known.request_id,
             trace_id = self.known.trace(),
-            model = self.model(),
+            model,
             objective = &*self.objective,
             outcome,
             status,
@@ -75,19 +55,91 @@ impl Entry {
             "request is over"
         );
     }
+
+    /// The scheduler refused it. The caller answers and counts it as done.
+    fn refused(&mut self, (metrics, model): (&Metrics, &str), refusal: &Refusal) {
+        metrics.refused(model, refusal.reason.name());
+        if let Some(visit) = &mut self.visit {
+            visit.refused(refusal.reason);
+        }
+    }
+
+    fn unserved(self, fault: Fault, hub: Arc<Hub>, id: RequestId) -> Box<Unserved> {
+        let Self { known, objective, .. } = self;
+        Box::new(Unserved { fault, id, known, objective, hub })
+    }
 }
 
-impl Drop for Entry {
+/// A request that waits for its verdict. Dropped before that, the client has left.
+///
+/// It is little, for a hundred thousand may wait: what an [`Account`] needs beside it is taken from the verdict.
+pub(super) struct Wait<'a> {
+    /// By which it will go.
+    pub upstream: &'a Upstream,
+    /// `None` once there was a verdict.
+    open: Option<(Ticket, Facts)>,
+}
+
+impl<'a> Wait<'a> {
+    /// Lets a request in.
+    pub(super) fn enter(
+        upstream: &'a Upstream,
+        hub: &Arc<Hub>,
+        (request, body_bytes): (Request, usize),
+        (known, objective): (Known, Arc<str>),
+    ) -> Self {
+        let compat = upstream.metrics().compat();
+        let visit = compat.map(|it| Box::new(it.open(hub.model(), &request, body_bytes)));
+        let facts = Facts { known, objective, visit };
+        Self { upstream, open: Some((hub.admit(request), facts)) }
+    }
+
+    /// Waits for the verdict: a pod, with the account and the ticket for the way there, or a refusal.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Given, Box<Unserved>>> {
+        let Some((ticket, _)) = &mut self.open else { return Poll::Pending };
+        let verdict = ready!(ticket.poll_verdict(cx));
+        let Some((ticket, mut facts)) = self.open.take() else { return Poll::Pending };
+        let metrics = self.upstream.metrics();
+        Poll::Ready(match verdict {
+            Ok(lease) => {
+                let account = Box::new(Account::open(metrics, facts, &ticket, lease.dispatch()));
+                Ok(Given { lease, account, ticket })
+            }
+            Err(refusal) => {
+                facts.refused((metrics, ticket.hub().model()), &refusal);
+                Err(facts.unserved(Fault::Refused(refusal), ticket.hub().clone(), refusal.id))
+            }
+        })
+    }
+}
+
+/// What a request has once it may go to a pod.
+pub(super) struct Given {
+    pub lease: Box<Lease>,
+    pub account: Box<Account>,
+    pub ticket: Ticket,
+}
+
+impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        if self.open {
-            self.done(CLIENT_GONE, CLIENT_CLOSED_REQUEST, None);
+        if let Some((ticket, facts)) = &self.open {
+            let labels = (&**self.upstream.metrics(), &**ticket.hub().model());
+            facts.done(labels, CLIENT_GONE, CLIENT_CLOSED_REQUEST, None);
         }
     }
 }
 
 /// The metrics' side of a request, from its verdict to its end. Dropped before that, the client has left.
 pub(super) struct Account {
-    entry: Entry,
+    metrics: Arc<Metrics>,
+    /// Whose model is a label.
+    hub: Arc<Hub>,
+    facts: Facts,
+    /// Whether it is still to be counted as done.
+    open: bool,
+    arrived: Time,
+    slo: Slo,
+    sequences: u32,
     waited_ms: Option<f64>,
     status: u16,
     first_token_at: Option<Time>,
@@ -95,9 +147,15 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) const fn open(entry: Entry) -> Self {
+    fn open(metrics: &Arc<Metrics>, facts: Facts, ticket: &Ticket, dispatch: &Dispatch) -> Self {
         Self {
-            entry,
+            metrics: metrics.clone(),
+            hub: ticket.hub().clone(),
+            facts,
+            open: true,
+            arrived: dispatch.arrived,
+            slo: dispatch.slo,
+            sequences: dispatch.sequences,
             waited_ms: None,
             status: CLIENT_CLOSED_REQUEST,
             first_token_at: None,
@@ -105,15 +163,25 @@ impl Account {
         }
     }
 
+    fn model(&self) -> &str {
+        self.hub.model()
+    }
+
+    /// There is no response: the caller answers and counts it as done.
+    pub(super) fn unserved(mut self, fault: Fault, id: RequestId) -> Box<Unserved> {
+        self.handed_over();
+        std::mem::take(&mut self.facts).unserved(fault, self.hub.clone(), id)
+    }
+
     /// Its names in log lines.
     pub(super) const fn known(&self) -> &Known {
-        &self.entry.known
+        &self.facts.known
     }
 
     /// It was given a pod; an attempt after the first replaces the one before.
     pub(super) fn dispatched(&mut self, dispatch: &Dispatch) {
         self.waited_ms = Some(dispatch.waited.as_secs_f64() * 1000.0);
-        if let Some(visit) = &mut self.entry.visit {
+        if let Some(visit) = &mut self.facts.visit {
             visit.dispatched(dispatch);
         }
     }
@@ -125,7 +193,7 @@ impl Account {
 
     /// Bytes of its body were passed on.
     pub(super) fn passed(&mut self, bytes: usize) {
-        if let Some(visit) = &mut self.entry.visit {
+        if let Some(visit) = &mut self.facts.visit {
             visit.passed(bytes);
         }
     }
@@ -136,10 +204,10 @@ impl Account {
         let first = self.first_token_at.is_none();
         if first {
             self.first_token_at = Some(now);
-            let ttft_ms = now.ms_since(self.entry.arrived);
-            let met = self.entry.slo.ttft.map(|ttft| now.since(self.entry.arrived) <= ttft);
-            self.entry.metrics.ttft(self.entry.model(), &self.entry.objective, ttft_ms, met);
-            self.entry.visit.iter().for_each(|visit| visit.ttft(ttft_ms, met));
+            let ttft_ms = now.ms_since(self.arrived);
+            let met = self.slo.ttft.map(|ttft| now.since(self.arrived) <= ttft);
+            self.metrics.ttft(self.model(), &self.facts.objective, ttft_ms, met);
+            self.facts.visit.iter().for_each(|visit| visit.ttft(ttft_ms, met));
         }
         first
     }
@@ -157,7 +225,7 @@ impl Account {
             _ => "failed",
         };
         self.tpot(output_tokens);
-        if let Some(visit) = &self.entry.visit {
+        if let Some(visit) = &self.facts.visit {
             if kind != EndKind::Complete {
                 visit.failed(POD_FAILED);
             }
@@ -168,51 +236,47 @@ impl Account {
 
     /// The response was broken off, with an error of this code inside it.
     pub(super) fn broken_off(&mut self, code: &'static str) {
-        self.entry.metrics.stream_error(code);
-        self.entry.visit.iter().for_each(|visit| visit.failed(POD_FAILED));
+        self.metrics.stream_error(code);
+        self.facts.visit.iter().for_each(|visit| visit.failed(POD_FAILED));
         self.done("failed");
     }
 
-    /// The scheduler refused it. The caller answers and counts it as done.
+    /// The scheduler refused it after all.
     pub(super) fn refused(&mut self, refusal: &Refusal) {
-        self.entry.metrics.refused(self.entry.model(), refusal.reason.name());
-        if let Some(visit) = &mut self.entry.visit {
-            visit.refused(refusal.reason);
-        }
-        self.handed_over();
+        self.facts.refused((&self.metrics, self.hub.model()), refusal);
     }
 
-    /// The pod was lost before its answer. The caller answers and counts it as done.
+    /// The pod was lost before its answer.
     pub(super) fn pod_failed(&mut self) {
-        self.entry.visit.iter().for_each(|visit| visit.failed(POD_FAILED));
-        self.handed_over();
+        self.facts.visit.iter().for_each(|visit| visit.failed(POD_FAILED));
     }
 
-    /// There is no response: the caller answers and counts it as done.
+    /// It is counted by the caller, or was just now.
     fn handed_over(&mut self) {
-        self.entry.open = false;
+        self.open = false;
         if let Some(waited_ms) = self.waited_ms.take() {
-            self.entry.metrics.queue_wait(self.entry.model(), &self.entry.objective, waited_ms);
+            self.metrics.queue_wait(self.model(), &self.facts.objective, waited_ms);
         }
     }
 
     fn done(&mut self, outcome: &'static str) {
-        if self.entry.open {
+        if self.open {
             self.handed_over();
-            let ttft_ms = self.first_token_at.map(|at| at.ms_since(self.entry.arrived));
-            self.entry.done(outcome, self.status, ttft_ms);
+            let ttft_ms = self.first_token_at.map(|at| at.ms_since(self.arrived));
+            let labels = (&*self.metrics, &**self.hub.model());
+            self.facts.done(labels, outcome, self.status, ttft_ms);
         }
     }
 
     fn tpot(&self, output_tokens: Option<u32>) {
         let (Some(first), Some(last)) = (self.first_token_at, self.last_token_at) else { return };
         // Sequences of one request decode side by side.
-        let gaps = f64::from(output_tokens.unwrap_or(0)) / f64::from(self.entry.sequences) - 1.0;
+        let gaps = f64::from(output_tokens.unwrap_or(0)) / f64::from(self.sequences) - 1.0;
         if gaps > 0.0 {
             let tpot_ms = last.ms_since(first) / gaps;
-            let met = self.entry.slo.tpot.map(|tpot| tpot_ms <= tpot.as_secs_f64() * 1000.0);
-            self.entry.metrics.tpot(self.entry.model(), &self.entry.objective, tpot_ms, met);
-            self.entry.visit.iter().for_each(|visit| visit.tpot(tpot_ms, met));
+            let met = self.slo.tpot.map(|tpot| tpot_ms <= tpot.as_secs_f64() * 1000.0);
+            self.metrics.tpot(self.model(), &self.facts.objective, tpot_ms, met);
+            self.facts.visit.iter().for_each(|visit| visit.tpot(tpot_ms, met));
         }
     }
 }

@@ -72,24 +72,24 @@ impl Upstream {
         &self.metrics
     }
 
-    /// Sends a request, over an unused connection if there is one. One that turns out to be dead is
+    /// Sends a request by its name, over an unused connection if there is one. One that turns out to be dead is
     /// replaced by a new one, once.
     pub(super) async fn send(
         &self,
-        pod: &Pod,
+        (pod, name): (&Pod, &str),
         request: &PodRequest,
         now: Instant,
         deadline: Instant,
     ) -> Result<(Parts, Reply), Failure> {
         if let Some(kept) = self.idle.take(pod.id, now, self.config.idle_timeout) {
-            match exchange(kept, pod, request, deadline).await {
+            match exchange(kept, (&pod.authority, name), request, deadline).await {
                 Err(Failure::Unsent(_)) => {}
                 answer => return answer,
             }
         }
         // Boxed, for it is large and rare.
         let fresh = Box::pin(self.connect(&pod.authority)).await.map_err(Failure::Unsent)?;
-        exchange(fresh, pod, request, deadline).await
+        exchange(fresh, (&pod.authority, name), request, deadline).await
     }
 
     /// What a response body needs to give its connection back.
@@ -111,11 +111,11 @@ impl Upstream {
 
 async fn exchange(
     stream: TcpStream,
-    pod: &Pod,
+    to: (&str, &str),
     request: &PodRequest,
     deadline: Instant,
 ) -> Result<(Parts, Reply), Failure> {
-    match timeout_at(deadline, h1::exchange(stream, &pod.authority, request)).await {
+    match timeout_at(deadline, h1::exchange(stream, to, request)).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(Failed::Unsent(error))) => Err(Failure::Unsent(UnsentReason::Closed(error))),
         Ok(Err(Failed::Lost(error))) => Err(Failure::Lost(error)),

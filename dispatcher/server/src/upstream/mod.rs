@@ -33,7 +33,7 @@ mod usage;
 pub use client::Upstream;
 pub use config::{RawUpstream, UpstreamConfig};
 pub use relay::{RelayBody, RelayError};
-pub use serve::{Call, Fault, serve};
+pub use serve::{Call, Fault, Unserved, serve};
 
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,20 @@
 //! One request's way: admit, wait for a pod, send, try another pod if nothing was sent, answer.
 
-use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use http::{Response, StatusCode, response::Parts};
 use tokio::time::{Instant, timeout_at};
-use weir_core::{EndKind, Refusal, Request};
+use weir_core::{EndKind, Refusal, Request, RequestId};
 
 use super::{
     Upstream,
-    account::{Account, Entry},
+    account::{Account, Given, Wait},
     client::{Failure, Reply, UnsentReason},
     headers,
     priority::Urgency,
@@ -66,14 +72,26 @@ pub enum Fault {
     },
 }
 
+/// A request for which there is no response to pass on, with what its answer needs.
+#[derive(Debug)]
+pub struct Unserved {
+    /// Why.
+    pub fault: Fault,
+    /// Which.
+    pub id: RequestId,
+    /// Its names in logs and for the client.
+    pub known: Known,
+    /// Name of its objective in the configuration.
+    pub objective: Arc<str>,
+    /// Where it was to be served.
+    pub hub: Arc<Hub>,
+}
+
 /// Serves one request through a pool: it is admitted at once, and the future is the wait and all that follows.
 ///
 /// Dropping the future at any point cancels the request, or aborts the pod's call. What is relayed
 /// and what a leaving client abandons is counted in `request_done` here; a [`Fault`] is counted
 /// there by the caller, who decides its status. Refusals by reason are counted here.
-///
-/// A hundred thousand of these futures may wait. So it is no `async fn`, which would keep the whole [`Call`] beside
-/// what becomes of it, and what sends and answers is boxed when its time comes.
 ///
 /// # Errors
 /// The fault to answer with; nothing of a response has been passed on then.
@@ -82,25 +100,65 @@ pub fn serve<'a>(
     upstream: &'a Upstream,
     call: Call,
 ) -> impl Future<Output = Served> + use<'a> {
-    let entry = Entry::new(upstream.metrics(), hub, &call);
     let (streamed, ends_with_done) = (call.request.streamed, call.ends_with_done);
     let inject = upstream.config().inject_priority && !call.own_priority;
     let urgency = inject.then(|| Box::new(Urgency::of(&call.request, &call.onward.body)));
-    let request = call.onward;
-    let mut ticket = hub.admit(call.request);
-    async move {
-        // Nothing but this is kept while the request waits, so that no verdict is at hand when the box is awaited.
-        let lease = match ticket.verdict().await {
-            Ok(lease) => lease,
-            Err(refusal) => return Err(refused(Account::open(entry), refusal)),
-        };
-        let account = Box::new(Account::open(entry));
-        let attempt = Attempt { upstream, account, streamed, ends_with_done };
-        Box::pin(attempt.deliver(lease, request, urgency, ticket)).await
+    let admitted = (call.request, call.onward.body.len());
+    let wait = Wait::enter(upstream, hub, admitted, (call.known, call.objective));
+    Serving::Waits { wait, request: call.onward, urgency, streamed, ends_with_done }
+}
+
+/// A request that is served; see [`serve`].
+///
+/// A hundred thousand of these may wait. So it is no `async fn`, which would keep what it was given beside what becomes of it,
+/// and what sends and answers is boxed when its time comes.
+enum Serving<'a> {
+    /// It has no verdict yet.
+    Waits {
+        /// Its wait.
+        wait: Wait<'a>,
+        /// It as the pod gets it.
+        request: PodRequest,
+        /// What its priority is made of, if one is written.
+        urgency: Option<Box<Urgency>>,
+        /// Whether it is to be answered in a stream.
+        streamed: bool,
+        /// Whether a stream that answers it ends with `data: [DONE]`.
+        ends_with_done: bool,
+    },
+    /// It goes to its pod, and comes back.
+    Goes(Pin<Box<dyn Future<Output = Served> + Send + 'a>>),
+    /// It is over.
+    Over,
+}
+
+impl Future for Serving<'_> {
+    type Output = Served;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Served> {
+        let this = self.get_mut();
+        if let Self::Waits { wait, .. } = this {
+            let given = ready!(wait.poll(cx));
+            let Self::Waits { wait, request, urgency, streamed, ends_with_done } =
+                std::mem::replace(this, Self::Over)
+            else {
+                return Poll::Pending;
+            };
+            let Given { lease, account, ticket } = match given {
+                Ok(given) => given,
+                Err(unserved) => return Poll::Ready(Err(unserved)),
+            };
+            let attempt = Attempt { upstream: wait.upstream, account, streamed, ends_with_done };
+            *this = Self::Goes(Box::pin(attempt.deliver(lease, request, urgency, ticket)));
+        }
+        match this {
+            Self::Goes(goes) => goes.as_mut().poll(cx),
+            Self::Waits { .. } | Self::Over => Poll::Pending,
+        }
     }
 }
 
-type Served = Result<Response<RelayBody>, Fault>;
+type Served = Result<Response<RelayBody>, Box<Unserved>>;
 
 /// A request on its way to a pod.
 struct Attempt<'a> {
@@ -142,7 +200,10 @@ impl Attempt<'_> {
                 }
                 lease = match ticket.verdict().await {
                     Ok(lease) => lease,
-                    Err(refusal) => return Err(refused(*self.account, refusal)),
+                    Err(refusal) => {
+                        self.account.refused(&refusal);
+                        return Err(self.account.unserved(Fault::Refused(refusal), refusal.id));
+                    }
                 };
             }
         }
@@ -159,7 +220,8 @@ impl Attempt<'_> {
         async move {
             let now = Instant::now();
             let deadline = now + self.limit();
-            let served = match self.upstream.send(lease.pod(), &request, now, deadline).await {
+            let to = (&**lease.pod(), &*self.account.known().request_id);
+            let served = match self.upstream.send(to, &request, now, deadline).await {
                 Ok((head, reply)) => {
                     drop(request);
                     Box::pin(self.answer(lease, head, reply, deadline)).await
@@ -259,19 +321,21 @@ impl Attempt<'_> {
         lease.undelivered(ticket);
     }
 
-    fn lost(mut self, lease: Lease, reason: Option<BadReply>) -> Fault {
+    fn lost(mut self, lease: Lease, reason: Option<BadReply>) -> Box<Unserved> {
+        let id = lease.id();
         let pod = self.failed(lease);
         let error = reason.as_ref().map(tracing::field::display);
         let (request_id, trace_id) = self.names();
         tracing::warn!(request_id, trace_id, %pod, error, "pod lost before its answer");
-        Fault::PodLost { pod, reason }
+        self.account.unserved(Fault::PodLost { pod, reason }, id)
     }
 
-    fn silent(mut self, lease: Lease) -> Fault {
+    fn silent(mut self, lease: Lease) -> Box<Unserved> {
+        let (id, limit) = (lease.id(), self.limit());
         let pod = self.failed(lease);
         let (request_id, trace_id) = self.names();
         tracing::warn!(request_id, trace_id, %pod, "pod did not answer in time");
-        Fault::Timeout { pod, limit: self.limit() }
+        self.account.unserved(Fault::Timeout { pod, limit }, id)
     }
 
     fn failed(&mut self, lease: Lease) -> Arc<str> {
@@ -281,11 +345,6 @@ impl Attempt<'_> {
         self.account.pod_failed();
         pod.name.clone()
     }
-}
-
-fn refused(mut account: Account, refusal: Refusal) -> Fault {
-    account.refused(&refusal);
-    Fault::Refused(refusal)
 }
 
 /// What comes of this before its time is up. Mostly it is there at the first look, and then no timer is made.

@@ -8,11 +8,12 @@ use super::*;
 use crate::{BucketEdges, PromptSize, policy::Order, queue::order};
 
 fn waiting(id: u64, band: i8, at_ms: u64, ttl: Option<Duration>) -> Waiting {
+    let arrived = Time::from_millis(at_ms);
     let request = Request {
         band: Band(band),
         body_bytes: 7,
-        ttl,
-        ..Request::new(RequestId(id), Time::from_millis(at_ms), PromptSize::Tokens(100))
+        expires: ttl.map_or(Time::NEVER, |ttl| arrived.plus(ttl)),
+        ..Request::new(RequestId(id), arrived, PromptSize::Tokens(100))
     };
     let pattern = Pattern::of(&BucketEdges::default(), Band(band), 100, 10, None);
     let due = order::due(&request, 100, Order::Deadline, Duration::ZERO);
@@ -102,4 +103,24 @@ fn what_was_found_of_a_head_is_not_another_s_and_not_its_own_in_another_place() 
         assert!(board.standing_of(next).unwrap().is_blank(), "of {next:?}");
         assert!(board.get(head).is_none() || board.standing_of(head).unwrap().is_blank());
     }
+}
+
+#[test]
+fn only_what_goes_first_in_its_lane_keeps_what_was_found_on_arrival() {
+    let mut board = Board::default();
+    let found = |mut waiting: Waiting| {
+        waiting.standing = Some(Box::new(Standing::example()));
+        waiting
+    };
+    board.insert(found(waiting(1, 0, 10, None)));
+    board.insert(found(waiting(2, 0, 20, None)));
+    let [head, next] = [1, 2].map(|id| board.get(RequestId(id)).unwrap());
+    assert_eq!((head.reason(), head.claim()), (Reason::KvFull, Some(PodId(1))));
+    assert_eq!(head.matches().len(), 1);
+    assert_eq!((next.reason(), next.claim()), (Reason::NotConsidered, None));
+    assert!(next.matches().is_empty() && next.standing.is_none());
+    board.demote(RequestId(1));
+    let late = board.get(RequestId(1)).unwrap();
+    assert_eq!((late.reason(), late.claim()), (Reason::Late, None));
+    assert!(board.blank().is_blank(), "what is kept for its memory says nothing");
 }

@@ -1,17 +1,17 @@
 use std::sync::Arc;
 
 use http_body_util::BodyExt;
-use weir_core::RequestId;
+use weir_core::{Band, RequestId};
 
 use super::*;
 
 fn refusal(reason: RefusalReason, retry_after: Duration) -> Refusal {
-    Refusal { id: RequestId(1), reason, waited: Duration::ZERO, retry_after }
+    Refusal { id: RequestId(1), band: Band(0), reason, waited: Duration::ZERO, retry_after }
 }
 
 fn refused_for(reason: RefusalReason) -> ApiError {
     let refusal = refusal(reason, Duration::from_millis(2500));
-    ApiError::Refused { refusal, sheddable: false }
+    ApiError::Refused(refusal)
 }
 
 fn header<'a>(response: &'a Response<Full<Bytes>>, name: &str) -> Option<&'a str> {
@@ -120,7 +120,7 @@ fn a_fault_of_the_pod_counts_as_failed_and_one_of_the_client_as_a_bad_request() 
     let lost = Fault::PodLost { pod: pod.clone(), reason: None };
     let silent = Fault::Timeout { pod, limit: Duration::from_secs(1) };
     for (fault, status) in [(lost, 502), (silent, 504)] {
-        let error = ApiError::of_fault(&fault, false);
+        let error = ApiError::of_fault(&fault);
         assert_eq!((error.status().as_u16(), error.outcome()), (status, "failed"));
         assert!(!error.to_string().contains("pod-0"), "names of pods are not the client's affair");
     }
@@ -153,7 +153,7 @@ fn retry_after_is_whole_seconds_from_one_to_a_minute_whatever_is_predicted() {
         (Duration::MAX, "60", "60000"),
     ] {
         let refusal = refusal(RefusalReason::QueueFull, predicted);
-        let response = ApiError::Refused { refusal, sheddable: false }.response(0.0);
+        let response = ApiError::Refused(refusal).response(0.0);
         assert_eq!(header(&response, "retry-after"), Some(seconds));
         assert_eq!(header(&response, "retry-after-ms"), Some(ms));
     }
@@ -174,10 +174,10 @@ fn the_client_of_a_cancelled_request_is_told_not_to_retry() {
 
 #[test]
 fn only_clients_of_sheddable_requests_are_told_not_to_retry() {
-    for sheddable in [true, false] {
+    for (band, told) in [(Band(-1), Some("false")), (Band(0), None)] {
         let refusal = refusal(RefusalReason::Hopeless, Duration::from_secs(1));
-        let response = ApiError::Refused { refusal, sheddable }.response(0.0);
-        assert_eq!(header(&response, "x-should-retry"), sheddable.then_some("false"));
+        let response = ApiError::Refused(Refusal { band, ..refusal }).response(0.0);
+        assert_eq!(header(&response, "x-should-retry"), told);
     }
 }
 

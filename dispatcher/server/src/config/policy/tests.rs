@@ -224,7 +224,7 @@ fn request(id: u64, tokens: u32) -> Request {
         body_bytes: 1000,
         blocks: std::sync::Arc::from([]),
         streamed: true,
-        ttl: None,
+        expires: Time::NEVER,
         immediate: false,
         by_header: false,
         name: "".into(),

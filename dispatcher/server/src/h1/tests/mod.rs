@@ -50,7 +50,7 @@ async fn hear(method: Method, pieces: &[&[u8]], hangs_up: bool) -> Result<Heard,
 }
 
 async fn read(stream: DuplexStream, request: &PodRequest) -> Result<Heard, BadReply> {
-    let (parts, mut reply) = match exchange(stream, "pod:1", request).await {
+    let (parts, mut reply) = match exchange(stream, ("pod:1", "r-1"), request).await {
         Ok(answer) => answer,
         Err(Failed::Lost(error)) => return Err(error),
         Err(Failed::Unsent(error)) => panic!("{error}"),

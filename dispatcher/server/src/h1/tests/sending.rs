@@ -12,10 +12,11 @@ use super::{ROOM, post, request};
 use crate::h1::{Failed, exchange, is_quiet};
 
 #[tokio::test]
-async fn a_request_has_its_path_headers_host_and_length() {
+async fn a_request_has_its_path_headers_name_host_and_length() {
     let (ours, mut pods) = duplex(ROOM);
     let asked = request(Method::POST, &[("x-a", "1"), ("x-b", "2 3")], "{\"a\":1}");
-    let sent = tokio::spawn(async move { exchange(ours, "pod:8000", &asked).await.map(|_| ()) });
+    let sent =
+        tokio::spawn(async move { exchange(ours, ("pod:8000", "r-1"), &asked).await.map(|_| ()) });
     let mut seen = vec![0; 4096];
     let count = pods.read(&mut seen).await.unwrap();
     let seen = std::str::from_utf8(&seen[..count]).unwrap();
@@ -23,7 +24,8 @@ async fn a_request_has_its_path_headers_host_and_length() {
     let mut lines: Vec<&str> = head.split("\r\n").collect();
     assert_eq!(lines.remove(0), "POST /v1/completions?a=b HTTP/1.1");
     lines.sort_unstable();
-    assert_eq!(lines, ["content-length: 7", "host: pod:8000", "x-a: 1", "x-b: 2 3"]);
+    let own = ["content-length: 7", "host: pod:8000", "x-a: 1", "x-b: 2 3", "x-request-id: r-1"];
+    assert_eq!(lines, own);
     assert_eq!(body, "{\"a\":1}");
     drop(pods);
     assert!(matches!(sent.await.unwrap(), Err(Failed::Lost(_))));
@@ -33,7 +35,7 @@ async fn a_request_has_its_path_headers_host_and_length() {
 async fn a_request_of_which_nothing_was_written_is_told_from_one_that_was_lost() {
     let (ours, pods) = duplex(ROOM);
     drop(pods);
-    assert!(matches!(exchange(ours, "pod", &post()).await, Err(Failed::Unsent(_))));
+    assert!(matches!(exchange(ours, ("pod", "r-1"), &post()).await, Err(Failed::Unsent(_))));
 
     let (ours, mut pods) = duplex(16);
     let lost = async {
@@ -41,7 +43,7 @@ async fn a_request_of_which_nothing_was_written_is_told_from_one_that_was_lost()
         drop(pods);
     };
     let asked = post();
-    let (answer, ()) = tokio::join!(exchange(ours, "pod", &asked), lost);
+    let (answer, ()) = tokio::join!(exchange(ours, ("pod", "r-1"), &asked), lost);
     assert!(matches!(answer, Err(Failed::Lost(_))));
 }
 
@@ -58,7 +60,7 @@ async fn a_large_body_goes_through_a_small_buffer() {
         pods.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         (pods, seen)
     };
-    let (answer, (_pods, seen)) = tokio::join!(exchange(ours, "pod", &asked), serve);
+    let (answer, (_pods, seen)) = tokio::join!(exchange(ours, ("pod", "r-1"), &asked), serve);
     assert!(answer.unwrap().1.into_connection().is_some());
     assert!(seen.ends_with(body.as_bytes()));
 }
@@ -76,7 +78,7 @@ async fn an_answer_before_the_end_of_the_request_counts_and_ends_the_connection(
             .unwrap();
         pods
     };
-    let (answer, _pods) = tokio::join!(exchange(ours, "pod", &asked), refuse);
+    let (answer, _pods) = tokio::join!(exchange(ours, ("pod", "r-1"), &asked), refuse);
     let (parts, mut reply) = answer.unwrap();
     assert_eq!(parts.status, 413);
     assert_eq!(reply.data().await.unwrap().unwrap(), "no");

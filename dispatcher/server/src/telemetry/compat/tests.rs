@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use prometheus::TextEncoder;
-use weir_core::{Band, Dispatch, PodId, RefusalReason, RequestId};
+use weir_core::{Band, Dispatch, PodId, RefusalReason, RequestId, Slo, Time};
 use weir_schema::{Predict, Prediction, Quantiles};
 
 use super::{series::ALL, timed::Timed, visit::Visit, *};
@@ -134,7 +134,16 @@ fn dispatch() -> Dispatch {
         tpot_ms: Quantiles { p50: 25.0, p90: 30.0 },
         ..Prediction::default()
     };
-    Dispatch { id: RequestId(1), pod: PodId(1), attempt: 1, waited: Duration::ZERO, prediction }
+    Dispatch {
+        id: RequestId(1),
+        pod: PodId(1),
+        attempt: 1,
+        arrived: Time::ZERO,
+        waited: Duration::ZERO,
+        slo: Slo::default(),
+        sequences: 1,
+        prediction,
+    }
 }
 
 /// Metrics after one request that missed both objectives and one that was refused.

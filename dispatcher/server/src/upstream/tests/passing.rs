@@ -137,7 +137,8 @@ async fn the_pod_gets_the_body_unchanged_and_its_own_host() {
     let request = hears.recv().await.unwrap();
     assert!(request.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{request}");
     assert!(request.ends_with("\r\n\r\n{\"stream\":true}"), "{request}");
-    for there in [&format!("host: {}", pod.authority), "content-length: 15", "x-client: 1"] {
+    let host = format!("host: {}", pod.authority);
+    for there in [&*host, "content-length: 15", "x-client: 1", "x-request-id: req-1"] {
         assert!(request.contains(&format!("{there}\r\n")), "{request}");
     }
 }

@@ -195,7 +195,7 @@ impl Scene {
     }
 
     pub(super) async fn serve(&self, call: Call) -> Result<Response<RelayBody>, Fault> {
-        serve(&self.hub, &self.upstream, call).await
+        serve(&self.hub, &self.upstream, call).await.map_err(|unserved| unserved.fault)
     }
 
     /// Serves a streamed request to the end of its body.
