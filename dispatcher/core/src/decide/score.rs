@@ -51,6 +51,7 @@ impl Floor<'_> {
     }
 
     /// Brings up to date what each pod has cached of a waiting request; whether it may use any of them.
+    #[inline]
     pub fn refresh(&mut self, id: RequestId) -> bool {
         let Some(waiting) = self.board.looked_at(id) else { return false };
         affinity::refresh(waiting, self.pods.index());

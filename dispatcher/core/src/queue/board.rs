@@ -102,27 +102,32 @@ impl Waiting {
     }
 
     /// Deliveries tried.
+    #[inline]
     pub fn attempts(&self) -> u32 {
         self.failed.as_ref().map_or(0, |failed| failed.attempts)
     }
 
     /// Pods it could not be delivered to.
+    #[inline]
     pub fn excluded(&self) -> &[PodId] {
         self.failed.as_ref().map_or(&[], |failed| &failed.pods)
     }
 
     /// Why it was not dispatched in the last pass that looked at it.
+    #[inline]
     pub fn reason(&self) -> Reason {
         let noted = self.standing.as_ref().and_then(|standing| standing.reason);
         noted.unwrap_or(if self.late { Reason::Late } else { Reason::NotConsidered })
     }
 
     /// The pod it claims while it is a blocked head.
+    #[inline]
     pub fn claim(&self) -> Option<PodId> {
         self.standing.as_ref()?.claim
     }
 
     /// The pods that have some of it cached, in their order, as of the last look-up.
+    #[inline]
     pub fn matches(&self) -> &[Match] {
         self.standing.as_ref().map_or(&[], |standing| &standing.matches)
     }
@@ -215,6 +220,7 @@ impl Board {
     }
 
     /// A waiting request with room for what is found of it, to note that there.
+    #[inline]
     pub fn looked_at(&mut self, id: RequestId) -> Option<&mut Waiting> {
         let waiting = self.entries.get_mut(&id)?;
         waiting.standing.get_or_insert_with(|| self.spare_standings.pop().unwrap_or_default());
@@ -222,6 +228,7 @@ impl Board {
     }
 
     /// What stands of the last look at a waiting request, to note something there.
+    #[inline]
     pub fn standing_of(&mut self, id: RequestId) -> Option<&mut Standing> {
         self.looked_at(id)?.standing.as_deref_mut()
     }
