@@ -1,6 +1,6 @@
 //! The pick of Weir's own policy: gates, predictions, fewest tokens.
 //!
-//! In pools of up to [`ALL_ASKED`] pods it decides what [`super::pick`] decides for the same rules, which any policy goes
+//! In pools of up to `ALL_ASKED` pods it decides what [`super::pick`] decides for the same rules, which any policy goes
 //! through, and leaves out what cannot change that. The best pod is the one with the fewest tokens to compute, then the earliest
 //! first token. The tokens are known, and of the first token the predictor says when it comes at the earliest, as a share
 //! of the step-time model's ([`Predict::least_ttft_share`]). So the likeliest pods are looked at first, and those that could not
@@ -8,7 +8,7 @@
 //! shown is found when it is asked for (where a blocked head would fit soonest) or is of the pods that were looked at (those
 //! that lost).
 //!
-//! In larger pools no more than the [`ALL_ASKED`] likeliest by the step-time model are asked about, which for a request that is
+//! In larger pools no more than the `ALL_ASKED` likeliest by the step-time model are asked about, which for a request that is
 //! promised nothing are those where it costs all together least; the others only while none of these takes the request.
 //!
 //! [`Predict::least_ttft_share`]: weir_schema::Predict::least_ttft_share
