@@ -22,6 +22,9 @@ const TAIL_LINES: usize = 15;
 /// Time between two looks whether one that was asked to end has.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// Exit code of a run that was told to end: what a shell says of SIGINT.
+pub const INTERRUPTED: u8 = 130;
+
 static INTERRUPT: Notify = Notify::const_new();
 
 /// A running child process.
@@ -113,6 +116,21 @@ pub async fn interrupted() -> std::io::Result<()> {
     Ok(())
 }
 
+/// Does this work unless it is interrupted; then it is dropped, with the children that it holds, and there is nothing.
+///
+/// # Errors
+/// Those of the work, and when the system refuses the signal handlers.
+pub async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
+    tokio::select! {
+        done = work => done.map(Some),
+        stopped = interrupted() => {
+            stopped?;
+            println!("interrupted; stopping what was started");
+            Ok(None)
+        }
+    }
+}
+
 /// Ends whoever waits in [`interrupted`], now or later.
 pub fn interrupt() {
     INTERRUPT.notify_one();
@@ -156,6 +174,25 @@ mod tests {
         let known = proc.exists();
         drop(child);
         assert!(!known || !proc.exists());
+    }
+
+    #[tokio::test]
+    async fn an_interrupted_run_leaves_no_child_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let child = Child::start("cat", &mut shell("exec cat"), &log).unwrap();
+        let proc = PathBuf::from(format!("/proc/{}", child.id()));
+        assert!(proc.exists());
+        let work = async move {
+            std::future::pending::<()>().await;
+            drop(child);
+            Ok(())
+        };
+        interrupt();
+        assert_eq!(unless_interrupted(work).await.unwrap(), None);
+        assert!(!proc.exists());
+        let done = unless_interrupted(async { Ok(7) }).await;
+        assert_eq!(done.unwrap(), Some(7));
     }
 
     #[test]

@@ -14,8 +14,9 @@
 //! - [`recent_error`]: how wrong predictions were lately
 //! - [`profile`]: capacity, load and violation by measured profiles
 //! - [`explain`]: the reason for every wait; [`inspect`]: the closer look; [`decisions`]: the last of them
-//! - [`time`]: time as an argument; [`spread`]: tables by ids
+//! - [`time`]: time as an argument; [`by_id`]: tables by requests; [`spread`]: tables by other numbers
 
+pub mod by_id;
 pub mod config;
 pub mod control;
 pub mod decide;

@@ -38,6 +38,7 @@ use weir_schema::{Predict, StepTime};
 use crate::{
     Action, Band, Counters, Event, Phase, PodId, PodSpec, Progress, Refusal, RefusalReason,
     Request, RequestId, SchedulerConfig, Scrape, Time,
+    by_id::ById,
     decide::{Choice, Floor, pull, score, scratch::Scratch},
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
@@ -47,7 +48,6 @@ use crate::{
     policy::{Dice, Hopeless, Rules},
     queue::{Board, Drain, Strain, Waiting},
     ratio::TokenRatio,
-    spread::NumberMap,
 };
 use alive::{Alive, Basis};
 use flight::{Flight, allow};
@@ -62,7 +62,7 @@ pub struct Scheduler {
     predictor: Box<dyn Predict>,
     pods: Pods,
     board: Board,
-    flights: NumberMap<RequestId, Flight>,
+    flights: ById<Flight>,
     length: LengthHistory,
     ratio: TokenRatio,
     drain: Drain,
@@ -105,7 +105,7 @@ impl Scheduler {
             predictor,
             pods: Pods::new(),
             board: Board::default(),
-            flights: NumberMap::default(),
+            flights: ById::default(),
             ratio: TokenRatio::new(),
             drain: Drain::default(),
             strain: Strain::default(),

@@ -18,7 +18,7 @@ use super::{
     pool::{PoolKind, model},
     stage::Place,
 };
-use crate::children::interrupted;
+use crate::children::{INTERRUPTED, interrupted, unless_interrupted};
 
 /// Show Weir with a few simulated pods: learning, overload, and a verdict
 #[derive(Clone, Debug, Args)]
@@ -66,8 +66,6 @@ fn policy_names() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name)).try_map(|name| name.parse::<Policy>())
 }
 
-const INTERRUPTED: u8 = 130;
-
 impl DemoArgs {
     /// Runs the demo; the exit code is 0 if everything it checks holds, 1 if not.
     ///
@@ -84,13 +82,9 @@ impl DemoArgs {
     }
 
     async fn until_interrupted(&self) -> Result<ExitCode> {
-        let (stage, passed) = tokio::select! {
-            played = Box::pin(play(self)) => played?,
-            stopped = interrupted() => {
-                stopped?;
-                println!("interrupted; stopping the pods and Weir");
-                return Ok(ExitCode::from(INTERRUPTED));
-            }
+        let played = unless_interrupted(Box::pin(play(self))).await?;
+        let Some((stage, passed)) = played else {
+            return Ok(ExitCode::from(INTERRUPTED));
         };
         if self.keep {
             self.invite(model(&self.groups()?));

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{Prediction, compare::Comparison, figures::Figures, real, simulated, slice::Slice};
 use crate::{
-    children::interrupted,
+    children::{INTERRUPTED, unless_interrupted},
     demo::{Group, Place, local},
     sim::Pool,
 };
@@ -62,9 +62,6 @@ pub struct HonestyArgs {
     json: Option<PathBuf>,
 }
 
-/// The exit code after Ctrl-C.
-const INTERRUPTED: u8 = 130;
-
 impl HonestyArgs {
     /// Runs both and prints the comparison.
     ///
@@ -91,14 +88,8 @@ impl HonestyArgs {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (group, place) = (self.group(&pool)?, self.place());
         let real = real::run(&slice, group, &place, self.prediction);
-        let real = runtime.block_on(async {
-            tokio::select! {
-                real = Box::pin(real) => real.map(Some),
-                stopped = interrupted() => Ok(stopped.map(|()| None)?),
-            }
-        })?;
+        let real = runtime.block_on(unless_interrupted(Box::pin(real)))?;
         let Some((real, lag_p99_ms)) = real else {
-            println!("interrupted; stopping the pods and Weir");
             return Ok(ExitCode::from(INTERRUPTED));
         };
         let network_ms = slice.network_ms(&real, &simulated);

@@ -18,6 +18,7 @@ use super::{
     table, threads,
     tools::Tools,
 };
+use crate::children::{INTERRUPTED, unless_interrupted};
 
 /// Measure what a request costs in Weir and in what else people put in front of pods, side by side
 ///
@@ -78,10 +79,13 @@ impl PeersArgs {
         let plan = self.plan()?;
         pin(&self.load_core)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let played = runtime.block_on(async {
+        let played = runtime.block_on(unless_interrupted(async {
             let pods = Pods::start(self.pods).await?;
             Box::pin(plan.play(&pods)).await
-        })?;
+        }))?;
+        let Some(played) = played else {
+            return Ok(ExitCode::from(INTERRUPTED));
+        };
         if let Some(file) = &self.json {
             let mut rows = table::for_programs(&played.figures, &played.peers, &played.left_out);
             if !played.threads.is_empty()

@@ -31,7 +31,7 @@ use super::{
     wire::MODEL,
 };
 use crate::{
-    children::Child,
+    children::{Child, INTERRUPTED, unless_interrupted},
     http_get,
     prompt::{Segment, write_text},
 };
@@ -111,7 +111,7 @@ impl ExerciseArgs {
         };
         let trained = model::trained(&dir.join("model"))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
+        let exercised = runtime.block_on(unless_interrupted(async {
             let [few, many] = PODS;
             let [roomy, tight] = SEQUENCES;
             for (pods, sequences, bundles) in
@@ -121,8 +121,9 @@ impl ExerciseArgs {
                 let site = Site { dir: &dir, pods: &pods.addresses, sequences, bundles };
                 Box::pin(site.exercise(&weir, self.percent)).await?;
             }
-            Ok(ExitCode::SUCCESS)
-        })
+            Ok(())
+        }))?;
+        Ok(exercised.map_or(ExitCode::from(INTERRUPTED), |()| ExitCode::SUCCESS))
     }
 }
 

@@ -18,6 +18,7 @@ use super::{
     swap,
     table::Report,
 };
+use crate::children::unless_interrupted;
 
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -118,7 +119,8 @@ impl TrainArgs {
                 folder: &folder.path().join("fresh"),
             };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            report.fresh = Some(runtime.block_on(Box::pin(fresh(&samples, &setup)))?);
+            let fresh = runtime.block_on(unless_interrupted(Box::pin(fresh(&samples, &setup))))?;
+            report.fresh = Some(fresh.context("interrupted")?);
         }
         Ok(report)
     }

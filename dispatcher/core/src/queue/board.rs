@@ -13,6 +13,7 @@ use priority_queue::PriorityQueue;
 
 use crate::{
     Band, PodId, Reason, Request, RequestId, Time,
+    by_id::ById,
     decide::standing::Standing,
     pattern::Pattern,
     prefix::Match,
@@ -20,7 +21,7 @@ use crate::{
         Head, Lane, LaneKey, Paused, Rank,
         ages::{Age, Ages},
     },
-    spread::{NumberMap, Spread, slim},
+    spread::{NumberMap, Spread},
 };
 
 /// Empty lanes kept, at most: a busy pool has some tens of patterns.
@@ -136,7 +137,7 @@ impl Waiting {
 /// All lanes of a pool.
 #[derive(Debug, Default)]
 pub struct Board {
-    entries: NumberMap<RequestId, Waiting>,
+    entries: ById<Waiting>,
     lanes: NumberMap<LaneKey, Lane>,
     late: BTreeMap<LaneKey, Lane>,
     /// What waits by band, in the order of arrival; a band that had something once stays.
@@ -177,8 +178,7 @@ impl Board {
 
     /// Takes a request out, wherever it stands. Who is done with what was found of it gives that to [`Self::recycle`].
     pub fn remove(&mut self, id: RequestId) -> Option<Waiting> {
-        let waiting = self.entries.remove(&id)?;
-        slim(&mut self.entries);
+        let waiting = self.entries.remove(id)?;
         let age = (waiting.request.arrived, id);
         let band = waiting.pattern.band;
         self.bytes = self.bytes.saturating_sub(u64::from(waiting.request.body_bytes));
@@ -211,18 +211,18 @@ impl Board {
 
     /// A waiting request.
     pub fn get(&self, id: RequestId) -> Option<&Waiting> {
-        self.entries.get(&id)
+        self.entries.get(id)
     }
 
     /// A waiting request, to note something on it. Its lane and rank must not be changed.
     pub fn get_mut(&mut self, id: RequestId) -> Option<&mut Waiting> {
-        self.entries.get_mut(&id)
+        self.entries.get_mut(id)
     }
 
     /// A waiting request with room for what is found of it, to note that there.
     #[inline]
     pub fn looked_at(&mut self, id: RequestId) -> Option<&mut Waiting> {
-        let waiting = self.entries.get_mut(&id)?;
+        let waiting = self.entries.get_mut(id)?;
         waiting.standing.get_or_insert_with(|| self.spare_standings.pop().unwrap_or_default());
         Some(waiting)
     }
@@ -336,7 +336,7 @@ impl Board {
     ) -> impl Iterator<Item = &Waiting> {
         let bands = self.bands.iter().filter(move |(one, _)| band.is_none_or(|band| band == **one));
         let ages = merged(bands.map(move |(_, ages)| ages.behind(after)));
-        ages.filter_map(|(_, id)| self.entries.get(&id))
+        ages.filter_map(|(_, id)| self.entries.get(id))
     }
 
     /// Late requests.

@@ -13,7 +13,7 @@ use async_channel::Receiver;
 use smallvec::SmallVec;
 use weir_core::{
     Action, Dispatch, Event, PodId, Progress, Pulse, Refusal, RequestId, Scheduler, TICK, Time,
-    spread::{NumberMap, slim},
+    by_id::ById, spread::NumberMap,
 };
 use weir_schema::Sample;
 
@@ -55,15 +55,16 @@ pub(super) struct Desk {
     actions: Vec<Action>,
     /// Tickets without a verdict. A `Cancel` counts only while its request is in here: a request
     /// that was given a pod meanwhile ends with its lease.
-    waiters: NumberMap<RequestId, Waiter>,
+    waiters: ById<Waiter>,
     /// Requests with a lease.
-    streams: NumberMap<RequestId, Stream>,
+    streams: ById<Stream>,
     /// Pods as the scheduler knows them. The table that others read may be ahead of it.
     pods: NumberMap<PodId, KnownPod>,
     swept_at: Time,
 }
 
 struct Stream {
+    id: RequestId,
     tokens: Arc<AtomicU32>,
     swept: u32,
     /// Its first token was announced; a sweep must not be faster than that message.
@@ -80,8 +81,8 @@ impl Desk {
         Self {
             scheduler,
             actions: Vec::new(),
-            waiters: NumberMap::default(),
-            streams: NumberMap::default(),
+            waiters: ById::default(),
+            streams: ById::default(),
             pods: NumberMap::default(),
             swept_at: Time::ZERO,
         }
@@ -126,7 +127,7 @@ impl Desk {
             }
             Message::Retry(id, waiter) => {
                 self.waiters.insert(id, waiter);
-                self.streams.remove(&id);
+                self.streams.remove(id);
                 self.handle(now, Event::Undelivered(id), due);
             }
             Message::Cancel(id) => {
@@ -151,11 +152,11 @@ impl Desk {
             Message::Event(event) => {
                 match &event {
                     Event::FirstToken(id) => {
-                        if let Some(stream) = self.streams.get_mut(id) {
+                        if let Some(stream) = self.streams.get_mut(*id) {
                             stream.started = true;
                         }
                     }
-                    Event::End(end) => drop(self.streams.remove(&end.id)),
+                    Event::End(end) => drop(self.streams.remove(end.id)),
                     Event::PodDown(id) => drop(self.pods.remove(id)),
                     _ => {}
                 }
@@ -190,8 +191,8 @@ impl Desk {
         let pod = self.pods.get(&dispatch.pod)?.pod.clone();
         let waiter = self.waiter(dispatch.id);
         let tokens = Arc::new(AtomicU32::new(0));
-        self.streams
-            .insert(dispatch.id, Stream { tokens: tokens.clone(), swept: 0, started: false });
+        let id = dispatch.id;
+        self.streams.insert(id, Stream { id, tokens: tokens.clone(), swept: 0, started: false });
         Some(Grant { dispatch, pod, tokens, waiter })
     }
 
@@ -202,9 +203,7 @@ impl Desk {
 
     /// Takes a ticket that gets its verdict, or is gone.
     fn waiter(&mut self, id: RequestId) -> Option<Waiter> {
-        let waiter = self.waiters.remove(&id);
-        slim(&mut self.waiters);
-        waiter
+        self.waiters.remove(id)
     }
 
     /// Tells the scheduler how far streams and pods have come, at most once in [`TICK`].
@@ -214,11 +213,11 @@ impl Desk {
         }
         self.swept_at = now;
         let mut progress = Progress::default();
-        for (id, stream) in self.streams.iter_mut().filter(|(_, stream)| stream.started) {
+        for stream in self.streams.values_mut().filter(|stream| stream.started) {
             let tokens = stream.tokens.load(Relaxed);
             if tokens != stream.swept {
                 stream.swept = tokens;
-                progress.tokens.push((*id, tokens));
+                progress.tokens.push((stream.id, tokens));
             }
         }
         for (id, known) in &mut self.pods {
