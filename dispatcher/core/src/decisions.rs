@@ -308,14 +308,28 @@ impl Ended {
 
 /// Finds the requests that wait or are in flight by the names their clients gave them. Of two with one
 /// name the younger is found.
-#[derive(Debug, Default)]
-pub struct Names(NumberMap<u64, RequestId>);
+///
+/// Several tables by hash, so that none takes long to grow.
+#[derive(Debug)]
+pub struct Names(Vec<NumberMap<u64, RequestId>>);
+
+/// Tables of names.
+const TABLES: u64 = 16;
+
+impl Default for Names {
+    fn default() -> Self {
+        Self((0..TABLES).map(|_| NumberMap::default()).collect())
+    }
+}
 
 impl Names {
     /// A request came.
     pub fn enter(&mut self, request: &Request) {
         if !request.name.is_empty() {
-            self.0.insert(xxh3_64(request.name.as_bytes()), request.id);
+            let hash = xxh3_64(request.name.as_bytes());
+            if let Some(table) = self.table(hash) {
+                table.insert(hash, request.id);
+            }
         }
     }
 
@@ -325,15 +339,20 @@ impl Names {
             return;
         }
         let hash = xxh3_64(request.name.as_bytes());
-        if self.0.get(&hash) == Some(&request.id) {
-            self.0.remove(&hash);
-            slim(&mut self.0);
+        if let Some(table) = self.table(hash).filter(|one| one.get(&hash) == Some(&request.id)) {
+            table.remove(&hash);
+            slim(table);
         }
     }
 
     /// Who may be called so; the caller looks whether it is.
     pub fn find(&self, name: &str) -> Option<RequestId> {
-        self.0.get(&xxh3_64(name.as_bytes())).copied()
+        let hash = xxh3_64(name.as_bytes());
+        self.0.get((hash % TABLES) as usize)?.get(&hash).copied()
+    }
+
+    fn table(&mut self, hash: u64) -> Option<&mut NumberMap<u64, RequestId>> {
+        self.0.get_mut((hash % TABLES) as usize)
     }
 }
 

@@ -104,6 +104,7 @@ impl DecideArgs {
             depth: *depth,
             turnover_us: self.turnover_us(*depth, Leaves::Anyone),
             head_us: self.turnover_us(*depth, Leaves::Head),
+            longest_us: queue::longest_us(*depth, self.patterns),
         };
         let turned: Vec<Turned> = depths.map(turn).collect();
         if !turned.is_empty() {

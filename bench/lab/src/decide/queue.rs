@@ -47,6 +47,13 @@ pub(crate) fn turnover_us(
     cost.cpu_us / turns as f64
 }
 
+/// The longest that any request took to go in while a board filled with so many, in microseconds of the processor.
+pub(super) fn longest_us(depth: u64, patterns: usize) -> f64 {
+    let (meter, mut board) = (Meter::new(true), Board::default());
+    let comers = (0..depth).map(|id| waiting(id, patterns));
+    comers.map(|comes| meter.of(|| board.insert(comes)).cpu_us).fold(0.0, f64::max)
+}
+
 /// What is counted: a function of its own, so that a profiler finds it.
 #[inline(never)]
 fn counted_turns(board: &mut Board, turned: Vec<(Waiting, RequestId)>, gone: &mut Vec<Waiting>) {

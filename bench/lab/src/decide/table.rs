@@ -57,6 +57,8 @@ pub(super) struct Turned {
     pub(super) head_us: f64,
     /// One request in and anyone out.
     pub(super) turnover_us: f64,
+    /// The longest that one took to go in until so many waited.
+    pub(super) longest_us: f64,
 }
 
 impl Decided {
@@ -158,11 +160,16 @@ pub(super) fn decisions(runs: &[Decided]) -> Table {
 
 /// The board alone as a table.
 pub(super) fn queue(turned: &[Turned]) -> Table {
-    let mut table =
-        table_of(&["waiting", "us for one in and the head out", "us for one in and anyone out"]);
+    let mut table = table_of(&[
+        "waiting",
+        "us for one in and the head out",
+        "us for one in and anyone out",
+        "longest for one in, us",
+    ]);
     for one in turned {
         let [head, anyone] = [one.head_us, one.turnover_us].map(|us| format!("{us:.2}"));
-        table.add_row([one.depth.to_string(), head, anyone]);
+        let longest = format!("{:.0}", one.longest_us);
+        table.add_row([one.depth.to_string(), head, anyone, longest]);
     }
     table
 }

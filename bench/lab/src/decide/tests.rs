@@ -74,12 +74,14 @@ fn the_board_alone_is_measured_at_any_depth() {
     for leaves in [Leaves::Head, Leaves::Anyone] {
         assert!(queue::turnover_us(50, 7, (500, leaves), true) > 0.0);
     }
+    assert!(queue::longest_us(500, 7) > 0.0);
 }
 
 #[test]
 fn there_is_a_table_and_a_picture_of_each_axis_that_has_two_values() {
     let (runs, folder) = ([decided(0), decided(10)], tempfile::tempdir().unwrap());
-    let turned = [10, 20].map(|depth| Turned { depth, head_us: 0.5, turnover_us: 1.0 });
+    let turned =
+        [10, 20].map(|depth| Turned { depth, head_us: 0.5, turnover_us: 1.0, longest_us: 9.0 });
     assert!(table::decisions(&runs).to_string().contains("decisions/s"));
     table::plot(&runs, &turned, folder.path()).unwrap();
     let mut files: Vec<_> = std::fs::read_dir(folder.path())
