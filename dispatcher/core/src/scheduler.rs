@@ -38,7 +38,6 @@ use weir_schema::{Predict, StepTime};
 use crate::{
     Action, Band, Counters, Event, Phase, PodId, PodSpec, Progress, Refusal, RefusalReason,
     Request, RequestId, SchedulerConfig, Scrape, Time,
-    by_id::ById,
     decide::{Choice, Floor, pull, score, scratch::Scratch},
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
@@ -48,6 +47,7 @@ use crate::{
     policy::{Dice, Hopeless, Rules},
     queue::{Board, Drain, Strain, Waiting},
     ratio::TokenRatio,
+    spread::NumberMap,
 };
 use alive::{Alive, Basis};
 use flight::{Flight, allow};
@@ -62,7 +62,7 @@ pub struct Scheduler {
     predictor: Box<dyn Predict>,
     pods: Pods,
     board: Board,
-    flights: ById<Flight>,
+    flights: NumberMap<RequestId, Flight>,
     length: LengthHistory,
     ratio: TokenRatio,
     drain: Drain,
@@ -105,7 +105,7 @@ impl Scheduler {
             predictor,
             pods: Pods::new(),
             board: Board::default(),
-            flights: ById::default(),
+            flights: NumberMap::default(),
             ratio: TokenRatio::new(),
             drain: Drain::default(),
             strain: Strain::default(),

@@ -233,7 +233,7 @@ impl Flight {
 impl Scheduler {
     /// The first token of a response was relayed.
     pub(super) fn first_token(&mut self, now: Time, id: RequestId) {
-        let Some(flight) = self.flights.get_mut(id).filter(|one| one.first_token.is_none()) else {
+        let Some(flight) = self.flights.get_mut(&id).filter(|one| one.first_token.is_none()) else {
             self.counters.ignored += 1;
             return;
         };
@@ -260,7 +260,7 @@ impl Scheduler {
         let mut moved = std::mem::take(&mut self.scratch.moved);
         moved.clear();
         for (id, tokens) in streams {
-            let Some(flight) = self.flights.get_mut(id) else { continue };
+            let Some(flight) = self.flights.get_mut(&id) else { continue };
             flight.tokens = flight.tokens.max(tokens);
             moved.push((flight.pod, moved.len(), id, flight.per_sequence(flight.tokens)));
             if flight.first_token.is_none() {
@@ -314,7 +314,7 @@ impl Scheduler {
 
     /// Takes a request off its pod.
     fn land(&mut self, id: RequestId) -> Option<Flight> {
-        let flight = self.flights.remove(id)?;
+        let flight = self.flights.remove(&id)?;
         self.unstreamed -= usize::from(!flight.request.streamed);
         if let Some(pod) = self.pods.get_mut(&flight.pod) {
             // A pod that left and came back knows nothing of it.

@@ -15,7 +15,7 @@ impl Scheduler {
     pub fn find(&self, name: &str) -> Option<RequestId> {
         let alive = self.names.find(name).filter(|id| {
             let waiting = self.board.get(*id).map(|waiting| &waiting.request);
-            let request = waiting.or_else(|| self.flights.get(*id).map(|flight| &flight.request));
+            let request = waiting.or_else(|| self.flights.get(id).map(|flight| &flight.request));
             request.is_some_and(|request| &*request.name == name)
         });
         let ended = || self.ended.newest().find(|(_, ended)| &*ended.name == name);
@@ -43,7 +43,7 @@ impl Scheduler {
             let waiting = Some(self.view_of(now, waiting));
             return Some(Inspection { waiting, explanation, ..blank });
         }
-        if let Some(flight) = self.flights.get(id) {
+        if let Some(flight) = self.flights.get(&id) {
             let pod = self.pods.get(&flight.pod);
             let decoding = pod
                 .is_some_and(|pod| pod.ledger.residents().iter().any(|resident| resident.id == id));
@@ -93,7 +93,7 @@ impl Scheduler {
     /// What a request is called: by its client, or else by its number.
     pub(super) fn called(&self, id: RequestId) -> String {
         let waiting = self.board.get(id).map(|waiting| &waiting.request.name);
-        let name = waiting.or_else(|| self.flights.get(id).map(|flight| &flight.request.name));
+        let name = waiting.or_else(|| self.flights.get(&id).map(|flight| &flight.request.name));
         match name.filter(|name| !name.is_empty()) {
             Some(name) => format!("request {name}"),
             None => format!("request {}", id.0),

@@ -85,7 +85,7 @@ impl Scheduler {
     pub(super) fn history(&self, now: Time, id: RequestId) -> Vec<Moment> {
         let mut moments = Vec::new();
         let mut add = |at: Time, what: String| moments.push((at, what));
-        let flight = self.flights.get(id);
+        let flight = self.flights.get(&id);
         let waiting = self.board.get(id).map(|waiting| waiting.request.arrived);
         let running = flight.map(|flight| flight.request.arrived);
         let ended = self.ended.newest().find(|(_, ended)| ended.id == id).map(|(_, ended)| ended);

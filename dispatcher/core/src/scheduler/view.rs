@@ -92,7 +92,7 @@ impl Scheduler {
         most: usize,
     ) -> Vec<RequestView> {
         let tightest = tightest(ledger, most).into_iter();
-        let view = |(_, id, decoding)| Some(self.flights.get(id)?.view(now, decoding));
+        let view = |(_, id, decoding)| Some(self.flights.get(&id)?.view(now, decoding));
         tightest.filter_map(view).collect()
     }
 }
