@@ -375,6 +375,20 @@ mod tests {
     }
 
     #[test]
+    fn names_are_shared_out_among_their_tables() {
+        let mut names = Names::default();
+        let request = |id: u64| Request {
+            name: format!("name-{id}").into(),
+            ..Request::new(RequestId(id), Time::ZERO, crate::PromptSize::Tokens(1))
+        };
+        (0..10_000).for_each(|id| names.enter(&request(id)));
+        assert_eq!(names.find("name-77"), Some(RequestId(77)));
+        assert!(names.0.iter().all(|table| table.len() < 1000));
+        (0..10_000).for_each(|id| names.leave(&request(id)));
+        assert!(names.0.iter().all(NumberMap::is_empty));
+    }
+
+    #[test]
     fn the_best_losers_are_kept_in_order() {
         let mut losers = Losers::default();
         let one = |pod, verdict, ttft_ms| Alternative {
