@@ -183,10 +183,16 @@ pub struct PullConfig {
     pub head_rule: HeadRule,
     /// Share of a TPOT objective that predictions may use.
     pub tpot_margin: f64,
-    /// Tokens of a resident's budget on which that margin is counted at most.
+    /// Tokens of a resident on which that margin is kept at most.
     pub margin_tokens: u32,
-    /// Quantile of the remaining output that a resident's budget is spread over.
+    /// Quantile of the remaining output from which is read how soon a resident may end.
     pub remaining_quantile: f64,
+    /// Residents that a request which has just come, or is late, may cost their TPOT objective by the stall of its prefill, on
+    /// average.
+    pub risk_at_once: f64,
+    /// The same when its first token is due. Between the two it grows with the square of the share of its TTFT objective that
+    /// the request has waited; without one, of a minute.
+    pub risk_when_due: f64,
     /// A full step longer than this share of the tightest TPOT objective makes the chunk "big".
     pub big_chunk_share: f64,
     /// Uncached tokens that may be pending on a pod with the newcomer, if that is of the top band and the chunk is not big.
@@ -231,6 +237,8 @@ impl Default for PullConfig {
             tpot_margin: 0.95,
             margin_tokens: 200,
             remaining_quantile: 0.1,
+            risk_at_once: 0.02,
+            risk_when_due: 0.5,
             big_chunk_share: 0.9,
             top_band_tokens: 8192,
             pending_tokens: 2048,

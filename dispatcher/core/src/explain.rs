@@ -47,12 +47,14 @@ pub enum Reason {
         /// Its objective with the margin, in milliseconds.
         limit_ms: f64,
     },
-    /// Its prefill would stall residents longer than they can bear.
+    /// Its prefill would stall residents so long that more of them may lose their pace than it may cost.
     StallOverBudget {
         /// The stall on the best pod, in milliseconds.
         stall_ms: f64,
-        /// What that pod's residents can bear, in milliseconds.
-        budget_ms: f64,
+        /// How many of that pod's residents would lose their pace by it, on average.
+        at_risk: f64,
+        /// How many it may cost now.
+        bearable: f64,
     },
     /// It waits for the pod that has its prefix.
     WaitsForWarmPod,
@@ -135,10 +137,10 @@ impl Reason {
                 span(tpot_ms),
                 span(limit_ms),
             ),
-            Self::StallOverBudget { stall_ms, budget_ms } => format!(
-                "its prefill would hold up what the best pod serves by {}, and that can bear {}",
+            Self::StallOverBudget { stall_ms, at_risk, bearable } => format!(
+                "its prefill would hold up what the best pod serves by {} and cost {at_risk:.2} of \
+                 those their pace, on average; {bearable:.2} is the most",
                 span(stall_ms),
-                span(budget_ms.max(0.0)),
             ),
             Self::WaitsForWarmPod => {
                 "the pod that has its prefix cached is worth waiting for".to_owned()
@@ -179,10 +181,10 @@ impl Reason {
             Self::TpotOverSlo { tpot_ms, limit_ms } => {
                 format!("a token every {}, and {} is the most", span(tpot_ms), span(limit_ms))
             }
-            Self::StallOverBudget { stall_ms, budget_ms } => format!(
-                "the prefill would hold up its residents by {}, and they can bear {}",
+            Self::StallOverBudget { stall_ms, at_risk, bearable } => format!(
+                "the prefill would hold up its residents by {} and cost {at_risk:.2} of them their \
+                 pace, on average; {bearable:.2} is the most",
                 span(stall_ms),
-                span(budget_ms.max(0.0)),
             ),
             Self::OverCapacity => "the request would exceed its profiled capacity".to_owned(),
             Self::PodsStale => "its last scrape is too old".to_owned(),

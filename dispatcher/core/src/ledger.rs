@@ -63,30 +63,58 @@ impl Resident {
     }
 }
 
-/// What a resident's budget is made of. Every look at a pod walks over these, so they lie apart from the
-/// rest of what is known of residents.
+/// What a resident can bear is made of. Every look at a pod walks over these, so they lie apart from the rest of what is known of
+/// residents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// When the tokens streamed and a low quantile of those to come have to be there, in milliseconds since the epoch; infinite
-    /// without an objective.
-    pub due_ms: f64,
-    /// The same with what of the objective is kept back as a margin: a resident that comes later is lost.
-    pub lost_ms: f64,
-    /// That quantile, per sequence.
-    pub remaining: f64,
+    /// Until when the tokens streamed so far are on pace, less a margin, in milliseconds since the epoch; [`NEVER_MS`] without an
+    /// objective.
+    pub spare_until_ms: f64,
+    /// That margin, in milliseconds.
+    pub kept_ms: f64,
+    /// Its TPOT objective, in milliseconds; [`NEVER_MS`] without one.
+    pub slo_ms: f64,
+    /// Tokens to come, per sequence, within which it is not thought to end.
+    pub surely: f64,
+    /// Within which it ends for certain.
+    pub latest: f64,
+    /// Chance to end with each one between the two.
+    pub ends: f64,
 }
+
+/// A time that is longer than any other, with which one can calculate.
+pub const NEVER_MS: f64 = 1e18;
+
+/// Share of the tokens within which a quantile of the answers would end, in which none of them is thought to. Many residents that may
+/// each end at once with a chance of a thousandth would hold back everybody.
+const SURE_SHARE: f64 = 0.2;
 
 impl Pace {
     fn of(resident: &Resident, config: &PullConfig) -> Self {
-        let Resident { generated, remaining, first_token, .. } = *resident;
-        let Some(slo_ms) = resident.tpot_slo_ms else {
-            return Self { due_ms: f64::INFINITY, lost_ms: f64::INFINITY, remaining };
+        let remaining = resident.remaining;
+        let quantile = config.remaining_quantile.max(f64::EPSILON);
+        // A quantile of all answers is their length itself: then it is known.
+        let surely = if quantile < 1.0 { SURE_SHARE * remaining } else { remaining - 1.0 };
+        let mut pace = Self {
+            spare_until_ms: NEVER_MS,
+            kept_ms: 0.0,
+            slo_ms: resident.tpot_slo_ms.unwrap_or(NEVER_MS),
+            surely,
+            latest: surely + (remaining - surely) / quantile,
+            ends: quantile / (remaining - surely),
         };
-        let tokens = f64::from(generated) + remaining - 1.0;
-        let margin_tokens = tokens.min(f64::from(config.margin_tokens));
-        let lost_ms = first_token.ms_since(Time::ZERO) + slo_ms * tokens;
-        let due_ms = lost_ms - (1.0 - config.tpot_margin) * slo_ms * margin_tokens;
-        Self { due_ms, lost_ms, remaining }
+        pace.go_by(resident, config);
+        pace
+    }
+
+    /// Goes by the tokens that a resident has streamed. How soon it may end stays as it was estimated.
+    fn go_by(&mut self, resident: &Resident, config: &PullConfig) {
+        let Some(slo_ms) = resident.tpot_slo_ms else { return };
+        let gaps = f64::from(resident.generated) - 1.0;
+        let margin_tokens = (gaps + resident.remaining).min(f64::from(config.margin_tokens));
+        self.kept_ms = (1.0 - config.tpot_margin) * slo_ms * margin_tokens;
+        let on_pace_ms = resident.first_token.ms_since(Time::ZERO) + slo_ms * gaps;
+        self.spare_until_ms = on_pace_ms - self.kept_ms;
     }
 }
 
@@ -171,7 +199,7 @@ impl Ledger {
         let (resident, pace) = (self.residents.get_mut(seat)?, self.paces.get_mut(seat)?);
         let fresh = generated.saturating_sub(resident.generated);
         resident.generated += fresh;
-        *pace = Pace::of(resident, config);
+        pace.go_by(resident, config);
         self.kv_tokens += f64::from(fresh) * f64::from(resident.sequences);
         let is_due = resident.generated >= resident.estimate_at;
         Some(Come { seat, tokens: fresh * resident.sequences, is_due })
@@ -245,7 +273,7 @@ impl Ledger {
         &self.residents
     }
 
-    /// What the budgets of the residents are made of, in their order.
+    /// What the residents can bear is made of, in their order.
     pub fn paces(&self) -> &[Pace] {
         &self.paces
     }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Time;
 
+/// For how long a request without a TTFT objective may wait.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Names a request inside one dispatcher; given by the caller, never reused.
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -112,6 +115,11 @@ impl Request {
     /// When the first token is due, if the request has a TTFT objective.
     pub fn deadline(&self) -> Option<Time> {
         self.slo.ttft.map(|ttft| self.arrived.plus(ttft))
+    }
+
+    /// For how long it may wait: its TTFT objective, or [`PATIENCE`] without one.
+    pub fn may_wait(&self) -> Duration {
+        self.slo.ttft.unwrap_or(PATIENCE)
     }
 
     /// When the wait that its client allows is over, if it set one.

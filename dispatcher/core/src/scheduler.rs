@@ -367,11 +367,7 @@ impl Scheduler {
 
     /// Keeps the rates of dispatch per band in step with the board.
     fn note_backlog(&mut self, now: Time, band: Band) {
-        if self.board.backlog_of(band).0 > 0 {
-            self.drain.backlog(band, now);
-        } else {
-            self.drain.empty(band);
-        }
+        self.drain.backlog(band, self.board.backlog_of(band).0 > 0, now);
     }
 
     /// A request leaves the queue.

@@ -99,7 +99,7 @@ pub struct PodView {
     pub step_ms: f64,
     /// Smallest TPOT objective among its residents, in milliseconds.
     pub tightest_tpot_ms: Option<f64>,
-    /// Longest stall its residents can bear now, in milliseconds; `None` when nothing bounds it.
+    /// Longest stall that a request which has just come may cause, in milliseconds; `None` when nothing bounds it.
     pub stall_budget_ms: Option<f64>,
     /// Requests it has been given.
     pub dispatched: u64,

@@ -31,7 +31,7 @@ fn every_reason_to_wait_is_documented() {
         Reason::KvKept,
         Reason::TtftOverSlo { ttft_ms: 1.0, slo_ms: 1.0 },
         Reason::TpotOverSlo { tpot_ms: 1.0, limit_ms: 1.0 },
-        Reason::StallOverBudget { stall_ms: 1.0, budget_ms: 1.0 },
+        Reason::StallOverBudget { stall_ms: 1.0, at_risk: 1.0, bearable: 0.5 },
         Reason::WaitsForWarmPod,
         Reason::Late,
         Reason::PoolSaturated { saturation: 1.0 },

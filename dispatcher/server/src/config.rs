@@ -285,6 +285,8 @@ fn check_pull(pull: &PullConfig, problems: &mut Problems) {
     let shares = [
         ("tpot_margin", pull.tpot_margin),
         ("remaining_quantile", pull.remaining_quantile),
+        ("risk_at_once", pull.risk_at_once),
+        ("risk_when_due", pull.risk_when_due),
         ("big_chunk_share", pull.big_chunk_share),
         ("pass_share", pull.pass_share),
         ("bind_share", pull.bind_share),

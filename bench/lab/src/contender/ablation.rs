@@ -34,6 +34,8 @@ enum Part {
     /// Prompt tokens that a pod may have pending with the newcomer; `None`: any number.
     Buffer(Option<u32>),
     Quantile(f64),
+    /// Residents that a prefill may cost their pace, however long its request has waited.
+    Risk(f64),
     LengthKnown,
     Perfect,
 }
@@ -84,6 +86,7 @@ fn part(said: &str) -> Result<Part> {
             Some(("margin", margin)) => Part::Margin(number(margin)?),
             Some(("binds", share)) => Part::Binds(number(share)?),
             Some(("quantile", quantile)) => Part::Quantile(number(quantile)?),
+            Some(("risk", risk)) => Part::Risk(number(risk)?),
             Some(("buffer", tokens)) => {
                 let tokens = tokens.parse().with_context(|| format!("{said:?} needs a count"))?;
                 Part::Buffer(Some(tokens))
@@ -119,6 +122,9 @@ impl Part {
             Self::Binds(share) => config.pull.bind_share = share,
             Self::Buffer(tokens) => buffer(config, tokens),
             Self::Quantile(quantile) => config.pull.remaining_quantile = quantile,
+            Self::Risk(risk) => {
+                (config.pull.risk_at_once, config.pull.risk_when_due) = (risk, risk);
+            }
             Self::LengthKnown | Self::Perfect => {}
         }
     }
@@ -172,6 +178,9 @@ mod tests {
         let mut expected = plain.clone();
         expected.rules.as_mut().unwrap().order = Order::Fifo;
         assert_eq!(changed("order-fifo"), expected);
+        let mut expected = plain.clone();
+        (expected.pull.risk_at_once, expected.pull.risk_when_due) = (0.3, 0.3);
+        assert_eq!(changed("risk-0.3"), expected);
         assert_eq!(changed("length-known"), plain);
         assert_eq!(plain.pull.head_rule, HeadRule::Auto);
     }

@@ -88,8 +88,11 @@ pub(super) const ENTRIES: [Entry; 55] = [
     own("weir:buffer-1024", "weir, 1024 prompt tokens pending"),
     own("weir:buffer-8192", "weir, 8192 prompt tokens pending"),
     own("weir:buffer-unbounded", "weir, any number of prompts pending"),
-    own("weir:quantile-0.5", "weir, the median of what remains; quantile-X for any share"),
-    own("weir:quantile-0.25", "weir, the lower quartile of what remains"),
+    own(
+        "weir:risk-0.02",
+        "weir, a prefill may cost .02 residents their pace, however long it waited; risk-X",
+    ),
+    own("weir:risk-0.5", "weir, half of one at once"),
     own("weir:length-known", "weir told the length of every answer"),
     own("weir:perfect", "weir told every length and what every step costs"),
 ];

@@ -10,7 +10,7 @@ use crate::{
         score::{self, Outlooks},
     },
     explain::Reason,
-    headroom::{Outlook, features, judge},
+    headroom::{Outlook, features, judge, risk},
     queue::Waiting,
 };
 
@@ -161,7 +161,13 @@ impl Floor<'_> {
         filter::fits_memory(pod, waiting, outlook, self.now, pull)?;
         judge::step_gate(pod, outlook, self.now, pull)?;
         let room_tokens = self.room_tokens(waiting, outlook);
-        judge::cheap_gates(&waiting.request.slo, outlook, &pod.ledger, room_tokens, self.now, pull)
+        let bounds = (room_tokens, self.bearable(waiting));
+        judge::cheap_gates(&waiting.request.slo, outlook, &pod.ledger, bounds, self.now, pull)
+    }
+
+    /// How many residents a head may put at risk now.
+    pub(crate) fn bearable(&self, waiting: &Waiting) -> f64 {
+        risk::bearable(&waiting.request, waiting.late, self.now, &self.config.pull)
     }
 
     /// Asks the predictor about a head on some pods. Where it has no answer, or one that is no time
@@ -200,13 +206,13 @@ impl Floor<'_> {
         if let Some(claim) = waiting.claim().filter(|pod| free.iter().any(|one| one.pod == *pod)) {
             return Some(claim);
         }
+        let bearable = self.bearable(waiting);
         let delay = |outlook: &Outlook| {
-            let ledger = self.pods.as_slice().get(outlook.place).map(|pod| &pod.ledger);
-            let budget_ms =
-                ledger.and_then(|ledger| judge::stall_budget_ms(ledger, outlook, self.now));
-            let over_ms =
-                budget_ms.map_or(0.0, |budget_ms| (outlook.stall_ms - budget_ms).max(0.0));
-            outlook.ttft_ms + over_ms
+            let (stall_ms, pod) = (outlook.stall_ms, self.pods.as_slice().get(outlook.place));
+            let bears_ms = pod.map_or(stall_ms, |pod| {
+                risk::bears_ms(&pod.ledger, outlook, bearable, self.now, stall_ms)
+            });
+            outlook.ttft_ms + stall_ms - bears_ms
         };
         let delays = free.iter().map(|outlook| (delay(outlook), outlook.pod));
         let best = delays.min_by(|(a, one), (b, other)| a.total_cmp(b).then(one.cmp(other)));

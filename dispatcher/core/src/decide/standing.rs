@@ -4,8 +4,8 @@
 //! A head that fits nowhere is asked for again at every event, and mostly one pod has changed since, or none.
 //! The gates that need no prediction depend on the pod's state, which is counted ([`Pods::changes`]), on
 //! what all pods are judged by (a change of that counts as one of every pod), and on time in three places: a
-//! scrape is believed for so long, a prompt begins with the next step for so long, and a resident that a stall would hurt is at
-//! some moment lost. So each pod that was
+//! scrape is believed for so long, a prompt begins with the next step for so long, and what a stall puts at risk and what it may is
+//! at some moment the same. So each pod that was
 //! found shut is shut until the first of these; only the others are looked at again. Pods with open gates are
 //! left to the pick, which asks for predictions.
 //!
@@ -21,7 +21,7 @@ use crate::{
     decide::{Floor, filter, plain, warm::Wait},
     explain::Reason,
     fleet::PodState,
-    headroom::{Outlook, judge, outlook},
+    headroom::{Outlook, judge, outlook, risk},
     prefix::Match,
     queue::Waiting,
 };
@@ -210,15 +210,16 @@ impl Floor<'_> {
         }
         let outlook = self.outlook(waiting, pod);
         let until = match self.cheap(waiting, &outlook).err()? {
-            Reason::StallOverBudget { .. } => self.stalls_until(pod, &outlook)?,
+            Reason::StallOverBudget { .. } => self.over_until(waiting, pod, &outlook),
             Reason::StepFull => judge::step_until(pod, &outlook, self.now),
             _ => Time::NEVER,
         };
         Some(until.min(self.scrape_until(pod)))
     }
 
-    fn stalls_until(&self, pod: &PodState, outlook: &Outlook) -> Option<Time> {
-        judge::stalls_until(&pod.ledger, outlook, self.now)
+    fn over_until(&self, waiting: &Waiting, pod: &PodState, outlook: &Outlook) -> Time {
+        let who = (&*waiting.request, waiting.late);
+        risk::over_until(&pod.ledger, outlook, who, self.now, &self.config.pull)
     }
 
     /// Until when a pod's scrape is believed, or not.

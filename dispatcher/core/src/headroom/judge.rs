@@ -1,8 +1,7 @@
 //! Predictions against objectives: the newcomer's own, and those of everyone it would delay.
 //!
-//! The gate that wins is a budget per resident: how long may it be stalled and still keep its mean
-//! pace if it stopped after few more tokens? The remaining length enters as a low quantile, because
-//! a median spends slack that is not there (docs/decisions/001-the-pull-loop.md).
+//! The gate that wins is what a prompt puts at [`risk`]: how many residents would lose their mean pace if it stalled them now, while
+//! nobody knows how soon they end (docs/decisions/001-the-pull-loop.md).
 
 use std::time::Duration;
 
@@ -12,43 +11,9 @@ use crate::{
     PullConfig, Slo, Time,
     explain::Reason,
     fleet::PodState,
-    headroom::Outlook,
-    ledger::{Ledger, Pace, Pending},
+    headroom::{Outlook, risk},
+    ledger::{Ledger, Pending},
 };
-
-/// What is left of every objective if a request is sent to a pod. Negative is a violation; `None`
-/// is no objective.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Headroom {
-    /// TTFT objective less the wait so far and the predicted TTFT, in milliseconds.
-    pub ttft_ms: Option<f64>,
-    /// The smaller TPOT objective of newcomer and residents less the predicted pace, in
-    /// milliseconds.
-    pub tpot_ms: Option<f64>,
-    /// What the residents can bear less the stall, in milliseconds.
-    pub stall_ms: Option<f64>,
-}
-
-impl Headroom {
-    /// Headroom of a pod for a newcomer.
-    pub fn of(
-        slo: &Slo,
-        waited_ms: f64,
-        outlook: &Outlook,
-        prediction: &Prediction,
-        ledger: &Ledger,
-        now: Time,
-    ) -> Self {
-        let budget_ms = stall_budget_ms(ledger, outlook, now);
-        let tightest = tightest_tpot_ms(ledger).into_iter().chain(tpot_slo_ms(slo));
-        Self {
-            ttft_ms: ttft_slo_ms(slo)
-                .map(|slo_ms| slo_ms - waited_ms - f64::from(prediction.ttft_ms.p50)),
-            tpot_ms: tightest.reduce(f64::min).map(|slo_ms| slo_ms - outlook.step_with_ms),
-            stall_ms: budget_ms.map(|budget_ms| budget_ms - outlook.stall_ms),
-        }
-    }
-}
 
 /// The TTFT objective in milliseconds.
 pub fn ttft_slo_ms(slo: &Slo) -> Option<f64> {
@@ -66,39 +31,6 @@ pub fn tightest_tpot_ms(ledger: &Ledger) -> Option<f64> {
     let pending = ledger.pending().iter().map(|pending| pending.resident.tpot_slo_ms);
     let residents = ledger.residents().iter().map(|resident| resident.tpot_slo_ms);
     pending.chain(residents).flatten().reduce(f64::min)
-}
-
-/// Longest stall that every resident can bear, in milliseconds; `None` when nothing bounds it.
-pub fn stall_budget_ms(ledger: &Ledger, outlook: &Outlook, now: Time) -> Option<f64> {
-    // Without a branch and without an option in the loop, which is most of what a look at a busy pod costs.
-    let now_ms = now.ms_since(Time::ZERO);
-    let budgets = ledger.paces().iter().map(|pace| budget_ms(pace, outlook, now_ms));
-    let least_ms = budgets.fold(f64::INFINITY, |least, one| if one < least { one } else { least });
-    (least_ms < f64::INFINITY).then_some(least_ms)
-}
-
-/// Until when a stall stays longer than some resident can bear, if nothing but time passes: that resident
-/// can bear less and less, until it is lost and does not count any more. `None` when all can bear it.
-pub fn stalls_until(ledger: &Ledger, outlook: &Outlook, now: Time) -> Option<Time> {
-    let now_ms = now.ms_since(Time::ZERO);
-    let until = |pace: &Pace| {
-        // What is left of its time before it is lost, less a microsecond for the rounding.
-        let spare_ms = pace.lost_ms - now_ms - pace.remaining * outlook.step_ms;
-        let spare_us = (spare_ms * 1000.0 - 1.0).max(0.0) as u64;
-        let over = outlook.stall_ms > budget_ms(pace, outlook, now_ms);
-        over.then_some(Time::from_micros(now.as_micros().saturating_add(spare_us)))
-    };
-    ledger.paces().iter().filter_map(until).max()
-}
-
-/// Longest stall that one resident can bear: the time its remaining tokens may take less the time
-/// they will take. Infinite when it has no objective, is lost already, or cannot be hurt by any chunk. It is
-/// not lost while only its margin is used up: then it bears nothing more.
-fn budget_ms(pace: &Pace, outlook: &Outlook, now_ms: f64) -> f64 {
-    let left_ms = pace.due_ms - now_ms;
-    let lost = pace.lost_ms - now_ms - pace.remaining * outlook.step_ms < 0.0;
-    let safe = left_ms - pace.remaining * outlook.full_step_ms >= 0.0;
-    if lost | safe { f64::INFINITY } else { left_ms - pace.remaining * outlook.step_with_ms }
 }
 
 /// The gate of a pod's next step: prompts that begin with it wait for one another, and neither's first token can be told before the
@@ -145,7 +77,7 @@ fn step_at_most_ms(outlook: &Outlook) -> f64 {
     outlook.step_ms + outlook.stall_ms - outlook.own_stall_ms
 }
 
-/// The gates that need no model: the pod's buffer, the newcomer's pace and the residents' budgets.
+/// The gates that need no model: the pod's buffer, the newcomer's pace and what it puts at risk.
 ///
 /// # Errors
 /// The first gate that is shut.
@@ -153,7 +85,7 @@ pub fn cheap_gates(
     slo: &Slo,
     outlook: &Outlook,
     ledger: &Ledger,
-    room_tokens: f64,
+    (room_tokens, bearable): (f64, f64),
     now: Time,
     config: &PullConfig,
 ) -> Result<(), Reason> {
@@ -167,12 +99,11 @@ pub fn cheap_gates(
             return Err(Reason::TpotOverSlo { tpot_ms: outlook.step_with_ms, limit_ms });
         }
     }
-    match stall_budget_ms(ledger, outlook, now) {
-        Some(budget_ms) if outlook.stall_ms > budget_ms => {
-            Err(Reason::StallOverBudget { stall_ms: outlook.stall_ms, budget_ms })
-        }
-        _ => Ok(()),
+    let (stall_ms, at_risk) = (outlook.stall_ms, risk::at_risk(ledger, outlook, now));
+    if at_risk > bearable {
+        return Err(Reason::StallOverBudget { stall_ms, at_risk, bearable });
     }
+    Ok(())
 }
 
 /// The gates that ask the prediction: first token in time, and a pace inside the objective.

@@ -92,7 +92,7 @@ pub struct Look {
     pub kv_after: f64,
     /// Time by which the request would delay the residents.
     pub stall_ms: f64,
-    /// Longest delay that the residents can bear; `None`: nothing bounds it.
+    /// Longest delay that the request may cause by now; `None`: nothing bounds it.
     pub stall_budget_ms: Option<f64>,
     /// The request that goes first and waits for this pod.
     pub claimed_by: Option<RequestId>,

@@ -76,19 +76,24 @@ proptest! {
     }
 
     #[test]
-    fn a_pace_is_due_when_its_tokens_are_and_lost_a_margin_later(
+    fn a_pace_knows_until_when_it_is_kept_and_how_soon_it_may_end(
         generated in 1..500u32, remaining in 1.0..500.0f64, first_ms in 0..100_000u64,
     ) {
         let config = PullConfig::default();
         let first_token = Time::from_millis(first_ms);
         let resident = Resident { first_token, generated, remaining, ..pending(1, 0, 9).resident };
         let pace = Pace::of(&resident, &config);
-        let tokens = f64::from(generated) + remaining - 1.0;
-        prop_assert!((pace.lost_ms - (first_ms as f64 + 50.0 * tokens)).abs() < 1e-6);
-        let margin_tokens = tokens.min(f64::from(config.margin_tokens));
-        let kept_ms = (1.0 - config.tpot_margin) * 50.0 * margin_tokens;
-        prop_assert!((pace.lost_ms - pace.due_ms - kept_ms).abs() < 1e-6);
-        let free = Pace::of(&Resident { tpot_slo_ms: None, ..resident }, &config);
-        prop_assert!(free.due_ms == f64::INFINITY && free.lost_ms == f64::INFINITY);
+        let gaps = f64::from(generated) - 1.0;
+        prop_assert!((pace.spare_until_ms + pace.kept_ms - (first_ms as f64 + 50.0 * gaps)).abs() < 1e-6);
+        let margin_tokens = (gaps + remaining).min(f64::from(config.margin_tokens));
+        prop_assert!((pace.kept_ms - (1.0 - config.tpot_margin) * 50.0 * margin_tokens).abs() < 1e-6);
+        let within = |tokens: f64| (tokens - pace.surely) * pace.ends;
+        prop_assert!((within(remaining) - config.remaining_quantile).abs() < 1e-9);
+        prop_assert!(within(0.0) < 0.0 && (within(pace.latest) - 1.0).abs() < 1e-9);
+        let free = Pace::of(&Resident { tpot_slo_ms: None, ..resident.clone() }, &config);
+        prop_assert!(free.spare_until_ms == NEVER_MS && free.slo_ms == NEVER_MS);
+        let told = PullConfig { remaining_quantile: 1.0, ..config };
+        let known = Pace::of(&resident, &told);
+        prop_assert!((known.surely - (remaining - 1.0)).abs() < 1e-9 && (known.ends - 1.0).abs() < 1e-9);
     }
 }

@@ -3,7 +3,9 @@
 //! Two estimates, the larger counts. The age of the band's oldest waiting request is what the queue
 //! has just been worth, and is right whenever the load is steady. After a burst it is still small
 //! while thousands wait: then the length of the band over its own recent rate of dispatch tells.
-//! The rate is taken only over time in which the band had a backlog, or it would measure arrivals.
+//! The rate is taken only over time in which the band had a backlog, or it would measure arrivals, and
+//! it outlasts the backlog: a lower band that often has one for a few seconds, for as long as a higher
+//! band takes what there is, would else be measured in those seconds alone, and found to get nothing.
 
 use std::time::Duration;
 
@@ -12,17 +14,17 @@ use smallvec::SmallVec;
 use crate::{Band, Time};
 
 /// Time constant of the rate, in seconds.
-const MEMORY_S: f64 = 5.0;
+const MEMORY_S: f64 = 30.0;
 /// As far as a wait is predicted.
 pub const FAR: Duration = Duration::from_secs(3600);
-/// A backlog must have lasted this long before its rate is believed, in seconds.
-const SETTLED_S: f64 = 1.0;
+/// Time with a backlog, faded like the rate, on which that has to rest to be believed, in seconds.
+const SETTLED_S: f64 = 10.0;
 
 #[derive(Clone, Copy, Debug)]
 struct Flow {
-    /// Since when the band has a backlog.
-    since: Time,
-    /// When `dispatched` was last decayed.
+    /// Whether the band has a backlog.
+    waits: bool,
+    /// When the others were last decayed.
     at: Time,
     /// Dispatches under backlog, decayed.
     dispatched: f64,
@@ -34,8 +36,9 @@ impl Flow {
     fn decay(&mut self, now: Time) {
         let passed = now.since(self.at).as_secs_f64();
         let keep = (-passed / MEMORY_S).exp();
+        let more = if self.waits { MEMORY_S * (1.0 - keep) } else { 0.0 };
         self.dispatched *= keep;
-        self.seconds = self.seconds * keep + MEMORY_S * (1.0 - keep);
+        self.seconds = self.seconds * keep + more;
         self.at = now;
     }
 }
@@ -48,35 +51,37 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Something waits in a band from now on.
-    pub fn backlog(&mut self, band: Band, now: Time) {
-        let fresh = Flow { since: now, at: now, dispatched: 0.0, seconds: 0.0 };
-        if !self.flows.iter().any(|(one, _)| *one == band) {
-            self.flows.push((band, fresh));
+    /// Whether something waits in a band from now on.
+    pub fn backlog(&mut self, band: Band, waits: bool, now: Time) {
+        match self.flow(band) {
+            Some(flow) if flow.waits != waits => {
+                flow.decay(now);
+                flow.waits = waits;
+            }
+            None if waits => {
+                self.flows.push((band, Flow { waits, at: now, dispatched: 0.0, seconds: 0.0 }));
+            }
+            _ => {}
         }
-    }
-
-    /// Nothing waits in a band any more.
-    pub fn empty(&mut self, band: Band) {
-        self.flows.retain(|(one, _)| *one != band);
     }
 
     /// A request of a band was dispatched.
     pub fn dispatched(&mut self, band: Band, now: Time) {
-        if let Some((_, flow)) = self.flows.iter_mut().find(|(one, _)| *one == band) {
+        if let Some(flow) = self.flow(band).filter(|flow| flow.waits) {
             flow.decay(now);
             flow.dispatched += 1.0;
         }
     }
 
-    /// Requests of a band dispatched per second; `None` while it has no settled backlog.
+    fn flow(&mut self, band: Band) -> Option<&mut Flow> {
+        self.flows.iter_mut().find(|(one, _)| *one == band).map(|(_, flow)| flow)
+    }
+
+    /// Requests of a band dispatched per second while something waits in it; `None` while too little is known.
     pub fn rate(&self, band: Band, now: Time) -> Option<f64> {
         let mut flow = self.flows.iter().find(|(one, _)| *one == band)?.1;
-        if now.since(flow.since).as_secs_f64() < SETTLED_S {
-            return None;
-        }
         flow.decay(now);
-        Some(flow.dispatched / flow.seconds)
+        (flow.seconds >= SETTLED_S).then(|| flow.dispatched / flow.seconds)
     }
 
     /// Predicted wait of a newcomer to a band in which `ahead` requests wait, the oldest since
@@ -101,26 +106,47 @@ mod tests {
         assert_eq!(wait, Duration::from_secs(2));
     }
 
-    #[test]
-    fn a_burst_is_seen_by_its_length_once_the_rate_is_known() {
+    /// A drain of whose band, with a backlog, one goes each tenth of a second for so long.
+    fn draining(seconds: u64) -> (Drain, Time) {
         let mut drain = Drain::default();
-        drain.backlog(BAND, Time::ZERO);
-        for tenth in 1..=40 {
+        drain.backlog(BAND, true, Time::ZERO);
+        for tenth in 1..=seconds * 10 {
             drain.dispatched(BAND, Time::from_millis(tenth * 100));
         }
-        let now = Time::from_millis(4000);
-        let rate = drain.rate(BAND, now).unwrap();
-        assert!((9.0..11.5).contains(&rate), "{rate}");
-        let wait = drain.wait(BAND, 1000, Some(now), now).as_secs_f64();
-        assert!((85.0..115.0).contains(&wait), "{wait}");
+        (drain, Time::from_millis(seconds * 1000))
     }
 
     #[test]
-    fn a_band_that_is_not_backed_up_has_no_rate() {
+    fn a_burst_is_seen_by_its_length_once_the_rate_is_known() {
+        let (drain, now) = draining(20);
+        let rate = drain.rate(BAND, now).unwrap();
+        assert!((9.5..10.5).contains(&rate), "{rate}");
+        let wait = drain.wait(BAND, 1000, Some(now), now).as_secs_f64();
+        assert!((95.0..105.0).contains(&wait), "{wait}");
+        let (early, now) = draining(9);
+        assert_eq!(early.rate(BAND, now), None);
+        assert_eq!(early.wait(BAND, 1000, Some(now), now), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_band_that_is_not_backed_up_is_not_measured() {
         let mut drain = Drain::default();
-        drain.backlog(BAND, Time::ZERO);
-        drain.empty(BAND);
+        drain.backlog(BAND, true, Time::ZERO);
+        drain.backlog(BAND, false, Time::from_millis(5));
         drain.dispatched(BAND, Time::from_millis(10));
-        assert_eq!(drain.rate(BAND, Time::from_millis(5000)), None);
+        assert_eq!(drain.rate(BAND, Time::from_millis(50_000)), None);
+    }
+
+    #[test]
+    fn a_rate_outlasts_its_backlog_for_a_while() {
+        let (mut drain, now) = draining(60);
+        drain.backlog(BAND, false, now);
+        let soon = now.plus(Duration::from_secs(10));
+        drain.backlog(BAND, true, soon);
+        // Nothing has gone for three seconds, and what is known of the minute before counts.
+        let rate = drain.rate(BAND, soon.plus(Duration::from_secs(3))).unwrap();
+        assert!((8.0..10.0).contains(&rate), "{rate}");
+        drain.backlog(BAND, false, soon);
+        assert_eq!(drain.rate(BAND, soon.plus(Duration::from_secs(60))), None, "forgotten");
     }
 }

@@ -8,10 +8,7 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use crate::{Band, Request, RequestId, Time, policy::Order};
-
-/// A request without a TTFT objective is due after this long at the latest, however long its prompt is.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::{Band, Request, RequestId, Time, policy::Order, request::PATIENCE};
 
 /// A prompt of so many tokens is due after half of that, and a short one after about 10 ms per token: shortest first for prompts of
 /// any length, with [`PATIENCE`] as the cap on age.

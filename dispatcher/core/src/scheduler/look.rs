@@ -9,7 +9,7 @@ use crate::{
     Phase, PodId, Reason, RequestId, Role, Time,
     decide::{Floor, pick::Fit},
     fleet::PodState,
-    headroom::{Outlook, judge},
+    headroom::{Outlook, judge, risk},
     inspect::{Against, Look, Out},
     policy::Mode,
     queue::{Head, Rank, Waiting},
@@ -150,7 +150,7 @@ fn look(
         residents: pod.ledger.residents().len(),
         kv_after: (kv_tokens + growth) / pod.kv_capacity_tokens().max(1.0),
         stall_ms: outlook.stall_ms,
-        stall_budget_ms: judge::stall_budget_ms(&pod.ledger, outlook, floor.now),
+        stall_budget_ms: risk::budget_ms(&pod.ledger, outlook, floor.bearable(waiting), floor.now),
         claimed_by,
     }
 }

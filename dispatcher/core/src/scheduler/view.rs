@@ -3,7 +3,7 @@
 use crate::{
     Band, LaneView, PodView, REQUESTS_SHOWN, RefusalReason, RequestId, RequestView, Snapshot, Time,
     fleet::PodState,
-    headroom::{Demand, Outlook, judge},
+    headroom::{Demand, Outlook, judge, risk},
     ledger::{Ledger, Resident},
     scheduler::Scheduler,
 };
@@ -64,6 +64,7 @@ impl Scheduler {
         let others = pod.others(now, self.config.pull.stale_after_ms);
         let outlook = Outlook::of(pod, &steps, nothing, 0.0, others);
         let scrape = pod.scrape.map(|(_, scrape)| scrape).unwrap_or_default();
+        let at_once = self.config.pull.risk_at_once;
         PodView {
             name: pod.spec.name.to_string(),
             class: pod.class.name.to_string(),
@@ -79,7 +80,7 @@ impl Scheduler {
             scrape_age_ms: pod.scrape.map(|(at, _)| now.ms_since(at)),
             step_ms: outlook.step_ms,
             tightest_tpot_ms: judge::tightest_tpot_ms(&pod.ledger),
-            stall_budget_ms: judge::stall_budget_ms(&pod.ledger, &outlook, now),
+            stall_budget_ms: risk::budget_ms(&pod.ledger, &outlook, at_once, now),
             dispatched: pod.dispatched,
             requests: self.request_views(now, &pod.ledger, REQUESTS_SHOWN),
         }

@@ -64,7 +64,7 @@ pub struct PodRow {
     pub step_ms: f64,
     /// Smallest TPOT objective among its residents, in milliseconds.
     pub tightest_tpot_ms: Option<f64>,
-    /// Longest stall that its residents can bear now, in milliseconds; `null`: nothing bounds it.
+    /// Longest stall that a request which has just come may cause, in milliseconds; `null`: nothing bounds it.
     pub stall_budget_ms: Option<f64>,
     /// Requests it has been given.
     pub dispatched: u64,

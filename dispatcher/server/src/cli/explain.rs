@@ -130,13 +130,13 @@ mod tests {
     #[test]
     fn what_would_become_of_a_request_is_said_with_every_pod() {
         let verdict: Verdict = from_value(json!({
-            "would": "wait", "pod": null, "reason": {"reason": "stall_over_budget", "stall_ms": 410.0, "budget_ms": 120.0},
+            "would": "wait", "pod": null, "reason": {"reason": "stall_over_budget", "stall_ms": 410.0, "at_risk": 0.31, "bearable": 0.02},
             "explanation": "its prefill would stall pod-0", "queue_ahead": 12, "predicted_wait_ms": 3100.0,
             "pods": [{"pod": "pod-0", "fits": false, "verdict": {"reason": "stall_over_budget"}}],
         }))
         .unwrap();
         let text = verdict.sheet(false);
-        for part in ["wait", "budget 120ms", "12 requests", "3.1s", "pod-0", "stall_over_budget"] {
+        for part in ["wait", "at risk 0.31", "12 requests", "3.1s", "pod-0", "stall_over_budget"] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
     }

@@ -111,7 +111,7 @@ series! {
     POD_STEP: Gauge "weir_pod_step_ms" ["model", "pod"]
         "Step time now, in milliseconds.";
     POD_STALL_BUDGET: Gauge "weir_pod_stall_budget_ms" ["model", "pod"]
-        "Longest stall that a pod's residents can bear now, in milliseconds; absent when nothing bounds it.";
+        "Longest stall that a request which has just come may cause on a pod, in milliseconds; absent when nothing bounds it.";
     POD_SCRAPE_AGE: Gauge "weir_pod_scrape_age_seconds" ["model", "pod"]
         "Age of the last good scrape; absent before the first.";
     POD_SCRAPES: Counter "weir_pod_scrapes_total" ["model", "pod", "result"]

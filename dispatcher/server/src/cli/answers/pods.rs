@@ -48,7 +48,7 @@ pub(crate) struct Pod {
     pub(crate) step_ms: Option<f64>,
     /// Smallest TPOT objective among its residents.
     pub(crate) tightest_tpot_ms: Option<f64>,
-    /// Longest stall that its residents can bear.
+    /// Longest stall that a request which has just come may cause.
     pub(crate) stall_budget_ms: Option<f64>,
     /// Requests that it was given.
     pub(crate) dispatched: u64,

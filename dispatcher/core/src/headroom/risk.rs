@@ -1,0 +1,128 @@
+//! How many residents a stall would cost their pace.
+//!
+//! A resident has an objective for its mean pace, and nobody knows when it ends. Were it to end after `r` more tokens, they and
+//! those streamed may take `slo x (g + r - 1)` since its first token, a margin is kept of that, and they will take the stall and a
+//! step each: so it bears what the line `ahead - kept - stall + r x (slo - step)` leaves above zero. Short answers are hurt most, for
+//! they have no time to make up for it. How likely it is to end within `r` is read from one low quantile of what is still to come: not
+//! at all within a fifth of that many tokens, from there on as likely with each token, in a line through the quantile. What it would
+//! lose without the newcomer too does not count, nor where no chunk can hurt it.
+//!
+//! The sum over all residents is how many of them the newcomer would cost, on average. It may cost few when it has just come, for
+//! there may be a better moment or a better pod; when its own first token is due, half of one.
+
+use smallvec::SmallVec;
+
+use crate::{
+    PullConfig, Request, Time,
+    headroom::Outlook,
+    ledger::{Ledger, Pace},
+};
+
+/// Hours: longer than any stall.
+const LONGEST_MS: f64 = 1e7;
+/// Halvings of the range in which a stall is sought.
+const HALVINGS: u32 = 24;
+
+/// How many residents a request may put at risk now. One that is late has nothing to gain by it.
+pub fn bearable(request: &Request, late: bool, now: Time, config: &PullConfig) -> f64 {
+    let [at_once, when_due] = [config.risk_at_once, config.risk_when_due];
+    let urgency = if late { 0.0 } else { waited_share(request, now) };
+    at_once + (when_due - at_once) * urgency * urgency
+}
+
+/// Share of its TTFT objective, or of its patience, that a request has waited; at most 1.
+fn waited_share(request: &Request, now: Time) -> f64 {
+    let may_ms = request.may_wait().as_secs_f64() * 1e3;
+    (now.ms_since(request.arrived) / may_ms).min(1.0)
+}
+
+/// How many residents would lose their pace by the stall, on average.
+pub fn at_risk(ledger: &Ledger, outlook: &Outlook, now: Time) -> f64 {
+    of_all(ledger.paces(), outlook, outlook.stall_ms, now.ms_since(Time::ZERO))
+}
+
+fn of_all(paces: &[Pace], outlook: &Outlook, stall_ms: f64, now_ms: f64) -> f64 {
+    let touched = paces.iter().filter(|pace| is_touched(pace, outlook, now_ms + stall_ms));
+    touched.map(|pace| of_one(pace, outlook, stall_ms, now_ms)).sum()
+}
+
+/// Whether a resident may lose its pace by a stall until then. Most bear it, however soon they end and however late.
+#[inline]
+fn is_touched(pace: &Pace, outlook: &Outlook, until_ms: f64) -> bool {
+    let gain_ms = pace.slo_ms - outlook.step_with_ms;
+    let worst = if gain_ms >= 0.0 { pace.surely } else { pace.latest };
+    pace.spare_until_ms - until_ms + gain_ms * worst < 0.0
+}
+
+/// The longest stall that puts no more than that at risk, in milliseconds; `None` when any may.
+pub fn budget_ms(ledger: &Ledger, outlook: &Outlook, bearable: f64, now: Time) -> Option<f64> {
+    let bears_ms = bears_ms(ledger, outlook, bearable, now, LONGEST_MS);
+    (bears_ms < LONGEST_MS).then_some(bears_ms)
+}
+
+/// The longest stall, up to `most_ms`, that puts no more than that at risk.
+pub fn bears_ms(ledger: &Ledger, outlook: &Outlook, bearable: f64, now: Time, most_ms: f64) -> f64 {
+    let now_ms = now.ms_since(Time::ZERO);
+    // Whoever bears the longest bears a shorter one.
+    let touched = ledger.paces().iter().filter(|pace| is_touched(pace, outlook, now_ms + most_ms));
+    let touched: SmallVec<[Pace; 16]> = touched.copied().collect();
+    let bears = |stall_ms| of_all(&touched, outlook, stall_ms, now_ms) <= bearable;
+    if bears(most_ms) {
+        return most_ms;
+    }
+    let (mut least_ms, mut over_ms) = (0.0, most_ms);
+    for _ in 0..HALVINGS {
+        let middle_ms = f64::midpoint(least_ms, over_ms);
+        *(if bears(middle_ms) { &mut least_ms } else { &mut over_ms }) = middle_ms;
+    }
+    least_ms
+}
+
+/// Until when a request surely puts more at risk on a pod than it may, if nothing happens there: what is at risk gets less only as
+/// residents are lost anyway, and what it may gets more as it waits.
+pub fn over_until(
+    ledger: &Ledger,
+    outlook: &Outlook,
+    (request, late): (&Request, bool),
+    now: Time,
+    config: &PullConfig,
+) -> Time {
+    let now_ms = now.ms_since(Time::ZERO);
+    let mut over = -bearable(request, late, now, config);
+    let rise = 2.0 * (config.risk_when_due - config.risk_at_once).max(0.0);
+    let mut per_ms = rise / (request.may_wait().as_secs_f64() * 1e3);
+    for pace in ledger.paces() {
+        let touched = is_touched(pace, outlook, now_ms + outlook.stall_ms);
+        let risk = if touched { of_one(pace, outlook, outlook.stall_ms, now_ms) } else { 0.0 };
+        if risk > 0.0 {
+            over += risk;
+            per_ms += pace.ends / (pace.slo_ms - outlook.step_ms).abs();
+        }
+    }
+    // Less a microsecond for the rounding.
+    let least_us = (over / per_ms * 1e3 - 1.0).max(0.0) as u64;
+    Time::from_micros(now.as_micros().saturating_add(least_us))
+}
+
+/// Chance that a resident keeps its pace without the stall and loses it with it.
+fn of_one(pace: &Pace, outlook: &Outlook, stall_ms: f64, now_ms: f64) -> f64 {
+    let spare_ms = pace.spare_until_ms - now_ms;
+    let (ahead_ms, left_ms) = (spare_ms + pace.kept_ms, spare_ms - stall_ms);
+    let gain_ms = pace.slo_ms - outlook.step_with_ms;
+    // It loses its pace by the stall if it ends between these.
+    let (mut from, mut to) = (0.0_f64, f64::INFINITY);
+    let mut beyond = |crossing: f64, beyond: bool| {
+        if beyond { from = from.max(crossing) } else { to = to.min(crossing) }
+    };
+    let zero = |at_ms: f64, per_token_ms: f64| -at_ms / per_token_ms;
+    beyond(zero(left_ms, gain_ms), gain_ms < 0.0);
+    let lost_ms = pace.slo_ms - outlook.step_ms;
+    beyond(zero(ahead_ms, lost_ms), lost_ms >= 0.0);
+    let hurt_ms = pace.slo_ms - outlook.full_step_ms;
+    beyond(zero(spare_ms, hurt_ms), hurt_ms < 0.0);
+    let within = |tokens: f64| ((tokens - pace.surely) * pace.ends).clamp(0.0, 1.0);
+    (within(to) - within(from)).max(0.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! What is at risk is what counting through all lengths finds, and it stays over what may be for as long as is said.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    Band, PodId, PromptSize, RequestId, Slo,
+    ledger::{Pending, Resident},
+};
+
+const NOW_MS: u64 = 100_000;
+
+fn outlook(step_ms: f64, step_with_ms: f64, full_step_ms: f64, stall_ms: f64) -> Outlook {
+    Outlook {
+        pod: PodId(0),
+        empty: false,
+        uncached_tokens: 1000.0,
+        backlog_tokens: 0.0,
+        pending: 0,
+        step_ms,
+        step_with_ms,
+        full_step_ms,
+        stall_ms,
+        own_stall_ms: stall_ms,
+        decodes: 1.0,
+        ttft_ms: 100.0,
+        per_prefill_ms: 0.1,
+        place: 0,
+    }
+}
+
+fn resident(id: u64, tpot_slo_ms: f64, generated: u32, remaining: f64, age_ms: u64) -> Pending {
+    Pending {
+        id: RequestId(id),
+        since: Time::ZERO,
+        uncached_tokens: 1.0,
+        uncached_pairs: 1.0,
+        assumed_first_token: None,
+        resident: Resident {
+            id: RequestId(id),
+            band: Band(0),
+            tpot_slo_ms: Some(tpot_slo_ms),
+            first_token: Time::from_millis(NOW_MS - age_ms),
+            generated,
+            remaining,
+            estimate_at: u32::MAX,
+            input_tokens: 100,
+            sequences: 1,
+            max_output_tokens: None,
+            tenant: None,
+            streamed: true,
+        },
+    }
+}
+
+/// A ledger where these decode.
+fn ledger(residents: Vec<Pending>, config: &PullConfig) -> Ledger {
+    let mut ledger = Ledger::default();
+    for (seat, pending) in residents.into_iter().enumerate() {
+        let Resident { id, first_token, generated, remaining, .. } = pending.resident;
+        ledger.debit(pending);
+        ledger.first_token(id, first_token, config);
+        ledger.progress(id, generated, config);
+        ledger.expect(seat, remaining, u32::MAX, config);
+    }
+    ledger
+}
+
+fn request(ttft: Option<Duration>, waited_ms: u64) -> Request {
+    let slo = Slo { ttft, tpot: None };
+    let arrived = Time::from_millis(NOW_MS - waited_ms);
+    Request { slo, ..Request::new(RequestId(9), arrived, PromptSize::Tokens(10)) }
+}
+
+/// The chance that a resident is lost by the stall alone, counted through the lengths that it may have.
+fn counted(resident: &Resident, outlook: &Outlook, now_ms: f64, config: &PullConfig) -> f64 {
+    let (slo_ms, streamed) = (resident.tpot_slo_ms.unwrap(), f64::from(resident.generated));
+    let quantile_at = resident.remaining;
+    let (surely, steps) = (SURE * quantile_at, 200_000);
+    let last = surely + (quantile_at - surely) / config.remaining_quantile;
+    let margin_tokens = (streamed - 1.0 + quantile_at).min(f64::from(config.margin_tokens));
+    let kept_ms = (1.0 - config.tpot_margin) * slo_ms * margin_tokens;
+    let each = |step: u32| {
+        let tokens = surely + (last - surely) * (f64::from(step) + 0.5) / f64::from(steps);
+        let due_ms = resident.first_token.ms_since(Time::ZERO) + slo_ms * (streamed + tokens - 1.0);
+        let left_ms = due_ms - kept_ms - now_ms;
+        let lost = due_ms - now_ms < tokens * outlook.step_ms;
+        let unhurt = left_ms >= tokens * outlook.full_step_ms;
+        let over = left_ms < tokens * outlook.step_with_ms + outlook.stall_ms;
+        u32::from(over && !lost && !unhurt)
+    };
+    f64::from((0..steps).map(each).sum::<u32>()) / f64::from(steps)
+}
+
+const SURE: f64 = 0.2;
+
+prop_compose! {
+    fn someone()(
+        slo_ms in prop::sample::select(vec![30.0, 50.0, 100.0]), generated in 1..400u32,
+        remaining in 1.0..200.0f64, pace in 0.3..1.2f64,
+    ) -> (f64, u32, f64, u64) {
+        (slo_ms, generated, remaining, (slo_ms * f64::from(generated) * pace) as u64)
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_at_risk_is_what_counting_through_all_lengths_finds(
+        (slo_ms, generated, remaining, age_ms) in someone(), step_ms in 10.0..60.0f64,
+        more in 0.01..5.0f64, full in 0.0..900.0f64, stall_ms in 0.0..5_000.0f64,
+    ) {
+        let config = PullConfig::default();
+        let one = resident(1, slo_ms, generated, remaining, age_ms);
+        let outlook = outlook(step_ms, step_ms + more, step_ms + more + full, stall_ms);
+        let expected = counted(&one.resident, &outlook, NOW_MS as f64, &config);
+        let ledger = ledger(vec![one], &config);
+        let found = at_risk(&ledger, &outlook, Time::from_millis(NOW_MS));
+        prop_assert!((found - expected).abs() < 1e-4, "{found} and {expected}");
+    }
+
+    #[test]
+    fn the_budget_is_the_longest_stall_that_costs_no_more_than_it_may(
+        all in prop::collection::vec(someone(), 1..12), step_ms in 10.0..60.0f64, bearable in 0.01..0.6f64,
+    ) {
+        let config = PullConfig::default();
+        let residents = (1..).zip(all).map(|(id, (slo, generated, left, age))| resident(id, slo, generated, left, age));
+        let ledger = ledger(residents.collect(), &config);
+        let (now, at) = (Time::from_millis(NOW_MS), |stall_ms| outlook(step_ms, step_ms + 0.5, 400.0, stall_ms));
+        match budget_ms(&ledger, &at(0.0), bearable, now) {
+            Some(stall_ms) => {
+                prop_assert!(stall_ms == 0.0 || at_risk(&ledger, &at(stall_ms), now) <= bearable);
+                prop_assert!(at_risk(&ledger, &at(stall_ms + 1.0), now) > bearable);
+            }
+            None => prop_assert!(at_risk(&ledger, &at(LONGEST_MS), now) <= bearable),
+        }
+    }
+
+    #[test]
+    fn a_pod_stays_shut_for_as_long_as_is_said(
+        all in prop::collection::vec(someone(), 1..12), step_ms in 10.0..60.0f64, stall_ms in 1.0..3_000.0f64,
+        waited_ms in 0..3_000u64, promised in any::<bool>(),
+    ) {
+        let config = PullConfig::default();
+        let residents = (1..).zip(all).map(|(id, (slo, generated, left, age))| resident(id, slo, generated, left, age));
+        let ledger = ledger(residents.collect(), &config);
+        let outlook = outlook(step_ms, step_ms + 0.5, 400.0, stall_ms);
+        let request = request(promised.then_some(Duration::from_secs(2)), waited_ms);
+        let now = Time::from_millis(NOW_MS);
+        let over = |at| at_risk(&ledger, &outlook, at) > bearable(&request, false, at, &config);
+        if over(now) {
+            let until = over_until(&ledger, &outlook, (&request, false), now, &config);
+            let span_us = until.as_micros() - now.as_micros();
+            for part in 0..=20 {
+                let at = Time::from_micros(now.as_micros() + (span_us / 20).min(1_000_000) * part);
+                prop_assert!(over(at), "{part} of {span_us} us");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_may_cost_more_the_longer_it_has_waited_and_a_late_one_little() {
+    let config = PullConfig { risk_at_once: 0.1, risk_when_due: 0.5, ..PullConfig::default() };
+    let now = Time::from_millis(NOW_MS);
+    let of = |ttft, waited_ms, late| bearable(&request(ttft, waited_ms), late, now, &config);
+    let two = Some(Duration::from_secs(2));
+    assert_eq!(of(two, 0, false), 0.1);
+    assert!((of(two, 1000, false) - 0.2).abs() < 1e-12);
+    assert!((of(two, 2000, false) - 0.5).abs() < 1e-12);
+    assert!((of(two, 9000, false) - 0.5).abs() < 1e-12);
+    assert_eq!(of(two, 9000, true), 0.1);
+    assert!((of(None, 30_000, false) - 0.2).abs() < 1e-12, "its patience is a minute");
+}
+
+#[test]
+fn one_without_an_objective_and_one_whose_length_is_known_to_suffice_are_not_at_risk() {
+    let config = PullConfig::default();
+    let mut free = resident(1, 50.0, 10, 5.0, 600);
+    free.resident.tpot_slo_ms = None;
+    let stall = outlook(20.0, 20.5, 400.0, 1e6);
+    let now = Time::from_millis(NOW_MS);
+    assert_eq!(at_risk(&ledger(vec![free], &config), &stall, now), 0.0);
+    // 300 tokens to come at 20.5 ms make up for 8 s of stall, and 200 do not.
+    let known = PullConfig { remaining_quantile: 1.0, tpot_margin: 1.0, ..config };
+    let of = |left| {
+        let told = ledger(vec![resident(1, 50.0, 2, left, 50)], &known);
+        at_risk(&told, &outlook(20.0, 20.5, 400.0, 8_000.0), now)
+    };
+    assert_eq!((of(300.0), of(200.0)), (0.0, 1.0));
+}
