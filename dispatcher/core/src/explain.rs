@@ -138,8 +138,8 @@ impl Reason {
                 span(limit_ms),
             ),
             Self::StallOverBudget { stall_ms, at_risk, bearable } => format!(
-                "its prefill would hold up what the best pod serves by {} and cost {at_risk:.2} of \
-                 those their pace, on average; {bearable:.2} is the most",
+                "its prefill would hold up what the best pod serves by {}, by which {at_risk:.2} of \
+                 those would lose their pace on average, and {bearable:.2} may",
                 span(stall_ms),
             ),
             Self::WaitsForWarmPod => {
@@ -182,8 +182,8 @@ impl Reason {
                 format!("a token every {}, and {} is the most", span(tpot_ms), span(limit_ms))
             }
             Self::StallOverBudget { stall_ms, at_risk, bearable } => format!(
-                "the prefill would hold up its residents by {} and cost {at_risk:.2} of them their \
-                 pace, on average; {bearable:.2} is the most",
+                "the prefill would hold up its residents by {}, by which {at_risk:.2} of them would \
+                 lose their pace on average, and {bearable:.2} may",
                 span(stall_ms),
             ),
             Self::OverCapacity => "the request would exceed its profiled capacity".to_owned(),
