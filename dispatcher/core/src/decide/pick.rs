@@ -42,7 +42,6 @@ impl Fit {
 
 /// The outcome for one head.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation per decision")]
 pub enum Pick {
     /// It fits, best here.
     Fits(Fit),
