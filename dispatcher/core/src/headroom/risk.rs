@@ -42,16 +42,24 @@ pub fn at_risk(ledger: &Ledger, outlook: &Outlook, now: Time) -> f64 {
 }
 
 fn of_all(paces: &[Pace], outlook: &Outlook, stall_ms: f64, now_ms: f64) -> f64 {
-    let touched = paces.iter().filter(|pace| is_touched(pace, outlook, now_ms + stall_ms));
+    let touched = touched(paces, outlook, stall_ms, now_ms);
     touched.map(|pace| of_one(pace, outlook, stall_ms, now_ms)).sum()
 }
 
-/// Whether a resident may lose its pace by a stall until then. Most bear it, however soon they end and however late.
+/// Those that may lose their pace by a stall. Most bear it, however soon they end and however late.
 #[inline]
-fn is_touched(pace: &Pace, outlook: &Outlook, until_ms: f64) -> bool {
-    let gain_ms = pace.slo_ms - outlook.step_with_ms;
-    let worst = if gain_ms >= 0.0 { pace.surely } else { pace.latest };
-    pace.spare_until_ms - until_ms + gain_ms * worst < 0.0
+fn touched<'a>(
+    paces: &'a [Pace],
+    outlook: &Outlook,
+    stall_ms: f64,
+    now_ms: f64,
+) -> impl Iterator<Item = &'a Pace> {
+    let (until_ms, step_ms) = (now_ms + stall_ms, outlook.step_with_ms);
+    paces.iter().filter(move |pace| {
+        let gain_ms = pace.slo_ms - step_ms;
+        let worst = if gain_ms >= 0.0 { pace.surely } else { pace.latest };
+        pace.spare_until_ms - until_ms + gain_ms * worst < 0.0
+    })
 }
 
 /// The longest stall that puts no more than that at risk, in milliseconds; `None` when any may.
@@ -64,8 +72,8 @@ pub fn budget_ms(ledger: &Ledger, outlook: &Outlook, bearable: f64, now: Time) -
 pub fn bears_ms(ledger: &Ledger, outlook: &Outlook, bearable: f64, now: Time, most_ms: f64) -> f64 {
     let now_ms = now.ms_since(Time::ZERO);
     // Whoever bears the longest bears a shorter one.
-    let touched = ledger.paces().iter().filter(|pace| is_touched(pace, outlook, now_ms + most_ms));
-    let touched: SmallVec<[Pace; 16]> = touched.copied().collect();
+    let touched: SmallVec<[Pace; 16]> =
+        touched(ledger.paces(), outlook, most_ms, now_ms).copied().collect();
     let bears = |stall_ms| of_all(&touched, outlook, stall_ms, now_ms) <= bearable;
     if bears(most_ms) {
         return most_ms;
@@ -91,9 +99,8 @@ pub fn over_until(
     let mut over = -bearable(request, late, now, config);
     let rise = 2.0 * (config.risk_when_due - config.risk_at_once).max(0.0);
     let mut per_ms = rise / (request.may_wait().as_secs_f64() * 1e3);
-    for pace in ledger.paces() {
-        let touched = is_touched(pace, outlook, now_ms + outlook.stall_ms);
-        let risk = if touched { of_one(pace, outlook, outlook.stall_ms, now_ms) } else { 0.0 };
+    for pace in touched(ledger.paces(), outlook, outlook.stall_ms, now_ms) {
+        let risk = of_one(pace, outlook, outlook.stall_ms, now_ms);
         if risk > 0.0 {
             over += risk;
             per_ms += pace.ends / (pace.slo_ms - outlook.step_ms).abs();
