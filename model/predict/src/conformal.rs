@@ -23,8 +23,6 @@ use std::collections::VecDeque;
 const RING: usize = 512;
 /// Ratios needed before the estimate replaces the default.
 const ENOUGH: usize = 30;
-/// Outcomes between two estimates: a selection over the ring costs a few microseconds.
-const EVERY: usize = 8;
 /// The stated share of outcomes at or below the 90th percentile.
 const SHARE: f64 = 0.9;
 /// Bounds of the share that the rank is taken at. Past 1 it is a debt: it keeps the rank at the largest
@@ -37,9 +35,8 @@ const FACTOR_CAP: f32 = 20.0;
 #[derive(Debug)]
 pub(crate) struct Conformal {
     ratios: VecDeque<f32>,
-    /// Reused for the selection, which reorders what it is given.
-    scratch: Vec<f32>,
-    since_estimate: usize,
+    /// The same in ascending order, so that any rank is at hand: what comes and what goes moves a kilobyte.
+    ascending: Vec<f32>,
     /// The share that the rank is taken at.
     share: f64,
     /// How far one outcome moves that share.
@@ -53,8 +50,7 @@ impl Conformal {
     pub(crate) fn new(default_factor: f32, follow: f64) -> Self {
         Self {
             ratios: VecDeque::with_capacity(RING),
-            scratch: Vec::with_capacity(RING),
-            since_estimate: 0,
+            ascending: Vec::with_capacity(RING),
             share: SHARE,
             follow,
             factor: default_factor,
@@ -75,7 +71,7 @@ impl Conformal {
             _ => 1.0,
         };
         self.ratios.clear();
-        self.since_estimate = 0;
+        self.ascending.clear();
         self.factor = (factor * owed).clamp(1.0, FACTOR_CAP);
     }
 
@@ -100,30 +96,30 @@ impl Conformal {
         if !ratio.is_finite() {
             return;
         }
-        if self.ratios.len() == RING {
-            self.ratios.pop_front();
+        if self.ratios.len() == RING
+            && let Some(oldest) = self.ratios.pop_front()
+        {
+            self.ascending.remove(self.rank_of(oldest));
         }
         self.ratios.push_back(ratio);
-        self.since_estimate += 1;
-        if self.ratios.len() >= ENOUGH && self.since_estimate >= EVERY {
-            self.estimate();
-        }
-    }
-
-    fn estimate(&mut self) {
-        self.since_estimate = 0;
-        if let Some(ratio) = self.ratio_at(self.share) {
+        self.ascending.insert(self.rank_of(ratio), ratio);
+        if self.ratios.len() >= ENOUGH
+            && let Some(ratio) = self.ratio_at(self.share)
+        {
             self.factor = ratio.clamp(1.0, FACTOR_CAP);
         }
     }
 
+    /// How many of the ring are less than a ratio: where it stands if it is of the ring.
+    fn rank_of(&self, ratio: f32) -> usize {
+        self.ascending.partition_point(|one| one.total_cmp(&ratio).is_lt())
+    }
+
     /// The ratio that a share of those in the ring is at or below; `None` while there are none.
-    fn ratio_at(&mut self, share: f64) -> Option<f32> {
-        self.scratch.clear();
-        self.scratch.extend(&self.ratios);
-        let count = self.scratch.len();
-        let rank = (((count + 1) as f64 * share).ceil() as usize).min(count).max(1);
-        (count > 0).then(|| *self.scratch.select_nth_unstable_by(rank - 1, f32::total_cmp).1)
+    fn ratio_at(&self, share: f64) -> Option<f32> {
+        let count = self.ascending.len();
+        let rank = (((count + 1) as f64 * share).ceil() as usize).min(count);
+        self.ascending.get(rank.max(1) - 1).copied()
     }
 }
 
