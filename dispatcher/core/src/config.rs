@@ -193,6 +193,9 @@ pub struct PullConfig {
     /// The same when its first token is due. Between the two it grows with the square of the share of its TTFT objective that
     /// the request has waited; without one, of a minute.
     pub risk_when_due: f64,
+    /// Milliseconds that a prompt takes on an idle pod from which on it is long. While one came of late, within a minute or two,
+    /// requests go to pods that could not bear half its stall, where such a pod is as warm, and leave the others to the next one.
+    pub long_prompt_ms: f64,
     /// A full step longer than this share of the tightest TPOT objective makes the chunk "big".
     pub big_chunk_share: f64,
     /// Uncached tokens that may be pending on a pod with the newcomer, if that is of the top band and the chunk is not big.
@@ -239,6 +242,7 @@ impl Default for PullConfig {
             remaining_quantile: 0.1,
             risk_at_once: 0.02,
             risk_when_due: 0.5,
+            long_prompt_ms: 1000.0,
             big_chunk_share: 0.9,
             top_band_tokens: 8192,
             pending_tokens: 2048,

@@ -45,7 +45,7 @@ use crate::{
     inspect::Tally,
     length::LengthHistory,
     policy::{Dice, Hopeless, Rules},
-    queue::{Board, Drain, Strain, Waiting},
+    queue::{Board, Drain, Longest, Strain, Waiting},
     ratio::TokenRatio,
     spread::NumberMap,
 };
@@ -67,6 +67,7 @@ pub struct Scheduler {
     ratio: TokenRatio,
     drain: Drain,
     strain: Strain,
+    longest: Longest,
     alive: Alive,
     counters: Counters,
     refused: BTreeMap<RefusalReason, u64>,
@@ -109,6 +110,7 @@ impl Scheduler {
             ratio: TokenRatio::new(),
             drain: Drain::default(),
             strain: Strain::default(),
+            longest: Longest::default(),
             alive: Alive::default(),
             counters: Counters::default(),
             refused: BTreeMap::new(),
@@ -230,6 +232,7 @@ impl Scheduler {
         Floor {
             tightest_tpot_ms: self.alive.tightest_tpot_ms(),
             top_band: self.top_band(),
+            kept_for_ms: self.longest.kept_for_ms(now, self.config.pull.long_prompt_ms),
             config: &self.config,
             rules: &self.rules,
             own: &self.rules,

@@ -36,6 +36,8 @@ enum Part {
     Quantile(f64),
     /// Residents that a prefill may cost their pace, however long its request has waited.
     Risk(f64),
+    /// No pods kept for long prompts.
+    Spread,
     LengthKnown,
     Perfect,
 }
@@ -80,6 +82,7 @@ fn part(said: &str) -> Result<Part> {
         "no-demotion" => Part::NoDemotion,
         "no-affinity" => Part::NoAffinity,
         "buffer-unbounded" => Part::Buffer(None),
+        "spread" => Part::Spread,
         "length-known" => Part::LengthKnown,
         "perfect" => Part::Perfect,
         _ => match said.split_once('-') {
@@ -125,6 +128,7 @@ impl Part {
             Self::Risk(risk) => {
                 (config.pull.risk_at_once, config.pull.risk_when_due) = (risk, risk);
             }
+            Self::Spread => config.pull.long_prompt_ms = f64::INFINITY,
             Self::LengthKnown | Self::Perfect => {}
         }
     }
@@ -181,6 +185,9 @@ mod tests {
         let mut expected = plain.clone();
         (expected.pull.risk_at_once, expected.pull.risk_when_due) = (0.3, 0.3);
         assert_eq!(changed("risk-0.3"), expected);
+        let mut expected = plain.clone();
+        expected.pull.long_prompt_ms = f64::INFINITY;
+        assert_eq!(changed("spread"), expected);
         assert_eq!(changed("length-known"), plain);
         assert_eq!(plain.pull.head_rule, HeadRule::Auto);
     }

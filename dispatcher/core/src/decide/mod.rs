@@ -79,6 +79,8 @@ pub struct Floor<'a> {
     pub now: Time,
     /// The smallest TPOT objective alive in the pool, in milliseconds.
     pub tightest_tpot_ms: Option<f64>,
+    /// The stall for which pods are kept, in milliseconds; `None` while no long prompt comes.
+    pub kept_for_ms: Option<f64>,
     /// The highest band alive in the pool.
     pub top_band: Band,
 }

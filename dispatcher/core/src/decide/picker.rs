@@ -65,7 +65,7 @@ fn best(fits: &[Fit], scores: &[Score], places: impl Iterator<Item = usize>) -> 
 
 /// By score, then by its tie-break, then the pod that joined first: never by chance.
 fn order(fits: &[Fit], scores: &[Score], a: usize, b: usize) -> Ordering {
-    let score = |place: usize| scores.get(place).copied().unwrap_or(Score { main: 0.0, tie: 0.0 });
+    let score = |place: usize| scores.get(place).copied().unwrap_or_default();
     let pod = |place: usize| fits.get(place).map(|fit| fit.outlook.pod);
     let (one, other) = (score(a), score(b));
     one.order(&other).then_with(|| pod(b).cmp(&pod(a)))

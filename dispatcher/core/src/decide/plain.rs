@@ -1,8 +1,8 @@
 //! The pick of Weir's own policy: gates, predictions, fewest tokens.
 //!
 //! In pools of up to `ALL_ASKED` pods it decides what [`super::pick`] decides for the same rules, which any policy goes
-//! through, and leaves out what cannot change that. The best pod is the one with the fewest tokens to compute, then the earliest
-//! first token. The tokens are known, and of the first token the predictor says when it comes at the earliest, as a share
+//! through, and leaves out what cannot change that. The best pod is the one with the fewest tokens to compute, then, while long
+//! prompts come, one that is of no use to them, then the one with the earliest first token. The tokens are known, and of the first token the predictor says when it comes at the earliest, as a share
 //! of the step-time model's ([`Predict::least_ttft_share`]). So the likeliest pods are looked at first, and those that could not
 //! beat the best of them by any prediction are left out: neither their gates are looked at nor are they predicted. What is only
 //! shown is found when it is asked for (where a blocked head would fit soonest) or is of the pods that were looked at (those
@@ -98,6 +98,11 @@ impl Likely {
         let (token_steps, ttft_ms) = (-score.main, -score.tie as f32);
         let comparable = (0.0..f64::from(u32::MAX)).contains(&token_steps) && ttft_ms >= 0.0;
         comparable.then(|| Self::new(token_steps, ttft_ms))
+    }
+
+    /// With as many tokens, whenever its first one comes.
+    const fn at_any_time(self) -> Self {
+        Self(self.0 | u32::MAX as u64)
     }
 }
 
@@ -294,6 +299,10 @@ impl Floor<'_> {
         });
         if better {
             let likely = Likely::of(&score).filter(|_| found.is_bounded);
+            // While pods are kept for long prompts one with a later first token may be better. In a large pool enough are asked
+            // about without it.
+            let kept = self.kept_for_ms.is_some() && self.pods.len() <= ALL_ASKED;
+            let likely = likely.map(|one| if kept { one.at_any_time() } else { one });
             found.bound = likely.map(|likely| (likely, at as u32));
         }
         let one = Some((score, fit));
@@ -382,8 +391,11 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_may_be_beaten_by_anybody() {
         for (main, tie) in [(f64::NAN, -1.0), (-1.0, f64::NAN), (1.0, -1.0), (-1.0, 1.0)] {
-            assert_eq!(Likely::of(&Score { main, tie }), None);
+            assert_eq!(Likely::of(&Score { main, lost: 0.0, tie }), None);
         }
-        assert_eq!(Likely::of(&Score { main: -2.0, tie: -5.0 }), Some(Likely::new(2.0, 5.0)));
+        let known = Likely::of(&Score { main: -2.0, lost: 1.0, tie: -5.0 });
+        assert_eq!(known, Some(Likely::new(2.0, 5.0)));
+        let later = known.unwrap().at_any_time();
+        assert!(Likely::new(2.0, f32::INFINITY) < later && later < Likely::new(3.0, 0.0));
     }
 }

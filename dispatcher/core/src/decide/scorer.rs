@@ -11,7 +11,7 @@ use crate::{
     RequestId,
     decide::{Floor, affinity, margins::Margins, pick::Fit, saturation},
     fleet::PodState,
-    headroom::{Outlook, start},
+    headroom::{Outlook, risk, start},
     policy::{Placement, Scorer, Strategy},
     queue::Waiting,
 };
@@ -19,11 +19,14 @@ use crate::{
 /// Uncached tokens are compared in steps of this many.
 const TOKEN_STEP: f64 = 1024.0;
 
-/// A pod's score. `tie` decides between equal ones.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A pod's score. `lost` decides between equal ones, then `tie`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Score {
     /// The higher, the better; also the weight of a weighted draw.
     pub main: f64,
+    /// Residents that the longest prompt of late would cost their pace there. Of equals, the higher is better: the others are kept
+    /// for such a prompt.
+    pub lost: f64,
     /// Of equals, the higher is better.
     pub tie: f64,
 }
@@ -31,7 +34,8 @@ pub struct Score {
 impl Score {
     /// The better one is the greater.
     pub(super) fn order(&self, other: &Self) -> Ordering {
-        self.main.total_cmp(&other.main).then(self.tie.total_cmp(&other.tie))
+        let main = self.main.total_cmp(&other.main);
+        main.then(self.lost.total_cmp(&other.lost)).then(self.tie.total_cmp(&other.tie))
     }
 }
 
@@ -74,11 +78,11 @@ impl Floor<'_> {
             }
         };
         let given = self.each(fits, |pod| -(pod.dispatched as f64));
-        main.into_iter().zip(given).map(|(main, tie)| Score { main, tie }).collect()
+        main.into_iter().zip(given).map(|(main, tie)| Score { main, lost: 0.0, tie }).collect()
     }
 
-    /// Fewest tokens to compute, in steps, then the earliest first token; for a request that is promised
-    /// nothing, the least delay of all together, then the pod that was given fewer requests.
+    /// Fewest tokens to compute, in steps, then a pod that is of no use to a long prompt, then the earliest first token; for a
+    /// request that is promised nothing, the least delay of all together, then the pod that was given fewer requests.
     pub(super) fn fewest_tokens(
         &self,
         waiting: &Waiting,
@@ -90,10 +94,23 @@ impl Floor<'_> {
             let given = self.pods.as_slice().get(outlook.place).map(|pod| pod.dispatched as f64);
             return Score {
                 main: -self.delay_ms(waiting, outlook, ttft_ms, tpot_ms),
+                lost: 0.0,
                 tie: given.map_or(f64::NEG_INFINITY, |given| -given),
             };
         }
-        Score { main: -token_steps(outlook.uncached_tokens), tie: -ttft_ms }
+        Score {
+            main: -token_steps(outlook.uncached_tokens),
+            lost: self.lost_to_long(outlook),
+            tie: -ttft_ms,
+        }
+    }
+
+    /// Residents of a pod that the longest prompt of late would cost their pace; 0 where they are as few as it may cost at once.
+    fn lost_to_long(&self, outlook: &Outlook) -> f64 {
+        let pod = self.pods.as_slice().get(outlook.place);
+        let (Some(stall_ms), Some(pod)) = (self.kept_for_ms, pod) else { return 0.0 };
+        let lost = risk::at_risk(&pod.ledger, outlook, stall_ms, self.now);
+        if lost > self.config.pull.risk_at_once { lost } else { 0.0 }
     }
 
     fn each(&self, fits: &[Fit], of: impl Fn(&PodState) -> f64) -> Vec<f64> {

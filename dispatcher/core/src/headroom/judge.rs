@@ -99,7 +99,8 @@ pub fn cheap_gates(
             return Err(Reason::TpotOverSlo { tpot_ms: outlook.step_with_ms, limit_ms });
         }
     }
-    let (stall_ms, at_risk) = (outlook.stall_ms, risk::at_risk(ledger, outlook, now));
+    let stall_ms = outlook.stall_ms;
+    let at_risk = risk::at_risk(ledger, outlook, stall_ms, now);
     if at_risk > bearable {
         return Err(Reason::StallOverBudget { stall_ms, at_risk, bearable });
     }

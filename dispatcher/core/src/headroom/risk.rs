@@ -36,9 +36,9 @@ fn waited_share(request: &Request, now: Time) -> f64 {
     (now.ms_since(request.arrived) / may_ms).min(1.0)
 }
 
-/// How many residents would lose their pace by the stall, on average.
-pub fn at_risk(ledger: &Ledger, outlook: &Outlook, now: Time) -> f64 {
-    of_all(ledger.paces(), outlook, outlook.stall_ms, now.ms_since(Time::ZERO))
+/// How many residents would lose their pace by a stall, on average.
+pub fn at_risk(ledger: &Ledger, outlook: &Outlook, stall_ms: f64, now: Time) -> f64 {
+    of_all(ledger.paces(), outlook, stall_ms, now.ms_since(Time::ZERO))
 }
 
 fn of_all(paces: &[Pace], outlook: &Outlook, stall_ms: f64, now_ms: f64) -> f64 {

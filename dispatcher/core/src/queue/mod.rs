@@ -5,13 +5,15 @@
 //! - [`ages`]: requests by their arrival
 //! - [`order`]: what a rank is
 //! - [`key`]: what lanes are called; [`paused`]: those that an operator holds
-//! - [`bounds`]: how much may wait, and how long a newcomer would; [`strain`]: how much of its objective what leaves has waited
+//! - [`bounds`]: how much may wait, and how long a newcomer would; [`strain`]: how much of its objective what leaves has waited;
+//!   [`longest`]: the longest prompt of late
 
 pub mod ages;
 pub mod board;
 pub mod bounds;
 pub mod key;
 pub mod lane;
+pub mod longest;
 pub mod order;
 pub mod paused;
 pub mod strain;
@@ -20,6 +22,7 @@ pub use board::{Board, Failed, Waiting};
 pub use bounds::Drain;
 pub use key::LaneKey;
 pub use lane::Lane;
+pub use longest::Longest;
 pub use order::{Head, Rank};
 pub use paused::Paused;
 pub use strain::Strain;

@@ -37,6 +37,7 @@ impl Scheduler {
         self.names.enter(&request);
         self.note_immediate(&request);
         let waiting = self.waiting_entry(request);
+        self.longest.came(now, self.idle_ttft_ms(&waiting));
         let (id, sheddable) = (waiting.request.id, waiting.request.band.sheddable());
         self.enqueue(now, waiting);
         if sheddable && let Some(reason) = self.floor(now).denied(id) {

@@ -116,7 +116,7 @@ proptest! {
         let outlook = outlook(step_ms, step_ms + more, step_ms + more + full, stall_ms);
         let expected = counted(&one.resident, &outlook, NOW_MS as f64, &config);
         let ledger = ledger(vec![one], &config);
-        let found = at_risk(&ledger, &outlook, Time::from_millis(NOW_MS));
+        let found = at_risk(&ledger, &outlook, outlook.stall_ms, Time::from_millis(NOW_MS));
         prop_assert!((found - expected).abs() < 1e-4, "{found} and {expected}");
     }
 
@@ -130,10 +130,10 @@ proptest! {
         let (now, at) = (Time::from_millis(NOW_MS), |stall_ms| outlook(step_ms, step_ms + 0.5, 400.0, stall_ms));
         match budget_ms(&ledger, &at(0.0), bearable, now) {
             Some(stall_ms) => {
-                prop_assert!(stall_ms == 0.0 || at_risk(&ledger, &at(stall_ms), now) <= bearable);
-                prop_assert!(at_risk(&ledger, &at(stall_ms + 1.0), now) > bearable);
+                prop_assert!(stall_ms == 0.0 || at_risk(&ledger, &at(stall_ms), stall_ms, now) <= bearable);
+                prop_assert!(at_risk(&ledger, &at(stall_ms), stall_ms + 1.0, now) > bearable);
             }
-            None => prop_assert!(at_risk(&ledger, &at(LONGEST_MS), now) <= bearable),
+            None => prop_assert!(at_risk(&ledger, &at(LONGEST_MS), LONGEST_MS, now) <= bearable),
         }
     }
 
@@ -148,7 +148,7 @@ proptest! {
         let outlook = outlook(step_ms, step_ms + 0.5, 400.0, stall_ms);
         let request = request(promised.then_some(Duration::from_secs(2)), waited_ms);
         let now = Time::from_millis(NOW_MS);
-        let over = |at| at_risk(&ledger, &outlook, at) > bearable(&request, false, at, &config);
+        let over = |at| at_risk(&ledger, &outlook, stall_ms, at) > bearable(&request, false, at, &config);
         if over(now) {
             let until = over_until(&ledger, &outlook, (&request, false), now, &config);
             let span_us = until.as_micros() - now.as_micros();
@@ -179,14 +179,14 @@ fn one_without_an_objective_and_one_whose_length_is_known_to_suffice_are_not_at_
     let config = PullConfig::default();
     let mut free = resident(1, 50.0, 10, 5.0, 600);
     free.resident.tpot_slo_ms = None;
-    let stall = outlook(20.0, 20.5, 400.0, 1e6);
+    let stall = outlook(20.0, 20.5, 400.0, 0.0);
     let now = Time::from_millis(NOW_MS);
-    assert_eq!(at_risk(&ledger(vec![free], &config), &stall, now), 0.0);
+    assert_eq!(at_risk(&ledger(vec![free], &config), &stall, 1e6, now), 0.0);
     // 300 tokens to come at 20.5 ms make up for 8 s of stall, and 200 do not.
     let known = PullConfig { remaining_quantile: 1.0, tpot_margin: 1.0, ..config };
     let of = |left| {
         let told = ledger(vec![resident(1, 50.0, 2, left, 50)], &known);
-        at_risk(&told, &outlook(20.0, 20.5, 400.0, 8_000.0), now)
+        at_risk(&told, &outlook(20.0, 20.5, 400.0, 0.0), 8_000.0, now)
     };
     assert_eq!((of(300.0), of(200.0)), (0.0, 1.0));
 }
