@@ -115,6 +115,8 @@ pub struct Alternative {
     pub ttft_ms: f64,
     /// Prompt tokens that it would have had to compute.
     pub uncached_tokens: f64,
+    /// Whether it fitted as well and is kept for long prompts.
+    pub kept: bool,
 }
 
 /// The best few of the pods that lost.
@@ -134,16 +136,18 @@ impl Losers {
             verdict: Some(why),
             ttft_ms: outlook.ttft_ms,
             uncached_tokens: outlook.uncached_tokens,
+            kept: false,
         });
     }
 
-    /// A pod that fitted.
-    pub fn fitted(&mut self, outlook: &Outlook, prediction: &Prediction) {
+    /// A pod that fitted, and whether it is kept for long prompts.
+    pub fn fitted(&mut self, outlook: &Outlook, prediction: &Prediction, kept: bool) {
         self.offer(Alternative {
             pod: outlook.pod,
             verdict: None,
             ttft_ms: f64::from(prediction.ttft_ms.p50),
             uncached_tokens: outlook.uncached_tokens,
+            kept,
         });
     }
 
@@ -396,6 +400,7 @@ mod tests {
             verdict,
             ttft_ms,
             uncached_tokens: 1.0,
+            kept: false,
         };
         for (pod, verdict, ttft_ms) in [
             (0, Some(Reason::KvFull), 1.0),

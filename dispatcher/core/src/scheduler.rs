@@ -206,6 +206,11 @@ impl Scheduler {
         self.alive.top_band(held)
     }
 
+    /// The stall for which pods are kept, in milliseconds; `None` while no long prompt comes.
+    fn kept_for_ms(&self, now: Time) -> Option<f64> {
+        self.longest.kept_for_ms(now, self.config.pull.long_prompt_ms)
+    }
+
     /// Notes what all pods are judged by; when it has changed, nothing that was found of them stands.
     fn note_basis(&mut self) {
         let basis = Basis {
@@ -232,7 +237,7 @@ impl Scheduler {
         Floor {
             tightest_tpot_ms: self.alive.tightest_tpot_ms(),
             top_band: self.top_band(),
-            kept_for_ms: self.longest.kept_for_ms(now, self.config.pull.long_prompt_ms),
+            kept_for_ms: self.kept_for_ms(now),
             config: &self.config,
             rules: &self.rules,
             own: &self.rules,

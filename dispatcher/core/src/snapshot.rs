@@ -40,6 +40,8 @@ pub struct Snapshot {
     pub drain_ms: f64,
     /// Share of its TTFT objective that a request had waited when it left the queue, the mean of some 64.
     pub spent_share: f64,
+    /// The stall for which pods are kept while long prompts come, in milliseconds; 0 when none came lately.
+    pub kept_for_ms: f64,
     /// Requests dispatched and not over.
     pub in_flight: usize,
     /// Counters since the start.

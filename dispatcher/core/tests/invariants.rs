@@ -305,6 +305,28 @@ fn what_is_paused_does_not_become_late_and_slip_out() {
 }
 
 #[test]
+fn what_was_late_when_it_was_paused_is_late_when_it_is_resumed() {
+    let mut watched = pods(1);
+    let long = watched.arrive(|request| request.prompt = PromptSize::Tokens(30_000));
+    let [first, second] = [400, 1500].map(|ttft_ms| {
+        watched.arrive(|request| {
+            request.prompt = PromptSize::Tokens(100);
+            request.slo.ttft = Some(Duration::from_millis(ttft_ms));
+        })
+    });
+    watched.pass(Duration::from_millis(1000));
+    // Behind the long prompt no pod would serve the second one in time either.
+    for waits in [first, second] {
+        assert_eq!(watched.scheduler.reason(waits), Some(Reason::Late));
+    }
+    watched.send(Event::Control(Control::Pause(Gate::Pool)));
+    watched.send(Event::End(steps::end(long, EndKind::Complete, None, None, watched.now)));
+    watched.send(Event::Control(Control::Resume(Gate::Pool)));
+    let at = |id| watched.naive.tales[&id].stay().map(|stay| stay.number);
+    assert!(at(first).is_some() && at(first) < at(second), "late ones go as they came");
+}
+
+#[test]
 fn a_pause_does_not_make_the_newcomers_of_others_wait_in_prediction() {
     let mut watched = pods(0);
     watched.pod_up(0, 0);

@@ -38,6 +38,10 @@ fn short_ones_go_together_and_the_next_long_one_at_once() {
     let mut world = world(1000.0);
     let [one, other] = [50, 50].map(|tokens| asks(&mut world, tokens));
     assert_eq!(world.pod_of(one), world.pod_of(other));
+    let decided = world.scheduler.decisions(world.now, 0, 1, |_| true);
+    let [passed] = decided[0].alternatives.as_slice() else { panic!("{decided:?}") };
+    assert!(passed.kept && passed.verdict.is_none(), "{passed:?}");
+    assert!(world.scheduler.snapshot(world.now).kept_for_ms > 500.0);
     let long = asks(&mut world, LONG);
     let empty = [PodId(0), PodId(1)].into_iter().find(|pod| Some(*pod) != world.pod_of(one));
     assert_eq!(world.pod_of(long), empty);
@@ -48,6 +52,9 @@ fn where_no_prompt_is_called_long_they_are_spread_and_a_long_one_waits() {
     let mut world = world(f64::INFINITY);
     let [one, other] = [50, 50].map(|tokens| asks(&mut world, tokens));
     assert_ne!(world.pod_of(one), world.pod_of(other));
+    let decided = world.scheduler.decisions(world.now, 0, 1, |_| true);
+    assert!(decided[0].alternatives.iter().all(|passed| !passed.kept));
+    assert_eq!(world.scheduler.snapshot(world.now).kept_for_ms, 0.0);
     let long = asks(&mut world, LONG);
     assert_eq!(world.pod_of(long), None);
 }

@@ -105,8 +105,11 @@ impl Floor<'_> {
         let scores = self.scores(id, fits);
         let place = picker::pick(self.rules.picker, fits, &scores, *self.last, self.dice)?;
         let fit = *fits.get(place)?;
-        let lost = fits.iter().filter(|one| one.outlook.pod != fit.outlook.pod);
-        lost.for_each(|one| self.losers.fitted(&one.outlook, &one.prediction));
+        let best = scores.get(place).copied().unwrap_or_default();
+        let lost = fits.iter().zip(&scores).filter(|(one, _)| one.outlook.pod != fit.outlook.pod);
+        for (one, score) in lost {
+            self.losers.fitted(&one.outlook, &one.prediction, score.is_kept(&best));
+        }
         *self.last = Some(fit.outlook.pod);
         if self.rules.gated() || self.rules.ask_predictions() {
             return Some(fit);

@@ -307,8 +307,8 @@ impl Floor<'_> {
         }
         let one = Some((score, fit));
         let beaten = if better { std::mem::replace(&mut found.best, one) } else { one };
-        if let Some((_, fit)) = beaten {
-            self.losers.fitted(&fit.outlook, &fit.prediction);
+        if let (Some((score, fit)), Some((best, _))) = (beaten, &found.best) {
+            self.losers.fitted(&fit.outlook, &fit.prediction, score.is_kept(best));
         }
     }
 

@@ -37,6 +37,11 @@ impl Score {
         let main = self.main.total_cmp(&other.main);
         main.then(self.lost.total_cmp(&other.lost)).then(self.tie.total_cmp(&other.tie))
     }
+
+    /// Whether its pod is kept for long prompts in favour of another one's.
+    pub(super) fn is_kept(&self, other: &Self) -> bool {
+        self.main.total_cmp(&other.main).is_eq() && self.lost < other.lost
+    }
 }
 
 impl Floor<'_> {

@@ -156,6 +156,8 @@ pub struct AlternativeView {
     pub ttft_ms: f64,
     /// Prompt tokens it would have had to compute.
     pub uncached_tokens: u32,
+    /// Whether it fitted as well and is kept for long prompts.
+    pub kept: bool,
 }
 
 /// A decision.

@@ -111,6 +111,7 @@ impl Scheduler {
             verdict: one.verdict,
             ttft_ms: one.ttft_ms,
             uncached_tokens: one.uncached_tokens as u32,
+            kept: one.kept,
         });
         DecisionView {
             number,

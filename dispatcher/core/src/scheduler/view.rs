@@ -33,6 +33,7 @@ impl Scheduler {
             oldest_wait_ms: self.board.oldest().map_or(0.0, |(at, _)| now.ms_since(at)),
             drain_ms: drains.max().map_or(0.0, |wait| wait.as_secs_f64() * 1000.0),
             spent_share: self.strain.share(),
+            kept_for_ms: self.kept_for_ms(now).unwrap_or(0.0),
             in_flight: self.flights.len(),
             counters,
             predictor: self.predictor.status(),

@@ -275,6 +275,8 @@ fn late(tale: &Tale, call: &Call) -> Option<bool> {
     let enough_ms = 50.0 + 0.1 * f64::from(tokens);
     match due.ms_until(call.now) {
         left_ms if left_ms < 0.0 && call.sound => Some(true),
+        // What was paused did not say whether it was late.
+        _ if call.paused.contains(&request.id) => None,
         left_ms if left_ms > enough_ms && call.sound => Some(false),
         _ => None,
     }

@@ -93,7 +93,8 @@ mod tests {
             {"at_ms": 120.0, "request_id": "r-9", "kind": "dispatch", "pod": "pod-1", "reason": "fits",
              "waited_for": {"reason": "pods_claimed"},
              "wait_ms": 310.0, "ttft_ms": 410.0, "tpot_ms": 31.0, "band": 0,
-             "alternatives": [{"pod": "pod-0", "verdict": {"reason": "kv_full"}, "ttft_ms": 380.0}]},
+             "alternatives": [{"pod": "pod-0", "verdict": {"reason": "kv_full"}, "ttft_ms": 380.0},
+                              {"pod": "pod-2", "verdict": null, "ttft_ms": 35.0, "kept": true}]},
             {"at_ms": 150.0, "request_id": "r-8", "kind": "refuse", "pod": null, "reason": "predicted_wait", "band": -10},
         ]}))
         .unwrap();
@@ -105,7 +106,7 @@ mod tests {
             "pod-1",
             "310ms",
             "fits, waited for pods_claimed",
-            "pod-0 ttft 380ms kv_full",
+            "pod-0 ttft 380ms kv_full; pod-2 ttft 35ms kept_for_long_prompts",
         ] {
             assert!(row.contains(part), "{part}: {text}");
         }

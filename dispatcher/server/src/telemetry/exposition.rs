@@ -131,6 +131,7 @@ impl Page {
         self.set(&series::QUEUE_OLDEST, &[model], of.oldest_wait_ms / 1000.0);
         self.set(&series::QUEUE_DRAIN, &[model], of.drain_ms / 1000.0);
         self.set(&series::QUEUE_SPENT, &[model], of.spent_share);
+        self.set(&series::KEPT_FOR, &[model], of.kept_for_ms / 1000.0);
         self.set(&series::IN_FLIGHT, &[model], of.in_flight as f64);
         self.set(&series::TOKENS_PER_BYTE, &[model], of.tokens_per_byte);
     }

@@ -104,6 +104,7 @@ fn snapshot() -> Snapshot {
         oldest_wait_ms: 250.0,
         drain_ms: 100.0,
         spent_share: 0.25,
+        kept_for_ms: 1500.0,
         in_flight: 3,
         counters: Counters { arrived: 12, ..Counters::default() },
         predictor: Status {
@@ -156,6 +157,7 @@ fn a_snapshot_becomes_series() {
         "weir_queue_depth{band=\"-1\",model=\"m\"} 4",
         "weir_queue_depth{band=\"0\",model=\"m\"} 0",
         "weir_queue_depth{band=\"1\",model=\"m\"} 5",
+        "weir_kept_for_seconds{model=\"m\"} 1.5",
         "weir_waiting_reason{model=\"m\",reason=\"kv_full\"} 2",
         "weir_events_total{event=\"arrived\",model=\"m\"} 12",
         "weir_pod_phase{model=\"m\",phase=\"broken\",pod=\"pod-0\"} 1",

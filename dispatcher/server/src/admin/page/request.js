@@ -72,7 +72,8 @@ function pace(view) {
 
 function decision(of) {
   const lost = (of.alternatives ?? []).filter((other) => other.pod !== of.pod);
-  const words = (other) => `${other.pod} ${time(other.ttft_ms)}${other.verdict ? `, ${verdict(other.verdict)}` : ""}`;
+  const against = (other) => (other.verdict ? `, ${verdict(other.verdict)}` : other.kept ? ", kept for long prompts" : "");
+  const words = (other) => `${other.pod} ${time(other.ttft_ms)}${against(other)}`;
   const where = of.pod ? ` to ${of.pod}` : `, ${plain(of.reason)}`;
   const when = of.ttft_ms == null ? "" : `, TTFT predicted ${time(of.ttft_ms)}`;
   const rather = lost.length ? ` Rather than ${lost.map(words).join("; ")}.` : "";

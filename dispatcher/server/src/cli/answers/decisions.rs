@@ -67,16 +67,19 @@ pub(crate) struct Alternative {
     pub(crate) ttft_ms: Option<f64>,
     /// Prompt tokens that it would have computed.
     pub(crate) uncached_tokens: Option<f64>,
+    /// Whether it is kept for long prompts.
+    pub(crate) kept: bool,
 }
 
 impl Alternative {
     /// In a few words.
     pub(crate) fn words(&self) -> String {
         let ttft = crate::cli::output::figures::time(self.ttft_ms);
-        if self.verdict.is_empty() {
-            format!("{} ttft {ttft}", self.pod)
-        } else {
-            format!("{} ttft {ttft} {}", self.pod, self.verdict.name)
+        let Self { pod, verdict, kept, .. } = self;
+        match (verdict.is_empty(), kept) {
+            (true, false) => format!("{pod} ttft {ttft}"),
+            (true, true) => format!("{pod} ttft {ttft} kept_for_long_prompts"),
+            (false, _) => format!("{pod} ttft {ttft} {}", verdict.name),
         }
     }
 }
