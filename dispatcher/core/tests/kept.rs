@@ -70,6 +70,18 @@ fn a_long_one_is_forgotten_after_two_minutes() {
 }
 
 #[test]
+fn nothing_is_kept_for_a_prompt_that_no_pod_could_serve_in_time() {
+    let mut world = World::new(steps_are_shared(), 2);
+    let lost = world.arrive(|request| {
+        (request.prompt, request.slo) = (PromptSize::Tokens(LONG), slo(1500, 50));
+    });
+    world.pass(Duration::from_millis(50));
+    world.end(lost, EndKind::Complete);
+    let [one, other] = [50, 50].map(|tokens| asks(&mut world, tokens));
+    assert_ne!(world.pod_of(one), world.pod_of(other));
+}
+
+#[test]
 fn a_prompt_that_a_pod_has_cached_is_not_long() {
     let mut config = steps_are_shared();
     config.pull.long_prompt_ms = 1000.0;

@@ -37,7 +37,7 @@ impl Scheduler {
         self.names.enter(&request);
         self.note_immediate(&request);
         let waiting = self.waiting_entry(request);
-        self.longest.came(now, self.idle_ttft_ms(&waiting));
+        self.note_length(now, &waiting);
         let (id, sheddable) = (waiting.request.id, waiting.request.band.sheddable());
         self.enqueue(now, waiting);
         if sheddable && let Some(reason) = self.floor(now).denied(id) {
@@ -142,6 +142,14 @@ impl Scheduler {
             .map(|(class, steps)| outlook::best_ttft_ms(steps, class.chunk_tokens, tokens, share))
             .reduce(f64::min)
             .unwrap_or_default()
+    }
+
+    /// Remembers how long a prompt takes, unless it would be late on an idle pod: nothing is kept for what cannot be in time.
+    fn note_length(&mut self, now: Time, waiting: &Waiting) {
+        let idle_ms = self.idle_ttft_ms(waiting);
+        if waiting.request.slo.ttft.is_none_or(|ttft| idle_ms <= ttft.as_secs_f64() * 1e3) {
+            self.longest.came(now, idle_ms);
+        }
     }
 
     /// Puts an entry on the board, at the rank it had when it arrived.
