@@ -57,11 +57,12 @@ const MISTAKES: [(&str, &str, &[&str]); 10] = [
     (
         "numbers out of their range",
         "pools:\n- model: m\n  pods: [ { url: 'http://a:1' } ]\n  policy:\n    filters:\n    - headroom\n    \
-         - kind: headroom-tier\n      explore_negative: 7\npull:\n  kv_limit: 98\ntrainer:\n  eta: 5\n",
+         - kind: headroom-tier\n      explore_negative: 7\npull:\n  kv_limit: 98\n  long_prompt_ms: -1\ntrainer:\n  eta: 5\n",
         &[
             "line 8: pools[0].policy.filters[1].explore_negative: must be from 0 to 1",
             "line 10: pull.kv_limit: must be from 0 to 1",
-            "line 12: trainer.eta: must be above 0, and at most 1",
+            "line 11: pull.long_prompt_ms: must be from 0 to 86400000",
+            "line 13: trainer.eta: must be above 0, and at most 1",
         ],
     ),
     (

@@ -4,10 +4,9 @@
 //! through, and leaves out what cannot change that. The best pod is the one with the fewest tokens to compute, then, while long
 //! prompts come, one that is of no use to them, then the one with the earliest first token. The tokens are known, and of the first
 //! token the predictor says when it comes at the earliest, as a share of the step-time model's ([`Predict::least_ttft_share`]). So
-//! the likeliest pods are looked at first, and those that could not
-//! beat the best of them by any prediction are left out: neither their gates are looked at nor are they predicted. What is only
-//! shown is found when it is asked for (where a blocked head would fit soonest) or is of the pods that were looked at (those
-//! that lost).
+//! the likeliest pods are looked at first, and those that could not beat the best of them by any prediction are left out: neither
+//! their gates are looked at nor are they predicted. What is only shown is found when it is asked for (where a blocked head would
+//! fit soonest) or is of the pods that were looked at (those that lost).
 //!
 //! In larger pools no more than the `ALL_ASKED` likeliest by the step-time model are asked about, which for a request that is
 //! promised nothing are those where it costs all together least; the others only while none of these takes the request.
