@@ -212,6 +212,10 @@ pub struct PullConfig {
     /// where they fit, as if it had not come. 0 holds them back at once: no request ever goes before one of a higher band that
     /// can still make it.
     pub bind_share: f64,
+    /// Share of the pods, but at least one, that may compute long prompts of late requests at a time: the others are left to those
+    /// that can be in time, if such a request came within the time that the prompt takes. Long is what takes `long_prompt_ms`. The
+    /// share grows to that of `queue.max_wait_s` which the next of them has waited. 1 leaves nothing.
+    pub late_share: f64,
     /// Uncached tokens a colder pod must cost more before a head waits for its warm pod.
     pub warm_gap_tokens: u32,
     /// Share of the TTFT objective that must be left after the colder pod's TTFT to wait.
@@ -249,6 +253,7 @@ impl Default for PullConfig {
             step_tokens: 512,
             pass_share: 0.5,
             bind_share: 0.0,
+            late_share: 0.5,
             warm_gap_tokens: 1024,
             warm_slack: 0.05,
             cold_weight: 16.0,

@@ -23,6 +23,8 @@ pub struct Pending {
     pub uncached_pairs: f64,
     /// For a response that is not streamed: when its first token is assumed.
     pub assumed_first_token: Option<Time>,
+    /// Whether its request was late when it was sent.
+    pub late: bool,
     /// What it becomes.
     pub resident: Resident,
 }

@@ -68,6 +68,8 @@ pub struct Scheduler {
     drain: Drain,
     strain: Strain,
     longest: Longest,
+    /// When a request that had an objective for its first token, and was not late, last went to a pod.
+    in_time_at: Option<Time>,
     alive: Alive,
     counters: Counters,
     refused: BTreeMap<RefusalReason, u64>,
@@ -111,6 +113,7 @@ impl Scheduler {
             drain: Drain::default(),
             strain: Strain::default(),
             longest: Longest::default(),
+            in_time_at: None,
             alive: Alive::default(),
             counters: Counters::default(),
             refused: BTreeMap::new(),
@@ -238,6 +241,7 @@ impl Scheduler {
             tightest_tpot_ms: self.alive.tightest_tpot_ms(),
             top_band: self.top_band(),
             kept_for_ms: self.kept_for_ms(now),
+            in_time_at: self.in_time_at,
             config: &self.config,
             rules: &self.rules,
             own: &self.rules,
@@ -295,6 +299,9 @@ impl Scheduler {
         let band = waiting.pattern.band;
         self.drain.dispatched(band, now);
         self.note_strain(now, &waiting);
+        if !waiting.late && waiting.request.slo.ttft.is_some() {
+            self.in_time_at = Some(now);
+        }
         self.note_backlog(now, band);
         let class = self.pods.get(&choice.pod).map_or(0, |pod| pod.spec.class);
         let load = self.config.load(class, waiting.input_tokens, waiting.output_tokens);

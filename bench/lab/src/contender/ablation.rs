@@ -30,6 +30,8 @@ enum Part {
     NoAffinity,
     /// Share of its TTFT objective after which a blocked head holds lower bands back.
     Binds(f64),
+    /// Share of the pods for long prompts of late requests.
+    Late(f64),
     Margin(f64),
     /// Prompt tokens that a pod may have pending with the newcomer; `None`: any number.
     Buffer(Option<u32>),
@@ -88,6 +90,7 @@ fn part(said: &str) -> Result<Part> {
         _ => match said.split_once('-') {
             Some(("margin", margin)) => Part::Margin(number(margin)?),
             Some(("binds", share)) => Part::Binds(number(share)?),
+            Some(("late", share)) => Part::Late(number(share)?),
             Some(("quantile", quantile)) => Part::Quantile(number(quantile)?),
             Some(("risk", risk)) => Part::Risk(number(risk)?),
             Some(("buffer", tokens)) => {
@@ -123,6 +126,7 @@ impl Part {
             Self::NoAffinity => rules.affinity = Affinity::None,
             Self::Margin(margin) => config.pull.tpot_margin = margin,
             Self::Binds(share) => config.pull.bind_share = share,
+            Self::Late(share) => config.pull.late_share = share,
             Self::Buffer(tokens) => buffer(config, tokens),
             Self::Quantile(quantile) => config.pull.remaining_quantile = quantile,
             Self::Risk(risk) => {
@@ -188,6 +192,9 @@ mod tests {
         let mut expected = plain.clone();
         expected.pull.long_prompt_ms = f64::INFINITY;
         assert_eq!(changed("spread"), expected);
+        let mut expected = plain.clone();
+        expected.pull.late_share = 0.25;
+        assert_eq!(changed("late-0.25"), expected);
         assert_eq!(changed("length-known"), plain);
         assert_eq!(plain.pull.head_rule, HeadRule::Auto);
     }

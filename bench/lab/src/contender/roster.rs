@@ -24,7 +24,7 @@ pub(super) const CAPS: [&str; 9] =
     ["cap-16", "cap-24", "cap-32", "cap-48", "cap-64", "cap-96", "cap-128", "cap-192", "cap-256"];
 
 /// Everybody, in the order in which tables show them.
-pub(super) const ENTRIES: [Entry; 56] = [
+pub(super) const ENTRIES: [Entry; 57] = [
     own("weir", "hold until a pod has headroom; the default of weir serve"),
     rival("round-robin", "push at once, each pod in turn"),
     rival("random", "push at once to any pod"),
@@ -93,6 +93,10 @@ pub(super) const ENTRIES: [Entry; 56] = [
         "weir, a prefill may cost .02 residents their pace, however long it waited; risk-X",
     ),
     own("weir:risk-0.5", "weir, half of one at once"),
+    own(
+        "weir:late-1",
+        "weir, late requests leave no pods to those that can be in time; late-X for a share",
+    ),
     own("weir:spread", "weir, no pods kept for long prompts"),
     own("weir:length-known", "weir told the length of every answer"),
     own("weir:perfect", "weir told every length and what every step costs"),

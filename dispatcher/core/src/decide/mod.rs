@@ -1,6 +1,6 @@
 //! The loop that gives requests to pods, one decision at a time.
 //!
-//! - [`pull`]: the pass over the heads: dispatch, claim, hold; [`heads`]: which one comes first
+//! - [`pull`]: the pass over the heads: dispatch, claim, hold; [`heads`]: which one comes first; [`late`]: those that are late
 //! - [`score`]: pods looked at for one head; [`grounds`]: what that begins with; [`filter`]: those that may be used at all
 //! - [`pick`]: from those to the one it gets, by the rules of the policy; [`plain`]: the same for Weir's own, in one walk
 //! - [`sift`]: the filters of a policy; [`margins`], [`saturation`], [`failover`]: what they ask
@@ -20,6 +20,7 @@ pub mod failover;
 pub mod filter;
 pub mod grounds;
 pub mod heads;
+pub mod late;
 pub mod margins;
 pub mod pick;
 pub mod picker;
@@ -81,6 +82,8 @@ pub struct Floor<'a> {
     pub tightest_tpot_ms: Option<f64>,
     /// The stall for which pods are kept, in milliseconds; `None` while no long prompt comes.
     pub kept_for_ms: Option<f64>,
+    /// When a request that had an objective for its first token, and was not late, last went to a pod.
+    pub in_time_at: Option<Time>,
     /// The highest band alive in the pool.
     pub top_band: Band,
 }

@@ -8,8 +8,8 @@
 //! would fit soonest, and a later head of its band may use another pod if it needs at
 //! most half as many uncached tokens. An earlier one that small leaves the claimed pod alone while it
 //! fits on another. Lower bands it holds back altogether: at once, or, where `bind_share` says so, when it has waited that share
-//! of its TTFT objective, and until then they go as if it had not come. A late request goes only in a pass that held nobody back. A head
-//! waits for the pod that has its prompt while that one can be in time; a late one always does.
+//! of its TTFT objective, and until then they go as if it had not come. A late request goes only in a pass that held nobody back ([`late`]). A head
+//! waits for the pod that has its prompt while that one can be in time.
 //! A head that could not be delivered somewhere holds back only the pods it may still use: the others
 //! can never serve it, and nobody waits for what cannot happen.
 
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use crate::{
     Band, HeadRule, PodId, RequestId,
     decide::{
-        Choice, Floor, affinity,
+        Choice, Floor, affinity, late,
         pick::{Fit, Pick},
     },
     explain::Reason,
@@ -93,11 +93,11 @@ fn no_pod_in_time(floor: &mut Floor<'_>, factor: f64, id: RequestId, left_ms: f6
 
 /// What a pass has held back so far.
 #[derive(Debug)]
-struct Hold {
+pub(super) struct Hold {
     /// The band whose heads are looked at.
     band: Band,
     /// Pods that a head of this band waits for, or one of a higher band that binds lower ones.
-    claimed: SmallVec<[PodId; 8]>,
+    pub(super) claimed: SmallVec<[PodId; 8]>,
     /// Those of them that lower bands leave alone too.
     kept: SmallVec<[PodId; 8]>,
     /// The first blocked head of this band.
@@ -138,13 +138,13 @@ impl Hold {
     }
 
     /// Keeps everybody off a pod.
-    fn keep(&mut self, pod: PodId) {
+    pub(super) fn keep(&mut self, pod: PodId) {
         self.claimed.push(pod);
         self.kept.push(pod);
     }
 
     /// Keeps everybody off the pods that a blocked request may use, if it may not use all.
-    fn only_its_pods(&mut self, floor: &Floor<'_>, id: RequestId) -> bool {
+    pub(super) fn only_its_pods(&mut self, floor: &Floor<'_>, id: RequestId) -> bool {
         let waiting = floor.board.get(id).filter(|waiting| !waiting.excluded().is_empty());
         if let Some(waiting) = waiting {
             floor.usable(waiting).for_each(|pod| self.keep(pod.spec.id));
@@ -176,7 +176,7 @@ pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
     if hold.any {
         return None;
     }
-    late(floor, &mut hold)
+    late::pass(floor, &mut hold)
 }
 
 /// What a pass does with one head.
@@ -199,7 +199,8 @@ fn turn_of(
     }
 }
 
-enum Turn {
+/// What is done with a head.
+pub(super) enum Turn {
     Go(Choice),
     Next,
     Stop,
@@ -363,43 +364,6 @@ fn claims(floor: &Floor<'_>, id: RequestId) -> bool {
             waiting.request.slo.is_empty()
                 || floor.usable(waiting).any(|pod| floor.big_chunk(&floor.outlook(waiting, pod)))
         }),
-    }
-}
-
-/// The late request that goes first, if it fits anywhere. It has nothing to lose by waiting for the pod
-/// that has its prompt, unless another pod is empty.
-fn late(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
-    let mut heads = std::mem::take(&mut floor.scratch.heads);
-    floor.board.late_heads_into(&mut heads);
-    let mut turn = Turn::Next;
-    for (_, rank) in &heads {
-        floor.turn_to(rank.id());
-        turn = try_late(floor, hold, rank.id());
-        if !matches!(turn, Turn::Next) {
-            break;
-        }
-    }
-    floor.scratch.heads = heads;
-    match turn {
-        Turn::Go(choice) => Some(choice),
-        Turn::Next | Turn::Stop => None,
-    }
-}
-
-fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId) -> Turn {
-    match floor.pick(id, &hold.claimed) {
-        Pick::Fits(fit) => {
-            let idle = |waiting| floor.usable(waiting).any(|pod| pod.ledger.is_empty());
-            match floor.warmer(id, &fit) {
-                Some(warm) if !floor.board.get(id).is_some_and(idle) => {
-                    hold.keep(warm.pod);
-                    Turn::Next
-                }
-                _ => Turn::Go(fit.choice(id)),
-            }
-        }
-        Pick::Blocked(..) if hold.only_its_pods(floor, id) => Turn::Next,
-        Pick::Blocked(..) => Turn::Stop,
     }
 }
 

@@ -11,6 +11,7 @@ fn pending(id: u64, band: i8, tokens: u32) -> Pending {
         uncached_tokens: f64::from(tokens) / 3.0,
         uncached_pairs: f64::from(tokens).powi(2) / 7.0,
         assumed_first_token: None,
+        late: false,
         resident: Resident {
             id: RequestId(id),
             band: Band(band),

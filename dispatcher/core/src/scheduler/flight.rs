@@ -105,6 +105,7 @@ impl Flight {
             uncached_tokens,
             uncached_pairs: prefill_pairs(uncached_tokens, cached_tokens),
             assumed_first_token: (!self.request.streamed).then(due),
+            late: self.late,
             resident: Resident {
                 id: self.request.id,
                 band: self.request.band,

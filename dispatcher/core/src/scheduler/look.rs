@@ -84,6 +84,9 @@ fn verdicts(
         if let Some(by) = claim {
             return Some(Against::Out(Out::Claimed { by: *by }));
         }
+        if floor.leaves_pods(waiting) {
+            return Some(Against::Out(Out::LeftToOthers));
+        }
         let gate = || floor.cheap(waiting, &fit.outlook).and_then(|()| floor.judge(id, fit));
         gated.then(gate)?.err().map(Against::Reason)
     };

@@ -222,7 +222,7 @@ fn gates(naive: &Naive, scheduler: &Scheduler, call: &Call) {
 }
 
 /// I5: whatever the predictor says, a request is not left waiting beside an empty pod that it may
-/// use, except while a head waits for its warm pod. A policy that pushes leaves none beside any.
+/// use, except while a head waits for its warm pod, or where late requests leave pods to others and one is at work. A policy that pushes leaves none beside any.
 fn nothing_idles(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call: &Call) {
     let holds = naive.config.policy == Policy::Weir;
     let warm = |lane: &LaneView| lane.reason == Reason::WaitsForWarmPod;
@@ -232,7 +232,9 @@ fn nothing_idles(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call
     let idle = |pod: &PodId| !holds || naive.booked(*pod).next().is_none();
     let idle: Vec<PodId> = naive.pods.keys().copied().filter(idle).collect();
     let held = |tale: &&Tale| scheduler.reason(tale.request.id) == Some(Reason::Paused);
-    for tale in naive.waiting().filter(|tale| !held(tale)) {
+    let leave = naive.config.pull.late_share < 1.0 && naive.flying().any(|(_, stay)| stay.booked);
+    let leaves = |tale: &&Tale| leave && scheduler.reason(tale.request.id) == Some(Reason::Late);
+    for tale in naive.waiting().filter(|tale| !held(tale) && !leaves(tale)) {
         let beside = idle.iter().find(|pod| naive.may_use(tale, **pod));
         assert_eq!(beside, None, "I5: after {}: idle beside {tale:?}; {snapshot:?}", call.name);
     }

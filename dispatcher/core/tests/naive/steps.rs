@@ -119,6 +119,7 @@ fn config(rules: &'static [(Policy, HeadRule)]) -> impl Strategy<Value = Schedul
         select(&[1u64, 3][..]),
     );
     let binds = select(&[0.0, 0.0, 0.1][..]);
+    let late = select(&[1.0, 0.5][..]);
     let bounds = bounds.prop_map(|(max_requests, max_bytes, predicted_ms, wait, no_pods)| Bounds {
         max_requests,
         max_bytes,
@@ -126,8 +127,8 @@ fn config(rules: &'static [(Policy, HeadRule)]) -> impl Strategy<Value = Schedul
         max_wait: Duration::from_secs(wait),
         max_wait_no_pods: Duration::from_secs(no_pods),
     });
-    let of = (select(rules), bounds, 1..4u32, binds);
-    of.prop_map(|((policy, head_rule), bounds, max_attempts, bind_share)| {
+    let of = (select(rules), bounds, 1..4u32, binds, late);
+    of.prop_map(|((policy, head_rule), bounds, max_attempts, bind_share, late_share)| {
         let mut config = SchedulerConfig {
             policy,
             bounds,
@@ -136,6 +137,7 @@ fn config(rules: &'static [(Policy, HeadRule)]) -> impl Strategy<Value = Schedul
             ..SchedulerConfig::default()
         };
         (config.pull.head_rule, config.pull.bind_share) = (head_rule, bind_share);
+        config.pull.late_share = late_share;
         config
     })
 }

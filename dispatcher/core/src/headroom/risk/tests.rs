@@ -38,6 +38,7 @@ fn resident(id: u64, tpot_slo_ms: f64, generated: u32, remaining: f64, age_ms: u
         uncached_tokens: 1.0,
         uncached_pairs: 1.0,
         assumed_first_token: None,
+        late: false,
         resident: Resident {
             id: RequestId(id),
             band: Band(0),

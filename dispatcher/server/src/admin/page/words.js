@@ -91,6 +91,7 @@ const VERDICTS = {
   ttft_over_slo: () => "TTFT over SLO",
   tpot_over_slo: (r) => `TPOT ${time(r.tpot_ms)} over ${time(r.limit_ms)}`,
   claimed: (r) => `claimed by ${r.by}`,
+  left_to_others: () => "left to those in time",
   late: () => "too late everywhere",
 };
 
