@@ -20,8 +20,6 @@ use crate::{
 
 /// Hours: longer than any stall.
 const LONGEST_MS: f64 = 1e7;
-/// Halvings of the range in which a stall is sought.
-const HALVINGS: u32 = 24;
 
 /// How many residents a request may put at risk now. One that is late has nothing to gain by it.
 pub fn bearable(request: &Request, late: bool, now: Time, config: &PullConfig) -> f64 {
@@ -38,12 +36,9 @@ fn waited_share(request: &Request, now: Time) -> f64 {
 
 /// How many residents would lose their pace by a stall, on average.
 pub fn at_risk(ledger: &Ledger, outlook: &Outlook, stall_ms: f64, now: Time) -> f64 {
-    of_all(ledger.paces(), outlook, stall_ms, now.ms_since(Time::ZERO))
-}
-
-fn of_all(paces: &[Pace], outlook: &Outlook, stall_ms: f64, now_ms: f64) -> f64 {
-    let touched = touched(paces, outlook, stall_ms, now_ms);
-    touched.map(|pace| of_one(pace, outlook, stall_ms, now_ms)).sum()
+    let now_ms = now.ms_since(Time::ZERO);
+    let touched = touched(ledger.paces(), outlook, stall_ms, now_ms);
+    touched.map(|pace| Loss::of(pace, outlook, now_ms).by(stall_ms)).sum()
 }
 
 /// Those that may lose their pace by a stall. Most bear it, however soon they end and however late.
@@ -71,19 +66,39 @@ pub fn budget_ms(ledger: &Ledger, outlook: &Outlook, bearable: f64, now: Time) -
 /// The longest stall, up to `most_ms`, that puts no more than that at risk.
 pub fn bears_ms(ledger: &Ledger, outlook: &Outlook, bearable: f64, now: Time, most_ms: f64) -> f64 {
     let now_ms = now.ms_since(Time::ZERO);
-    // Whoever bears the longest bears a shorter one.
-    let touched: SmallVec<[Pace; 16]> =
-        touched(ledger.paces(), outlook, most_ms, now_ms).copied().collect();
-    let bears = |stall_ms| of_all(&touched, outlook, stall_ms, now_ms) <= bearable;
-    if bears(most_ms) {
-        return most_ms;
+    // Whoever bears the longest bears a shorter one. What is at risk rises on lines between the moments where one begins or ends.
+    let mut turns: SmallVec<[Turn; 32]> = SmallVec::new();
+    for pace in touched(ledger.paces(), outlook, most_ms, now_ms) {
+        let Loss { from_ms, until_ms, chance } = Loss::of(pace, outlook, now_ms);
+        if until_ms > from_ms {
+            let per_ms = chance / (until_ms - from_ms);
+            turns.push(Turn { at_ms: from_ms, per_ms, at_once: 0.0 });
+            turns.push(Turn { at_ms: until_ms, per_ms: -per_ms, at_once: 0.0 });
+        } else {
+            turns.push(Turn { at_ms: from_ms, per_ms: 0.0, at_once: chance });
+        }
     }
-    let (mut least_ms, mut over_ms) = (0.0, most_ms);
-    for _ in 0..HALVINGS {
-        let middle_ms = f64::midpoint(least_ms, over_ms);
-        *(if bears(middle_ms) { &mut least_ms } else { &mut over_ms }) = middle_ms;
+    turns.sort_unstable_by(|one, other| one.at_ms.total_cmp(&other.at_ms));
+    let (mut at_risk, mut per_ms, mut last_ms) = (0.0, 0.0, 0.0);
+    for turn in turns {
+        let before: f64 = at_risk + per_ms * (turn.at_ms - last_ms);
+        if before > bearable {
+            return (last_ms + (bearable - at_risk) / per_ms).clamp(0.0, most_ms);
+        }
+        at_risk = before + turn.at_once;
+        if at_risk > bearable {
+            return turn.at_ms.clamp(0.0, most_ms);
+        }
+        (per_ms, last_ms) = (per_ms + turn.per_ms, turn.at_ms);
     }
-    least_ms
+    most_ms
+}
+
+/// Where what is at risk begins or ends to rise with the stall, or jumps.
+struct Turn {
+    at_ms: f64,
+    per_ms: f64,
+    at_once: f64,
 }
 
 /// Until when a request surely puts more at risk on a pod than it may, if nothing happens there: what is at risk gets less only as
@@ -100,7 +115,7 @@ pub fn over_until(
     let rise = 2.0 * (config.risk_when_due - config.risk_at_once).max(0.0);
     let mut per_ms = rise / (request.may_wait().as_secs_f64() * 1e3);
     for pace in touched(ledger.paces(), outlook, outlook.stall_ms, now_ms) {
-        let risk = of_one(pace, outlook, outlook.stall_ms, now_ms);
+        let risk = Loss::of(pace, outlook, now_ms).by(outlook.stall_ms);
         if risk > 0.0 {
             over += risk;
             per_ms += pace.ends / (pace.slo_ms - outlook.step_ms).abs();
@@ -111,24 +126,47 @@ pub fn over_until(
     Time::from_micros(now.as_micros().saturating_add(least_us))
 }
 
-/// Chance that a resident keeps its pace without the stall and loses it with it.
-fn of_one(pace: &Pace, outlook: &Outlook, stall_ms: f64, now_ms: f64) -> f64 {
-    let spare_ms = pace.spare_until_ms - now_ms;
-    let (ahead_ms, left_ms) = (spare_ms + pace.kept_ms, spare_ms - stall_ms);
-    let gain_ms = pace.slo_ms - outlook.step_with_ms;
-    // It loses its pace by the stall if it ends between these.
-    let (mut from, mut to) = (0.0_f64, f64::INFINITY);
-    let mut beyond = |crossing: f64, beyond: bool| {
-        if beyond { from = from.max(crossing) } else { to = to.min(crossing) }
-    };
-    let zero = |at_ms: f64, per_token_ms: f64| -at_ms / per_token_ms;
-    beyond(zero(left_ms, gain_ms), gain_ms < 0.0);
-    let lost_ms = pace.slo_ms - outlook.step_ms;
-    beyond(zero(ahead_ms, lost_ms), lost_ms >= 0.0);
-    let hurt_ms = pace.slo_ms - outlook.full_step_ms;
-    beyond(zero(spare_ms, hurt_ms), hurt_ms < 0.0);
-    let within = |tokens: f64| ((tokens - pace.surely) * pace.ends).clamp(0.0, 1.0);
-    (within(to) - within(from)).max(0.0)
+/// Chance that a resident keeps its pace without a stall and loses it with it: none up to one stall, all of it from another one on,
+/// and on a line between the two.
+struct Loss {
+    from_ms: f64,
+    until_ms: f64,
+    chance: f64,
+}
+
+impl Loss {
+    fn of(pace: &Pace, outlook: &Outlook, now_ms: f64) -> Self {
+        let spare_ms = pace.spare_until_ms - now_ms;
+        // Were it to end within fewer tokens, or after more, no stall would cost it its pace.
+        let (mut from, mut to) = (pace.surely.max(0.0), pace.latest);
+        let mut beyond = |crossing: f64, beyond: bool| {
+            if beyond { from = from.max(crossing) } else { to = to.min(crossing) }
+        };
+        let zero = |at_ms: f64, per_token_ms: f64| -at_ms / per_token_ms;
+        let lost_ms = pace.slo_ms - outlook.step_ms;
+        beyond(zero(spare_ms + pace.kept_ms, lost_ms), lost_ms >= 0.0);
+        let hurt_ms = pace.slo_ms - outlook.full_step_ms;
+        beyond(zero(spare_ms, hurt_ms), hurt_ms < 0.0);
+        if to <= from {
+            return Self { from_ms: 0.0, until_ms: 0.0, chance: 0.0 };
+        }
+        // The stall by which it would lose it if it ended after so many.
+        let gain_ms = pace.slo_ms - outlook.step_with_ms;
+        let [one_ms, other_ms] = [from, to].map(|tokens| spare_ms + gain_ms * tokens);
+        Self {
+            from_ms: one_ms.min(other_ms),
+            until_ms: one_ms.max(other_ms),
+            chance: pace.ends * (to - from),
+        }
+    }
+
+    fn by(&self, stall_ms: f64) -> f64 {
+        if stall_ms >= self.until_ms {
+            return self.chance;
+        }
+        let share = (stall_ms - self.from_ms) / (self.until_ms - self.from_ms);
+        self.chance * share.clamp(0.0, 1.0)
+    }
 }
 
 #[cfg(test)]
