@@ -27,6 +27,8 @@ enum Part {
     /// Never hold.
     Push,
     NoDemotion,
+    /// What cannot be in time is refused.
+    Refuse,
     NoAffinity,
     /// Share of its TTFT objective after which a blocked head holds lower bands back.
     Binds(f64),
@@ -82,6 +84,7 @@ fn part(said: &str) -> Result<Part> {
         "backfill" => Part::Mode(Mode::PullBackfill),
         "push" => Part::Push,
         "no-demotion" => Part::NoDemotion,
+        "refuse" => Part::Refuse,
         "no-affinity" => Part::NoAffinity,
         "buffer-unbounded" => Part::Buffer(None),
         "spread" => Part::Spread,
@@ -123,6 +126,7 @@ impl Part {
                 rules.hopeless = Hopeless::Serve;
             }
             Self::NoDemotion => rules.hopeless = Hopeless::Serve,
+            Self::Refuse => rules.hopeless = Hopeless::Refuse,
             Self::NoAffinity => rules.affinity = Affinity::None,
             Self::Margin(margin) => config.pull.tpot_margin = margin,
             Self::Binds(share) => config.pull.bind_share = share,
@@ -187,6 +191,9 @@ mod tests {
         expected.rules.as_mut().unwrap().order = Order::Fifo;
         assert_eq!(changed("order-fifo"), expected);
         let mut expected = plain.clone();
+        expected.rules.as_mut().unwrap().hopeless = Hopeless::Refuse;
+        assert_eq!(changed("refuse"), expected);
+        let mut expected = plain.clone();
         (expected.pull.risk_at_once, expected.pull.risk_when_due) = (0.3, 0.3);
         assert_eq!(changed("risk-0.3"), expected);
         let mut expected = plain.clone();
@@ -224,6 +231,7 @@ mod tests {
             "backfill",
             "push",
             "no-demotion",
+            "refuse",
             "no-affinity",
         ] {
             assert_eq!(check::problems(&changed(said).rules()), [], "{said}");

@@ -24,7 +24,7 @@ pub(super) const CAPS: [&str; 9] =
     ["cap-16", "cap-24", "cap-32", "cap-48", "cap-64", "cap-96", "cap-128", "cap-192", "cap-256"];
 
 /// Everybody, in the order in which tables show them.
-pub(super) const ENTRIES: [Entry; 57] = [
+pub(super) const ENTRIES: [Entry; 58] = [
     own("weir", "hold until a pod has headroom; the default of weir serve"),
     rival("round-robin", "push at once, each pod in turn"),
     rival("random", "push at once to any pod"),
@@ -80,6 +80,7 @@ pub(super) const ENTRIES: [Entry; 57] = [
     own("weir:backfill", "weir, whatever fits passes a head"),
     own("weir:push", "weir's placement, never holding"),
     own("weir:no-demotion", "weir, lost causes keep their place"),
+    own("weir:refuse", "weir, what cannot be in time is refused"),
     own("weir:no-affinity", "weir, nobody waits for a warm pod"),
     own("weir:binds-0.1", "weir, lower bands are held back a tenth of a TTFT later; binds-X"),
     own("weir:margin-1.0", "weir using all of a TPOT objective; margin-X for any share"),
