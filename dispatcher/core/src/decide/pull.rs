@@ -8,8 +8,8 @@
 //! would fit soonest, and a later head of its band may use another pod if it needs at
 //! most half as many uncached tokens. An earlier one that small leaves the claimed pod alone while it
 //! fits on another. Lower bands it holds back altogether: at once, or, where `bind_share` says so, when it has waited that share
-//! of its TTFT objective, and until then they go as if it had not come. A late request goes only in a pass that held nobody back ([`late`]). A head
-//! waits for the pod that has its prompt while that one can be in time.
+//! of its TTFT objective, and until then they go as if it had not come. A late request goes only in a pass that held nobody
+//! back ([`late`]). A head waits for the pod that has its prompt while that one can be in time.
 //! A head that could not be delivered somewhere holds back only the pods it may still use: the others
 //! can never serve it, and nobody waits for what cannot happen.
 
