@@ -31,6 +31,10 @@ enum At {
         size: u64,
         digits: u8,
     },
+    /// Blanks between the size and an extension or the end of its line.
+    SizeBlank {
+        size: u64,
+    },
     /// What follows the size up to the end of its line.
     Extension {
         size: u64,
@@ -91,6 +95,7 @@ impl Chunks {
     fn step(&mut self, byte: u8) -> Result<At, BadReply> {
         Ok(match (self.at, byte) {
             (At::Size { size, digits }, _) => return self.size(size, digits, byte),
+            (At::SizeBlank { size }, _) => return self.size_end(size, byte),
             (At::Extension { size }, b'\r') => At::SizeEnd { size },
             (At::Extension { .. }, b'\n') => return Err(BadReply::Malformed("bare line feed")),
             (at @ At::Extension { .. }, _) => self.aside(at)?,
@@ -117,10 +122,18 @@ impl Chunks {
             }
             return Ok(At::Size { size: size << 4 | u64::from(digit), digits: digits + 1 });
         }
+        if digits == 0 {
+            return Err(BadReply::Malformed("chunk without a size"));
+        }
+        self.size_end(size, byte)
+    }
+
+    /// What may follow the digits of a size, and the blanks after them.
+    fn size_end(&mut self, size: u64, byte: u8) -> Result<At, BadReply> {
         match byte {
-            _ if digits == 0 => Err(BadReply::Malformed("chunk without a size")),
             b'\r' => Ok(At::SizeEnd { size }),
-            b';' | b' ' | b'\t' => self.aside(At::Extension { size }),
+            b';' => self.aside(At::Extension { size }),
+            b' ' | b'\t' => self.aside(At::SizeBlank { size }),
             _ => Err(BadReply::Malformed("chunk size")),
         }
     }

@@ -120,6 +120,8 @@ async fn what_rfc_9112_forbids_is_an_error_and_never_an_end() {
         &format!("{chunked}g\r\nhello\r\n0\r\n\r\n"),
         &format!("{chunked}5\nhello\r\n0\r\n\r\n"),
         &format!("{chunked}5;x\nhello\r\n0\r\n\r\n"),
+        &format!("{chunked}5 x\r\nhello\r\n0\r\n\r\n"),
+        &format!("{chunked}5\t0\r\nhello\r\n0\r\n\r\n"),
         &format!("{chunked}5\r\rhello\r\n0\r\n\r\n"),
         &format!("{chunked}5\r\nhello\n0\r\n\r\n"),
         &format!("{chunked}5\r\nhelloo0\r\n\r\n"),
