@@ -74,6 +74,7 @@ fn verdicts(
     claims: &BTreeMap<PodId, RequestId>,
 ) -> Vec<Option<Against>> {
     let gated = floor.rules.gated();
+    let left_to_others = floor.board.get(id).is_some_and(|waiting| floor.leaves_pods(waiting));
     let first = |fit: &Fit| {
         let waiting = floor.board.get(id)?;
         let pod = floor.pods.get(&fit.outlook.pod)?;
@@ -84,7 +85,7 @@ fn verdicts(
         if let Some(by) = claim {
             return Some(Against::Out(Out::Claimed { by: *by }));
         }
-        if floor.leaves_pods(waiting) {
+        if left_to_others {
             return Some(Against::Out(Out::LeftToOthers));
         }
         let gate = || floor.cheap(waiting, &fit.outlook).and_then(|()| floor.judge(id, fit));
