@@ -104,7 +104,10 @@ fn no_pod_is_left_idle_when_nobody_comes_that_could_be_in_time() {
 fn a_late_prompt_that_is_short_goes_beside_long_ones() {
     let mut world = world(0.5, 2);
     lost::<1>(&mut world);
-    let short = world.arrive(|request| request.slo = slo(1, 50));
+    // Half a second on an idle pod: longer than it is since somebody was in time, and not long.
+    let short = world.arrive(|request| {
+        (request.prompt, request.slo) = (PromptSize::Tokens(8_000), slo(1, 50));
+    });
     world.pass(Duration::from_millis(50));
     assert!(world.pod_of(short).is_some());
 }
