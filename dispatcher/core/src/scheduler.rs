@@ -38,7 +38,7 @@ use weir_schema::{Predict, StepTime};
 use crate::{
     Action, Band, Counters, Event, Phase, PodId, PodSpec, Progress, Refusal, RefusalReason,
     Request, RequestId, SchedulerConfig, Scrape, Time,
-    decide::{Choice, Floor, pull, score, scratch::Scratch},
+    decide::{Choice, Floor, filter, pull, score, scratch::Scratch},
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
     fleet::{PodState, Pods},
@@ -78,6 +78,8 @@ pub struct Scheduler {
     /// What must not wait and has come with the event at hand.
     immediate: Vec<RequestId>,
     no_pod_since: Option<Time>,
+    /// Classes of the pods that take requests, each once.
+    open_classes: SmallVec<[u16; 4]>,
     unstreamed: usize,
     /// No first token of a response that is not streamed is due before.
     starts_at: Time,
@@ -121,6 +123,7 @@ impl Scheduler {
             requeued: Vec::new(),
             immediate: Vec::new(),
             no_pod_since: Some(Time::ZERO),
+            open_classes: SmallVec::new(),
             unstreamed: 0,
             starts_at: Time::NEVER,
             advanced_at: Time::ZERO,
@@ -166,7 +169,10 @@ impl Scheduler {
                 self.note_readiness(now);
             }
             Event::Tick => self.expire(now, actions),
-            Event::Reconfigure(config) => self.reconfigure(*config),
+            Event::Reconfigure(config) => {
+                self.reconfigure(*config);
+                self.note_readiness(now);
+            }
             Event::Close => self.close(now, actions),
             Event::Control(control) => self.control(now, control, actions),
         }
@@ -220,6 +226,7 @@ impl Scheduler {
             steps: self.steps(),
             tightest_tpot_ms: self.alive.tightest_tpot_ms(),
             top_band: self.top_band(),
+            open_classes: self.open_classes.clone(),
         };
         if self.basis != basis {
             self.basis = basis;
@@ -240,6 +247,7 @@ impl Scheduler {
         Floor {
             tightest_tpot_ms: self.alive.tightest_tpot_ms(),
             top_band: self.top_band(),
+            open_classes: &self.open_classes,
             kept_for_ms: self.kept_for_ms(now),
             in_time_at: self.in_time_at,
             config: &self.config,
@@ -378,6 +386,10 @@ impl Scheduler {
     fn note_readiness(&mut self, now: Time) {
         let ready = self.pods.values().any(|pod| pod.phase == Phase::Ready);
         self.no_pod_since = if ready { None } else { self.no_pod_since.or(Some(now)) };
+        let open = self.pods.values().filter(|pod| filter::is_open(pod));
+        self.open_classes = open.map(|pod| pod.spec.class).collect();
+        self.open_classes.sort_unstable();
+        self.open_classes.dedup();
     }
 
     /// Keeps the rates of dispatch per band in step with the board.

@@ -86,6 +86,8 @@ pub struct Floor<'a> {
     pub in_time_at: Option<Time>,
     /// The highest band alive in the pool.
     pub top_band: Band,
+    /// Classes of the pods that take requests, each once.
+    pub open_classes: &'a [u16],
 }
 
 impl Floor<'_> {

@@ -10,7 +10,11 @@ use crate::{
         score::{self, Outlooks},
     },
     explain::Reason,
-    headroom::{Outlook, features, judge, risk},
+    headroom::{
+        Outlook, features,
+        judge::{self, tpot_slo_ms, ttft_slo_ms},
+        outlook, risk,
+    },
     queue::Waiting,
 };
 
@@ -164,7 +168,8 @@ impl Floor<'_> {
         judge::step_gate(pod, outlook, self.now, pull)?;
         let room_tokens = self.room_tokens(waiting, outlook);
         let bounds = (room_tokens, self.bearable(waiting));
-        judge::cheap_gates(&waiting.request.slo, outlook, &pod.ledger, bounds, self.now, pull)
+        let pace_ms = self.pace_to_keep_ms(waiting);
+        judge::cheap_gates(pace_ms, outlook, &pod.ledger, bounds, self.now, pull)
     }
 
     /// How many residents a head may put at risk now.
@@ -200,7 +205,18 @@ impl Floor<'_> {
             return Ok(());
         }
         let waited_ms = self.now.ms_since(waiting.request.arrived);
-        judge::predicted_gates(&waiting.request.slo, waiting.late, waited_ms, &fit.prediction)
+        let first_ms = ttft_slo_ms(&waiting.request.slo).filter(|_| !waiting.late);
+        let to_keep_ms = [first_ms, self.pace_to_keep_ms(waiting)];
+        judge::predicted_gates(to_keep_ms, waited_ms, &fit.prediction)
+    }
+
+    /// The pace that a head is to have where it goes, in milliseconds: its objective, unless it is late, for then that is lost, or
+    /// no pod would keep it for this request alone. A gate that opens nowhere would only keep everybody from the pods.
+    fn pace_to_keep_ms(&self, waiting: &Waiting) -> Option<f64> {
+        let slo_ms = tpot_slo_ms(&waiting.request.slo).filter(|_| !waiting.late)?;
+        let demand = score::demand(waiting);
+        let alone_ms = |class: &u16| outlook::alone_ms(&self.steps_of(*class), &demand);
+        self.open_classes.iter().map(alone_ms).any(|alone_ms| alone_ms <= slo_ms).then_some(slo_ms)
     }
 
     /// The pod where a head would fit soonest, keeping an earlier claim while the pod is free.

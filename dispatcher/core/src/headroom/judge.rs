@@ -77,12 +77,12 @@ fn step_at_most_ms(outlook: &Outlook) -> f64 {
     outlook.step_ms + outlook.stall_ms - outlook.own_stall_ms
 }
 
-/// The gates that need no model: the pod's buffer, the newcomer's pace and what it puts at risk.
+/// The gates that need no model: the pod's buffer, the newcomer's pace, if it has one to keep, and what it puts at risk.
 ///
 /// # Errors
 /// The first gate that is shut.
 pub fn cheap_gates(
-    slo: &Slo,
+    pace_ms: Option<f64>,
     outlook: &Outlook,
     ledger: &Ledger,
     (room_tokens, bearable): (f64, f64),
@@ -93,8 +93,8 @@ pub fn cheap_gates(
     if outlook.backlog_tokens > 0.0 && with > room_tokens {
         return Err(Reason::PendingFull);
     }
-    if let Some(slo_ms) = tpot_slo_ms(slo) {
-        let limit_ms = config.tpot_margin * slo_ms;
+    if let Some(pace_ms) = pace_ms {
+        let limit_ms = config.tpot_margin * pace_ms;
         if outlook.step_with_ms > limit_ms {
             return Err(Reason::TpotOverSlo { tpot_ms: outlook.step_with_ms, limit_ms });
         }
@@ -107,22 +107,22 @@ pub fn cheap_gates(
     Ok(())
 }
 
-/// The gates that ask the prediction: first token in time, and a pace inside the objective.
+/// The gates that ask the prediction: a first token in time, counted from arrival, and a pace that is kept; each of them where there
+/// is one to keep.
 ///
 /// # Errors
 /// The first gate that is shut.
 pub fn predicted_gates(
-    slo: &Slo,
-    late: bool,
+    [first_ms, pace_ms]: [Option<f64>; 2],
     waited_ms: f64,
     prediction: &Prediction,
 ) -> Result<(), Reason> {
     let ttft_ms = waited_ms + f64::from(prediction.ttft_ms.p50);
-    if let Some(slo_ms) = ttft_slo_ms(slo).filter(|slo_ms| !late && ttft_ms > *slo_ms) {
+    if let Some(slo_ms) = first_ms.filter(|slo_ms| ttft_ms > *slo_ms) {
         return Err(Reason::TtftOverSlo { ttft_ms, slo_ms });
     }
     let tpot_ms = f64::from(prediction.tpot_ms.p50);
-    match tpot_slo_ms(slo) {
+    match pace_ms {
         Some(limit_ms) if tpot_ms > limit_ms => Err(Reason::TpotOverSlo { tpot_ms, limit_ms }),
         _ => Ok(()),
     }

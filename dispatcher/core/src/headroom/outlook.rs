@@ -130,6 +130,11 @@ impl Outlook {
     }
 }
 
+/// Step time of a request that is alone on a pod, in milliseconds: no pace is better.
+pub fn alone_ms(steps: &StepTime, demand: &Demand) -> f64 {
+    steps.step_ms(demand.sequences, demand.input_tokens, 0.0)
+}
+
 /// TTFT of a prompt on an idle pod that has a share of it cached, in milliseconds: nothing can be faster.
 pub fn best_ttft_ms(
     steps: &StepTime,

@@ -65,7 +65,8 @@ pub fn budget_ms(ledger: &Ledger, outlook: &Outlook, bearable: f64, now: Time) -
 
 /// The longest stall, up to `most_ms`, that puts no more than that at risk.
 pub fn bears_ms(ledger: &Ledger, outlook: &Outlook, bearable: f64, now: Time, most_ms: f64) -> f64 {
-    let now_ms = now.ms_since(Time::ZERO);
+    // A predictor may say that a stall takes less than no time.
+    let (now_ms, most_ms) = (now.ms_since(Time::ZERO), most_ms.max(0.0));
     // Whoever bears the longest bears a shorter one. What is at risk rises on lines between the moments where one begins or ends.
     let mut turns: SmallVec<[Turn; 32]> = SmallVec::new();
     for pace in touched(ledger.paces(), outlook, most_ms, now_ms) {

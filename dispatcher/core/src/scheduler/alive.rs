@@ -13,6 +13,8 @@ pub(super) struct Basis {
     pub(super) steps: SmallVec<[StepTime; 4]>,
     pub(super) tightest_tpot_ms: Option<f64>,
     pub(super) top_band: Band,
+    /// Classes of the pods that take requests, each once.
+    pub(super) open_classes: SmallVec<[u16; 4]>,
 }
 
 /// Objectives and bands of everything that waits or is in flight.

@@ -191,3 +191,13 @@ fn one_without_an_objective_and_one_whose_length_is_known_to_suffice_are_not_at_
     };
     assert_eq!((of(300.0), of(200.0)), (0.0, 1.0));
 }
+
+#[test]
+fn a_stall_that_a_predictor_says_to_take_less_than_no_time_is_none() {
+    let config = PullConfig::default();
+    let ledger = ledger(vec![resident(1, 50.0, 10, 50.0, 4000)], &config);
+    for stall_ms in [-1.0, f64::NAN] {
+        let outlook = outlook(60.0, 60.5, 400.0, stall_ms);
+        assert_eq!(bears_ms(&ledger, &outlook, 0.0, Time::from_millis(NOW_MS), stall_ms), 0.0);
+    }
+}
