@@ -3,15 +3,24 @@
 //! Between two looks the meter adds up what the pod did: steps that ended, tokens that were
 //! streamed, prompts that produced their first token. A stride is cut off when it holds enough steps
 //! and thrown away when the pod was idle in between, for then its time says nothing.
+//!
+//! A prompt counts where its first token comes. So a stride that ends while one is half computed waits for it: else its time would be
+//! put down to one stride and its tokens to the next. And one begins with a step that is seen to end: the last one before may be the
+//! one after which the pod stood idle.
 
 use std::time::Duration;
 
 use weir_schema::Stride;
 
-use crate::{Pulse, Time, ledger::Ledger};
+use crate::{
+    Pulse, Time,
+    ledger::{Ledger, Pending},
+};
 
 /// Steps that make a stride.
 const STEPS: u64 = 8;
+/// Steps after which it waits for no prompt: on some pods one is always half computed.
+const MOST_STEPS: u64 = 64;
 /// A stride that takes longer was interrupted.
 const TOO_LONG: Duration = Duration::from_secs(30);
 /// Weight of the newest stride in the mean gap.
@@ -30,6 +39,8 @@ struct Open {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StrideMeter {
     open: Option<Open>,
+    /// Steps at the last look without an open stride, since the pod was idle.
+    idle_steps: Option<u64>,
     gap_ms: Option<f64>,
 }
 
@@ -51,7 +62,7 @@ impl StrideMeter {
 
     /// The pod has nothing of ours any more: time that passes now says nothing.
     pub fn idle(&mut self) {
-        self.open = None;
+        (self.open, self.idle_steps) = (None, None);
     }
 
     /// Mean gap between steps, lately, in milliseconds.
@@ -76,7 +87,9 @@ impl StrideMeter {
             kv_at_start: kv,
         };
         let Some(open) = self.open else {
-            self.open = Some(fresh);
+            let before = self.idle_steps.replace(pulse.steps);
+            let ended = before.is_some_and(|before| before < pulse.steps);
+            self.open = ended.then_some(fresh);
             return None;
         };
         let steps = pulse.steps.saturating_sub(open.began.steps);
@@ -84,7 +97,9 @@ impl StrideMeter {
             self.open = Some(fresh);
             return None;
         }
-        if steps < STEPS {
+        let begun = |prompt: &Pending| prompt.since < pulse.last_step_at;
+        let half_computed = steps < MOST_STEPS && ledger.pending().first().is_some_and(begun);
+        if steps < STEPS || half_computed {
             return None;
         }
         self.open = Some(fresh);
