@@ -49,7 +49,7 @@ impl Replay {
         ensure!(last_s > 0.0, "{name}: a rate needs rows at different times");
         let span_s = last_s * rows.len() as f64 / (rows.len() - 1).max(1) as f64;
         let mut count = Count::default();
-        let drafts = rows.iter().enumerate().map(|(place, row)| draft(row, row.at_s, place));
+        let drafts = rows.iter().enumerate().map(|(place, row)| draft(row, row.at_s, place, 0));
         drafts.for_each(|draft| count.draft(&draft));
         Ok(Self { name, rows, span_s, means: count.means() })
     }
@@ -86,7 +86,9 @@ impl Source for Replay {
         let one = |(place, row): (usize, &Arrival)| {
             let round = ((from + place) / rows) as f64;
             let at_s = (row.at_s + round * self.span_s - start_s) / speed;
-            draft(row, at_s, place).request(place, objectives, &mut classes)
+            // Counted from where the seed starts: every pass over the rows shares as much as the trace does.
+            let pass = (place / rows) as u64;
+            draft(row, at_s, place, pass).request(place, objectives, &mut classes)
         };
         Ok(turns.map(one).collect())
     }
@@ -95,12 +97,15 @@ impl Source for Replay {
 /// Seed of the names of what a row has to itself.
 const OWN_TEXT: u64 = 1;
 
-/// A row as the request at a place. Behind what it may share is text of its own.
-fn draft(row: &Arrival, at_s: f64, place: usize) -> Draft<'_> {
+/// Seed of the names of what rows share when they come again.
+const LATER_TEXT: u64 = 2;
+
+/// A row as the request at a place, in a pass over the rows. Behind what it may share is text of its own.
+fn draft(row: &Arrival, at_s: f64, place: usize, pass: u64) -> Draft<'_> {
     let mut text = Chain::default();
     let mut left = row.input_tokens;
     for segment in &row.prefix {
-        text.append(segment.id, segment.tokens.min(left));
+        text.append(shared(segment.id, pass), segment.tokens.min(left));
         left -= segment.tokens.min(left);
     }
     if !row.prefix.is_empty() {
@@ -114,6 +119,12 @@ fn draft(row: &Arrival, at_s: f64, place: usize) -> Draft<'_> {
         blocks: text.blocks(),
         ..Draft::default()
     }
+}
+
+/// The name of what rows share, in a pass over them. A later pass is other traffic of the same kind: with the same names it
+/// would be served from what the caches kept of the pass before, and a longer run would hold a higher load.
+fn shared(id: u64, pass: u64) -> u64 {
+    if pass == 0 { id } else { chain::name([id, pass, 0], LATER_TEXT) }
 }
 
 #[cfg(test)]
@@ -159,6 +170,18 @@ mod tests {
         let [first, second] = [0, 1].map(|place: usize| &requests[place].request.blocks);
         assert_eq!((first.len(), &first[..32]), (37, &second[..32]));
         assert_ne!(first[32..], second[32..]);
+    }
+
+    #[test]
+    fn a_trace_that_goes_round_shares_no_more_than_it_does_itself() {
+        let mut rows = rows();
+        let own = |(place, row): (usize, &mut Arrival)| row.prefix[0].id = place as u64 / 2;
+        rows.iter_mut().enumerate().for_each(own);
+        let replay = Replay::new("rows".to_owned(), rows).unwrap();
+        let hit =
+            |count| Means::of(&replay.requests(1.0, count, &Objectives::default(), 1).unwrap()).hit;
+        assert!((hit(100) - replay.means().hit).abs() < 0.01, "{}", hit(100));
+        assert!((hit(300) - hit(100)).abs() < 1e-9, "{} {}", hit(300), hit(100));
     }
 
     #[test]
