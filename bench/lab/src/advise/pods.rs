@@ -10,8 +10,10 @@ use crate::{
     study::{Row, Setting, at_load},
 };
 
-/// Pools that are tried at most: a guess from the highest load is off by one or two.
-const MOST_TRIED: usize = 12;
+/// Beyond so many units no more are tried: a run with more of them takes minutes.
+const MOST_UNITS: usize = 1024;
+/// After so many doublings in a row that brought nobody in time who was not before, more pods bring nobody.
+const IN_VAIN: usize = 2;
 
 /// A number of pods, and what they made of the traffic's own rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,8 +35,9 @@ pub(super) struct Needed {
     pub tried: Vec<Held>,
 }
 
-/// Starts with as many as the pool's highest load says, and looks on either side. Pools of one kind grow by pods, others by
-/// whole pools: which kind to buy is not the question.
+/// Starts with as many as the pool's highest load says, doubles until they keep the promise, and bisects what lies between
+/// those that do and those that do not: one fewer than the answer was tried and does not. Pools of one kind grow by pods,
+/// others by whole pools: which kind to buy is not the question.
 ///
 /// # Errors
 /// As for [`at_load`].
@@ -48,23 +51,36 @@ pub(super) fn fewest(
 ) -> Result<Needed> {
     let unit = unit(&setting.pool);
     let unit_rps = pool_rps * unit.pods.len() as f64 / setting.pool.pods.len().max(1) as f64;
-    let guess = if unit_rps > 0.0 { (own_rps / unit_rps).ceil().max(1.0) as usize } else { 1 };
+    let guess = if unit_rps > 0.0 { (own_rps / unit_rps).ceil() as usize } else { 1 };
     let mut tried: Vec<Held> = Vec::new();
-    let mut units = guess;
-    while tried.len() < MOST_TRIED {
+    let mut pods = None;
+    let mut next = Some(guess.clamp(1, MOST_UNITS));
+    // No pod at all keeps nothing.
+    let (mut fail, mut keep) = (0, None);
+    while let Some(units) = next {
         let held = held(setting, contender, &unit, units, own_rps, seeds)?;
-        let keeps = held.attainment >= at;
+        if held.attainment >= at {
+            (keep, pods) = (Some(units), Some(held.pods));
+        } else {
+            fail = units;
+        }
         tried.push(held);
-        let known = |units: usize| tried.iter().any(|one| one.pods == units * unit.pods.len());
-        units = match keeps {
-            true if units > 1 && !known(units - 1) => units - 1,
-            false if !known(units + 1) => units + 1,
-            _ => break,
+        next = match keep {
+            Some(keep) => (keep - fail > 1).then_some(usize::midpoint(fail, keep)),
+            None if is_in_vain(&tried) => None,
+            None => (fail < MOST_UNITS).then_some((2 * fail).min(MOST_UNITS)),
         };
     }
     tried.sort_by_key(|held| held.pods);
-    let pods = tried.iter().find(|held| held.attainment >= at).map(|held| held.pods);
     Ok(Needed { pods, tried })
+}
+
+/// Whether the last of so many pools that doubled attain no more than the one before them.
+fn is_in_vain(tried: &[Held]) -> bool {
+    let last = tried.last_chunk::<{ IN_VAIN + 1 }>();
+    last.is_some_and(|[before, after @ ..]| {
+        before.attainment > 0.0 && after.iter().all(|one| one.attainment <= before.attainment)
+    })
 }
 
 fn held(

@@ -71,6 +71,33 @@ fn the_fewest_pods_keep_the_promise_and_one_fewer_does_not() {
     assert!(needed.tried.iter().any(|held| held.pods + 1 == pods), "one fewer was tried");
 }
 
+#[test]
+fn the_fewest_pods_are_found_from_a_guess_that_is_far_off_on_either_side() {
+    let (setting, _) = setting(&["--pods", "1"]);
+    let weir = Contender::named("weir").unwrap();
+    let found = |pool_rps| fewest(&setting, &weir, 16.0, pool_rps, 0.99, &[1]).unwrap();
+    // Guesses of 1, 32 and 256 pods.
+    let needed = [16.0, 0.5, 0.0625].map(found);
+    let pods = needed[0].pods.unwrap();
+    for needed in &needed {
+        assert_eq!(needed.pods, Some(pods), "{needed:?}");
+        let fewer = needed.tried.iter().find(|held| held.pods + 1 == pods);
+        assert!(pods == 1 || fewer.is_some_and(|held| held.attainment < 0.99), "{needed:?}");
+        assert!(needed.tried.len() <= 16, "{needed:?}");
+    }
+}
+
+#[test]
+fn where_no_number_of_pods_keeps_the_promise_the_search_ends() {
+    let (mut setting, _) = setting(&["--pods", "1"]);
+    // Half of the prompts take longer than that on an idle pod.
+    setting.objectives.classes[0].ttft_ms = Some(150.0);
+    let weir = Contender::named("weir").unwrap();
+    let needed = fewest(&setting, &weir, 1.0, 4.0, 0.99, &[1]).unwrap();
+    assert_eq!(needed.pods, None);
+    assert!(needed.tried.len() < 8, "{:?}", needed.tried.len());
+}
+
 fn sample(model: &str, at_unix_ms: u64, matched: f32) -> Sample {
     let mut row = Features::default();
     row.set(Feature::InputTokens, 1000.0);
