@@ -34,6 +34,21 @@ use std::{
 
 use crate::prompt::Segment;
 
+/// What some systems begin a file with: it says that it is UTF-8.
+const MARK: &str = "\u{feff}";
+/// Characters of a first line that nobody knows which the message shows.
+const SHOWN: usize = 120;
+/// Tokens of a prompt or an answer at most. No model takes as many, and more are a mistake that would be simulated for hours.
+const MOST_TOKENS: u32 = 10_000_000;
+
+/// A length, if one can be as long.
+fn sane(tokens: u32) -> Result<u32, String> {
+    if tokens > MOST_TOKENS {
+        return Err(format!("{tokens} tokens are more than the {MOST_TOKENS} that a row may have"));
+    }
+    Ok(tokens)
+}
+
 /// One request of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrival {
@@ -102,14 +117,14 @@ pub fn read(path: &Path, seed: u64) -> Result<Vec<Arrival>, TraceError> {
     let io = |source| TraceError::Io { path: path.to_owned(), source };
     let mut file = BufReader::new(File::open(path).map_err(io)?);
     let head = file.fill_buf().map_err(io)?;
+    let head = head.strip_prefix(MARK.as_bytes()).unwrap_or(head);
     let parsed = if head.first() == Some(&b'{') {
         mooncake::read(file, seed)
     } else {
         let first = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let header = String::from_utf8_lossy(first);
-        let header: String =
-            header.trim_start_matches('\u{feff}').trim().chars().take(120).collect();
-        let Some(columns) = table::Columns::of(&header) else {
+        let Some(columns) = table::Columns::of(header.trim()) else {
+            let header = header.trim().chars().take(SHOWN).collect();
             return Err(TraceError::Unknown { path: path.to_owned(), header });
         };
         table::read(file, &columns, seed)

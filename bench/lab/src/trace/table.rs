@@ -6,7 +6,7 @@ use csv::StringRecord;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rand_distr::Exp1;
 
-use super::{Arrival, BadRow, stamp, tick};
+use super::{Arrival, BadRow, sane, stamp, tick};
 use crate::prompt::Segment;
 
 /// How a file writes the time of an arrival.
@@ -61,10 +61,12 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// The columns of a file with this first line, if it is a known one.
+    /// The columns of a file with this first line, if it is a known one. It is read as rows are: a name may hold a comma.
     pub(super) fn of(header: &str) -> Option<Self> {
-        let names: Vec<&str> =
-            header.split(',').map(|name| name.trim().trim_matches('"')).collect();
+        let mut reader =
+            csv::ReaderBuilder::new().has_headers(false).from_reader(header.as_bytes());
+        let header = reader.records().next()?.ok()?;
+        let names: Vec<&str> = header.iter().map(|name| name.trim().trim_matches('"')).collect();
         let at = |name: &str| names.iter().position(|known| *known == name);
         KNOWN.iter().find_map(|kind| {
             let time = at(kind.time);
@@ -119,7 +121,8 @@ impl Columns {
             return Ok(Vec::new());
         }
         let id = id.parse().map_err(|_| format!("{id:?} is no prefix_id, a whole number"))?;
-        let length = self.prefix_tokens.map(|at| tokens(record, at)).transpose()?;
+        let given = |at: &usize| record.get(*at).is_some_and(|text| !text.trim().is_empty());
+        let length = self.prefix_tokens.filter(given).map(|at| tokens(record, at)).transpose()?;
         Ok(vec![Segment { id, tokens: length.unwrap_or(input_tokens / 2).min(input_tokens) }])
     }
 
@@ -177,5 +180,5 @@ fn field(record: &StringRecord, at: usize) -> Result<&str, String> {
 fn tokens(record: &StringRecord, at: usize) -> Result<u32, String> {
     let text = field(record, at)?;
     let whole = text.strip_suffix(".0").unwrap_or(text);
-    whole.parse().map_err(|_| format!("{text:?} is no number of tokens"))
+    whole.parse().map_err(|_| format!("{text:?} is no number of tokens")).and_then(sane)
 }

@@ -106,6 +106,44 @@ fn a_plain_file_may_name_classes_and_prefixes() {
 }
 
 #[test]
+fn a_prefix_without_a_length_is_half_of_the_prompt() {
+    let rows = read_text(
+        "arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens\n0,100,10,7, \n1,100,10,7,80\n",
+    );
+    assert_eq!(rows.unwrap()[0].prefix, [Segment { id: 7, tokens: 50 }]);
+}
+
+#[test]
+fn a_column_counts_wherever_it_stands_and_a_name_may_hold_a_comma() {
+    let far = "x".repeat(200);
+    let rows = read_text(&format!(
+        "\"a, b\",{far},arrival_s,input_tokens,output_tokens,class\n9,9,0,100,10,batch\n9,9,1,50,10,\n"
+    ));
+    let rows = rows.unwrap();
+    assert_eq!((rows[0].input_tokens, rows[0].class.as_deref()), (100, Some("batch")));
+    let unknown = message(&format!("{far},prefill\n1,2\n"));
+    assert!(unknown.contains(&"x".repeat(120)) && !unknown.contains(&"x".repeat(121)), "{unknown}");
+}
+
+#[test]
+fn a_mark_is_no_part_of_a_line_of_json() {
+    let line = "{\"timestamp\":0,\"input_length\":6,\"output_length\":5,\"hash_ids\":[1]}\n";
+    assert_eq!(read_text(&format!("\u{feff}{line}{line}")).unwrap().len(), 2);
+}
+
+#[test]
+fn a_length_that_nothing_can_have_is_an_error_that_names_its_line() {
+    let plain = "arrival_s,input_tokens,output_tokens\n0,10000000,10\n";
+    for row in ["1,4000000000,10", "1,10,10000001"] {
+        let message = message(&format!("{plain}{row}\n"));
+        assert!(message.contains("line 3") && message.contains("10000000"), "{message}");
+    }
+    let line =
+        "{\"timestamp\":0,\"input_length\":6,\"output_length\":4000000000,\"hash_ids\":[]}\n";
+    assert!(message(line).contains("line 1"));
+}
+
+#[test]
 fn a_malformed_row_is_an_error_that_names_its_line() {
     let plain = "arrival_s,input_tokens,output_tokens\n0,10,10\n";
     assert!(
