@@ -4,7 +4,7 @@
 //! the length of every answer when the request arrives, as its client's bound, and keeps no history; `perfect` knows in addition
 //! what every step costs, without error.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use weir_core::{
     LengthConfig, Rules, Scheduler, SchedulerConfig,
     policy::{Affinity, Hopeless, Mode, Order},
@@ -74,6 +74,12 @@ pub(super) fn named(name: &str, said: &str) -> Result<Contender> {
 
 fn part(said: &str) -> Result<Part> {
     let number = |of: &str| of.parse::<f64>().with_context(|| format!("{said:?} needs a number"));
+    let within = |of: &str| {
+        let share = number(of)?;
+        // The range that the configuration of the dispatcher allows.
+        ensure!((0.0..=1.0).contains(&share), "{said:?} needs a number from 0 to 1");
+        Ok(share)
+    };
     let part = match said {
         "order-deadline" => Part::Order(Order::Deadline),
         "order-fifo" => Part::Order(Order::Fifo),
@@ -91,11 +97,11 @@ fn part(said: &str) -> Result<Part> {
         "length-known" => Part::LengthKnown,
         "perfect" => Part::Perfect,
         _ => match said.split_once('-') {
-            Some(("margin", margin)) => Part::Margin(number(margin)?),
-            Some(("binds", share)) => Part::Binds(number(share)?),
-            Some(("late", share)) => Part::Late(number(share)?),
-            Some(("quantile", quantile)) => Part::Quantile(number(quantile)?),
-            Some(("risk", risk)) => Part::Risk(number(risk)?),
+            Some(("margin", margin)) => Part::Margin(within(margin)?),
+            Some(("binds", share)) => Part::Binds(within(share)?),
+            Some(("late", share)) => Part::Late(within(share)?),
+            Some(("quantile", quantile)) => Part::Quantile(within(quantile)?),
+            Some(("risk", risk)) => Part::Risk(within(risk)?),
             Some(("buffer", tokens)) => {
                 let tokens = tokens.parse().with_context(|| format!("{said:?} needs a count"))?;
                 Part::Buffer(Some(tokens))
@@ -213,7 +219,12 @@ mod tests {
         assert_eq!(both.pull.pending_tokens, 0);
         assert_eq!(changed("buffer-8192").pull.pending_tokens, 8192);
         assert_eq!(changed("buffer-unbounded").pull.top_band_tokens, u32::MAX);
-        for said in ["nonsense", "margin-much", "buffer--1", ""] {
+        let numbers = ["nan", "-1", "inf", "1.01"];
+        let parts = ["binds", "late", "margin", "quantile", "risk"];
+        let outside = parts.iter().flat_map(|part| numbers.map(|of| format!("{part}-{of}")));
+        let outside: Vec<String> = outside.collect();
+        let other = ["nonsense", "margin-much", "buffer--1", ""];
+        for said in outside.iter().map(String::as_str).chain(other) {
             let error = part(said).unwrap_err().to_string();
             assert!(error.contains(&format!("{said:?}")), "{error}");
         }
