@@ -7,7 +7,7 @@
 //! machine and with any number of threads. A change that is meant is stored with `--renew`.
 //!
 //! Slices that are generated are always run. Slices of traces are run where `WEIR_TRACES` has them, and judged where the file
-//! is the one that was stored: another part of the same traffic has another ratio.
+//! is the one that was stored: another part of the same traffic has another ratio. What was not run is said by name.
 //!
 //! # Layout
 //! - `slice`: what is guarded and how it is measured; `stored`: the file of ratios; `verdict`: the comparison and its table
@@ -18,9 +18,14 @@ mod stored;
 mod tests;
 mod verdict;
 
-use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, time::Instant};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::contest::WEIR;
@@ -62,8 +67,9 @@ impl GuardArgs {
             Some(path) => Stored::read(path)?,
             None => Stored::built_in()?,
         };
+        let wanted = self.wanted()?;
         let (started, before) = (Instant::now(), simulated());
-        let measured = self.measured()?;
+        let (measured, left) = self.measured(&wanted)?;
         let seconds = started.elapsed().as_secs_f64();
         let judged = judge(&measured, &stored);
         println!("{}", verdict::table(&judged, &self.subject));
@@ -74,26 +80,52 @@ impl GuardArgs {
         );
         if let Some(path) = &self.renew {
             stored.renewed(measured).write(path)?;
+            left.iter().for_each(|line| println!("{line}"));
             println!("stored in {}", path.display());
             return Ok(ExitCode::SUCCESS);
         }
-        println!("{}", words(&judged, &self.subject, self.traces.is_some()));
+        println!("{}", words(&judged, &self.subject, &left));
         Ok(exit_code(&judged))
     }
 
-    fn measured(&self) -> Result<Vec<Measured>> {
-        let subject = Contender::named(&self.subject)?;
+    /// The slices that are asked for.
+    ///
+    /// # Errors
+    /// When a name in `--only` begins no slice's, or the folder of traces is not there: who named one wants them run.
+    fn wanted(&self) -> Result<Vec<&'static Slice>> {
+        if let Some(traces) = self.traces() {
+            ensure!(traces.is_dir(), "--traces or WEIR_TRACES: {} is no folder", traces.display());
+        }
+        let known: Vec<&str> = SLICES.iter().map(Slice::name).collect();
+        for name in &self.only {
+            let begins = known.iter().any(|slice| slice.starts_with(name.as_str()));
+            ensure!(begins, "--only {name:?}: slices are {}", known.join(", "));
+        }
         let is_wanted = |slice: &&Slice| {
             self.only.is_empty() || self.only.iter().any(|name| slice.name().starts_with(name))
         };
-        let traces = self.traces.as_deref();
-        let mut measured = Vec::new();
-        for slice in SLICES.iter().filter(is_wanted) {
+        Ok(SLICES.iter().filter(is_wanted).collect())
+    }
+
+    /// What was measured, and a line about each slice that could not be.
+    fn measured(&self, wanted: &[&Slice]) -> Result<(Vec<Measured>, Vec<String>)> {
+        let subject = Contender::named(&self.subject)?;
+        let traces = self.traces();
+        let (mut measured, mut left) = (Vec::new(), Vec::new());
+        for slice in wanted {
             let one = slice.measure(&subject, traces, self.threads());
-            measured.extend(one.with_context(|| slice.name())?);
+            match one.with_context(|| slice.name())? {
+                Some(one) => measured.push(one),
+                None => left.push(format!("{}: {}", slice.name(), slice.case.missing(traces))),
+            }
         }
-        anyhow::ensure!(!measured.is_empty(), "no slice is called so: {:?}", self.only);
-        Ok(measured)
+        ensure!(!measured.is_empty(), "nothing to measure: {}", left.join(", "));
+        Ok((measured, left))
+    }
+
+    /// The folder of traces; a variable that is set to nothing names none.
+    fn traces(&self) -> Option<&Path> {
+        self.traces.as_deref().filter(|path| !path.as_os_str().is_empty())
     }
 
     fn threads(&self) -> usize {

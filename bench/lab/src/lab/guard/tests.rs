@@ -98,7 +98,7 @@ fn a_worse_weir_trips_the_guard_and_the_same_one_does_not_on_any_number_of_threa
     assert_eq!(code(&judged), format!("{:?}", ExitCode::FAILURE));
     let table = verdict::table(&judged, "weir:push").to_string();
     assert!(table.contains("weir:push") && table.contains("FALLEN"), "{table}");
-    assert!(words(&judged, "weir:push", true).contains("--renew"));
+    assert!(words(&judged, "weir:push", &[]).contains("--renew"));
 }
 
 #[test]
@@ -107,8 +107,41 @@ fn a_slice_of_a_trace_is_left_out_where_the_trace_is_not() {
     let weir = Contender::named("weir").unwrap();
     assert!(slice.measure(&weir, None, 1).unwrap().is_none());
     assert!(slice.measure(&weir, Some(Path::new("/nowhere")), 1).unwrap().is_none());
-    let judged = [];
-    assert!(words(&judged, "weir", false).contains(slice.name()));
+    let folder = tempfile::tempdir().unwrap();
+    let error = guard(&format!("--only {} --traces {}", slice.name(), folder.path().display()));
+    let said = error.measured(&error.wanted().unwrap()).unwrap_err().to_string();
+    assert!(said.contains(slice.name()) && said.contains("no file azure2023_conv.*"), "{said}");
+    let words = words(&[], "weir", &["conv-two: not run".to_owned()]);
+    assert!(words.contains("conv-two: not run") && words.contains("where it was measured"));
+}
+
+/// The guard of a command line, whatever the environment says.
+fn guard(words: &str) -> GuardArgs {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        guard: GuardArgs,
+    }
+    let words = std::iter::once("guard").chain(words.split_whitespace());
+    <Line as clap::Parser>::try_parse_from(words).unwrap().guard
+}
+
+#[test]
+fn a_slice_that_nobody_knows_and_a_folder_that_is_not_there_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let there = format!("--traces {}", folder.path().display());
+    let error = guard(&format!("{there} --only patterns,typo")).wanted().unwrap_err().to_string();
+    assert!(error.contains("\"typo\"") && error.contains("servegen-one"), "{error}");
+    let error = guard("--traces /nowhere --only patterns").wanted().unwrap_err().to_string();
+    assert!(error.contains("/nowhere is no folder"), "{error}");
+    let names = |words: &str| {
+        let wanted = guard(&format!("{there} {words}")).wanted().unwrap();
+        wanted.iter().map(|slice| slice.name()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("--only c,dem"), ["demo", "c-two", "conv-two"]);
+    assert_eq!(names("").len(), SLICES.len());
+    let unset = GuardArgs { traces: Some(PathBuf::new()), ..guard(&there) };
+    assert!(unset.wanted().is_ok() && unset.traces().is_none());
 }
 
 #[test]

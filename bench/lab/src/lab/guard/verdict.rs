@@ -2,10 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{
-    slice::SLICES,
-    stored::{Measured, Stored},
-};
+use super::stored::{Measured, Stored};
 
 /// What became of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +91,8 @@ pub(super) fn table(judged: &[Judged<'_>], subject: &str) -> Table {
     table
 }
 
-/// What it comes to, and what to do about it.
-pub(super) fn words(judged: &[Judged<'_>], subject: &str, has_traces: bool) -> String {
+/// What it comes to, and what to do about it; `left` are lines about slices that were not run.
+pub(super) fn words(judged: &[Judged<'_>], subject: &str, left: &[String]) -> String {
     let mut lines = Vec::new();
     let of = |verdict| judged.iter().filter(move |one| one.verdict == verdict);
     for one in of(Verdict::Fallen) {
@@ -116,13 +113,10 @@ pub(super) fn words(judged: &[Judged<'_>], subject: &str, has_traces: bool) -> S
             "some are better than stored; to hold them there: weir-bench guard --renew".to_owned(),
         );
     }
-    if !has_traces {
-        let left: Vec<&str> =
-            SLICES.iter().filter(|slice| !slice.is_generated()).map(|slice| slice.name()).collect();
-        lines.push(format!("not run without WEIR_TRACES: {}", left.join(", ")));
-    }
+    lines.extend(left.iter().cloned());
     if judged.iter().all(|one| !matches!(one.verdict, Verdict::Fallen | Verdict::Unknown)) {
-        lines.push("weir's goodput against its best rival has not fallen".to_owned());
+        let of_those = if left.is_empty() { "" } else { ", where it was measured" };
+        lines.push(format!("weir's goodput against its best rival has not fallen{of_those}"));
     }
     lines.join("\n")
 }
