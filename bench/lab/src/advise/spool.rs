@@ -6,13 +6,15 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     fs::File,
     io::{BufRead, BufReader},
     path::Path,
 };
 
 use anyhow::{Context, Result, bail};
-use weir_schema::{Feature, Features, Sample, spool::segments};
+use serde::Deserialize;
+use weir_schema::{Feature, Features, Sample, schema_hash, spool::segments};
 
 use crate::{prompt::Segment, trace::Arrival, workload::Replay};
 
@@ -23,21 +25,23 @@ use crate::{prompt::Segment, trace::Arrival, workload::Replay};
 pub(super) fn read(dir: &Path, model: Option<&str>) -> Result<Replay> {
     let at = || format!("--spool {}", dir.display());
     let mut models: BTreeMap<String, Vec<Arrival>> = BTreeMap::new();
+    let (mut left_out, schema) = (LeftOut::default(), schema_hash());
     for (_, path) in segments(dir).with_context(at)? {
         let file = File::open(&path).with_context(|| path.display().to_string())?;
-        for line in BufReader::new(file).lines() {
-            // The last line of a segment may be torn, as after a crash; the trainer skips such lines too.
-            let Ok(sample) = serde_json::from_str::<Sample>(&line?) else { continue };
-            if let Some(arrival) = arrival(&sample) {
-                models.entry(sample.model.to_string()).or_default().push(arrival);
+        for line in BufReader::new(file).split(b'\n') {
+            let line = line.with_context(|| path.display().to_string())?;
+            match admit(&line, &schema) {
+                Ok((model, arrival)) => models.entry(model).or_default().push(arrival),
+                Err(why) => left_out.count(&why),
             }
         }
     }
+    left_out.tell();
     let known = models.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     let name = match model {
         Some(name) => name.to_owned(),
         None if models.len() == 1 => known.clone(),
-        None if models.is_empty() => bail!("{}: there are no samples", at()),
+        None if models.is_empty() => bail!("{}: there are no samples ({left_out})", at()),
         None => bail!("{}: choose one of {known} with --model", at()),
     };
     let rows = models.remove(&name);
@@ -47,6 +51,68 @@ pub(super) fn read(dir: &Path, model: Option<&str>) -> Result<Replay> {
     let first_s = rows.first().map_or(0.0, |row| row.at_s);
     rows.iter_mut().for_each(|row| row.at_s -= first_s);
     Replay::new(name, rows).with_context(at)
+}
+
+/// Lines that are no arrival.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LeftOut {
+    /// No sample: the last line of a segment may be torn, as after a crash.
+    unreadable: usize,
+    /// Of another version of the features: their places in a row mean something else. The trainer refuses them too.
+    other_schema: usize,
+    /// Without a prompt, or without an answer.
+    untold: usize,
+}
+
+impl LeftOut {
+    fn count(&mut self, why: &Why) {
+        let count = match why {
+            Why::Unreadable => &mut self.unreadable,
+            Why::OtherSchema => &mut self.other_schema,
+            Why::Untold => &mut self.untold,
+        };
+        *count += 1;
+    }
+
+    fn tell(self) {
+        if self != Self::default() {
+            tracing::warn!("left out lines of the spool: {self}");
+        }
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { unreadable, other_schema, untold } = self;
+        write!(
+            to,
+            "{unreadable} unreadable, {other_schema} of another schema, {untold} without lengths"
+        )
+    }
+}
+
+/// The part of a line that says which schema the rest is of.
+#[derive(Deserialize)]
+struct Head {
+    schema: String,
+}
+
+/// Why a line is left out.
+enum Why {
+    Unreadable,
+    OtherSchema,
+    Untold,
+}
+
+/// The model and the arrival in a line.
+fn admit(line: &[u8], schema: &str) -> Result<(String, Arrival), Why> {
+    let head: Head = serde_json::from_slice(line).map_err(|_| Why::Unreadable)?;
+    if head.schema != schema {
+        return Err(Why::OtherSchema);
+    }
+    let sample: Sample = serde_json::from_slice(line).map_err(|_| Why::Unreadable)?;
+    let arrival = arrival(&sample).ok_or(Why::Untold)?;
+    Ok((sample.model.to_string(), arrival))
 }
 
 /// When the request of a sample came and how long it was; `None` when the sample does not say.

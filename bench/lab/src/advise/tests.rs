@@ -134,6 +134,15 @@ fn samples_are_a_trace_of_when_their_requests_came() {
     assert_eq!((replay.name(), means.input_tokens, means.output_tokens), ("m", 1000.0, 71.0));
     assert!((0.45..0.52).contains(&means.hit), "{means:?}");
 
+    let other = Sample { schema: "older".into(), ..sample("m", 80_000, 0.0) };
+    std::fs::write(dir.path().join(segment_name(2)), text(&[other.clone()])).unwrap();
+    let again = spool::read(dir.path(), None).unwrap();
+    assert_eq!(again.own_rps(), replay.own_rps(), "of another schema");
+    let old = tempfile::tempdir().unwrap();
+    std::fs::write(old.path().join(segment_name(1)), text(&[other])).unwrap();
+    let error = spool::read(old.path(), None).unwrap_err().to_string();
+    assert!(error.contains("1 of another schema"), "{error}");
+
     std::fs::write(dir.path().join(segment_name(2)), text(&[sample("n", 60_000, 0.0)])).unwrap();
     let error = spool::read(dir.path(), None).unwrap_err().to_string();
     assert!(error.contains("m, n") && error.contains("--model"), "{error}");
