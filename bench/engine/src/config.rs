@@ -83,7 +83,7 @@ impl EngineConfig {
     }
 
     /// Blocks that sequences can use.
-    pub(crate) fn usable_blocks(&self) -> u32 {
+    pub fn usable_blocks(&self) -> u32 {
         self.num_blocks.saturating_sub(1)
     }
 }

@@ -77,6 +77,13 @@ impl Pool {
         numbered.map(own).collect()
     }
 
+    /// Tokens of prompt and answer that the pod with the largest cache can hold: a request of more is taken by none.
+    pub fn most_tokens(&self) -> u64 {
+        let of =
+            |pod: &SimPod| u64::from(pod.engine.usable_blocks()) * u64::from(pod.engine.block_size);
+        self.pods.iter().map(of).max().unwrap_or_default()
+    }
+
     /// Requests per second of such traffic that the pods hold at a pace of `tpot_ms`, by formula: load 1.
     pub fn capacity_rps(&self, means: &Means, tpot_ms: f64) -> f64 {
         let of = |pod: &SimPod| {

@@ -1,4 +1,10 @@
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use weir_core::{Action, Event, PodClass, SchedulerConfig};
 use weir_engine::{EngineConfig, hardware};
@@ -145,4 +151,51 @@ fn what_a_dispatcher_never_sends_has_an_outcome_all_the_same() {
     });
     assert_eq!(run.unwrap().outcomes, vec![Outcome::Rejected; requests.len()]);
     assert_eq!(seen, requests.len());
+}
+
+/// Counts the scrapes that the scheduler is told of.
+struct Counting(Scheduler, Arc<AtomicU64>);
+
+impl Dispatcher for Counting {
+    fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {
+        self.1.fetch_add(u64::from(matches!(event, Event::Scraped(..))), Ordering::Relaxed);
+        Dispatcher::handle(&mut self.0, now, event, actions);
+    }
+
+    fn waiting(&self) -> usize {
+        Dispatcher::waiting(&self.0)
+    }
+
+    fn snapshot(&self, now: Time) -> Option<Snapshot> {
+        Dispatcher::snapshot(&self.0, now)
+    }
+}
+
+#[test]
+fn a_day_without_requests_is_not_scraped_through_and_changes_nothing() {
+    let after = |gap: Duration| {
+        let mut requests = requests(&[5.0], 20.0, 0.5, 3);
+        let half = requests.len() / 2;
+        for one in requests.iter_mut().skip(half) {
+            one.request.arrived = one.request.arrived.plus(gap);
+        }
+        let (pool, scrapes) = (pool(), Arc::new(AtomicU64::new(0)));
+        let scheduler = Scheduler::new(pool.scheduler, Box::new(Chain::new()));
+        let counting = Box::new(Counting(scheduler, scrapes.clone()));
+        let run = drive(&pool.pods, pool.scrape_every, counting, &requests);
+        let got =
+            |one: &Served| (one.pod, one.ttft_ms, one.tpot_ms, one.wait_ms, one.cached_tokens);
+        (run.served().map(got).collect::<Vec<_>>(), scrapes.load(Ordering::Relaxed))
+    };
+    // Multiples of the time between two scrapes, so that they fall alike; the shorter one is scraped through.
+    let (short, long) = (after(Duration::from_secs(55)), after(Duration::from_secs(86_400)));
+    assert_eq!(short.0.len(), long.0.len());
+    let near = |one: f64, other: f64| (one - other).abs() < 1e-3;
+    for (one, other) in short.0.iter().zip(&long.0) {
+        assert!(
+            one.0 == other.0 && near(one.1, other.1) && near(one.3, other.3),
+            "{one:?} {other:?}"
+        );
+    }
+    assert!(long.1 < short.1, "{} and {} scrapes", long.1, short.1);
 }

@@ -36,6 +36,11 @@ pub fn drive_while(
     world.run(&mut goes_on).then(|| world.end())
 }
 
+/// A time without requests from which on scrapes are left out: after it nothing that a dispatcher remembers is new.
+const ASLEEP: Duration = Duration::from_secs(60);
+/// How long before a request the pods are scraped again.
+const AWAKE: Duration = Duration::from_secs(1);
+
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
@@ -152,14 +157,29 @@ impl<'a> World<'a> {
     }
 
     /// What is due next, and when. Nothing when nothing runs, waits or comes.
-    fn next(&self) -> Option<(Time, Due)> {
+    fn next(&mut self) -> Option<(Time, Due)> {
         let engines = self.pods.iter().enumerate();
         let engines = engines.filter_map(|(pod, state)| Some((state.next()?, Due::Engine(pod))));
         let arrival = self.coming.peek().map(|Reverse((at, _))| (*at, Due::Arrival));
         let waits = self.dispatcher.waiting() > 0;
         let tick = waits.then(|| (self.ticked_at.plus(TICK), Due::Tick));
-        let soonest = engines.chain(arrival).chain(tick).min()?;
+        let busy = engines.chain(tick).min();
+        if let (None, Some((at, _))) = (busy, arrival) {
+            self.sleep_until(at);
+        }
+        let soonest = busy.into_iter().chain(arrival).min()?;
         Some(soonest.min((self.scraped_at.plus(self.scrape_every), Due::Scrape)))
+    }
+
+    /// Leaves out the scrapes of a long time in which nobody is there, but for the last ones: they all say the same.
+    fn sleep_until(&mut self, at: Time) {
+        let every_us = self.scrape_every.as_micros() as u64;
+        let idle = at.since(self.scraped_at);
+        if idle < ASLEEP || every_us == 0 {
+            return;
+        }
+        let left_out = (idle - AWAKE).as_micros() as u64 / every_us;
+        self.scraped_at = Time::from_micros(self.scraped_at.as_micros() + left_out * every_us);
     }
 
     fn happen(&mut self, due: Due) {

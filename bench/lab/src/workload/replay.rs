@@ -1,7 +1,7 @@
 //! A recorded trace as a source: its rows in their order, compressed to the rate that is asked for, from another place on
 //! for every seed.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path, sync::OnceLock};
 
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
@@ -26,6 +26,8 @@ pub struct Replay {
     /// Seconds from the first row to the end of the last one's gap.
     span_s: f64,
     means: Means,
+    /// Set once it was told which classes of the rows the objectives lack.
+    told: OnceLock<()>,
 }
 
 impl Replay {
@@ -48,10 +50,43 @@ impl Replay {
         let last_s = rows.last().context("a trace without rows")?.at_s;
         ensure!(last_s > 0.0, "{name}: a rate needs rows at different times");
         let span_s = last_s * rows.len() as f64 / (rows.len() - 1).max(1) as f64;
-        let mut count = Count::default();
-        let drafts = rows.iter().enumerate().map(|(place, row)| draft(row, row.at_s, place, 0));
-        drafts.for_each(|draft| count.draft(&draft));
-        Ok(Self { name, rows, span_s, means: count.means() })
+        let means = means(&rows, u64::MAX);
+        Ok(Self { name, rows, span_s, means, told: OnceLock::new() })
+    }
+
+    /// The same for pods that hold so many tokens of a request at most: rows of more, which no pod takes, count in no mean, so
+    /// that one of them does not decide what load 1 is. They are replayed all the same, and rejected.
+    ///
+    /// # Errors
+    /// When no row is left.
+    pub fn held_by(mut self, most_tokens: u64) -> Result<Self> {
+        let left_out = self.rows.iter().filter(|row| tokens(row) > most_tokens).count();
+        let kept = self.rows.len() - left_out;
+        ensure!(kept > 0, "{}: no pod holds the {most_tokens} tokens of any row", self.name);
+        if left_out > 0 {
+            tracing::warn!(
+                left_out,
+                kept,
+                most_tokens,
+                "load 1 is that of the other rows: these are longer than any pod's KV cache, and rejected"
+            );
+            self.means = means(&self.rows, most_tokens);
+        }
+        Ok(self)
+    }
+
+    /// Warns of classes that the objectives do not have: their rows are drawn by share like those without one.
+    fn tell_unknown(&self, objectives: &Objectives) {
+        let named = self.rows.iter().filter_map(|row| row.class.as_deref());
+        let unknown: BTreeSet<_> =
+            named.filter(|name| objectives.place_of(name).is_none()).collect();
+        if !unknown.is_empty() {
+            let classes = unknown.into_iter().collect::<Vec<_>>().join(", ");
+            tracing::warn!(
+                classes,
+                "the objectives have no such class: its rows are drawn by share"
+            );
+        }
     }
 
     /// Requests per second of the rows as they were recorded.
@@ -77,6 +112,7 @@ impl Source for Replay {
         seed: u64,
     ) -> Result<Vec<SimRequest>> {
         arrivals::above_zero(rate_rps, count)?;
+        self.told.get_or_init(|| self.tell_unknown(objectives));
         let rows = self.rows.len();
         let speed = rate_rps * self.span_s / rows as f64;
         let mut classes = stream(seed, "classes");
@@ -92,6 +128,19 @@ impl Source for Replay {
         };
         Ok(turns.map(one).collect())
     }
+}
+
+/// Tokens that a row takes of a cache in the end.
+fn tokens(row: &Arrival) -> u64 {
+    u64::from(row.input_tokens) + u64::from(row.output_tokens)
+}
+
+/// Means of the rows of at most so many tokens.
+fn means(rows: &[Arrival], most_tokens: u64) -> Means {
+    let mut count = Count::default();
+    let held = rows.iter().enumerate().filter(|(_, row)| tokens(row) <= most_tokens);
+    held.for_each(|(place, row)| count.draft(&draft(row, row.at_s, place, 0)));
+    count.means()
 }
 
 /// Seed of the names of what a row has to itself.
@@ -182,6 +231,21 @@ mod tests {
             |count| Means::of(&replay.requests(1.0, count, &Objectives::default(), 1).unwrap()).hit;
         assert!((hit(100) - replay.means().hit).abs() < 0.01, "{}", hit(100));
         assert!((hit(300) - hit(100)).abs() < 1e-9, "{} {}", hit(300), hit(100));
+    }
+
+    #[test]
+    fn a_row_that_no_pod_can_hold_is_in_no_mean() {
+        let mut long = rows();
+        long[7].input_tokens = 9_000_000;
+        let replay = Replay::new("rows".to_owned(), long).unwrap();
+        assert!(replay.means().input_tokens > 90_000.0);
+        let held = replay.clone().held_by(1_000_000).unwrap();
+        assert_eq!(held.means().input_tokens, 600.0);
+        let sent = held.requests(1.0, 100, &Objectives::default(), 1).unwrap();
+        assert!(sent.iter().any(|one| one.input_tokens == 9_000_000));
+        let all = Replay::new("rows".to_owned(), rows()).unwrap();
+        assert_eq!(all.clone().held_by(1_000_000).unwrap().means(), all.means());
+        assert!(replay.held_by(10).unwrap_err().to_string().contains("no pod holds"));
     }
 
     #[test]
