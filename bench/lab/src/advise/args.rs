@@ -104,9 +104,7 @@ impl AdviseArgs {
             "--chunks are at least 16 tokens each"
         );
         let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
-        let promised =
-            objectives.classes.iter().any(|class| class.ttft_ms.or(class.tpot_ms).is_some());
-        ensure!(promised, "--slo {}: without an objective any load is sustainable", self.slo);
+        objectives.check_promised(&self.slo)?;
         let (pool, gpu) = match &self.pool {
             Some(path) => {
                 let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or("pool");
@@ -120,6 +118,7 @@ impl AdviseArgs {
             (None, Some(dir)) => spool::read(dir, self.model.as_deref())?,
             (None, None) => anyhow::bail!("give --trace or --spool"),
         };
+        let replay = replay.held_by(pool.most_tokens())?;
         let (own_rps, source) = (replay.own_rps(), Arc::new(replay));
         let (knowledge, requests) = (Knowledge::default(), self.requests);
         Ok((Setting { pool, gpu, source, objectives, mix, requests, knowledge }, own_rps))

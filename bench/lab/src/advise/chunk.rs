@@ -7,7 +7,7 @@ use weir_engine::{EngineConfig, fluid_capacity, step_ms};
 use crate::{
     contender::Contender,
     sim::Pool,
-    study::{Row, Setting, in_parallel, max_load},
+    study::{Row, Setting, in_parallel, least_requests, max_load},
     workload::Means,
 };
 
@@ -29,6 +29,8 @@ pub(super) struct Tried {
     pub max_load: f64,
     /// The same in requests per second, of the whole pool.
     pub rps: f64,
+    /// Requests that a seed takes for a load as high to show; with fewer the load is too high.
+    pub least_requests: usize,
     /// Figures at that load.
     pub row: Row,
 }
@@ -93,6 +95,7 @@ fn one(
         full_step_ms: full_step_ms(&setting),
         max_load,
         rps: max_load * setting.capacity_rps(),
+        least_requests: least_requests(&setting, max_load),
         row,
     })
 }

@@ -11,7 +11,7 @@ use super::{
     pods::Needed,
 };
 use crate::{
-    study::{Row, Setting},
+    study::{Row, Setting, told, too_short},
     workload::Means,
 };
 
@@ -47,6 +47,9 @@ pub(super) struct Advice {
     pub needed: Needed,
     /// Figures around the highest load with that chunk.
     pub curve: Vec<Point>,
+    /// What is to be known of it, for people.
+    #[serde(skip)]
+    warning: Option<String>,
 }
 
 /// A point of the curve.
@@ -77,6 +80,8 @@ impl Advice {
             Point { rps, attainment: of_top_band(rows, &setting.objectives), row }
         };
         let best = sweep.best();
+        let least = sweep.tried.iter().map(|one| one.least_requests).max().unwrap_or_default();
+        let warning = (least > setting.requests).then(|| too_short(setting, policy, least));
         Self {
             workload: setting.source.name().to_owned(),
             means: [input_tokens, output_tokens, hit],
@@ -91,6 +96,7 @@ impl Advice {
             curve: curve.iter().map(point).collect(),
             sweep,
             needed,
+            warning,
         }
     }
 
@@ -99,9 +105,9 @@ impl Advice {
         let [input, output, hit] = self.means;
         let _ = writeln!(
             text,
-            "{}: {:.2} requests/s, {input:.0} tokens in, {output:.0} out, {:.0} % of the prompts shared. {} pods of {}, objectives {}, policy {}.",
+            "{}: {} requests/s, {input:.0} tokens in, {output:.0} out, {:.0} % of the prompts shared. {} pods of {}, objectives {}, policy {}.",
             self.workload,
-            self.own_rps,
+            rate(self.own_rps),
             hit * 100.0,
             self.pods,
             self.gpu,
@@ -109,6 +115,9 @@ impl Advice {
             self.policy,
         );
         let _ = writeln!(text, "\n{}\n", self.chunks());
+        self.warning.iter().for_each(|warning| {
+            let _ = writeln!(text, "{warning}");
+        });
         let _ = writeln!(text, "{}", self.verdict());
         let _ = writeln!(text, "{}", self.pods_needed());
         let _ = write!(text, "\nWith a chunk of {}:\n{}", self.chunk_tokens, self.points());
@@ -141,13 +150,13 @@ impl Advice {
         let tried = tried.join(", ");
         match self.needed.pods {
             Some(pods) => format!(
-                "The traffic's own {:.2} requests/s take {pods} pod{} (attained with {tried}).",
-                self.own_rps,
+                "The traffic's own {} requests/s take {pods} pod{} (attained with {tried}).",
+                rate(self.own_rps),
                 if pods == 1 { "" } else { "s" }
             ),
             None => format!(
-                "No number of pods that was tried keeps the promise at the traffic's own {:.2} requests/s (attained with {tried}).",
-                self.own_rps
+                "No number of pods that was tried keeps the promise at the traffic's own {} requests/s (attained with {tried}).",
+                rate(self.own_rps)
             ),
         }
     }
@@ -165,11 +174,12 @@ impl Advice {
         ];
         let mut table = table(&header);
         for one in &self.sweep.tried {
-            let mark = if one.chunk_tokens == self.chunk_tokens { "best" } else { "" };
+            let best = one.chunk_tokens == self.chunk_tokens && one.rps > 0.0;
+            let mark = if best { "best" } else { "" };
             table.add_row([
                 one.chunk_tokens.to_string(),
                 format!("{:.0}", one.full_step_ms),
-                format!("{:.2}", one.max_load),
+                told(one.max_load, one.row.bounded),
                 format!("{:.2}", one.rps),
                 format!("{:.2}", one.rps / self.pods.max(1) as f64),
                 ms(one.row.ttft_ms_p95, 0),
@@ -214,6 +224,26 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
+/// Requests per second, with two digits that count.
+fn rate(rps: f64) -> String {
+    let digits = if rps > 0.0 && rps < 0.1 { (1.0 - rps.log10().floor()) as usize } else { 2 };
+    format!("{rps:.digits$}")
+}
+
 fn ms(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_rate_is_not_told_as_none() {
+        assert_eq!(
+            [5.5612, 0.25, 0.0312, 0.000_047_1].map(rate),
+            ["5.56", "0.25", "0.031", "0.000047"]
+        );
+        assert_eq!(rate(0.0), "0.00");
+    }
 }

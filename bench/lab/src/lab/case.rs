@@ -14,7 +14,7 @@ use crate::{
     contender::Contender,
     learned::Training,
     sim::Pool,
-    study::{Knowledge, Setting},
+    study::{Knowledge, Setting, least_span_s},
     workload::{Objectives, Replay, Source, scenario, staged_requests},
 };
 
@@ -132,11 +132,13 @@ impl Case {
         traces: Option<&Path>,
         requests: usize,
     ) -> Result<Option<Setting>> {
+        let pool = Pool::of(GPU, self.pods, self.chunk_tokens)?;
         let source: Arc<dyn Source> = match self.traffic {
             Traffic::Scenario(name) => scenario(name, SAMPLE)?,
             Traffic::Trace(_) => {
                 let Some(path) = self.trace(traces) else { return Ok(None) };
-                Arc::new(Replay::read(&path).with_context(|| path.display().to_string())?)
+                let replay = Replay::read(&path).and_then(|all| all.held_by(pool.most_tokens()));
+                Arc::new(replay.with_context(|| path.display().to_string())?)
             }
         };
         let (mix, objectives) = Objectives::named_or_read(self.mix)?;
@@ -144,7 +146,7 @@ impl Case {
         let own = source.stages().map(staged_requests);
         let requests = own.map_or(requests, |own| own.min(requests.saturating_mul(4)));
         Ok(Some(Setting {
-            pool: Pool::of(GPU, self.pods, self.chunk_tokens)?,
+            pool,
             gpu: GPU.to_owned(),
             source,
             objectives,
@@ -165,12 +167,9 @@ impl Case {
         Some(folder.join(find(folder, stem)?))
     }
 
-    /// Requests per seed that a run needs at least: for its seconds, and for three times as long as an answer takes at the
-    /// promised pace. Before that pods are still filling, and a load that they cannot hold does not show.
+    /// Requests per seed that a run needs at least at load 1: for its seconds, and for a highest load to show.
     pub(super) fn least(&self, setting: &Setting) -> usize {
-        let answer_s =
-            setting.source.means().output_tokens * setting.objectives.tightest_tpot_ms() / 1e3;
-        (setting.capacity_rps() * self.seconds.max(3.0 * answer_s)).ceil() as usize
+        (setting.capacity_rps() * self.seconds.max(least_span_s(setting))).ceil() as usize
     }
 
     /// Why it cannot be run here though its requests are there, if so.

@@ -70,11 +70,12 @@ impl<'a> Probe<'a> {
     /// # Errors
     /// When the study cannot be run.
     pub(super) fn highest(&mut self, share: Share, at: f64) -> Result<Highest> {
-        let load = seek(|load| self.passes(load, share, at))?;
+        let found = seek(|load| self.passes(load, share, at))?;
+        let load = found.load;
         // Nothing passes: the figures of a load at which next to nothing comes.
         let shown = if load > 0.0 { load } else { 0.01 };
         self.run(shown, |_, _| false)?;
-        let asked = Asked { load: None, max_load: Some(load), at: Some(at) };
+        let asked = Asked { load: None, max_load: Some(found), at: Some(at) };
         let figures = self.find(shown).map(|seen| seen.figures.as_slice()).unwrap_or_default();
         let rows = rows(self.setting, self.contender, figures, asked);
         let left_out = (0..self.seeds.len()).map(Some);

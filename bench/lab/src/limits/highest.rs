@@ -8,7 +8,9 @@ use super::{Sight, clairvoyant::clairvoyant_while, limits_of_top_band, lines::OR
 use crate::{
     contender::Contender,
     sim::SimRequest,
-    study::{GoesOn, Setting, in_parallel, max_load, max_load_of, requests_of, seek, warm_up},
+    study::{
+        Found, GoesOn, Row, Setting, in_parallel, max_load, max_load_of, requests_of, seek, warm_up,
+    },
 };
 
 /// Name of the bound in results.
@@ -37,6 +39,8 @@ pub struct Highest {
     pub requests: usize,
     /// The highest load; 0 where none keeps the promise.
     pub max_load: f64,
+    /// Whether a higher load was tried that does not keep it.
+    pub bounded: bool,
     /// It as a share of the load beyond which nobody can.
     pub of_limit: Option<f64>,
     /// It as a share of the oracle's; `None` where that was left out.
@@ -55,11 +59,12 @@ pub fn highest(
     sight: Option<Sight>,
     threads: usize,
 ) -> Result<Vec<Highest>> {
-    type Job<'a> = Box<dyn FnOnce() -> Result<(String, f64)> + Send + 'a>;
+    type Job<'a> = Box<dyn FnOnce() -> Result<(String, Found)> + Send + 'a>;
     let contender = |one: &Contender| {
         let rows = max_load(setting, one, at, seeds)?;
-        let load = rows.first().and_then(|row| row.max_load).unwrap_or_default();
-        Ok((one.name().to_owned(), load))
+        let found =
+            |row: &Row| Found { load: row.max_load.unwrap_or_default(), bounded: row.bounded };
+        Ok((one.name().to_owned(), rows.first().map(found).unwrap_or_default()))
     };
     let mut jobs: Vec<Job<'_>> = Vec::new();
     // The longest first.
@@ -73,11 +78,11 @@ pub fn highest(
     let mut loads = in_parallel(jobs, threads).into_iter().collect::<Result<Vec<_>>>()?;
     loads.rotate_left(usize::from(sight.is_some()));
     let load_of = |name: &str| {
-        let found = loads.iter().find(|(of, _)| of == name).map(|(_, load)| *load);
+        let found = loads.iter().find(|(of, _)| of == name).map(|(_, found)| found.load);
         found.filter(|load| *load > 0.0)
     };
     let (limit, oracle) = (load_of(LIMIT), load_of(ORACLE));
-    let row = |(policy, max_load): &(String, f64)| Highest {
+    let row = |(policy, found): &(String, Found)| Highest {
         workload: setting.source.name().to_owned(),
         mix: setting.mix.clone(),
         gpu: setting.gpu.clone(),
@@ -87,14 +92,15 @@ pub fn highest(
         policy: policy.clone(),
         seeds: seeds.len(),
         requests: setting.requests,
-        max_load: *max_load,
-        of_limit: limit.map(|limit| max_load / limit),
-        of_oracle: oracle.map(|oracle| max_load / oracle),
+        max_load: found.load,
+        bounded: found.bounded,
+        of_limit: limit.map(|limit| found.load / limit),
+        of_oracle: oracle.map(|oracle| found.load / oracle),
     };
     Ok(loads.iter().map(row).collect())
 }
 
-fn oracle(setting: &Setting, at: f64, seeds: &[u64], sight: Sight) -> Result<f64> {
+fn oracle(setting: &Setting, at: f64, seeds: &[u64], sight: Sight) -> Result<Found> {
     let play = |seed, requests: &[SimRequest], goes_on: GoesOn<'_>| {
         Ok(clairvoyant_while(&setting.pool, requests, sight, seed, goes_on))
     };
@@ -105,7 +111,7 @@ fn oracle(setting: &Setting, at: f64, seeds: &[u64], sight: Sight) -> Result<f64
 ///
 /// # Errors
 /// As for [`max_load`].
-pub fn bound(setting: &Setting, at: f64, seeds: &[u64]) -> Result<f64> {
+fn bound(setting: &Setting, at: f64, seeds: &[u64]) -> Result<Found> {
     seek(|load| {
         let mut share = 0.0;
         for seed in seeds {

@@ -50,7 +50,7 @@ use work::{Case, Work};
 
 pub use args::LimitsArgs;
 pub use clairvoyant::{Sight, clairvoyant};
-pub use highest::{Highest, LIMIT, bound, highest};
+pub use highest::{Highest, LIMIT, highest};
 pub use lines::{Line, ORACLE, compare};
 pub use regret::{Regret, regret};
 

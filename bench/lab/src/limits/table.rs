@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::{highest::Highest, lines::Line};
+use crate::study::told;
 
 /// The lines as a table.
 pub(super) fn of(lines: &[Line]) -> Table {
@@ -40,7 +41,7 @@ pub(super) fn of_highest(rows: &[Highest]) -> Table {
         let percent = |share: Option<f64>| {
             share.map_or_else(|| "-".to_owned(), |share| format!("{:.1}", share * 100.0))
         };
-        let load = format!("{:.2}", row.max_load);
+        let load = told(row.max_load, row.bounded);
         table.add_row([row.policy.clone(), load, percent(row.of_limit), percent(row.of_oracle)]);
     }
     table.column_iter_mut().skip(1).for_each(|one| one.set_cell_alignment(CellAlignment::Right));

@@ -20,8 +20,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{
-    Knowledge, Row, Setting, as_it_comes, at_load, in_parallel, max_load, pool_file, simulated,
-    table,
+    Knowledge, Row, Setting, as_it_comes, at_load, enough, in_parallel, max_load, pool_file,
+    simulated, table,
 };
 use crate::{
     contender::Contender,
@@ -146,6 +146,7 @@ impl SimArgs {
         let requests_per_s = requests as f64 / seconds.max(1e-9);
         println!("{}", table::head(&setting));
         println!("{}", table::of(&rows));
+        enough::notes(&setting, &rows).iter().for_each(|note| println!("{note}"));
         println!(
             "{requests} requests in {seconds:.1} s on {} threads, {requests_per_s:.0} per second",
             self.threads()
@@ -177,16 +178,17 @@ impl SimArgs {
         };
         ensure!(!pool.pods.is_empty(), "--pods must be above zero");
         let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
-        let source = self.source()?;
+        self.at.map_or(Ok(()), |_| objectives.check_promised(&self.slo))?;
+        let source = self.source(&pool)?;
         let stages = source.stages().map(staged_requests);
         let requests = self.requests.or(stages).unwrap_or(REQUESTS);
         let knowledge = knowledge(&self.prediction)?;
         Ok(Setting { pool, gpu, source, objectives, mix, requests, knowledge })
     }
 
-    fn source(&self) -> Result<Arc<dyn Source>> {
+    fn source(&self, pool: &Pool) -> Result<Arc<dyn Source>> {
         let source: Arc<dyn Source> = match (&self.trace, &self.scenario) {
-            (Some(path), _) => Arc::new(Replay::read(path)?),
+            (Some(path), _) => Arc::new(Replay::read(path)?.held_by(pool.most_tokens())?),
             (None, name) => {
                 scenario(name.as_deref().unwrap_or_default(), 1).context("--scenario")?
             }

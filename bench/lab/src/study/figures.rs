@@ -114,9 +114,10 @@ impl Figures {
         self.parts.get(part).filter(|part| part.requests > 0)
     }
 
-    /// So many in the time in which requests came, per second.
-    fn per_s(&self, count: f64) -> f64 {
-        if self.window_s > 0.0 { count / self.window_s } else { 0.0 }
+    /// So many in the time in which requests came, per second; nothing where that is no time.
+    fn per_s(&self, part: usize, of: fn(&Part) -> f64) -> Option<f64> {
+        let count = of(self.parts.get(part)?);
+        (self.window_s > 0.0).then(|| count / self.window_s)
     }
 }
 
@@ -266,26 +267,30 @@ impl Part {
 
 /// The row of one part over the seeds, on a blank one; `None` when no request of it came.
 pub(super) fn row(blank: &Row, seeds: &[Figures], part: usize) -> Option<Row> {
-    let parts: Vec<_> = seeds.iter().filter_map(|seed| Some((seed, seed.part(part)?))).collect();
-    let each = |of: fn(&Figures, &Part) -> f64| -> Vec<f64> {
-        parts.iter().map(|(seed, part)| of(seed, part)).collect()
+    let parts: Vec<&Part> = seeds.iter().filter_map(|seed| seed.part(part)).collect();
+    let shares =
+        |of: fn(&Part) -> usize| parts.iter().map(|part| part.share(of(part))).collect::<Vec<_>>();
+    let attainment = shares(|part| part.attained);
+    // Also of the seeds in which none of the class came: rates of the classes add up to that of all.
+    let rate = |of: fn(&Part) -> f64| {
+        let rates: Vec<f64> = seeds.iter().filter_map(|seed| seed.per_s(part, of)).collect();
+        spread::mean(&rates).unwrap_or(f64::NAN)
     };
-    let attainment = each(|_, part| part.share(part.attained));
-    let mean = |of: fn(&Figures, &Part) -> f64| spread::mean(&each(of)).unwrap_or_default();
+    let idle: Vec<f64> = seeds.iter().map(|seed| seed.idle_share).collect();
     let fairness: Vec<f64> = seeds.iter().filter_map(|seed| seed.jain).collect();
     let rated = Row {
         attainment: spread::mean(&attainment)?,
         attainment_ci: spread::half_width(&attainment),
-        attainment_from_16: mean(|_, part| part.share(part.attained_from_16)),
-        goodput_rps: mean(|seed, part| seed.per_s(part.attained as f64)),
-        goodput_tokens_per_s: mean(|seed, part| seed.per_s(part.attained_tokens as f64)),
-        throughput_rps: mean(|seed, part| seed.per_s(part.ended_in_window as f64)),
-        idle_share: mean(|seed, _| seed.idle_share),
+        attainment_from_16: spread::mean(&shares(|part| part.attained_from_16))?,
+        goodput_rps: rate(|part| part.attained as f64),
+        goodput_tokens_per_s: rate(|part| part.attained_tokens as f64),
+        throughput_rps: rate(|part| part.ended_in_window as f64),
+        idle_share: spread::mean(&idle)?,
         jain: spread::mean(&fairness),
         ..blank.clone()
     };
     let mut sum = Part::default();
-    parts.iter().for_each(|(_, part)| sum.add(part));
+    parts.iter().for_each(|part| sum.add(part));
     Some(sum.timed(rated))
 }
 

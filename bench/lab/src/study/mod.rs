@@ -8,10 +8,12 @@
 //! Nothing here depends on the machine or on the number of threads: a study says the same every time.
 //!
 //! # Layout
-//! - `row`: a line of results; `figures`: a run as figures; `spread`: means, percentiles and intervals; `seek`: the highest load
+//! - `row`: a line of results; `figures`: a run as figures; `spread`: means, percentiles and intervals; `seek`: the highest load;
+//!   `enough`: how long a run has to be for it
 //! - `parallel`: jobs on threads; `args`, `pool_file`: the command line of `weir-bench sim`; `table`: results for people
 
 mod args;
+mod enough;
 mod figures;
 mod parallel;
 mod pool_file;
@@ -44,11 +46,12 @@ use crate::{
 pub(crate) use figures::{Figures, warm_up};
 
 pub use args::SimArgs;
+pub(crate) use enough::{least_requests, least_span_s, too_short};
 pub use parallel::in_parallel;
 pub(crate) use pool_file::read as read_pool;
 pub use row::Row;
 pub use seek::max_load;
-pub(crate) use seek::{GoesOn, max_load_of, seek};
+pub(crate) use seek::{Found, GoesOn, max_load_of, seek, told};
 pub(crate) use spread::{Quantiles, half_width};
 
 /// What all contenders of a study share.
@@ -239,9 +242,12 @@ pub(crate) fn figures_of(
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) load: Option<f64>,
-    pub(crate) max_load: Option<f64>,
+    pub(crate) max_load: Option<Found>,
     pub(crate) at: Option<f64>,
 }
+
+/// What rows of all classes together are called.
+pub(crate) const ALL: &str = "all";
 
 pub(crate) fn rows(
     setting: &Setting,
@@ -257,13 +263,16 @@ pub(crate) fn rows(
         chunk_tokens: setting.pool.classes.first().map_or(0, |class| class.chunk_tokens),
         policy: contender.name().to_owned(),
         load: asked.load,
-        max_load: asked.max_load,
+        max_load: asked.max_load.map(|found| found.load),
+        bounded: asked.max_load.is_none_or(|found| found.bounded),
         at: asked.at,
         seeds: seeds.len(),
         ..Row::default()
     };
     let classes = setting.objectives.classes.iter().map(|class| class.name.as_str());
-    let named = std::iter::once("all").chain(classes).enumerate();
+    let named = std::iter::once(ALL).chain(classes).enumerate();
+    // The one class of the objectives that promise nothing is called so too, and its row would say the same again.
+    let named = named.filter(|(part, class)| *part == 0 || *class != ALL);
     let row = |(part, class): (usize, &str)| {
         let row = figures::row(&blank, seeds, part)?;
         Some(Row { class: class.to_owned(), ..row })

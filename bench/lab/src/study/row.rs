@@ -1,6 +1,6 @@
 //! A line of results.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What one policy did with one workload, for all classes or one of them. Counts are sums over the seeds, latencies are of all
 /// seeds' requests together, and everything else is the mean over the seeds. `None` is what nothing was measured for.
@@ -24,6 +24,9 @@ pub struct Row {
     pub load: Option<f64>,
     /// The highest load that keeps `at`, 0 where none does; `None` where the load was given.
     pub max_load: Option<f64>,
+    /// Whether a higher load was tried that does not keep it: false where the search ended before one did not.
+    #[serde(default = "yes")]
+    pub bounded: bool,
     /// Attainment that was asked of the class of the highest band; `None` where the load was given.
     pub at: Option<f64>,
     /// How many seeds.
@@ -39,11 +42,15 @@ pub struct Row {
     pub attainment_ci: Option<f64>,
     /// The same share with TPOT counted only for answers of 16 tokens and more: in a shorter one a single step decides it.
     pub attainment_from_16: f64,
-    /// Requests per second that met both objectives, of those that came, while they came.
+    /// Requests that came after the warm-up and met both objectives, whenever they ended, per second of the time in which such
+    /// requests came. No number, in a file `null`, where all came at one moment, as in the next two.
+    #[serde(deserialize_with = "rate")]
     pub goodput_rps: f64,
     /// Output tokens of these per second.
+    #[serde(deserialize_with = "rate")]
     pub goodput_tokens_per_s: f64,
-    /// Requests that ended per second while requests came.
+    /// Requests that ended in that time, those of the warm-up too, per second.
+    #[serde(deserialize_with = "rate")]
     pub throughput_rps: f64,
     /// TTFT from arrival: mean.
     pub ttft_ms_mean: Option<f64>,
@@ -109,4 +116,14 @@ pub struct Row {
     pub attainment_large5: Option<f64>,
     /// Longest TTFT from arrival of these.
     pub worst_wait_ms: Option<f64>,
+}
+
+/// What files say of which nothing was written.
+fn yes() -> bool {
+    true
+}
+
+/// JSON has no word for what is no number.
+fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }

@@ -25,6 +25,24 @@ const STEP: f64 = 1.25;
 /// No pool holds this many times what the formula says.
 const MOST: f64 = 16.0;
 
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Found {
+    /// The highest load that passes; 0 where none does.
+    pub(crate) load: f64,
+    /// Whether a higher one was tried that does not: the search ends somewhere, and its end is no finding.
+    pub(crate) bounded: bool,
+}
+
+/// A highest load as people read it.
+pub(crate) fn told(load: f64, bounded: bool) -> String {
+    if bounded {
+        format!("{load:.2}")
+    } else {
+        format!("at least {MOST:.0}, not bounded by this run")
+    }
+}
+
 /// The nearest load that is a multiple of the resolution.
 fn on_grid(load: f64) -> f64 {
     (load / RESOLUTION).round() / RESOLUTION.recip()
@@ -69,7 +87,7 @@ pub(crate) fn max_load_of(
     play: &Play<'_>,
     at: f64,
     seeds: &[u64],
-) -> Result<(f64, Option<Vec<Figures>>)> {
+) -> Result<(Found, Option<Vec<Figures>>)> {
     ensure!(!seeds.is_empty(), "a study needs a seed");
     ensure!(at > 0.0 && at <= 1.0, "an attainment is above 0 and at most 1, not {at}");
     let mut trial = Trial { setting, play, at, seeds, hardest: 0 };
@@ -132,7 +150,7 @@ impl Trial<'_> {
 }
 
 /// The highest load that passes; loads are tried so that the last one that passed is it.
-pub(crate) fn seek(mut passes: impl FnMut(f64) -> Result<bool>) -> Result<f64> {
+pub(crate) fn seek(mut passes: impl FnMut(f64) -> Result<bool>) -> Result<Found> {
     let (mut low, mut high) = climb(&mut passes)?;
     while high - low > RESOLUTION * 1.5 {
         let middle = on_grid((low + high) / 2.0);
@@ -142,7 +160,7 @@ pub(crate) fn seek(mut passes: impl FnMut(f64) -> Result<bool>) -> Result<f64> {
             high = middle;
         }
     }
-    Ok(low)
+    Ok(Found { load: low, bounded: high < MOST })
 }
 
 /// A load that passes, or zero, and one above it that does not.
@@ -185,7 +203,7 @@ mod tests {
             tried += 1;
             Ok(passes(load))
         });
-        (found.unwrap(), tried)
+        (found.unwrap().load, tried)
     }
 
     #[test]
@@ -201,6 +219,13 @@ mod tests {
     fn what_never_passes_has_a_limit_of_zero_and_what_always_passes_ends() {
         assert_eq!(highest(|_| false).0, 0.0);
         assert!(highest(|_| true).0 > 10.0);
+    }
+
+    #[test]
+    fn the_end_of_the_search_is_no_finding() {
+        let found = |limit: f64| seek(|load| Ok(load <= limit)).unwrap();
+        assert!(!found(f64::INFINITY).bounded && !found(15.993).bounded);
+        assert!(found(15.5).bounded && found(4.0).bounded && found(0.0).bounded);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{Row, Setting};
+use super::{Row, Setting, seek::told};
 
 /// What the rows have in common.
 pub(super) fn head(setting: &Setting) -> String {
@@ -52,6 +52,7 @@ pub(super) fn of(rows: &[Row]) -> Table {
 
 fn cells(row: &Row) -> [String; 12] {
     let number = |value: Option<f64>, digits| {
+        let value = value.filter(|value| value.is_finite());
         value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
     };
     let three =
@@ -59,11 +60,11 @@ fn cells(row: &Row) -> [String; 12] {
     let spread = row.attainment_ci.map_or_else(String::new, |ci| format!(" ± {:.1}", ci * 100.0));
     [
         row.policy.clone(),
-        number(row.max_load.or(row.load), 2),
+        row.max_load.map_or_else(|| number(row.load, 2), |load| told(load, row.bounded)),
         row.class.clone(),
         format!("{:.1}{spread}", row.attainment * 100.0),
-        format!("{:.2}", row.goodput_rps),
-        format!("{:.0}", row.goodput_tokens_per_s),
+        number(Some(row.goodput_rps), 2),
+        number(Some(row.goodput_tokens_per_s), 0),
         three([row.ttft_ms_p50, row.ttft_ms_p95, row.ttft_ms_p99], 0),
         three([row.tpot_ms_p50, row.tpot_ms_p95, row.tpot_ms_p99], 1),
         number(row.wait_ms_p95, 0),
@@ -93,6 +94,21 @@ mod tests {
     fn the_spread_over_the_seeds_stands_beside_the_share() {
         let text = of(&[row("all")]).to_string();
         assert!(text.contains("98.7 ± 0.4") && text.contains("81 / - / -"), "{text}");
+    }
+
+    #[test]
+    fn the_end_of_the_search_and_a_rate_in_no_time_are_not_told_as_numbers() {
+        let found = Row { max_load: Some(15.99), bounded: false, ..row("all") };
+        assert!(of(&[found]).to_string().contains("at least 16, not bounded by this run"));
+        let moment = Row { goodput_rps: f64::NAN, ..row("all") };
+        let text = of(&[moment.clone()]).to_string();
+        assert!(!text.contains("NaN"), "{text}");
+        let json = serde_json::to_string(&moment).unwrap();
+        assert!(json.contains("\"goodput_rps\":null"), "{json}");
+        let read: Row = serde_json::from_str(&json).unwrap();
+        assert!(read.goodput_rps.is_nan() && read.throughput_rps == 0.0);
+        let older = json.replace("\"bounded\":false,", "");
+        assert!(serde_json::from_str::<Row>(&older).unwrap().bounded, "{older}");
     }
 
     #[test]

@@ -46,6 +46,33 @@ fn rows_are_all_classes_first_and_their_sums_agree() {
 }
 
 #[test]
+fn rates_of_a_class_that_is_rare_add_up_over_the_seeds_in_which_it_did_not_come() {
+    let mut rare = setting(40);
+    rare.objectives.classes[1].share = 0.01;
+    let seeds: Vec<u64> = (1..=4).collect();
+    let rows = at_load(&rare, &contender("weir"), 0.5, &seeds).unwrap();
+    let each = seeds.iter().map(|seed| at_load(&rare, &contender("weir"), 0.5, &[*seed]).unwrap());
+    let without = each.filter(|rows| rows.iter().all(|row| row.class != "batch")).count();
+    assert!(rows.len() == 3 && (1..4).contains(&without), "{without}");
+    for of in [
+        |row: &Row| row.goodput_rps,
+        |row: &Row| row.goodput_tokens_per_s,
+        |row: &Row| row.throughput_rps,
+    ] {
+        assert!((of(&rows[1]) + of(&rows[2]) - of(&rows[0])).abs() < 1e-9);
+    }
+    assert_eq!(rows[2].idle_share, rows[0].idle_share);
+}
+
+#[test]
+fn a_rate_in_no_time_is_no_number() {
+    let rows = at_load(&setting(1), &contender("weir"), 0.5, &[1]).unwrap();
+    assert!(
+        rows[0].requests == 1 && rows[0].goodput_rps.is_nan() && rows[0].throughput_rps.is_nan()
+    );
+}
+
+#[test]
 fn goodput_is_the_offered_rate_when_everybody_attains() {
     let mut easy = setting(400);
     easy.objectives = Objectives::default();
@@ -81,7 +108,7 @@ fn the_highest_load_keeps_the_promise_and_the_next_one_does_not() {
     let rows = max_load(&setting, &contender("least-request"), 0.95, &[1]).unwrap();
     let highest = rows[0].max_load.unwrap();
     assert!(highest > 0.1 && rows[0].attainment >= 0.95, "{highest}: {}", rows[0].attainment);
-    assert_eq!((rows[0].load, rows[0].at), (None, Some(0.95)));
+    assert_eq!((rows[0].load, rows[0].at, rows[0].bounded), (None, Some(0.95), true));
     let above = at_load(&setting, &contender("least-request"), highest + 0.01, &[1]).unwrap();
     assert!(above[0].attainment < 0.95, "{}", above[0].attainment);
 }
@@ -110,6 +137,7 @@ fn with_no_objectives_whoever_is_served_attains() {
     setting.objectives = Objectives::none();
     let rows = at_load(&setting, &contender("weir"), 0.9, &[1]).unwrap();
     assert_eq!((rows[0].attainment, rows[0].attainment_large5), (1.0, Some(1.0)));
+    assert_eq!(rows.len(), 1, "its one class is all of them");
 }
 
 #[test]
@@ -248,6 +276,7 @@ mod command_line {
             ("--load 1 --scenario A", "cannot be used with"),
             ("--at 1.5", "at most 1"),
             ("--load 1 --gpu abacus", "known are "),
+            ("--at 0.9 --slo none", "without an objective any load"),
             ("--load 1 --slo seven", "neither a file nor built in"),
             ("--load 1 --prediction tarot", "known are oracle"),
             ("--load 1 --prediction oracle:-1", "no number from 0 on"),
