@@ -36,7 +36,8 @@ pub(super) fn notes(setting: &Setting, rows: &[Row]) -> Vec<String> {
     };
     let least = |row: &Row| least_requests(setting, row.max_load.unwrap_or_default());
     let unbounded = names(&|row| !row.bounded);
-    let unbounded = unbounded.map(|names| format!("{names}: {}", told(f64::INFINITY, false)));
+    let unbounded = unbounded
+        .map(|names| format!("{names}: {}, not bounded by this run", told(f64::INFINITY, false)));
     let short = names(&|row| least(row) > setting.requests);
     let most = found().map(least).max().unwrap_or_default();
     let short = short.map(|names| too_short(setting, &names, most));

@@ -36,11 +36,7 @@ pub(crate) struct Found {
 
 /// A highest load as people read it.
 pub(crate) fn told(load: f64, bounded: bool) -> String {
-    if bounded {
-        format!("{load:.2}")
-    } else {
-        format!("at least {MOST:.0}, not bounded by this run")
-    }
+    if bounded { format!("{load:.2}") } else { format!("at least {MOST:.0}") }
 }
 
 /// The nearest load that is a multiple of the resolution.

@@ -143,6 +143,7 @@ impl Slice {
     }
 
     /// Whether it needs no trace.
+    #[cfg(test)]
     pub(super) fn is_generated(&self) -> bool {
         matches!(self.case.traffic, Traffic::Scenario(_))
     }
