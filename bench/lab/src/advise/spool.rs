@@ -30,7 +30,7 @@ pub(super) fn read(dir: &Path, model: Option<&str>) -> Result<Replay> {
         let file = File::open(&path).with_context(|| path.display().to_string())?;
         for line in BufReader::new(file).split(b'\n') {
             let line = line.with_context(|| path.display().to_string())?;
-            match admit(&line, &schema) {
+            match admit(&line, schema) {
                 Ok((model, arrival)) => models.entry(model).or_default().push(arrival),
                 Err(why) => left_out.count(&why),
             }

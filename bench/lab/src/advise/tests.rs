@@ -135,7 +135,7 @@ fn samples_are_a_trace_of_when_their_requests_came() {
     assert!((0.45..0.52).contains(&means.hit), "{means:?}");
 
     let other = Sample { schema: "older".into(), ..sample("m", 80_000, 0.0) };
-    std::fs::write(dir.path().join(segment_name(2)), text(&[other.clone()])).unwrap();
+    std::fs::write(dir.path().join(segment_name(2)), text(std::slice::from_ref(&other))).unwrap();
     let again = spool::read(dir.path(), None).unwrap();
     assert_eq!(again.own_rps(), replay.own_rps(), "of another schema");
     let old = tempfile::tempdir().unwrap();

@@ -101,7 +101,7 @@ mod tests {
         let found = Row { max_load: Some(15.99), bounded: false, ..row("all") };
         assert!(of(&[found]).to_string().contains("at least 16"));
         let moment = Row { goodput_rps: f64::NAN, ..row("all") };
-        let text = of(&[moment.clone()]).to_string();
+        let text = of(std::slice::from_ref(&moment)).to_string();
         assert!(!text.contains("NaN"), "{text}");
         let json = serde_json::to_string(&moment).unwrap();
         assert!(json.contains("\"goodput_rps\":null"), "{json}");
