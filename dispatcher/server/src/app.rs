@@ -41,7 +41,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Time for the last answers to be written after everything that waits was refused.
+/// Time for the last answers to be written after everything that waits was refused and what runs was ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Time that a background worker has to end.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -221,6 +221,7 @@ impl App {
         tokio::join!(conducting, closing);
 
         self.watched.hubs.iter().for_each(|hub| hub.post(Event::Close));
+        self.plane.close();
         if timeout(LAST_WORDS, self.plane.finished()).await.is_err() {
             self.plane.abort();
             // What is cut gives its pods back before the pods go.

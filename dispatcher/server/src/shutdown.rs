@@ -4,7 +4,7 @@
 //! signal -> Draining   /readyz answers 503; still accepts for `drain_delay`, until the load
 //!                      balancer has noticed
 //!        -> Closing    accepts no connection; what waits and what runs may finish for `grace`
-//!        -> Closed     what waits is refused, what runs is cut
+//!        -> Closed     what waits is refused, what runs ends with an error
 //! ```
 //! A second signal goes to `Closed` at once. The stage only ever moves on.
 

@@ -79,6 +79,9 @@ pub enum ApiError {
     /// The pod did not answer in time.
     #[error("the model server did not answer in time")]
     PodSilent,
+    /// This server ends before the pod has answered.
+    #[error("{}", refusal_message(RefusalReason::Closing))]
+    Closing,
 }
 
 impl From<BadTerms> for ApiError {
@@ -129,6 +132,7 @@ impl ApiError {
             Fault::Refused(refusal) => Self::Refused(*refusal),
             Fault::PodLost { .. } => Self::PodLost,
             Fault::Timeout { .. } => Self::PodSilent,
+            Fault::Closing { .. } => Self::Closing,
         }
     }
 
@@ -141,7 +145,7 @@ impl ApiError {
     pub fn outcome(&self) -> &'static str {
         match self {
             Self::RateExceeded(_) | Self::Refused(_) => "refused",
-            Self::PodLost | Self::PodSilent => "failed",
+            Self::PodLost | Self::PodSilent | Self::Closing => "failed",
             _ => "bad_request",
         }
     }
@@ -200,6 +204,7 @@ impl ApiError {
             Self::Refused(refusal) => refused(refusal.reason),
             Self::PodLost => (StatusCode::BAD_GATEWAY, SERVER, "upstream_lost", None),
             Self::PodSilent => (StatusCode::GATEWAY_TIMEOUT, SERVER, "upstream_timeout", None),
+            Self::Closing => refused(RefusalReason::Closing),
         };
         Verdict { status, kind, code, param }
     }
@@ -215,6 +220,10 @@ impl ApiError {
             Self::RateExceeded(exceeded) => {
                 add_standing(headers, exceeded.standing);
                 add_retry_after(headers, exceeded.retry_after, jitter);
+            }
+            Self::Closing => {
+                let reason = HeaderValue::from_static(dropped_reason(RefusalReason::Closing));
+                headers.insert(DROPPED_REASON, reason);
             }
             Self::Refused(refusal) => {
                 let reason = HeaderValue::from_static(dropped_reason(refusal.reason));

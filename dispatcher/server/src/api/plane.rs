@@ -7,6 +7,7 @@
 //! # Promises
 //! - [`Plane::stop`] ends accepting, closes connections without a request, and lets each running
 //!   response finish; then its connection is closed. [`Plane::finished`] says when all have.
+//! - [`Plane::close`] says [`Closing`] and has every connection looked at, so that what runs ends with an error.
 //! - [`Plane::abort`], and dropping the plane, cuts everything at once.
 //! - A client that leaves drops the future or the body of its response.
 //! - At the bound on connections, further ones wait in the backlog. Out of file descriptors or memory,
@@ -48,6 +49,7 @@ use super::{
     config::Limits,
     patience::{Patient, Turn, Turns},
 };
+use crate::upstream::Closing;
 
 /// Connections that may wait to be accepted, per thread; the system may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -74,6 +76,7 @@ pub struct PlaneConfig {
 pub struct Plane {
     address: SocketAddr,
     phase: watch::Sender<Phase>,
+    closing: Closing,
 }
 
 /// How far the plane's life has come.
@@ -81,19 +84,20 @@ pub struct Plane {
 enum Phase {
     Open,
     Stopping,
+    Closing,
     Aborted,
 }
 
 impl Plane {
     /// Listens and starts the threads. `make` makes the service of one thread, on that thread; it may
-    /// spawn local tasks.
+    /// spawn local tasks, and is told when what runs is to end.
     ///
     /// # Errors
     /// When the address cannot be listened on, also when another process does, or the system gives no
     /// thread.
     pub fn start<M, S, B>(config: PlaneConfig, make: M) -> io::Result<Self>
     where
-        M: Fn() -> S + Clone + Send + 'static,
+        M: Fn(&Closing) -> S + Clone + Send + 'static,
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
         B: Body<Data = Bytes> + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -106,15 +110,16 @@ impl Plane {
         let listeners = listen(config.listen, threads)?;
         let address = listeners.first().map_or(Ok(config.listen), StdListener::local_addr)?;
         let (phase, observed) = watch::channel(Phase::Open);
+        let closing = Closing::default();
         for (number, listener) in listeners.into_iter().enumerate() {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-            let (make, observed) = (make.clone(), observed.clone());
+            let (make, observed, closing) = (make.clone(), observed.clone(), closing.clone());
             let name = format!("weir-data-{number}");
             thread::Builder::new()
                 .name(name)
-                .spawn(move || run(&runtime, listener, limits, &make, observed))?;
+                .spawn(move || run(&runtime, listener, limits, || make(&closing), observed))?;
         }
-        Ok(Self { address, phase })
+        Ok(Self { address, phase, closing })
     }
 
     /// Where it listens: with the port that the system chose, if it was to choose.
@@ -131,6 +136,12 @@ impl Plane {
             }
             open
         });
+    }
+
+    /// Has what runs end, each with an error of its own.
+    pub fn close(&self) {
+        self.closing.say();
+        self.phase.send_replace(Phase::Closing);
     }
 
     /// Cuts everything.
@@ -177,10 +188,10 @@ fn run<M, S, B>(
     runtime: &Runtime,
     listener: StdListener,
     limits: Limits,
-    make: &M,
+    make: M,
     phase: watch::Receiver<Phase>,
 ) where
-    M: Fn() -> S,
+    M: FnOnce() -> S,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -329,7 +340,12 @@ async fn converse<I, S, B>(
         outcome = connection.as_mut() => outcome,
         () = told_to_stop(&mut phase) => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            tokio::select! {
+                biased;
+                outcome = connection.as_mut() => outcome,
+                // Each of its futures and bodies is looked at again, and sees that it is to end.
+                () = reached(&mut phase, Phase::Closing) => connection.await,
+            }
         }
     };
     if let Err(error) = outcome {

@@ -113,8 +113,8 @@ impl Settings {
 /// See [`Plane::start`].
 pub fn start(plane: PlaneConfig, api: &Arc<Api>, upstream: UpstreamConfig) -> io::Result<Plane> {
     let api = api.clone();
-    Plane::start(plane, move || {
-        let way = Upstream::new(upstream, api.metrics.clone());
+    Plane::start(plane, move |closing| {
+        let way = Upstream::new(upstream, api.metrics.clone()).until(closing.clone());
         let door = Rc::new(Door { api: api.clone(), upstream: way });
         service_fn(move |request| door.answer(request).map(Ok::<_, Infallible>))
     })

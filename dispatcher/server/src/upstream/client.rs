@@ -14,7 +14,7 @@ use tokio::{
 };
 use weir_core::{PodId, spread::NumberMap};
 
-use super::UpstreamConfig;
+use super::{Closing, UpstreamConfig};
 use crate::{
     fleet::Pod,
     h1::{self, BadReply, Failed, PodRequest},
@@ -28,6 +28,7 @@ pub(super) type Reply = h1::Reply<TcpStream>;
 pub struct Upstream {
     config: UpstreamConfig,
     metrics: Arc<Metrics>,
+    closing: Closing,
     idle: Arc<Idle>,
 }
 
@@ -59,7 +60,18 @@ pub(super) enum UnsentReason {
 impl Upstream {
     /// Without any connection.
     pub fn new(config: UpstreamConfig, metrics: Arc<Metrics>) -> Self {
-        Self { config, metrics, idle: Arc::default() }
+        Self { config, metrics, closing: Closing::default(), idle: Arc::default() }
+    }
+
+    /// The same, whose requests end when this says so.
+    #[must_use]
+    pub fn until(self, closing: Closing) -> Self {
+        Self { closing, ..self }
+    }
+
+    /// Whether what runs is to end.
+    pub(super) const fn closing(&self) -> &Closing {
+        &self.closing
     }
 
     /// Its timeouts and limits.

@@ -9,6 +9,7 @@
 //! - Bytes pass unchanged, but for a priority that the configuration asks for. Only hop-by-hop headers are dropped, and a few of our own added.
 //! - A request is sent a second time only when nothing of it was sent before.
 //! - A response that a pod did not finish never looks finished.
+//! - When it is to end before its pod is done, because the process ends, its client is told so.
 //!
 //! # Layout
 //! - [`mod@serve`]: admit, send, try again, answer
@@ -18,10 +19,12 @@
 //! - `account`: one request's outcome, counted once
 //! - `headers`: what is dropped from and added to a response's head
 //! - `priority`: vLLM's priority, written into a body
+//! - `closing`: whether what runs is to end
 //! - [`config`]: timeouts and limits
 
 mod account;
 pub mod client;
+mod closing;
 pub mod config;
 mod headers;
 mod priority;
@@ -31,6 +34,7 @@ mod sse;
 mod usage;
 
 pub use client::Upstream;
+pub use closing::Closing;
 pub use config::{RawUpstream, UpstreamConfig};
 pub use relay::{RelayBody, RelayError};
 pub use serve::{Call, Fault, Unserved, serve};

@@ -20,6 +20,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use weir_core::{EndKind, Time};
 
 use super::{
+    Closing,
     account::Account,
     client::{Reply, WayBack},
     sse::Scan,
@@ -39,6 +40,9 @@ pub enum RelayError {
     /// The pod kept silent for too long.
     #[error("the pod stopped sending")]
     Stalled,
+    /// The process ends before the pod is done.
+    #[error("this server is shutting down")]
+    Closing,
 }
 
 impl RelayError {
@@ -47,6 +51,7 @@ impl RelayError {
         match self {
             Self::Lost => "upstream_lost",
             Self::Stalled => "upstream_stalled",
+            Self::Closing => "server_is_overloaded",
         }
     }
 
@@ -174,6 +179,8 @@ pub(super) struct Relay {
     /// For streams of events: only they have a first token to wait for.
     pub first_token_by: Option<Instant>,
     pub stall_timeout: Duration,
+    /// Ends it before its time.
+    pub closing: Closing,
 }
 
 /// A response that is passed on as it comes.
@@ -188,6 +195,7 @@ struct Live {
     ends_with_done: bool,
     kind: EndKind,
     silence: Silence,
+    closing: Closing,
     /// The failure that was reported inside the stream; the cut is next.
     cut: Option<RelayError>,
 }
@@ -210,6 +218,7 @@ impl Live {
             ends_with_done: relay.ends_with_done,
             kind: relay.kind,
             silence: Silence::new(clock, first_token_by, relay.stall_timeout),
+            closing: relay.closing,
             cut: None,
         }
     }
@@ -237,6 +246,9 @@ impl Live {
             ready!(self.silence.timer.as_mut().poll(cx));
             self.cut = None;
             return Poll::Ready(Some(Err(error)));
+        }
+        if self.closing.is_said() && self.lease.is_some() {
+            return Poll::Ready(self.fails(RelayError::Closing));
         }
         let Some(source) = &mut self.source else { return Poll::Ready(None) };
         match source.reply.poll_data(cx) {
@@ -315,7 +327,7 @@ impl Live {
         self.account.finished(kind, usage.prompt_tokens, output_tokens);
     }
 
-    /// The pod failed. Its connection is cut and the lease ends now; the client is told next.
+    /// The pod failed, or is not waited for. Its connection is cut and the lease ends now; the client is told next.
     fn fails(&mut self, error: RelayError) -> Passed {
         self.source = None;
         // After `data: [DONE]` the client has everything.
@@ -328,7 +340,10 @@ impl Live {
             lease.pod().breaker.failed();
         }
         let usage = self.scan.as_ref().and_then(|scan| scan.usage).unwrap_or_default();
-        lease.end(EndKind::PodFailed, usage.completion_tokens, usage.prompt_tokens);
+        // A pod that is not waited for has not failed: to it and to what is learned it is as if the client had left.
+        if error != RelayError::Closing {
+            lease.end(EndKind::PodFailed, usage.completion_tokens, usage.prompt_tokens);
+        }
         self.account.broken_off(error.code());
         let Some(scan) = &self.scan else { return Some(Err(error)) };
         self.cut = Some(error);

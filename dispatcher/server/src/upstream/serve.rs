@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use weir_core::{EndKind, Refusal, Request, RequestId};
 
 use super::{
-    Upstream,
+    Closing, Upstream,
     account::{Account, Given, Wait},
     client::{Failure, Reply, UnsentReason},
     headers,
@@ -69,6 +69,12 @@ pub enum Fault {
         pod: Arc<str>,
         /// The time it had.
         limit: Duration,
+    },
+    /// The process ends before the pod has answered.
+    #[error("closed before pod {pod} had answered")]
+    Closing {
+        /// The pod's name.
+        pod: Arc<str>,
     },
 }
 
@@ -221,14 +227,16 @@ impl Attempt<'_> {
             let now = Instant::now();
             let deadline = now + self.limit();
             let to = (&**lease.pod(), &*self.account.known().request_id);
-            let served = match self.upstream.send(to, &request, now, deadline).await {
-                Ok((head, reply)) => {
+            let sent = self.upstream.send(to, &request, now, deadline);
+            let served = match unless(self.upstream.closing(), sent).await {
+                Some(Ok((head, reply))) => {
                     drop(request);
                     Box::pin(self.answer(lease, head, reply, deadline)).await
                 }
-                Err(Failure::Lost(reason)) => Err(self.lost(*lease, Some(reason))),
-                Err(Failure::Silent) => Err(self.silent(*lease)),
-                Err(Failure::Unsent(reason)) => {
+                None => Err(self.closed(&lease)),
+                Some(Err(Failure::Lost(reason))) => Err(self.lost(*lease, Some(reason))),
+                Some(Err(Failure::Silent)) => Err(self.silent(*lease)),
+                Some(Err(Failure::Unsent(reason))) => {
                     self.unsent(*lease, &reason, ticket);
                     return Err((self, request));
                 }
@@ -249,10 +257,12 @@ impl Attempt<'_> {
         let of_events = headers::is_event_stream(&head.headers);
         let streams = head.status.is_success() && of_events;
         let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
-        let ahead = match in_time(deadline, relay::read_ahead(&mut reply, enough)).await {
-            Some(Ok(ahead)) => ahead,
-            Some(Err(reason)) => return Err(self.lost(*lease, Some(reason))),
-            None => return Err(self.silent(*lease)),
+        let reading = in_time(deadline, relay::read_ahead(&mut reply, enough));
+        let ahead = match unless(self.upstream.closing(), reading).await {
+            Some(Some(Ok(ahead))) => ahead,
+            Some(Some(Err(reason))) => return Err(self.lost(*lease, Some(reason))),
+            Some(None) => return Err(self.silent(*lease)),
+            None => return Err(self.closed(&lease)),
         };
         if streams && ahead.complete && self.ends_with_done && ahead.chunks.is_empty() {
             return Err(self.lost(*lease, None));
@@ -304,6 +314,7 @@ impl Attempt<'_> {
             kind: end_kind(status),
             first_token_by: streams_by,
             stall_timeout: self.upstream.config().stall_timeout,
+            closing: self.upstream.closing().clone(),
         })
     }
 
@@ -338,6 +349,14 @@ impl Attempt<'_> {
         self.account.unserved(Fault::Timeout { pod, limit }, id)
     }
 
+    /// The pod is not waited for, and has not failed: the lease ends as when the client leaves.
+    fn closed(self, lease: &Lease) -> Box<Unserved> {
+        let pod = lease.pod().name.clone();
+        let (request_id, trace_id) = self.names();
+        tracing::warn!(request_id, trace_id, %pod, "closed before the pod's answer");
+        self.account.unserved(Fault::Closing { pod }, lease.id())
+    }
+
     fn failed(&mut self, lease: Lease) -> Arc<str> {
         let pod = lease.pod().clone();
         pod.breaker.failed();
@@ -354,6 +373,16 @@ async fn in_time<F: Future>(deadline: Instant, future: F) -> Option<F::Output> {
         Poll::Ready(output) => Some(output),
         Poll::Pending => Box::pin(timeout_at(deadline, future)).await.ok(),
     }
+}
+
+/// What comes of this, unless what runs is to end first.
+async fn unless<F: Future>(closing: &Closing, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Pending if closing.is_said() => Poll::Ready(None),
+        outcome => outcome.map(Some),
+    })
+    .await
 }
 
 /// How a response of this status ends when it is complete.

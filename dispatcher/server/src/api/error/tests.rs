@@ -106,6 +106,7 @@ async fn every_other_error_has_its_answer() {
         (BadSlo("x-slo-ttft-ms").into(), 400, INVALID, Some("x-slo-ttft-ms"), "invalid_header"),
         (ApiError::PodLost, 502, SERVER, None, "upstream_lost"),
         (ApiError::PodSilent, 504, SERVER, None, "upstream_timeout"),
+        (ApiError::Closing, 503, UNAVAILABLE, None, "server_is_overloaded"),
     ];
     for (error, status, kind, param, code) in table {
         let (found, [_, found_kind, found_param, found_code]) = told(error).await;

@@ -55,7 +55,7 @@ impl Gate {
 }
 
 fn start(threads: usize, gate: Gate) -> Plane {
-    Plane::start(config(threads), move || {
+    Plane::start(config(threads), move |_| {
         let gate = gate.clone();
         service_fn(move |request| gate.clone().pass(request))
     })
@@ -67,7 +67,7 @@ fn start_echo(config: PlaneConfig) -> Plane {
         let body = request.into_body().collect().await.map(|body| body.to_bytes());
         Ok::<_, Infallible>(Response::new(Full::new(body.unwrap_or_default())))
     };
-    Plane::start(config, move || service_fn(echo)).unwrap()
+    Plane::start(config, move |_| service_fn(echo)).unwrap()
 }
 
 async fn connect(plane: &Plane) -> TcpStream {
@@ -104,6 +104,30 @@ async fn a_running_response_finishes_after_the_stop_and_then_the_plane_is_done()
     assert!(text.contains("connection: close"), "{text}");
     soon(plane.finished()).await;
     assert!(TcpStream::connect(plane.address()).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn what_runs_when_the_plane_closes_is_looked_at_and_may_answer() {
+    let (arrived, mut seen) = mpsc::channel(1);
+    let plane = Plane::start(config(1), move |closing| {
+        let (closing, arrived) = (closing.clone(), arrived.clone());
+        service_fn(move |_| {
+            let closing = closing.clone();
+            arrived.try_send(()).unwrap();
+            poll_fn(move |_| match closing.is_said() {
+                true => Poll::Ready(Ok(Response::new(Full::<Bytes>::from("closing")))),
+                false => Poll::Pending,
+            })
+        })
+    })
+    .unwrap();
+    let mut running = connect(&plane).await;
+    running.write_all(GET).await.unwrap();
+    seen.recv().await.unwrap();
+    plane.stop();
+    plane.close();
+    assert!(read_to_end(running).await.ends_with("closing"));
+    soon(plane.finished()).await;
 }
 
 #[tokio::test]
@@ -158,7 +182,7 @@ async fn all_threads_listen_on_one_port_and_a_second_plane_is_refused() {
     for threads in [1, 2] {
         let taken = PlaneConfig { listen: plane.address(), ..config(threads) };
         let again =
-            Plane::start(taken, || service_fn(async |_| Ok(Response::new(Full::default()))));
+            Plane::start(taken, |_| service_fn(async |_| Ok(Response::new(Full::default()))));
         assert_eq!(again.map(drop).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 }

@@ -308,7 +308,7 @@ fn mirror() -> Plane {
         *response.status_mut() = StatusCode::OK;
         Ok::<_, Infallible>(response)
     };
-    Plane::start(config, move || service_fn(mirror)).unwrap()
+    Plane::start(config, move |_| service_fn(mirror)).unwrap()
 }
 
 /// What the pod saw of a chat under a key, and the head of its answer.

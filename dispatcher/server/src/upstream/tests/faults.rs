@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, thread};
 
+use http_body_util::BodyExt;
 use weir_core::RefusalReason;
 
 use super::scene::{DONE, END, FakePod, ROLE, SHORT, STREAM_HEAD, Scene, TOKEN, chunk, nobody};
@@ -246,4 +247,48 @@ async fn a_whole_response_cut_short_is_a_fault_while_it_is_held_back() {
     let (text, error) = super::scene::read(response.into_body()).await;
     assert_eq!((text, error), ("x".repeat(2000), Some(RelayError::Lost)));
     assert_settled(&scene.hub);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_ended_before_its_pod_is_done_says_so() {
+    let slow = FakePod::new(|mut line, _| async move {
+        line.hear().await;
+        line.say(&format!("{STREAM_HEAD}{}", chunk(TOKEN))).await;
+        line.hung_up().await;
+    })
+    .await;
+    let scene = Scene::new(&[&slow.authority]);
+    let mut body = scene.serve(scene.call(1)).await.unwrap().into_body();
+    let first = body.frame().await.unwrap().unwrap();
+    assert_eq!(first.into_data().unwrap(), TOKEN);
+    scene.upstream.closing().say();
+    let (text, error) = super::scene::read(body).await;
+    assert_eq!(text, broken("server_is_overloaded", "this server is shutting down"));
+    assert_eq!(error, Some(RelayError::Closing));
+    assert_eq!(scene.done("failed", "200"), 1);
+    assert!(!scene.hub.pods()[0].breaker.is_open());
+    assert_settled(&scene.hub);
+}
+
+#[tokio::test]
+async fn a_request_that_is_ended_before_its_pod_answers_is_a_fault() {
+    // Nothing of an answer, and half of one.
+    for said in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab"] {
+        let silent = FakePod::new(move |mut line, _| async move {
+            line.hear().await;
+            line.say(said).await;
+            line.hung_up().await;
+        })
+        .await;
+        let scene = Scene::new(&[&silent.authority]);
+        let mut served = Box::pin(scene.serve(scene.unstreamed(1)));
+        tokio::select! {
+            _ = &mut served => panic!("served"),
+            () = until("the pod has it", || silent.requests() == 1) => {}
+        }
+        scene.upstream.closing().say();
+        let fault = served.await.unwrap_err();
+        assert!(matches!(fault, Fault::Closing { .. }), "{fault}");
+        assert_settled(&scene.hub);
+    }
 }
