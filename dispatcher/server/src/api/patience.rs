@@ -7,6 +7,10 @@
 //! asked. The HTTP server's own timeout cannot tell the last from the first, and a gateway's pooled
 //! connection must live through minutes without a request.
 //!
+//! A client that has left is seen by reading, and the HTTP server does not read while a request is answered and bytes
+//! that lie behind it were read already. Then the stream is asked itself, when the server flushes it, which it does
+//! whenever it is looked at; if the client has closed its side, that ends in an error too.
+//!
 //! A wait costs a look at the clock: its timer is set anew when it fires, not when a wait begins.
 
 use std::{
@@ -18,8 +22,10 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    net::TcpStream,
     time::{Instant, Sleep, sleep_until},
 };
 
@@ -54,6 +60,25 @@ impl Drop for Turn {
     }
 }
 
+/// Time between two looks at a client with more unread bytes than were read: what waits for bytes cannot tell them from
+/// the end then.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A stream that can tell, unread, that its other side has closed it.
+pub trait Departs {
+    /// Ready when there is something to be read: `true` if it is the end, which bytes may still lie before.
+    fn poll_departed(&self, cx: &mut Context<'_>) -> Poll<bool>;
+}
+
+impl Departs for TcpStream {
+    fn poll_departed(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        // What the system told the runtime already; the system itself is not asked.
+        let Ok(()) = ready!(self.poll_read_ready(cx)) else { return Poll::Ready(true) };
+        let known = self.ready(Interest::READABLE).now_or_never();
+        Poll::Ready(known.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed())))
+    }
+}
+
 /// A stream that gives up on a client; see the module.
 #[derive(Debug)]
 pub struct Patient<S> {
@@ -64,6 +89,9 @@ pub struct Patient<S> {
     /// The turns begun when the first byte of the awaited head came; `None` before it.
     head_since: Option<u64>,
     write: Patience,
+    /// Whether it was read from since it was last flushed.
+    was_read: bool,
+    look_again: Patience,
 }
 
 /// A time limit that is set when the wait begins and forgotten when it ends.
@@ -78,9 +106,9 @@ struct Patience {
 impl<S> Patient<S> {
     /// A stream that waits at most this long for a request, for the rest of its head and for a write.
     pub fn new(stream: S, turns: Turns, [idle, head, write]: [Duration; 3]) -> Self {
-        let [idle, head, write] =
-            [idle, head, write].map(|limit| Patience { limit, due: None, timer: None });
-        Self { stream, turns, idle, head, head_since: None, write }
+        let [idle, head, write, look_again] =
+            [idle, head, write, LOOK_AGAIN].map(|limit| Patience { limit, due: None, timer: None });
+        Self { stream, turns, idle, head, head_since: None, write, was_read: false, look_again }
     }
 
     /// Whether bytes that arrive now belong to a head.
@@ -101,6 +129,25 @@ impl<S> Patient<S> {
         self.write.begin();
         ready!(self.write.poll_over(cx));
         Poll::Ready(Err(given_up("the client does not take its response")))
+    }
+}
+
+impl<S: Departs> Patient<S> {
+    /// Ready once the client has left whose request is being answered, if nobody reads, which would say so.
+    fn poll_departed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if std::mem::take(&mut self.was_read) || self.turns.0.get().open == 0 {
+            return Poll::Pending;
+        }
+        loop {
+            if self.look_again.due.is_some() {
+                ready!(self.look_again.poll_over(cx));
+                self.look_again.forget();
+            }
+            if ready!(self.stream.poll_departed(cx)) {
+                return Poll::Ready(());
+            }
+            self.look_again.begin();
+        }
     }
 }
 
@@ -142,6 +189,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
+        this.was_read = true;
         let awaits_head = this.awaits_head();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
         if !awaits_head {
@@ -165,7 +213,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Departs + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -199,7 +247,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        let this = self.get_mut();
+        if this.poll_departed(cx).is_ready() {
+            let gone = io::Error::new(io::ErrorKind::ConnectionReset, "the client has left");
+            return Poll::Ready(Err(gone));
+        }
+        Pin::new(&mut this.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -219,6 +272,13 @@ mod tests {
     const HEAD: Duration = Duration::from_secs(10);
     const WRITE: Duration = Duration::from_secs(30);
     const IDLE: Duration = Duration::from_secs(7200);
+
+    /// What is read of it says that it ends.
+    impl Departs for DuplexStream {
+        fn poll_departed(&self, _: &mut Context<'_>) -> Poll<bool> {
+            Poll::Pending
+        }
+    }
 
     fn pair(buffer: usize) -> (DuplexStream, Patient<DuplexStream>, Turns) {
         let (client, server) = duplex(buffer);

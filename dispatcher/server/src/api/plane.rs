@@ -9,7 +9,8 @@
 //!   response finish; then its connection is closed. [`Plane::finished`] says when all have.
 //! - [`Plane::close`] says [`Closing`] and has every connection looked at, so that what runs ends with an error.
 //! - [`Plane::abort`], and dropping the plane, cuts everything at once.
-//! - A client that leaves drops the future or the body of its response.
+//! - A client that leaves, or closes its side only, drops the future or the body of its response, whatever it sent behind its
+//!   request.
 //! - At the bound on connections, further ones wait in the backlog. Out of file descriptors or memory,
 //!   accepting pauses and goes on; the thread neither spins nor ends.
 
@@ -47,7 +48,7 @@ use tokio::{
 
 use super::{
     config::Limits,
-    patience::{Patient, Turn, Turns},
+    patience::{Departs, Patient, Turn, Turns},
 };
 use crate::upstream::Closing;
 
@@ -307,7 +308,7 @@ async fn converse<I, S, B>(
     service: Rc<S>,
     mut phase: watch::Receiver<Phase>,
 ) where
-    I: AsyncRead + AsyncWrite + Unpin,
+    I: AsyncRead + AsyncWrite + Departs + Unpin,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -172,6 +172,42 @@ async fn a_client_that_leaves_drops_its_request() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_bytes_behind_its_request_drops_it_too() {
+    // What is read with the request, and what comes later.
+    for (with, later) in
+        [("\r\n", ""), ("GET / HTTP/1.1\r\nhost: x\r\n\r\n", ""), ("\r\n", "GET /")]
+    {
+        let (service, mut watch) = gate();
+        let plane = start(1, service);
+        let mut client = connect(&plane).await;
+        client.write_all(&[GET, with.as_bytes()].concat()).await.unwrap();
+        watch.arrived.recv().await.unwrap();
+        client.write_all(later.as_bytes()).await.unwrap();
+        let ended = tokio::spawn(async move { watch.alive.recv().await });
+        drop(client);
+        plane.stop();
+        soon(plane.finished()).await;
+        assert_eq!(ended.await.unwrap(), None, "{with:?}, {later:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_with_a_pipelined_request_that_stays_is_answered_twice() {
+    let (service, mut watch) = gate();
+    let plane = start(1, service);
+    let mut client = connect(&plane).await;
+    client.write_all(&[GET, GET].concat()).await.unwrap();
+    for _ in 0..2 {
+        soon(watch.arrived.recv()).await.unwrap();
+        client.write_all(b"\r\n").await.unwrap();
+        watch.release.notify_one();
+        let mut answer = vec![0; 4096];
+        let read = soon(client.read(&mut answer)).await.unwrap();
+        assert!(answer[..read].ends_with(b"done"));
+    }
+}
+
+#[tokio::test]
 async fn all_threads_listen_on_one_port_and_a_second_plane_is_refused() {
     let plane = start_echo(config(3));
     for _ in 0..20 {
