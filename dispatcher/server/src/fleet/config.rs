@@ -334,7 +334,23 @@ fn authority(url: &str) -> Result<String, &'static str> {
     if authority.as_str().contains('@') {
         return Err("must not hold a user name");
     }
-    Ok(format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80)))
+    let host = authority.host();
+    if host.is_empty() {
+        return Err("has no host");
+    }
+    // The parser takes whatever follows the colon.
+    let port = match authority.as_str().strip_prefix(host) {
+        Some("") => Some(80),
+        Some(rest) => rest.strip_prefix(':').and_then(port),
+        None => None,
+    };
+    let port = port.ok_or("must have a port from 1 to 65535 after its colon, or no colon")?;
+    Ok(format!("{host}:{port}"))
+}
+
+fn port(digits: &str) -> Option<u16> {
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|port| plain && *port > 0)
 }
 
 #[cfg(test)]
@@ -348,6 +364,15 @@ mod tests {
         assert_eq!(authority("http://pod-0.vllm").unwrap(), "pod-0.vllm:80");
         for wrong in ["", "pod", "https://pod:1", "http://pod:1/v1", "http://u:p@pod:1"] {
             assert!(authority(wrong).is_err(), "{wrong:?}");
+        }
+        // Not silently 80.
+        for port in ["", "0", "70000", "abc", "-1", "+80", "80:80"] {
+            for host in ["pod", "127.0.0.1", "[::1]"] {
+                assert!(authority(&format!("http://{host}:{port}")).is_err(), "{host}:{port}");
+            }
+        }
+        for hostless in ["http://", "http://:8000", "http:///"] {
+            assert!(authority(hostless).is_err(), "{hostless:?}");
         }
     }
 
