@@ -139,14 +139,16 @@ impl Breaker {
         }
     }
 
-    /// A scrape failed.
-    pub fn scrape_failed(&self) {
+    /// A scrape failed. Whether that makes the pod one that does not answer, which is so once in a row of failures: also
+    /// of a pod that has never answered, whose breaker was open before.
+    pub fn scrape_failed(&self) -> bool {
         let mut state = self.state.lock();
-        state.scrape_failures += 1;
+        state.scrape_failures = state.scrape_failures.saturating_add(1);
         if state.scrape_failures >= FAILURES {
             state.unseen = true;
         }
         self.publish(&state);
+        state.scrape_failures == FAILURES
     }
 
     /// A scrape, or a probe in its place, was answered.
@@ -190,6 +192,15 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_never_answers_is_told_of_once_in_a_row_of_failures() {
+        let breaker = Breaker::new(false, Box::new(|_| {}));
+        let row = || (0..5).map(|_| breaker.scrape_failed()).collect::<Vec<_>>();
+        assert_eq!(row(), [false, false, true, false, false]);
+        breaker.scrape_succeeded();
+        assert_eq!(row(), [false, false, true, false, false]);
+    }
+
+    #[test]
     fn a_pod_that_was_never_seen_is_open_until_its_first_good_scrape() {
         let (breaker, heard) = told(false);
         assert!(breaker.is_open());
@@ -211,7 +222,9 @@ mod tests {
             breaker.scrape_succeeded();
         }
         assert!(heard.lock().is_empty());
-        (0..3).for_each(|_| breaker.scrape_failed());
+        for _ in 0..3 {
+            breaker.scrape_failed();
+        }
         assert_eq!(*heard.lock(), [Phase::Broken]);
     }
 

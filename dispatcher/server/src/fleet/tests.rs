@@ -213,6 +213,23 @@ async fn a_pod_that_streams_is_not_taken_out_for_late_scrapes() {
 }
 
 #[tokio::test]
+async fn a_pod_that_streams_is_not_taken_out_for_metrics_that_fail() {
+    let mut gate = Gate::open().await;
+    let hub = watched(&gate, LONG);
+    gate.answer(gauges("0.5")).await;
+    let mut at_ms = 1000;
+    let mut scrape = gate.next().await;
+    for _ in 0..6 {
+        at_ms += 1000;
+        only(&hub).pulse.chunk(weir_core::Time::from_millis(at_ms));
+        scrape.send(StatusCode::INTERNAL_SERVER_ERROR.into_response()).unwrap();
+        scrape = gate.next().await;
+    }
+    assert_eq!(only(&hub).scrapes.failed.load(Relaxed), 6);
+    assert_eq!(only(&hub).phase(), Phase::Ready);
+}
+
+#[tokio::test]
 async fn one_scrape_of_a_pod_in_two_pools_serves_both() {
     let mut gate = Gate::open().await;
     let (hubs, fleet) = shared(&gate);

@@ -124,8 +124,8 @@ fn take(place: &Place, outcome: &Outcome, streaming: bool) {
             }
             pod.breaker.scrape_succeeded();
         }
-        // A busy pod misses a deadline now and then; while it streams tokens it is alive.
-        Outcome::Late if streaming => {
+        // A busy pod misses a deadline now and then; while it streams tokens it is alive, whatever its metrics are.
+        Outcome::Late | Outcome::Failed(_) if streaming => {
             count(&tally.failed);
         }
         Outcome::Late => failed(place, "no answer in time"),
@@ -136,9 +136,7 @@ fn take(place: &Place, outcome: &Outcome, streaming: bool) {
 fn failed(place: &Place, why: &str) {
     let pod = &place.pod;
     count(&pod.scrapes.failed);
-    let was_open = pod.breaker.is_open();
-    pod.breaker.scrape_failed();
-    if !was_open && pod.breaker.is_open() {
+    if pod.breaker.scrape_failed() {
         tracing::warn!(pod = &*pod.name, why, "pod does not answer scrapes");
     }
 }
