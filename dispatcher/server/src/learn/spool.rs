@@ -4,8 +4,8 @@
 //! disk delays no request: when the channel is full the hubs drop samples and count them. A segment
 //! is closed when it is full and the oldest ones are removed when the spool is. A disk that refuses
 //! costs samples, which are counted, and nothing else: the writer tries a new segment every
-//! 5 s. After a failed write the segment is left, for a line may be torn in it, which the
-//! trainer forgives only at a segment's end. A restart begins a new segment for the same reason.
+//! 5 s. After a failed write the segment is cut to its last whole line, or removed if it has none, and left: a line that is
+//! torn is forgiven by the trainer only at a segment's end. A restart begins a new segment for the same reason.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -112,6 +112,8 @@ struct Spool {
 
 struct Segment {
     file: File,
+    path: PathBuf,
+    /// Of whole lines.
     bytes: u64,
 }
 
@@ -132,7 +134,7 @@ impl Spool {
             }
             Err(error) => {
                 tracing::warn!(dir = %self.config.dir.display(), %error, "samples cannot be written");
-                self.open = None;
+                self.leave();
                 self.retry_at = Some(now + RETRY);
                 self.tally.lost.fetch_add(batch.samples, Relaxed);
                 self.tally.errors.fetch_add(1, Relaxed);
@@ -155,6 +157,18 @@ impl Spool {
         let total = self.tally.bytes.fetch_add(bytes, Relaxed) + bytes;
         // The folder is looked at only when there is something to be done or to be learned.
         if begins || total > self.config.max_bytes { self.trim() } else { Ok(()) }
+    }
+
+    /// Leaves the open segment after a failed write, without what was torn. A disk that refuses this too keeps it.
+    fn leave(&mut self) {
+        let Some(Segment { path, bytes, .. }) = self.open.take() else { return };
+        let _ = match bytes {
+            0 => fs::remove_file(&path),
+            whole => {
+                OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(whole))
+            }
+        };
+        let _ = self.trim();
     }
 
     /// Removes the oldest segments until the spool is below its bound; the one that is written to
@@ -186,8 +200,8 @@ fn begin(config: &SpoolConfig) -> io::Result<Segment> {
     fs::create_dir_all(&config.dir)?;
     let last = segments(&config.dir)?.last().map_or(0, |(number, _)| *number);
     let path: PathBuf = config.dir.join(segment_name(last + 1));
-    let file = OpenOptions::new().append(true).create_new(true).open(path)?;
-    Ok(Segment { file, bytes: 0 })
+    let file = OpenOptions::new().append(true).create_new(true).open(&path)?;
+    Ok(Segment { file, path, bytes: 0 })
 }
 
 #[cfg(test)]
@@ -248,6 +262,35 @@ mod tests {
         spool(dir.path(), 1 << 20, 4 << 20).take(&batch(1), Instant::now());
         assert_eq!(segments(dir.path()).unwrap().len(), 2);
         assert_eq!(lines(dir.path()), 2);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_disk_that_fills_up_leaves_whole_lines_and_no_empty_segment() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = spool(dir.path(), 1 << 20, 4 << 20);
+        spool.take(&batch(3), Instant::now());
+        let whole = batch(3).bytes.len() as u64;
+        let segment = |number: u64, text: &[u8], bytes| {
+            let path = dir.path().join(segment_name(number));
+            fs::write(&path, text).unwrap();
+            let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+            Segment { file: full, path, bytes }
+        };
+        // Nothing but a torn line was written to it.
+        spool.open = Some(segment(2, b"{\"torn", 0));
+        spool.take(&batch(1), Instant::now());
+        assert_eq!(segments(dir.path()).unwrap().len(), 1);
+        let torn = [batch(3).bytes, b"{\"torn".to_vec()].concat();
+        spool.open = Some(segment(2, &torn, whole));
+        spool.retry_at = None;
+        spool.take(&batch(1), Instant::now());
+        let left = segments(dir.path()).unwrap();
+        let sizes: Vec<u64> = left.iter().map(|(_, path)| path.metadata().unwrap().len()).collect();
+        assert_eq!(sizes, [whole, whole]);
+        assert_eq!((spool.tally.errors.load(Relaxed), spool.tally.lost.load(Relaxed)), (2, 2));
+        assert_eq!(spool.tally.bytes.load(Relaxed), 2 * whole);
+        assert_eq!(spool.tally.segments.load(Relaxed), 2);
     }
 
     #[test]
