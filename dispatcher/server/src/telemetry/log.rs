@@ -37,11 +37,29 @@ impl Default for RawLog {
     }
 }
 
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// The first part of a filter that is neither a level nor gives one to something. The parser takes such a word for a
+/// module's name, and a filter that names no other level silences all the rest.
+fn no_level(filter: &str) -> Option<&str> {
+    let mut words = filter.split(',').map(str::trim);
+    // Commas may stand in the fields of a span, in brackets.
+    words.find(|word| {
+        !word.contains(['=', '[', ']'])
+            && !LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word))
+    })
+}
+
 impl RawLog {
     /// The validated form.
     pub fn check(&self, problems: &mut Problems) -> LogConfig {
         if let Err(error) = EnvFilter::try_new(&self.level) {
             problems.add("log.level", format!("{:?}: {error}", self.level));
+        } else if let Some(word) = no_level(&self.level) {
+            problems.add(
+                "log.level",
+                format!("{word:?} is not one of {}, nor module=level", LEVELS.join(", ")),
+            );
         }
         LogConfig { format: self.format, filter: self.level.clone() }
     }
@@ -69,4 +87,31 @@ pub fn start(config: &LogConfig) {
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
     drop(started);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(level: &str) -> Vec<String> {
+        let mut problems = Problems::default();
+        RawLog { level: level.to_owned(), ..RawLog::default() }.check(&mut problems);
+        problems.lines().to_vec()
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused_and_told_what_is() {
+        for right in ["info", "WARN", "off", "info,weir::hub=debug", "warn,weir[pod{a=1}]=trace"] {
+            assert!(problems(right).is_empty(), "{right}: {:?}", problems(right));
+        }
+        for wrong in ["warning", "inf", "weir", "info,weir::hub", "", "info,", "info,weir=loud"] {
+            assert_eq!(problems(wrong).len(), 1, "{wrong}");
+        }
+        assert_eq!(
+            problems("warning"),
+            [
+                "log.level: \"warning\" is not one of off, error, warn, info, debug, trace, nor module=level"
+            ]
+        );
+    }
 }
