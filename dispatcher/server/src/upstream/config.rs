@@ -98,6 +98,17 @@ impl TryFrom<RawUpstream> for UpstreamConfig {
         ] {
             problems.require(value > 0, &format!("upstream.{name}"), "must be at least 1");
         }
+        // A day: what is far longer is no time that a clock can count to.
+        for (name, value, most) in [
+            ("connect_timeout_ms", raw.connect_timeout_ms, 86_400_000),
+            ("first_token_timeout_s", raw.first_token_timeout_s, 86_400),
+            ("stall_timeout_s", raw.stall_timeout_s, 86_400),
+            ("unstreamed_timeout_s", raw.unstreamed_timeout_s, 86_400),
+            ("idle_timeout_ms", raw.idle_timeout_ms, 86_400_000),
+        ] {
+            let key = format!("upstream.{name}");
+            problems.require(value <= most, &key, &format!("must be at most {most}"));
+        }
         problems.none_or(Self {
             connect_timeout: Duration::from_millis(raw.connect_timeout_ms),
             first_token_timeout: Duration::from_secs(raw.first_token_timeout_s),
@@ -125,6 +136,22 @@ mod tests {
             "upstream.max_attempts: must be at least 1",
         ];
         assert_eq!(problems.lines(), want);
+    }
+
+    #[test]
+    fn a_timeout_of_more_than_a_day_is_named() {
+        let most = u64::MAX;
+        let raw = RawUpstream {
+            connect_timeout_ms: most,
+            first_token_timeout_s: most,
+            stall_timeout_s: most,
+            unstreamed_timeout_s: most,
+            idle_timeout_ms: most,
+            ..RawUpstream::default()
+        };
+        let problems = UpstreamConfig::try_from(raw).unwrap_err();
+        let bounded = |line: &&str| line.contains("must be at most 86400");
+        assert_eq!(problems.lines().iter().map(|line| &**line).filter(bounded).count(), 5);
     }
 
     #[test]
