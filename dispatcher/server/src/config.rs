@@ -166,7 +166,7 @@ fn address(key: &str, text: &str, problems: &mut Problems) -> Option<SocketAddr>
 fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
     let classes = classes(&raw.classes, problems);
     let profiles = profile::check(&raw.classes, problems);
-    let bounds = bounds(&raw.queue, problems);
+    let bounds = bounds(&raw.queue, raw.limits.max_body_bytes, problems);
     let buckets = raw.patterns.check(problems);
     check_pull(&raw.pull, problems);
     problems.require(!raw.pools.is_empty(), "pools", "name at least one model and its pods");
@@ -237,8 +237,10 @@ fn check_names(key: &str, pool: &RawPool, names: &mut BTreeSet<String>, problems
         &format!("{key}.model"),
         "missing; write the name that requests ask for",
     );
-    let blank = pool.adapters.iter().any(String::is_empty);
-    problems.require(!blank, &format!("{key}.adapters"), "a name must not be empty");
+    for (list, names) in [("aliases", &pool.aliases), ("adapters", &pool.adapters)] {
+        let blank = names.iter().any(String::is_empty);
+        problems.require(!blank, &format!("{key}.{list}"), "a name must not be empty");
+    }
     for name in std::iter::once(&pool.model).chain(&pool.aliases).chain(&pool.adapters) {
         if !names.insert(name.clone()) {
             problems.add(key, format!("the model name {name:?} is taken already; name it once"));
@@ -264,9 +266,11 @@ fn classes(raw: &[RawClass], problems: &mut Problems) -> Vec<PodClass> {
     classes
 }
 
-fn bounds(raw: &RawQueue, problems: &mut Problems) -> Bounds {
+fn bounds(raw: &RawQueue, max_body_bytes: u32, problems: &mut Problems) -> Bounds {
     problems.require(raw.max_requests > 0, "queue.max_requests", "must be at least 1");
-    problems.require(raw.max_bytes > 0, "queue.max_bytes", "must be at least 1");
+    // A larger body would find the queue full whenever it came.
+    let why = "must be at least 1 and not below limits.max_body_bytes";
+    problems.require(raw.max_bytes >= max_body_bytes.max(1).into(), "queue.max_bytes", why);
     let mut seconds = |key: &str, value: f64| {
         let sane = (0.0..=86_400.0).contains(&value);
         problems.require(sane, &format!("queue.{key}"), "must be from 0 to 86400");

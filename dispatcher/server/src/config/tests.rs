@@ -270,13 +270,33 @@ fn the_age_of_a_scrape_reaches_the_scheduler() {
 }
 
 #[test]
-fn an_adapter_needs_a_name_that_nothing_else_has() {
-    let text = problems(
-        "pools:\n  - { model: m, aliases: [n], adapters: ['', n], pods: [ { url: 'http://a:1' } ] }\n",
+fn an_alias_and_an_adapter_need_names_that_nothing_else_has() {
+    for (names, blank) in [
+        ("aliases: [n, ''], adapters: [n]", "aliases"),
+        ("aliases: [n], adapters: ['', n]", "adapters"),
+    ] {
+        let text = problems(&format!(
+            "pools:\n  - {{ model: m, {names}, pods: [ {{ url: 'http://a:1' }} ] }}\n"
+        ));
+        let want = format!(
+            "pools[0].{blank}: a name must not be empty\n\
+             pools[0]: the model name \"n\" is taken already; name it once"
+        );
+        assert_eq!(text, want);
+    }
+}
+
+#[test]
+fn a_queue_has_room_for_the_largest_body() {
+    let mut raw = RawConfig::default();
+    raw.queue.max_bytes = u64::from(raw.limits.max_body_bytes);
+    assert!(Config::check(&raw).is_ok());
+    raw.queue.max_bytes -= 1;
+    let problems = Config::check(&raw).unwrap_err().lines();
+    assert_eq!(
+        problems,
+        ["queue.max_bytes: must be at least 1 and not below limits.max_body_bytes"]
     );
-    let want = "pools[0].adapters: a name must not be empty\n\
-                pools[0]: the model name \"n\" is taken already; name it once";
-    assert_eq!(text, want);
 }
 
 #[test]
