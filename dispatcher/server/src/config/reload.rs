@@ -215,7 +215,17 @@ impl Reloader {
         let both = running.pools.iter().zip(&config.pools);
         for (hub, (before, after)) in self.parts.hubs.iter().zip(both) {
             if before.scheduler != after.scheduler {
+                let held = hub.paused();
                 hub.post(Event::Reconfigure(Box::new(after.scheduler.clone())));
+                let still = hub.paused();
+                // By other buckets there may be no lane of that name any more.
+                for lane in held.iter().filter(|lane| !still.contains(lane)) {
+                    tracing::warn!(
+                        model = &**hub.model(),
+                        lane,
+                        "a paused lane is gone with its buckets: resumed"
+                    );
+                }
             }
         }
         let members: Vec<Members> = config.pools.iter().map(|pool| pool.members.clone()).collect();
