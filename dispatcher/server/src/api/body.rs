@@ -1,7 +1,7 @@
 //! Reads a request's body: bounded in size and in time.
 //!
 //! A small body is copied, because a piece of the connection's buffer would hold all of it for as long as the request waits; a
-//! large one that came in one piece is not. One that is too large is thrown away as it comes for a
+//! large one that came in one piece is not. The body of a request that is refused unread is thrown away as it comes for a
 //! moment, because a client that is still sending when the connection closes sees a broken pipe
 //! instead of the answer.
 
@@ -15,7 +15,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderValue,
-    header::{CONTENT_ENCODING, EXPECT},
+    header::{CONTENT_ENCODING, EXPECT, TRANSFER_ENCODING},
 };
 use http_body::Body;
 use http_body_util::BodyExt;
@@ -27,7 +27,7 @@ use super::{config::Limits, error::ApiError};
 const COPIED_BYTES: usize = 4 << 10;
 /// Memory set aside for a body on the word of its Content-Length alone.
 const BELIEVED_BYTES: u64 = 1 << 20;
-/// How long a body that is too large is still taken from the client.
+/// How long a body that is not read is still taken from the client.
 const DISCARD: Duration = Duration::from_secs(2);
 
 /// Reads the body of a request with these headers.
@@ -38,15 +38,14 @@ pub async fn read<B>(headers: &HeaderMap, body: B, limits: &Limits) -> Result<By
 where
     B: Body<Data = Bytes>,
 {
+    let mut body = pin!(body);
     if is_encoded(headers) {
+        discard(headers, body).await;
         return Err(ApiError::Encoded);
     }
-    let mut body = pin!(body);
     let max_bytes = limits.max_body_bytes;
-    // Of a client that waits for "100 Continue" nothing needs to be taken: it has sent nothing yet.
-    let waits = headers.contains_key(EXPECT);
     let declared = body.size_hint().lower();
-    if waits && declared > max_bytes as u64 {
+    if waits(headers) && declared > max_bytes as u64 {
         return Err(ApiError::TooLarge { max_bytes });
     }
     let outcome = {
@@ -61,11 +60,34 @@ where
         }
     };
     if matches!(outcome, Err(ApiError::TooLarge { .. })) {
-        let discard = async { while let Some(Ok(_)) = body.frame().await {} };
-        // Whatever comes of it, the answer is the same.
-        let _ = Box::pin(timeout(DISCARD, discard)).await;
+        drain(body).await;
     }
     outcome
+}
+
+/// Takes the body of a request that is refused by its head, so that its client comes to read the answer.
+pub async fn discard<B>(headers: &HeaderMap, body: B)
+where
+    B: Body<Data = Bytes>,
+{
+    if !body.is_end_stream() && !waits(headers) {
+        // Boxed, for it is large and rare.
+        Box::pin(async { drain(pin!(body)).await }).await;
+    }
+}
+
+/// Whatever comes of it, the answer is the same.
+async fn drain<B>(mut body: Pin<&mut B>)
+where
+    B: Body<Data = Bytes>,
+{
+    let all = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = Box::pin(timeout(DISCARD, all)).await;
+}
+
+/// Of a client that waits for "100 Continue" nothing needs to be taken: it has sent nothing yet.
+fn waits(headers: &HeaderMap) -> bool {
+    headers.contains_key(EXPECT)
 }
 
 /// What becomes of this when it is looked at twice. The server hands over a body that came with its head when it is asked for
@@ -128,8 +150,12 @@ where
 /// Whether the body is compressed. It is not decoded, for what it could grow to, and not passed on,
 /// for then nothing could be read of it.
 fn is_encoded(headers: &HeaderMap) -> bool {
-    let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
-    !headers.get_all(CONTENT_ENCODING).into_iter().all(plain)
+    let all = |name, plain: &[u8]| {
+        let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(plain);
+        headers.get_all(name).into_iter().all(is_plain)
+    };
+    // The server takes apart what is in chunks, and leaves what is compressed inside them.
+    !all(CONTENT_ENCODING, b"identity") || !all(TRANSFER_ENCODING, b"chunked")
 }
 
 #[cfg(test)]
@@ -217,5 +243,31 @@ mod tests {
             let outcome = read(&headers, Full::new(Bytes::from("x")), &limits(5)).await;
             assert_eq!(outcome.is_ok(), accepted, "{encoding}");
         }
+        for (encoding, accepted) in [("chunked", true), ("Chunked", true), ("gzip, chunked", false)]
+        {
+            let headers = HeaderMap::from_iter([(TRANSFER_ENCODING, encoding.parse().unwrap())]);
+            let outcome = read(&headers, Full::new(Bytes::from("x")), &limits(5)).await;
+            assert_eq!(outcome.is_ok(), accepted, "{encoding}");
+        }
+    }
+
+    /// A body that counts what was taken of it.
+    fn counted(taken: &std::cell::Cell<usize>) -> impl Body<Data = Bytes> {
+        let count = |_: &io::Result<Frame<Bytes>>| taken.set(taken.get() + 1);
+        StreamBody::new(pieces(["abc", "def", "ghi"]).inspect(count))
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_refused_unread_is_taken_all_the_same() {
+        let taken = std::cell::Cell::new(0);
+        discard(&HeaderMap::new(), counted(&taken)).await;
+        assert_eq!(taken.take(), 3);
+        let gzip = HeaderMap::from_iter([(CONTENT_ENCODING, "gzip".parse().unwrap())]);
+        assert!(read(&gzip, counted(&taken), &limits(5)).await.is_err());
+        assert_eq!(taken.take(), 3);
+        // It would be asked to send what is refused.
+        let waits = HeaderMap::from_iter([(EXPECT, "100-continue".parse().unwrap())]);
+        discard(&waits, counted(&taken)).await;
+        assert_eq!(taken.take(), 0);
     }
 }

@@ -41,7 +41,9 @@ pub enum ApiError {
     #[error(transparent)]
     RateExceeded(#[from] RateExceeded),
     /// The body is compressed.
-    #[error("the body must not be encoded; send it without Content-Encoding")]
+    #[error(
+        "the body must not be encoded; send it without Content-Encoding, and with no Transfer-Encoding but chunked"
+    )]
     Encoded,
     /// The body is larger than allowed.
     #[error("the body is larger than {max_bytes} bytes")]

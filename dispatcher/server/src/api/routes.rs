@@ -1,7 +1,7 @@
 //! A call's way from its head to the pool that serves it.
 //!
 //! Order: path and method, key, rate, body, facts, pool, terms, [`upstream::serve()`]. The cheap
-//! refusals come first, and nothing of a body is read for a client that is not let in.
+//! refusals come first, and nothing of a body is kept for a client that is not let in.
 
 use std::{convert::Infallible, future::ready, io, rc::Rc, sync::Arc};
 
@@ -134,11 +134,15 @@ fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/v1/completions" => (Route::Serve(Endpoint::Completions), "POST"),
         "/v1/embeddings" => (Route::Serve(Endpoint::Embeddings), "POST"),
         "/v1/responses" => (Route::Serve(Endpoint::Responses), "POST"),
-        "/v1/models" => (Route::Models, "GET"),
-        "/health" => (Route::Health, "GET"),
+        "/v1/models" => (Route::Models, "GET, HEAD"),
+        "/health" => (Route::Health, "GET, HEAD"),
         _ => return Err(ApiError::NoSuchPath),
     };
-    if method.as_str() == allowed { Ok(route) } else { Err(ApiError::WrongMethod(allowed)) }
+    if allowed.split(", ").any(|allowed| method.as_str() == allowed) {
+        Ok(route)
+    } else {
+        Err(ApiError::WrongMethod(allowed))
+    }
 }
 
 /// A call that was let in.
@@ -334,9 +338,15 @@ impl Door {
                     let taken = self.take(endpoint, &mut head, body, name, &mut standing).await;
                     taken.map_err(|error| self.api.reject(&error, number))
                 }
-                Ok(Route::Models) => Err(self.models(&head.headers, number)),
+                Ok(Route::Models) => {
+                    body::discard(&head.headers, body).await;
+                    Err(self.models(&head.headers, number))
+                }
                 Ok(Route::Health) => Err(Response::default()),
-                Err(error) => Err(self.api.reject(&error, number)),
+                Err(error) => {
+                    body::discard(&head.headers, body).await;
+                    Err(self.api.reject(&error, number))
+                }
             };
             Received { id, standing, call: call.map_err(|answer| answer.map(Either::Right)) }
         }
@@ -367,7 +377,13 @@ impl Door {
         B: Body<Data = Bytes>,
     {
         let settings = self.api.settings.load_full();
-        let guest = settings.admit(&head.headers)?;
+        let guest = match settings.admit(&head.headers) {
+            Ok(guest) => guest,
+            Err(error) => {
+                body::discard(&head.headers, body).await;
+                return Err(error);
+            }
+        };
         *standing = guest.standing;
         let body = body::read(&head.headers, body, &settings.config.limits).await?;
         let admission = self.api.consider(endpoint, &head.headers, &guest, body, name)?;

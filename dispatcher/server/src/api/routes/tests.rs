@@ -112,8 +112,8 @@ async fn what_is_not_served_is_answered_in_the_shape_of_openai() {
         ("POST", "/v1/chat/completions/../../sleep", 404, "unknown_url", None),
         ("GET", "/", 404, "unknown_url", None),
         ("GET", CHAT, 405, "method_not_allowed", Some("POST")),
-        ("DELETE", "/v1/models", 405, "method_not_allowed", Some("GET")),
-        ("POST", "/health", 405, "method_not_allowed", Some("GET")),
+        ("DELETE", "/v1/models", 405, "method_not_allowed", Some("GET, HEAD")),
+        ("POST", "/health", 405, "method_not_allowed", Some("GET, HEAD")),
     ];
     for (method, path, status, code, allow) in cases {
         let answer = ask(&door, request(method, path, "")).await;
@@ -130,10 +130,34 @@ async fn what_is_not_served_is_answered_in_the_shape_of_openai() {
 async fn health_and_models_are_answered_here() {
     let door = door_of(&RawApi::default());
     assert_eq!(ask(&door, request("GET", "/health?deep=1", "")).await.status, 200);
+    assert_eq!(ask(&door, request("HEAD", "/health", "")).await.status, 200);
     let models = ask(&door, request("GET", "/v1/models", "")).await;
     assert_eq!(models.status, 200);
     assert_eq!(models.headers["content-type"], "application/json");
     assert_eq!(models.json["data"][1]["id"], "qwen");
+}
+
+/// A large body of which what was taken is counted.
+fn counted_body(taken: &Arc<std::sync::atomic::AtomicUsize>) -> impl Body<Data = Bytes> + use<> {
+    let taken = taken.clone();
+    let frames = (0..8).map(move |_| {
+        taken.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok::<_, Infallible>(http_body::Frame::data(Bytes::from_static(&[b'x'; 1000])))
+    });
+    http_body_util::StreamBody::new(futures_util::stream::iter(frames))
+}
+
+#[tokio::test]
+async fn the_body_of_a_call_that_is_not_let_in_is_taken_before_the_answer() {
+    let door = door_of(&with_key("right"));
+    let cases = [("POST", CHAT, 401), ("POST", "/v1/nothing", 404), ("PUT", CHAT, 405)];
+    for (method, path, status) in cases {
+        let taken = Arc::default();
+        let request = Request::builder().method(method).uri(path).body(counted_body(&taken));
+        let response = door.answer(request.unwrap()).await;
+        assert_eq!(response.status(), status);
+        assert_eq!(taken.load(std::sync::atomic::Ordering::Relaxed), 8, "{method} {path}");
+    }
 }
 
 #[tokio::test]
