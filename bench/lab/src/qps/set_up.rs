@@ -148,7 +148,7 @@ impl SetUp {
             pool.classes.iter_mut().for_each(|class| class.kv_blocks = kv_blocks);
         }
         let (mix, objectives) = Objectives::named_or_read("none")?;
-        let (gpu, knowledge) = (self.gpu.to_owned(), Knowledge::default());
+        let (gpu, knowledge) = (self.gpu.to_owned(), Knowledge::CALIBRATED);
         Ok(Setting { pool, gpu, source, objectives, mix, requests, knowledge })
     }
 }

@@ -17,13 +17,11 @@ pub(super) enum Change {
     Nothing,
     /// Time between two scrapes of a pod, in milliseconds.
     Scraped { every_ms: u64 },
-    /// Standard deviation of the log of the predictions' noise.
+    /// Dispatchers have the calibration and learn nothing: the standard deviation of the log of the predictions' noise.
     Error(f64),
-    /// Nobody tells what a step costs: it is learned from what is seen, from nothing at the start.
-    Learned,
-    /// The engines take this many times as long for prompt tokens as the calibration says, and it is learned the same way.
+    /// The engines take this many times as long for prompt tokens as the calibration says.
     Prefill(f64),
-    /// The same, but dispatchers hold on to the calibration: their predictions are off by 5 % of what it says, and stay so.
+    /// The same, and dispatchers hold on to the calibration: their predictions are off by 5 % of what it says, and stay so.
     Unlearned(f64),
     /// The engines have half of their KV blocks, and say so.
     HalfMemory,
@@ -35,9 +33,9 @@ pub(super) const ALL: [Change; 12] = [
     Change::Scraped { every_ms: 500 },
     Change::Scraped { every_ms: 2000 },
     Change::Error(0.0),
+    Change::Error(ERROR),
     Change::Error(0.15),
     Change::Error(0.30),
-    Change::Learned,
     Change::Prefill(0.7),
     Change::Prefill(1.3),
     Change::Unlearned(0.7),
@@ -49,13 +47,10 @@ impl Change {
     /// What it is, for people.
     pub(super) fn name(self) -> String {
         match self {
-            Self::Nothing => "metrics every 50 ms, predictions 5 % off".to_owned(),
+            Self::Nothing => "metrics every 50 ms, step times learned".to_owned(),
             Self::Scraped { every_ms } => format!("metrics every {every_ms} ms"),
-            Self::Error(error) => format!("predictions {:.0} % off", error * 100.0),
-            Self::Learned => "step times learned online".to_owned(),
-            Self::Prefill(factor) => {
-                format!("learned online, prefill takes {factor} times as long")
-            }
+            Self::Error(error) => format!("as calibrated, {:.0} % off", error * 100.0),
+            Self::Prefill(factor) => format!("prefill takes {factor} times as long"),
             Self::Unlearned(factor) => {
                 format!("never learned, prefill takes {factor} times as long")
             }
@@ -72,11 +67,7 @@ impl Change {
                 changed.pool.scrape_every = Duration::from_millis(every_ms);
             }
             Self::Error(error) => changed.knowledge = Knowledge::Oracle { error },
-            Self::Learned => changed.knowledge = Knowledge::Fitted,
-            Self::Prefill(factor) => {
-                changed.knowledge = Knowledge::Fitted;
-                prefill(&mut changed.pool, factor);
-            }
+            Self::Prefill(factor) => prefill(&mut changed.pool, factor),
             Self::Unlearned(factor) => {
                 let calibrated = setting.pool.clone();
                 changed.knowledge = Knowledge::Custom(Arc::new(move |_, seed| {

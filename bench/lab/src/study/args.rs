@@ -78,9 +78,9 @@ pub struct SimArgs {
     /// Requests of each seed, of which the first 5 % are the warm-up; 5000, or all of a scenario with rates of its own
     #[arg(long, value_name = "N")]
     requests: Option<usize>,
-    /// What dispatchers know of the engines: oracle (5 % of error), oracle:ERROR, fitted (step times fitted to what is seen),
-    /// trained (that, and the trainer in the loop), bundle:DIR (that, and a recorded bundle)
-    #[arg(long, default_value = "oracle", value_name = "HOW")]
+    /// What dispatchers know of the engines: fitted (step times fitted to what is seen), trained (that, and the trainer in the
+    /// loop), bundle:DIR (that, and a recorded bundle), oracle (the engines' own line of step times, off by 5 %), oracle:ERROR
+    #[arg(long, default_value = "fitted", value_name = "HOW")]
     prediction: String,
     /// Simulations at once; all cores by default
     #[arg(long, value_name = "N")]
@@ -281,7 +281,7 @@ impl SimArgs {
 fn knowledge(how: &str) -> Result<Knowledge> {
     let error = match how {
         "fitted" => return Ok(Knowledge::Fitted),
-        "oracle" => return Ok(Knowledge::default()),
+        "oracle" => return Ok(Knowledge::CALIBRATED),
         "trained" => return Ok(Knowledge::Trained(Training::default())),
         other if other.starts_with("bundle:") => {
             let dir = other.trim_start_matches("bundle:");
