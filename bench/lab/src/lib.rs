@@ -22,6 +22,7 @@
 //! - [`peers`]: `weir-bench peers`, what a request costs in Weir and in what else people put in front of pods; `weir-bench exercise`,
 //!   the load that the deployed binary is arranged by
 //! - [`train`]: `weir-bench train`, what training costs and what a swap of bundles does to decisions
+//! - `results`: files that are whole or not there, and lines for people
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
 pub mod advise;
@@ -43,6 +44,7 @@ pub mod pod;
 pub mod prompt;
 pub mod qps;
 pub mod report;
+mod results;
 pub mod rfc;
 pub mod sensitivity;
 pub mod sim;

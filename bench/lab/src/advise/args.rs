@@ -1,13 +1,6 @@
 //! The command line of `weir-bench advise`.
 
-use std::{
-    fs::File,
-    io::{BufWriter, Write},
-    num::NonZeroUsize,
-    path::PathBuf,
-    process::ExitCode,
-    sync::Arc,
-};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
 use clap::{ArgGroup, Args};
@@ -20,6 +13,7 @@ use super::{
 };
 use crate::{
     contender::Contender,
+    results::{ResultFile, say},
     sim::Pool,
     study::{Knowledge, Setting, at_load, in_parallel, read_pool},
     workload::{Objectives, Replay},
@@ -81,17 +75,10 @@ impl AdviseArgs {
     /// When the arguments make no question, or a file cannot be read or written.
     pub fn run(self) -> Result<ExitCode> {
         let (setting, contender) = (self.setting()?, Contender::named(&self.policy)?);
-        let json = self.json.as_ref().map(|path| {
-            let file = File::create(path);
-            file.map(BufWriter::new).with_context(|| format!("cannot write {}", path.display()))
-        });
-        let json = json.transpose()?;
+        let json = ResultFile::asked(self.json.as_deref())?;
         let advice = self.advice(setting.0, &contender, setting.1)?;
-        println!("{}", advice.for_people());
-        if let Some(mut file) = json {
-            serde_json::to_writer_pretty(&mut file, &advice)?;
-            file.flush()?;
-        }
+        json.json(&advice)?;
+        say!("{}", advice.for_people())?;
         Ok(ExitCode::SUCCESS)
     }
 

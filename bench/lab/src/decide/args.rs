@@ -1,6 +1,6 @@
 //! The command line of `weir-bench decide`.
 
-use std::{fs::File, io::Write, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -12,6 +12,7 @@ use super::{
     queue::{self, Leaves},
     table::{self, Decided, Turned},
 };
+use crate::results::{ResultFile, command, say};
 
 /// Depths at which the board alone is measured.
 const DEPTHS: [u64; 4] = [1000, 10_000, 100_000, 1_000_000];
@@ -88,17 +89,13 @@ impl DecideArgs {
         );
         ensure!((0.0..=1.0).contains(&self.unstreamed), "--unstreamed must be from 0 to 1");
         ensure!((0.0..=1.0).contains(&self.unpromised), "--unpromised must be from 0 to 1");
-        let json = self.json.as_ref().map(|path| {
-            File::create(path).with_context(|| format!("cannot write {}", path.display()))
-        });
-        let json = json.transpose()?;
+        let json = ResultFile::asked(self.json.as_deref())?;
         let mut runs = Vec::new();
         for pods in &self.pods {
             for qps in &self.qps {
                 self.measure(*pods, *qps, &mut runs)?;
             }
         }
-        println!("{}", table::decisions(&runs));
         let depths = DEPTHS.iter().filter(|_| !self.no_queue);
         let turn = |depth: &u64| Turned {
             depth: *depth,
@@ -107,20 +104,13 @@ impl DecideArgs {
             longest_us: queue::longest_us(*depth, self.patterns),
         };
         let turned: Vec<Turned> = depths.map(turn).collect();
-        if !turned.is_empty() {
-            println!("{}", table::queue(&turned));
-        }
+        json.json(&Report { command: command(), runs: &runs, queue: &turned })?;
         if let Some(folder) = &self.plots {
             table::plot(&runs, &turned, folder)?;
         }
-        if let Some(mut file) = json {
-            let words: Vec<String> = std::env::args().skip(1).collect();
-            let command = format!("weir-bench {}", words.join(" "));
-            serde_json::to_writer_pretty(
-                &mut file,
-                &Report { command, runs: &runs, queue: &turned },
-            )?;
-            file.flush().context("cannot write --json")?;
+        say!("{}", table::decisions(&runs))?;
+        if !turned.is_empty() {
+            say!("{}", table::queue(&turned))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -158,7 +148,7 @@ impl DecideArgs {
                 let driven = drive(&course, predictor, false);
                 let decided = Decided::of(&course, evaluator.name(), driven);
                 if self.kinds {
-                    println!("{}", decided.kinds());
+                    say!("{}", decided.kinds())?;
                 }
                 runs.push(decided);
             }

@@ -9,6 +9,7 @@ use super::{Prediction, compare::Comparison, figures::Figures, real, simulated, 
 use crate::{
     children::{INTERRUPTED, unless_interrupted},
     demo::{Group, Place, local},
+    results::{ResultFile, say},
     sim::Pool,
 };
 
@@ -70,7 +71,8 @@ impl HonestyArgs {
     pub fn run(self) -> Result<ExitCode> {
         let pool = self.pool()?;
         let slice = self.slice(&pool)?;
-        println!(
+        let json = ResultFile::asked(self.json.as_deref())?;
+        say!(
             "{}: {} requests in {:.0} s, {:.2} per second (load {:.2}); {} pods of {}, chunk {}; predictions {}.",
             slice.name,
             slice.requests.len(),
@@ -81,10 +83,10 @@ impl HonestyArgs {
             self.gpu,
             self.group(&pool)?.engine.max_num_batched_tokens,
             self.prediction.name(),
-        );
+        )?;
         let seeds: Vec<u64> = (self.seed..).take(self.seeds as usize).collect();
         let simulated = simulated::run(&slice, &pool, self.prediction, &seeds)?;
-        println!("Simulated {} times; now the real program.", seeds.len());
+        say!("Simulated {} times; now the real program.", seeds.len())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (group, place) = (self.group(&pool)?, self.place());
         let real = real::run(&slice, group, &place, self.prediction);
@@ -97,11 +99,8 @@ impl HonestyArgs {
         let simulated: Vec<Figures> =
             simulated.iter().map(|run| Figures::of(&slice, run, network_ms)).collect();
         let comparison = Comparison::new(&slice, &real, &simulated, (network_ms, lag_p99_ms));
-        println!("{}", comparison.for_people());
-        if let Some(path) = &self.json {
-            std::fs::write(path, serde_json::to_vec_pretty(&comparison)?)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
+        json.json(&comparison)?;
+        say!("{}", comparison.for_people())?;
         Ok(ExitCode::from(u8::from(!comparison.holds)))
     }
 

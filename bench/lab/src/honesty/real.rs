@@ -8,6 +8,7 @@ use super::{Got, Prediction, slice::Slice};
 use crate::{
     demo::{Group, Place, Stage, class},
     load::{self, Outcome, Record},
+    results::say,
 };
 
 /// Time between two scrapes of a pod: Weir's default.
@@ -23,7 +24,7 @@ pub(super) async fn run(
     let model = group.engine.hardware.model;
     let yaml = |dir: &Path| yaml(&group, place, prediction, dir);
     let mut stage = Stage::set(place, std::slice::from_ref(&group), yaml).await?;
-    println!("Logs are in {}.", stage.dir.display());
+    say!("Logs are in {}.", stage.dir.display())?;
     let report = load::run(slice.plan(place.api, model), |_| {}).await;
     stage.check()?;
     ensure!(report.without_outcome == 0, "{} requests have no outcome", report.without_outcome);

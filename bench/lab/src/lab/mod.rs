@@ -42,6 +42,7 @@ use clap::Args;
 use crate::{
     limits::Line,
     report::{Series, Summary, Target},
+    results::command,
     study::simulated,
 };
 use case::{CASES, Case};
@@ -260,10 +261,4 @@ fn range(values: &[usize]) -> String {
         (Some(low), Some(high)) if low < high => format!("{low} to {high}"),
         (low, _) => low.copied().unwrap_or_default().to_string(),
     }
-}
-
-/// What was typed.
-fn command() -> String {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    format!("weir-bench {}", arguments.join(" "))
 }

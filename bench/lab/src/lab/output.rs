@@ -12,6 +12,7 @@ use super::{Effort, Rounds, contest::Showing, effort};
 use crate::{
     limits::Line,
     report::{self, SeriesFile, Summary},
+    results::{ResultFile, command},
     study::Row,
 };
 
@@ -76,11 +77,11 @@ impl Output {
         }
         let limits: Vec<&Line> = rounds.limits.iter().flatten().collect();
         if !limits.is_empty() {
-            let file = json!({"command": super::command(), "rows": limits});
+            let file = json!({"command": command(), "rows": limits});
             self.write("runs/limits.json", &file)?;
         }
-        let series = SeriesFile { command: super::command(), series: rounds.series.clone() };
-        series.write(&self.folder.join("runs/series.json"))
+        let series = SeriesFile { command: command(), series: rounds.series.clone() };
+        series.write(ResultFile::asked(Some(&self.folder.join("runs/series.json")))?)
     }
 
     /// The table.

@@ -1,10 +1,9 @@
 //! The command line of `weir-bench load`.
 
 use std::{
-    fs::File,
-    io::{BufWriter, IsTerminal, Write},
+    io::IsTerminal,
     net::{SocketAddr, ToSocketAddrs},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -13,10 +12,11 @@ use anyhow::{Context, Result, ensure};
 use clap::{ArgGroup, Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{
-    Class, ClassTally, DemoMix, LoadPlan, LoadReport, Planned, Tally, parse_classes, plan, run,
+use super::{Class, ClassTally, DemoMix, LoadPlan, Planned, Tally, parse_classes, plan, run};
+use crate::{
+    results::{ResultFile, say},
+    trace::{self, Window},
 };
-use crate::trace::{self, Window};
 
 /// Replay a trace or a synthetic mix against an OpenAI server, in open loop, and judge what comes back
 #[derive(Debug, Args)]
@@ -82,12 +82,21 @@ impl LoadArgs {
     /// When the arguments make no plan, or a file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let plan = self.plan()?;
+        let (json, records) =
+            (ResultFile::asked(self.json.as_deref())?, ResultFile::asked(self.records.as_deref())?);
+        json.differs(&records, "--json and --records")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let bar = progress(plan.requests.len());
         let report = runtime.block_on(run(plan, |tally| show(&bar, tally)));
         bar.finish_and_clear();
-        print!("{}", report.for_people());
-        self.write(&report)?;
+        json.json(&report)?;
+        records.write(|to| {
+            report.records.iter().try_for_each(|record| {
+                serde_json::to_writer(&mut *to, record)?;
+                Ok(to.write_all(b"\n")?)
+            })
+        })?;
+        say!("{}", report.for_people())?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -115,23 +124,6 @@ impl LoadArgs {
         let window = Window { from_s: self.from_s, for_s: self.for_s, speed: self.speed };
         plan::requests(window.cut(trace::read(path, self.seed)?), classes, self.seed)
     }
-
-    fn write(&self, report: &LoadReport) -> Result<()> {
-        if let Some(path) = &self.json {
-            let mut file = create(path)?;
-            serde_json::to_writer_pretty(&mut file, report)?;
-            file.flush()?;
-        }
-        if let Some(path) = &self.records {
-            let mut file = create(path)?;
-            for record in &report.records {
-                serde_json::to_writer(&mut file, record)?;
-                file.write_all(b"\n")?;
-            }
-            file.flush()?;
-        }
-        Ok(())
-    }
 }
 
 /// The address of an `http://host:port` target.
@@ -148,11 +140,6 @@ fn run_number(seed: u64) -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seconds = now.map_or(0, |since| since.as_secs());
     (seconds ^ (seed << 20)) & 0xff_ffff_ffff
-}
-
-fn create(path: &Path) -> Result<BufWriter<File>> {
-    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(BufWriter::new(file))
 }
 
 /// A bar on a terminal, nothing elsewhere.

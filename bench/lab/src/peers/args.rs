@@ -18,7 +18,10 @@ use super::{
     table, threads,
     tools::Tools,
 };
-use crate::children::{INTERRUPTED, unless_interrupted};
+use crate::{
+    children::{INTERRUPTED, unless_interrupted},
+    results::{ResultFile, say},
+};
 
 /// Measure what a request costs in Weir and in what else people put in front of pods, side by side
 ///
@@ -77,6 +80,7 @@ impl PeersArgs {
     /// When nothing could be measured.
     pub fn run(self) -> Result<ExitCode> {
         let plan = self.plan()?;
+        let json = ResultFile::asked(self.json.as_deref())?;
         pin(&self.load_core)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let played = runtime.block_on(unless_interrupted(async {
@@ -86,17 +90,14 @@ impl PeersArgs {
         let Some(played) = played else {
             return Ok(ExitCode::from(INTERRUPTED));
         };
-        if let Some(file) = &self.json {
-            let mut rows = table::for_programs(&played.figures, &played.peers, &played.left_out);
-            if !played.threads.is_empty()
-                && let Some(rows) = rows.as_object_mut()
-            {
-                rows.insert("threads".to_owned(), threads::for_programs(&played.threads));
-            }
-            fs::write(file, format!("{rows:#}\n"))
-                .with_context(|| format!("cannot write {}", file.display()))?;
+        let mut rows = table::for_programs(&played.figures, &played.peers, &played.left_out);
+        if !played.threads.is_empty()
+            && let Some(rows) = rows.as_object_mut()
+        {
+            rows.insert("threads".to_owned(), threads::for_programs(&played.threads));
         }
-        print(&played);
+        json.json(&rows)?;
+        print(&played)?;
         Ok(ExitCode::from(u8::from(!played.errors.is_empty())))
     }
 
@@ -156,17 +157,18 @@ fn pin(core: &str) -> Result<()> {
     Ok(())
 }
 
-fn print(played: &Played) {
-    print!("{}", table::for_people(&played.figures, &played.peers));
+fn print(played: &Played) -> Result<()> {
+    say!("{}", table::for_people(&played.figures, &played.peers))?;
     if !played.threads.is_empty() {
-        print!("{}", threads::for_people(&played.threads));
+        say!("{}", threads::for_people(&played.threads))?;
     }
     for (peer, why) in &played.left_out {
-        println!("left out: {peer}: {why}");
+        say!("left out: {peer}: {why}")?;
     }
     for (peer, error) in &played.errors {
-        println!("wrong: {peer}: {error}");
+        say!("wrong: {peer}: {error}")?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,15 +1,8 @@
 //! The command line of `weir-bench qps`.
 
-use std::{
-    fs::File,
-    io::{BufWriter, Write},
-    num::NonZeroUsize,
-    path::PathBuf,
-    process::ExitCode,
-    time::Instant,
-};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, time::Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
@@ -19,7 +12,10 @@ use super::{
     set_up::{KV_BLOCKS, Reading, SET_UPS},
     table,
 };
-use crate::study::simulated;
+use crate::{
+    results::{ResultFile, command, say},
+    study::simulated,
+};
 
 /// Do the benchmark of llm-d's predicted-latency scheduling again: time per token and tokens per second against the rate
 #[derive(Clone, Debug, Args)]
@@ -72,34 +68,24 @@ impl QpsArgs {
         let wanted: Vec<_> = SET_UPS.iter().filter(|one| self.is_wanted(one.name)).collect();
         ensure!(!wanted.is_empty(), "--only: there are A, B, C, D, sharegpt, ladder");
         self.policy.iter().try_for_each(|name| contender(name).map(drop))?;
-        let json = self.json.as_ref().map(|path| {
-            let file = File::create(path);
-            file.with_context(|| format!("cannot write {}", path.display())).map(BufWriter::new)
-        });
-        let json = json.transpose()?;
+        let json = ResultFile::asked(self.json.as_deref())?;
         let effort = self.effort();
         let (started, before) = (Instant::now(), simulated());
         let compared = wanted.into_iter().map(|one| compare(*one, &self.policy, &effort));
         let compared = compared.collect::<Result<Vec<_>>>()?;
         let seconds = started.elapsed().as_secs_f64();
-        print!("{}", table::report(&compared, &effort));
-        println!(
+        let (command, reading, kv_blocks) = (&command(), self.reading, self.kv_blocks);
+        json.json(&Report { command, seconds, reading, kv_blocks, set_ups: &compared })?;
+        if let Some(folder) = &self.plots {
+            table::plot(&compared, folder)?;
+        }
+        say!("{}", table::report(&compared, &effort))?;
+        say!(
             "{} seeds, paired; {} requests in {seconds:.0} s on {} threads",
             effort.seeds,
             simulated() - before,
             effort.threads
-        );
-        if let Some(folder) = &self.plots {
-            table::plot(&compared, folder)?;
-        }
-        if let Some(mut file) = json {
-            let command: Vec<String> = std::env::args().skip(1).collect();
-            let command = &format!("weir-bench {}", command.join(" "));
-            let (reading, kv_blocks) = (self.reading, self.kv_blocks);
-            let report = Report { command, seconds, reading, kv_blocks, set_ups: &compared };
-            serde_json::to_writer_pretty(&mut file, &report)?;
-            file.flush().context("cannot write --json")?;
-        }
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 

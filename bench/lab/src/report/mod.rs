@@ -42,6 +42,7 @@ pub(crate) use curves::{Curves, write_curves};
 pub use series::{Call, Moment, Series, SeriesFile};
 pub use target::{Judged, Keep, Summary, Target};
 
+use crate::results::say;
 use cast::Cast;
 use input::Runs;
 
@@ -79,13 +80,13 @@ impl ReportArgs {
     /// When there is no run file, one is malformed, or the page cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let written = write(&self.dir, &self.out, self.plots.as_deref(), &self.title)?;
-        println!(
+        say!(
             "{}: {} sections with {} pictures from {} rows",
             self.out.display(),
             written.sections,
             written.pictures,
             written.rows
-        );
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 }

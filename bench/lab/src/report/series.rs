@@ -1,13 +1,12 @@
 //! What every request of a run got, and how the run went: what curves of latencies, scatter plots and timelines are drawn of.
 
-use std::{fs, path::Path};
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use weir_core::Time;
 
 use crate::{
     contender::Contender,
+    results::{ResultFile, command},
     sim::{Outcome, Run, Served, SimRequest},
     study::{Setting, in_parallel, once},
     workload::Objective,
@@ -157,17 +156,15 @@ impl SeriesFile {
         let jobs = asked.map(|asked| Box::new(move || job(asked)) as Job<'_>);
         let series: Result<Vec<Series>> =
             in_parallel(jobs.collect(), threads).into_iter().collect();
-        let command: Vec<String> = std::env::args().skip(1).collect();
-        Ok(Self { command: format!("weir-bench {}", command.join(" ")), series: series? })
+        Ok(Self { command: command(), series: series? })
     }
 
     /// Writes it as JSON, in which a million requests take some 250 MB.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string(self)?;
-        fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    pub(crate) fn write(&self, file: ResultFile) -> Result<()> {
+        file.write(|to| Ok(serde_json::to_writer(to, self)?))
     }
 }
 

@@ -1,19 +1,13 @@
 //! The command line of `weir-bench rfc`.
 
-use std::{
-    fs::File,
-    io::{BufWriter, Write},
-    num::NonZeroUsize,
-    path::PathBuf,
-    process::ExitCode,
-    time::Instant,
-};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, time::Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
 use super::{Check, Compared, OnEngines, checks, compare, on_engines, table};
+use crate::results::{ResultFile, command, say};
 
 /// Do the queue simulation of AIBrix's RFC again, and say which of its result lines hold
 #[derive(Debug, Args)]
@@ -53,12 +47,7 @@ impl RfcArgs {
     pub fn run(self) -> Result<ExitCode> {
         ensure!(self.seeds > 1, "--seeds must be above one: an interval needs two");
         ensure!(self.horizon.is_finite() && self.horizon > 0.0, "--horizon must be above zero");
-        let json = self.json.as_ref().map(|path| {
-            let file = File::create(path);
-            let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-            Ok::<_, anyhow::Error>((path, BufWriter::new(file)))
-        });
-        let json = json.transpose()?;
+        let json = ResultFile::asked(self.json.as_deref())?;
         let cores = || std::thread::available_parallelism().ok();
         let threads = self.threads.or_else(cores).map_or(1, NonZeroUsize::get);
         let (started, seeds) = (Instant::now(), (1..=self.seeds).collect::<Vec<u64>>());
@@ -69,19 +58,14 @@ impl RfcArgs {
             requests => on_engines(&seeds, requests, threads)?,
         };
         let seconds = started.elapsed().as_secs_f64();
-        print!("{}", table::report(&compared, &checks, &engines));
-        println!(
+        let (command, set_ups, checks) = (&command(), &compared[..], &checks[..]);
+        json.json(&Report { command, seconds, checks, set_ups, engines: &engines })?;
+        say!("{}", table::report(&compared, checks, &engines))?;
+        say!(
             "{} seeds of {:.0} s each, paired; intervals are of 95 %; {seconds:.0} s on {threads} threads",
-            self.seeds, self.horizon
-        );
-        if let Some((path, mut file)) = json {
-            let command: Vec<String> = std::env::args().skip(1).collect();
-            let command = &format!("weir-bench {}", command.join(" "));
-            let (set_ups, engines) = (&compared[..], &engines[..]);
-            let report = Report { command, seconds, checks: &checks, set_ups, engines };
-            serde_json::to_writer_pretty(&mut file, &report)?;
-            file.flush().with_context(|| format!("cannot write {}", path.display()))?;
-        }
+            self.seeds,
+            self.horizon
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,14 +1,6 @@
 //! The command line of `weir-bench sensitivity`.
 
-use std::{
-    fs::File,
-    io::{BufWriter, Write},
-    num::NonZeroUsize,
-    path::PathBuf,
-    process::ExitCode,
-    sync::Arc,
-    time::Instant,
-};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -20,6 +12,7 @@ use super::{
 };
 use crate::{
     contender::Contender,
+    results::{ResultFile, say},
     sim::Pool,
     study::{Knowledge, Setting, in_parallel},
     workload::{Objectives, Replay},
@@ -75,14 +68,11 @@ impl SensitivityArgs {
     /// When the arguments make no study, or a file cannot be read or written.
     pub fn run(self) -> Result<ExitCode> {
         let (setting, question) = (self.setting()?, self.question()?);
-        let json = self.json.as_ref().map(|path| {
-            let file = File::create(path);
-            file.map(BufWriter::new).with_context(|| format!("cannot write {}", path.display()))
-        });
-        let json = json.transpose()?;
+        let json = ResultFile::asked(self.json.as_deref())?;
         let started = Instant::now();
         let lines = self.lines(&setting, &question)?;
-        println!(
+        json.json(&lines)?;
+        say!(
             "{}, objectives {}, {} pods of {}; load 1 is {:.2} requests/s; {} seeds of {} requests, {:.0} s",
             crate::workload::Source::name(setting.source.as_ref()),
             setting.mix,
@@ -92,12 +82,8 @@ impl SensitivityArgs {
             self.seeds,
             self.requests,
             started.elapsed().as_secs_f64(),
-        );
-        println!("{}", table::of(&lines, self.at));
-        if let Some(mut file) = json {
-            serde_json::to_writer_pretty(&mut file, &lines)?;
-            file.flush()?;
-        }
+        )?;
+        say!("{}", table::of(&lines, self.at))?;
         Ok(ExitCode::SUCCESS)
     }
 

@@ -4,8 +4,7 @@
 
 use std::{
     collections::HashSet,
-    fs::File,
-    io::{BufWriter, IsTerminal, Write},
+    io::IsTerminal,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -27,6 +26,7 @@ use crate::{
     contender::Contender,
     learned::{Training, recorded},
     report::SeriesFile,
+    results::{ResultFile, command, say},
     sim::Pool,
     workload::{Objectives, Replay, Source, scenario, staged_requests},
 };
@@ -137,31 +137,26 @@ impl SimArgs {
     /// When the arguments make no study, or the file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let (setting, contenders) = (self.setting()?, self.contenders()?);
-        let json = self.json.as_deref().map(|path| (path, create(path)));
-        let json = json.map(|(path, file)| Ok::<_, anyhow::Error>((path, file?))).transpose()?;
-        self.series.as_deref().map(create).transpose()?;
+        let (json, series) = (self.json_file()?, ResultFile::asked(self.series.as_deref())?);
+        json.differs(&series, "--json and --series")?;
         let (started, before) = (Instant::now(), simulated());
         let rows = self.rows(&setting, &contenders)?;
         let (seconds, requests) = (started.elapsed().as_secs_f64(), simulated() - before);
         let requests_per_s = requests as f64 / seconds.max(1e-9);
-        println!("{}", table::head(&setting));
-        println!("{}", table::of(&rows));
-        enough::notes(&setting, &rows).iter().for_each(|note| println!("{note}"));
-        println!(
+        json.json(&Report { command: &command(), seconds, requests_per_s, rows: &rows })?;
+        if self.series.is_some() {
+            let loads = self.loads().unwrap_or_default();
+            SeriesFile::run(&setting, &contenders, loads, self.threads())?.write(series)?;
+        }
+        say!("{}", table::head(&setting))?;
+        say!("{}", table::of(&rows))?;
+        for note in enough::notes(&setting, &rows) {
+            say!("{note}")?;
+        }
+        say!(
             "{requests} requests in {seconds:.1} s on {} threads, {requests_per_s:.0} per second",
             self.threads()
-        );
-        if let Some((path, mut file)) = json {
-            let command: Vec<String> = std::env::args().skip(1).collect();
-            let command = &format!("weir-bench {}", command.join(" "));
-            let report = Report { command, seconds, requests_per_s, rows: &rows };
-            serde_json::to_writer_pretty(&mut file, &report)?;
-            file.flush().with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        if let Some(path) = &self.series {
-            let loads = self.loads().unwrap_or_default();
-            SeriesFile::run(&setting, &contenders, loads, self.threads())?.write(path)?;
-        }
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -271,10 +266,9 @@ impl SimArgs {
         table::head(setting)
     }
 
-    /// The file for the rows, which can be written.
-    pub(crate) fn create_json(&self) -> Result<Option<(&Path, BufWriter<File>)>> {
-        let created = self.json.as_deref().map(|path| Ok((path, create(path)?)));
-        created.transpose()
+    /// The file for the rows.
+    pub(crate) fn json_file(&self) -> Result<ResultFile> {
+        ResultFile::asked(self.json.as_deref())
     }
 }
 
@@ -306,12 +300,6 @@ fn knowledge(how: &str) -> Result<Knowledge> {
 fn name_of(path: &Path) -> String {
     let file = path.file_name().and_then(|name| name.to_str()).unwrap_or("file");
     file.split('.').next().unwrap_or(file).to_owned()
-}
-
-/// Before anything is simulated: a path that cannot be written is not found out at the end.
-fn create(path: &Path) -> Result<BufWriter<File>> {
-    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(BufWriter::new(file))
 }
 
 /// A bar on a terminal, nothing elsewhere.

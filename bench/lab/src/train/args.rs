@@ -1,12 +1,6 @@
 //! The command line of `weir-bench train`.
 
-use std::{
-    fs::File,
-    io::{BufWriter, Write},
-    path::PathBuf,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -18,7 +12,10 @@ use super::{
     swap,
     table::Report,
 };
-use crate::children::unless_interrupted;
+use crate::{
+    children::unless_interrupted,
+    results::{ResultFile, say},
+};
 
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -76,17 +73,10 @@ impl TrainArgs {
     /// # Errors
     /// When a native library or the program is missing, or something that was to be measured failed.
     pub fn run(self) -> Result<ExitCode> {
-        let json = self.json.as_ref().map(|path| {
-            let file = File::create(path);
-            file.with_context(|| format!("cannot write {}", path.display())).map(BufWriter::new)
-        });
-        let json = json.transpose()?;
+        let json = ResultFile::asked(self.json.as_deref())?;
         let report = self.measure()?;
-        print!("{}", report.for_people());
-        if let Some(mut file) = json {
-            serde_json::to_writer_pretty(&mut file, &report)?;
-            file.flush().context("cannot write --json")?;
-        }
+        json.json(&report)?;
+        say!("{}", report.for_people())?;
         Ok(ExitCode::SUCCESS)
     }
 
