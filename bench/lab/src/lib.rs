@@ -22,10 +22,11 @@
 //! - [`peers`]: `weir-bench peers`, what a request costs in Weir and in what else people put in front of pods; `weir-bench exercise`,
 //!   the load that the deployed binary is arranged by
 //! - [`train`]: `weir-bench train`, what training costs and what a swap of bundles does to decisions
-//! - `results`: files that are whole or not there, and lines for people
+//! - `bounds`: how much a command may be asked for; `results`: files that are whole or not there, and lines for people
 //! - [`children`], [`http_get`]: child processes that end with their owner, and small HTTP reads
 
 pub mod advise;
+mod bounds;
 pub mod children;
 pub mod cli;
 pub mod contender;

@@ -40,6 +40,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::{
+    bounds,
     limits::Line,
     report::{Series, Summary, Target},
     results::command,
@@ -69,10 +70,10 @@ pub struct LabArgs {
     #[arg(long, value_name = "N", default_value_t = 32.0)]
     minutes: f64,
     /// Seeds of Weir and its best rivals
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = bounds::seeds(3))]
     seeds: u64,
     /// Requests per seed, in place of what fits into the time
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = bounds::requests())]
     requests: Option<usize>,
     /// Only cases whose name begins like this
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -81,6 +82,9 @@ pub struct LabArgs {
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
 }
+
+/// A week.
+const MOST_MINUTES: f64 = 10_080.0;
 
 /// How much is run.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,8 +103,7 @@ impl LabArgs {
     /// # Errors
     /// When nothing can be run, a study fails, or a file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
-        ensure!(self.seeds >= 3, "--seeds must be at least 3: an interval needs them");
-        ensure!(self.minutes > 0.0, "--minutes must be above zero");
+        self.check()?;
         let (started, before) = (Instant::now(), simulated());
         let (entries, mut targets) = self.entries()?;
         let output = Output::prepare(&self.out)?;
@@ -121,6 +124,16 @@ impl LabArgs {
         output.summary(&summary)?;
         progress.say(&output.page()?);
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Before the last lab is removed for this one.
+    fn check(&self) -> Result<()> {
+        ensure!(self.seeds >= 3, "--seeds must be at least 3: an interval needs them");
+        ensure!(self.requests != Some(0), "--requests must be above zero");
+        let minutes = self.minutes;
+        let fine = minutes > 0.0 && minutes <= MOST_MINUTES;
+        ensure!(fine, "--minutes must be above zero and at most {MOST_MINUTES}, not {minutes}");
+        Ok(())
     }
 
     /// The cases that can be run, and the rows that cannot.

@@ -56,3 +56,21 @@ fn a_name_that_is_no_case_is_an_error_that_lists_them() {
     let error = args(folder.path(), "nowhere").run().unwrap_err();
     assert!(error.to_string().contains("c-two"), "{error}");
 }
+
+#[test]
+fn a_wrong_argument_leaves_the_last_lab_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("summary.json");
+    fs::write(&path, "precious").unwrap();
+    let right = || args(folder.path(), "ladder");
+    for wrong in [
+        LabArgs { requests: Some(0), ..right() },
+        LabArgs { minutes: f64::INFINITY, requests: None, ..right() },
+        LabArgs { minutes: f64::NAN, ..right() },
+        LabArgs { seeds: 2, ..right() },
+    ] {
+        let said = format!("{wrong:?}");
+        assert!(wrong.run().is_err(), "{said}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious", "{said}");
+    }
+}

@@ -1,0 +1,25 @@
+//! How much a command may be asked for: what no machine holds is refused before anything is simulated.
+
+use clap::builder::RangedU64ValueParser;
+
+/// Pods of a pool. The largest pools that are measured have a thousand.
+pub(crate) const MOST_PODS: usize = 100_000;
+/// Seeds: an interval hardly narrows beyond some hundred.
+const MOST_SEEDS: u64 = 10_000;
+/// Requests of a seed: some gigabytes of them.
+pub(crate) const MOST_REQUESTS: usize = 10_000_000;
+
+/// A number of pods.
+pub(crate) fn pods() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=MOST_PODS as u64)
+}
+
+/// A number of seeds, at least so many.
+pub(crate) fn seeds(least: u64) -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(least..=MOST_SEEDS)
+}
+
+/// A number of requests.
+pub(crate) fn requests() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=MOST_REQUESTS as u64)
+}
