@@ -6,7 +6,7 @@ use crate::{
     workload::{Objective, Objectives},
 };
 
-/// Rows that can be compared: the same traffic, objectives and pods.
+/// Rows that can be compared: the same traffic, objectives, pods and predictions.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Group<'a> {
     /// The rows with the places of their files.
@@ -16,8 +16,8 @@ pub(super) struct Group<'a> {
 }
 
 /// What makes rows comparable.
-fn key(row: &Row) -> (&str, &str, &str, usize, u32) {
-    (&row.workload, &row.mix, &row.gpu, row.pods, row.chunk_tokens)
+fn key(row: &Row) -> (&str, &str, &str, usize, u32, &str) {
+    (&row.workload, &row.mix, &row.gpu, row.pods, row.chunk_tokens, &row.prediction)
 }
 
 /// The rows by their settings, in the order in which these first come. `wanted` says which rows count. Of two rows that
@@ -86,10 +86,16 @@ impl<'a> Group<'a> {
         names
     }
 
-    /// A heading: traffic, objectives and what is not as usual about the pods.
+    /// A heading: traffic, objectives and what is not as usual about the pods and the predictions.
     pub(super) fn heading(&self) -> String {
         let Some((row, _)) = self.rows.first() else { return String::new() };
-        heading(&row.workload, &row.mix, row.pods, row.chunk_tokens)
+        let setting = heading(&row.workload, &row.mix, row.pods, row.chunk_tokens);
+        match row.prediction.as_str() {
+            "oracle" => setting,
+            // An older file does not say.
+            "" => format!("{setting}, predictions not told"),
+            other => format!("{setting}, predictions {other}"),
+        }
     }
 
     /// What was run, as a sentence.

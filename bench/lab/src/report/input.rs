@@ -166,7 +166,8 @@ impl Kind {
         let has = |key: &str| first.is_some_and(|row| row.get(key).is_some());
         match rows {
             Some(_) if has("attainment_limit") => Self::Limits,
-            Some(_) if has("policy") => Self::Rows,
+            // The highest loads of `weir-bench limits` have policies too, and no class.
+            Some(_) if has("policy") && has("class") => Self::Rows,
             _ if file.get("series").is_some_and(Value::is_array) => Self::Series,
             _ => Self::Other,
         }

@@ -15,6 +15,7 @@ fn row(policy: &str, class: &str, load: f64, attainment: f64) -> Row {
         pods: 4,
         chunk_tokens: 8192,
         policy: policy.to_owned(),
+        prediction: "oracle".to_owned(),
         load: Some(load),
         seeds: 5,
         class: class.to_owned(),
@@ -240,9 +241,34 @@ fn an_empty_folder_is_a_clear_error() {
 #[test]
 fn a_run_file_that_cannot_be_read_is_named() {
     let folder = folder();
-    put(folder.path(), "broken.json", &json!({"rows": [{"policy": 5}]}));
+    put(folder.path(), "broken.json", &json!({"rows": [{"policy": 5, "class": "all"}]}));
     let error = write(folder.path(), &folder.path().join("page.html"), None, "x").unwrap_err();
     assert!(format!("{error:#}").contains("broken.json"), "{error:#}");
+}
+
+#[test]
+fn highest_loads_of_limits_are_left_out_and_named() {
+    let folder = folder();
+    let highest = json!({"workload": "made_up", "policy": "weir", "at": 0.99, "max_load": 0.8});
+    put(folder.path(), "highest-loads.json", &json!({"rows": [highest]}));
+    let (html, _) = page_of(folder.path());
+    assert!(html.contains("highest-loads.json"));
+}
+
+#[test]
+fn rows_of_other_predictions_are_not_the_same() {
+    let folder = folder();
+    let fitted = Row { prediction: "fitted".to_owned(), ..row("weir", "interactive", 1.0, 0.321) };
+    let mut older = serde_json::to_value(row("weir", "interactive", 1.0, 0.123)).unwrap();
+    older.as_object_mut().unwrap().remove("prediction");
+    put(folder.path(), "more.json", &json!({"rows": [fitted]}));
+    put(folder.path(), "older.json", &json!({"rows": [older]}));
+    let (html, written) = page_of(folder.path());
+    for said in ["predictions fitted", "32.1 %", "predictions not told", "12.3 %", "95.4 %"] {
+        assert!(html.contains(said), "{said}");
+    }
+    let files = fs::read_dir(folder.path().join("out/plots")).unwrap().count();
+    assert_eq!(files, written.pictures, "two pictures of one name");
 }
 
 #[test]

@@ -20,6 +20,9 @@ pub struct Row {
     pub chunk_tokens: u32,
     /// Name of the policy.
     pub policy: String,
+    /// What its dispatcher knew of the engines, as `--prediction` says it; empty in files that are older than this field.
+    #[serde(default)]
+    pub prediction: String,
     /// The load; `None` where it was sought, and for traffic with rates of its own.
     pub load: Option<f64>,
     /// The highest load that keeps `at`, 0 where none does; `None` where the load was given.
