@@ -1,6 +1,6 @@
 //! The binary `weir-bench`: parses the command line and hands over to the library.
 
-use std::process::ExitCode;
+use std::{env, io::IsTerminal, process::ExitCode};
 
 use clap::Parser;
 use weir_bench::cli::Cli;
@@ -12,6 +12,7 @@ static ALLOCATOR: weir_bench::decide::allocations::Counting =
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(wants_colour())
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG")
                 // A trainer in the loop of a simulation reports drift and rollbacks of every run.
@@ -22,4 +23,9 @@ fn main() -> ExitCode {
         eprintln!("weir-bench: {error:#}");
         ExitCode::from(2)
     })
+}
+
+/// Colours are for a terminal: a file would hold their codes.
+fn wants_colour() -> bool {
+    std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

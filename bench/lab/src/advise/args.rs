@@ -12,6 +12,7 @@ use super::{
     spool,
 };
 use crate::{
+    bounds,
     contender::Contender,
     results::{ResultFile, say},
     sim::Pool,
@@ -31,10 +32,10 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "DIR")]
     spool: Option<PathBuf>,
     /// Model whose samples are meant, where the folder has several
-    #[arg(long, value_name = "NAME", requires = "spool")]
+    #[arg(long, value_name = "NAME", conflicts_with = "trace")]
     model: Option<String>,
     /// How many pods the curve is of
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = bounds::pods())]
     pods: usize,
     /// What each pod is: GPU, model and tensor parallelism
     #[arg(long, default_value = "h100-qwen3-32b-tp2", value_name = "NAME")]
@@ -55,10 +56,10 @@ pub struct AdviseArgs {
     #[arg(long, default_value_t = 0.99, value_name = "SHARE")]
     at: f64,
     /// How many seeds: stretches of the traffic, each with noise of its own
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = bounds::seeds(1))]
     seeds: u64,
     /// Requests of each seed, of which the first 5 % are the warm-up
-    #[arg(long, default_value_t = 4000, value_name = "N")]
+    #[arg(long, default_value_t = 4000, value_name = "N", value_parser = bounds::requests())]
     requests: usize,
     /// Simulations at once; all cores by default
     #[arg(long, value_name = "N")]
@@ -84,7 +85,6 @@ impl AdviseArgs {
 
     /// Everything that the simulations share, and the traffic's own rate in requests per second.
     pub(super) fn setting(&self) -> Result<(Setting, f64)> {
-        ensure!(self.seeds > 0 && self.requests > 0, "--seeds and --requests must be above zero");
         ensure!(self.at > 0.0 && self.at < 1.0, "--at is a share between 0 and 1, not {}", self.at);
         ensure!(
             !self.chunks.is_empty() && self.chunks.iter().all(|chunk| *chunk >= 16),
@@ -99,7 +99,6 @@ impl AdviseArgs {
             }
             None => (Pool::of(&self.gpu, self.pods, None)?, self.gpu.clone()),
         };
-        ensure!(!pool.pods.is_empty(), "--pods must be above zero");
         let replay = match (&self.trace, &self.spool) {
             (Some(trace), _) => Replay::read(trace)?,
             (None, Some(dir)) => spool::read(dir, self.model.as_deref())?,
@@ -108,7 +107,8 @@ impl AdviseArgs {
         let replay = replay.held_by(pool.most_tokens())?;
         let (own_rps, source) = (replay.own_rps(), Arc::new(replay));
         let (knowledge, requests) = (Knowledge::default(), self.requests);
-        Ok((Setting { pool, gpu, source, objectives, mix, requests, knowledge }, own_rps))
+        let setting = Setting { pool, gpu, source, objectives, mix, requests, knowledge };
+        Ok((setting.that_holds_some()?, own_rps))
     }
 
     fn advice(&self, setting: Setting, contender: &Contender, own_rps: f64) -> Result<Advice> {

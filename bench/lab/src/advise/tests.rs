@@ -37,6 +37,13 @@ fn setting(words: &[&str]) -> (Setting, f64) {
 }
 
 #[test]
+fn a_model_is_one_of_samples_and_not_of_a_trace() {
+    let words = ["advise", "--trace", "x.csv", "--model", "m"];
+    assert!(Line::try_parse_from(words).is_err());
+    assert!(Line::try_parse_from(["advise", "--spool", "x", "--model", "m"]).is_ok());
+}
+
+#[test]
 fn the_rate_of_a_trace_is_its_own() {
     let (setting, own_rps) = setting(&[]);
     assert!((own_rps - 4.0).abs() < 1e-9, "{own_rps}");

@@ -12,7 +12,10 @@ use super::{
     queue::{self, Leaves},
     table::{self, Decided, Turned},
 };
-use crate::results::{ResultFile, command, say};
+use crate::{
+    bounds,
+    results::{ResultFile, command, say},
+};
 
 /// Depths at which the board alone is measured.
 const DEPTHS: [u64; 4] = [1000, 10_000, 100_000, 1_000_000];
@@ -25,7 +28,7 @@ const SAMPLES: u64 = 12_000;
 #[derive(Clone, Debug, Args)]
 pub struct DecideArgs {
     /// Pods
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [10, 100, 1000])]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [10, 100, 1000], value_parser = bounds::pods())]
     pods: Vec<usize>,
     /// Requests per second, over all pods
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [10_000.0])]
@@ -49,7 +52,7 @@ pub struct DecideArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum, default_values_t = [Evaluator::Ort, Evaluator::Forest])]
     evaluator: Vec<Evaluator>,
     /// Decisions that are counted in each run
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     decisions: u64,
     /// Decides every draw
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -83,10 +86,7 @@ impl DecideArgs {
     /// When a bundle cannot be trained or loaded, or a file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let sound = [self.load].iter().chain(&self.qps).all(|one| one.is_finite() && *one > 0.0);
-        ensure!(
-            sound && self.pods.iter().all(|pods| *pods > 0),
-            "--pods, --qps and --load must be above 0"
-        );
+        ensure!(sound, "--qps and --load must be above 0");
         ensure!((0.0..=1.0).contains(&self.unstreamed), "--unstreamed must be from 0 to 1");
         ensure!((0.0..=1.0).contains(&self.unpromised), "--unpromised must be from 0 to 1");
         let json = ResultFile::asked(self.json.as_deref())?;

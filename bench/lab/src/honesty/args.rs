@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::{Prediction, compare::Comparison, figures::Figures, real, simulated, slice::Slice};
 use crate::{
+    bounds,
     children::{INTERRUPTED, unless_interrupted},
     demo::{Group, Place, local},
     results::{ResultFile, say},
@@ -38,10 +39,10 @@ pub struct HonestyArgs {
     #[arg(long, default_value = "h100-qwen3-32b-tp2", value_name = "NAME")]
     gpu: String,
     /// Tokens of an engine's step, in place of vLLM's default
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     chunk: Option<u32>,
     /// Simulations, each with noise of its own
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = bounds::seeds(1))]
     seeds: u64,
     /// Decides arrivals, lengths and noise
     #[arg(long, default_value_t = 1)]
@@ -105,7 +106,7 @@ impl HonestyArgs {
     }
 
     fn pool(&self) -> Result<Pool> {
-        ensure!(self.pods > 0 && self.seeds > 0, "--pods and --seeds must be above zero");
+        ensure!(self.pods > 0, "--pods must be above zero");
         let mut pool = Pool::of(&self.gpu, usize::from(self.pods), self.chunk)?;
         pool.scrape_every = real::SCRAPE_EVERY;
         pool.named_tokens = weir_core::prefix::BLOCK_TOKENS;

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, process::ExitCode, time::Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
@@ -40,6 +40,7 @@ impl LimitsArgs {
     /// When the arguments make no study, or the file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let (asked, started) = (&self.asked, Instant::now());
+        ensure!(!asked.wants_series(), "limits have no --series: `weir-bench sim` writes it");
         let (setting, contenders) = (asked.setting()?, asked.contenders()?);
         let json = asked.json_file()?;
         let pods = self.oracle_pods.map(NonZeroUsize::get);

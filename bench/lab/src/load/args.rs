@@ -35,16 +35,16 @@ pub struct LoadArgs {
     #[arg(long, value_enum, requires = "for_s")]
     mix: Option<Mix>,
     /// Requests per second of the mix
-    #[arg(long, default_value_t = 10.0)]
+    #[arg(long, default_value_t = 10.0, conflicts_with = "trace")]
     rate: f64,
     /// First second of the trace that is replayed
-    #[arg(long = "from", default_value_t = 0.0, value_name = "SECONDS")]
+    #[arg(long = "from", default_value_t = 0.0, value_name = "SECONDS", conflicts_with = "mix")]
     from_s: f64,
     /// Seconds of the trace, or of the mix, that are replayed
     #[arg(long = "for", value_name = "SECONDS")]
     for_s: Option<f64>,
     /// Trace seconds per second of replay
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, conflicts_with = "mix")]
     speed: f64,
     /// Classes with their shares, as name:share
     #[arg(long, value_delimiter = ',', default_value = "standard:1")]
@@ -76,7 +76,8 @@ enum Mix {
 }
 
 impl LoadArgs {
-    /// Runs the load and prints the report; the exit code is 0 whatever the outcomes were.
+    /// Runs the load and prints the report; the exit code is 1 when every request failed, which says that nothing was
+    /// measured, and else 0 whatever the outcomes were.
     ///
     /// # Errors
     /// When the arguments make no plan, or a file cannot be written.
@@ -97,7 +98,7 @@ impl LoadArgs {
             })
         })?;
         say!("{}", report.for_people())?;
-        Ok(ExitCode::SUCCESS)
+        Ok(ExitCode::from(u8::from(report.total.failed == report.total.sent)))
     }
 
     fn plan(&self) -> Result<LoadPlan> {
@@ -166,7 +167,40 @@ fn show(bar: &ProgressBar, tally: &Tally) {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        load: LoadArgs,
+    }
+
+    fn parse(words: &str) -> Result<LoadArgs, clap::Error> {
+        let words = std::iter::once("load").chain(words.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.load)
+    }
+
+    #[test]
+    fn what_only_the_other_source_heeds_is_refused() {
+        assert!(parse("--trace x.csv --rate 5").is_err());
+        assert!(parse("--mix demo --for 1 --rate 5").is_ok());
+        assert!(parse("--mix demo --for 1 --speed 2").is_err());
+        assert!(parse("--mix demo --for 1 --from 2").is_err());
+        assert!(parse("--trace x.csv --from 2 --speed 2").is_ok());
+    }
+
+    #[test]
+    fn a_load_of_which_all_fails_has_failed_and_files_are_asked_for_before_it() {
+        // A port of which nobody knows: taken and given back.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let words = format!("--target http://{port} --mix demo --for 0.3 --rate 20");
+        let code = parse(&words).unwrap().run().unwrap();
+        assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::FAILURE));
+        let error = parse(&format!("{words} --records /nowhere/x")).unwrap().run().unwrap_err();
+        assert!(error.to_string().contains("cannot write /nowhere/x"), "{error}");
+    }
 
     #[test]
     fn a_target_is_resolved_once_and_must_be_plain_http() {

@@ -16,7 +16,7 @@ use crate::children::interrupted;
 #[derive(Debug, Args)]
 pub struct PodArgs {
     /// How many pods
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     count: u16,
     /// Port of the first pod; 0 lets the system choose each
     #[arg(long, default_value_t = 18001)]
@@ -37,13 +37,13 @@ pub struct PodArgs {
     #[arg(long, default_value_t = 131_072)]
     max_model_len: u32,
     /// vLLM's --max-num-batched-tokens; the GPU's default when absent
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     chunk_tokens: Option<u32>,
     /// vLLM's --max-num-seqs; the GPU's default when absent
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     max_sequences: Option<u32>,
     /// KV blocks; what fits the GPU when absent
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..))]
     kv_blocks: Option<u32>,
     /// End when standard input is closed, as a child of a program that may die
     #[arg(long)]
@@ -111,4 +111,26 @@ fn end_with_stdin() -> Result<()> {
         crate::children::interrupt();
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        _pod: PodArgs,
+    }
+
+    #[test]
+    fn what_makes_no_pod_is_refused() {
+        for words in [["--count", "0"], ["--chunk-tokens", "0"], ["--max-sequences", "0"]] {
+            let error = Line::try_parse_from(["pod"].iter().chain(&words)).unwrap_err();
+            assert!(error.to_string().contains(words[0]), "{error}");
+        }
+        assert!(Line::try_parse_from(["pod", "--kv-blocks", "1"]).is_err(), "the engine's own");
+    }
 }

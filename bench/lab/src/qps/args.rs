@@ -13,6 +13,7 @@ use super::{
     table,
 };
 use crate::{
+    bounds,
     results::{ResultFile, command, say},
     study::simulated,
 };
@@ -33,7 +34,7 @@ pub struct QpsArgs {
     #[arg(long, value_name = "N", default_value_t = KV_BLOCKS, value_parser = clap::value_parser!(u32).range(2..))]
     kv_blocks: u32,
     /// How many seeds: the same requests for every policy, others for every seed
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = bounds::seeds(1))]
     seeds: u64,
     /// Only the first so many requests of each run
     #[arg(long, value_name = "N")]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -149,6 +149,17 @@ impl SetUp {
         }
         let (mix, objectives) = Objectives::named_or_read("none")?;
         let (gpu, knowledge) = (self.gpu.to_owned(), Knowledge::CALIBRATED);
+        let (means, engine) = (source.means(), pool.pods.first().map(|pod| &pod.engine));
+        let needed = means.input_tokens + means.output_tokens;
+        // One block is the engine's own.
+        let held = engine.map_or(0.0, |engine| {
+            f64::from(engine.num_blocks.saturating_sub(1)) * f64::from(engine.block_size)
+        });
+        ensure!(
+            needed <= held,
+            "--kv-blocks: the cache of a pod holds {held:.0} tokens, and the mean request of {} has {needed:.0}",
+            self.name
+        );
         Ok(Setting { pool, gpu, source, objectives, mix, requests, knowledge })
     }
 }

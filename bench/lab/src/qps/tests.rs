@@ -39,6 +39,14 @@ fn measured(policy: &str, ntpot_ms: [f64; 2]) -> Measured {
 }
 
 #[test]
+fn pods_that_hold_no_request_are_refused() {
+    let set_up = SET_UPS.into_iter().find(|one| one.name == "A").unwrap();
+    let few = Effort { kv_blocks: 10, ..effort(10) };
+    let error = format!("{:#}", compare(set_up, &policies(&[BASE]), &few).unwrap_err());
+    assert!(error.contains("holds 144 tokens"), "{error}");
+}
+
+#[test]
 fn ratios_are_over_all_rates_alike_and_the_highest_throughput_counts() {
     let (own, other) = (measured("own", [10.0, 200.0]), measured("other", [20.0, 100.0]));
     let ratio = ntpot(&own, &other).unwrap();

@@ -3,23 +3,26 @@
 use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, time::Instant};
 
 use anyhow::{Result, ensure};
-use clap::Args;
+use clap::{Args, builder::RangedU64ValueParser};
 use serde::Serialize;
 
-use super::{Check, Compared, OnEngines, checks, compare, on_engines, table};
-use crate::results::{ResultFile, command, say};
+use super::{Check, Compared, OnEngines, Verdict, checks, compare, on_engines, table};
+use crate::{
+    bounds::{self, MOST_REQUESTS},
+    results::{ResultFile, command, say},
+};
 
 /// Do the queue simulation of AIBrix's RFC again, and say which of its result lines hold
 #[derive(Debug, Args)]
 pub struct RfcArgs {
-    /// How many seeds: the same arrivals for every policy, others for every seed
-    #[arg(long, default_value_t = 20, value_name = "N")]
+    /// How many seeds, at least two for an interval: the same arrivals for every policy, others for every seed
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = bounds::seeds(2))]
     seeds: u64,
     /// Seconds in which requests come
     #[arg(long, default_value_t = 1000.0, value_name = "S")]
     horizon: f64,
     /// Requests of each seed over modelled engines; 0 leaves engines out
-    #[arg(long, default_value_t = 1500, value_name = "N")]
+    #[arg(long, default_value_t = 1500, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(..=MOST_REQUESTS as u64))]
     requests: usize,
     /// Simulations at once; all cores by default
     #[arg(long, value_name = "N")]
@@ -45,7 +48,6 @@ impl RfcArgs {
     /// # Errors
     /// When the arguments make no simulation, or the file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
-        ensure!(self.seeds > 1, "--seeds must be above one: an interval needs two");
         ensure!(self.horizon.is_finite() && self.horizon > 0.0, "--horizon must be above zero");
         let json = ResultFile::asked(self.json.as_deref())?;
         let cores = || std::thread::available_parallelism().ok();
@@ -53,6 +55,8 @@ impl RfcArgs {
         let (started, seeds) = (Instant::now(), (1..=self.seeds).collect::<Vec<u64>>());
         let compared = compare(&seeds, self.horizon, threads)?;
         let checks: Vec<Check> = compared.iter().flat_map(checks).collect();
+        let tells = checks.iter().any(|check| check.verdict != Verdict::Nothing);
+        ensure!(tells, "nobody waits in --horizon {} s: there is nothing to compare", self.horizon);
         let engines = match self.requests {
             0 => Vec::new(),
             requests => on_engines(&seeds, requests, threads)?,

@@ -11,6 +11,7 @@ use super::{
     table,
 };
 use crate::{
+    bounds,
     contender::Contender,
     results::{ResultFile, say},
     sim::Pool,
@@ -25,7 +26,7 @@ pub struct SensitivityArgs {
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
     /// How many pods
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = bounds::pods())]
     pods: usize,
     /// What each pod is: GPU, model and tensor parallelism
     #[arg(long, default_value = "h100-qwen3-32b-tp2", value_name = "NAME")]
@@ -48,10 +49,10 @@ pub struct SensitivityArgs {
     #[arg(long, default_value_t = 0.99, value_name = "SHARE")]
     at: f64,
     /// How many seeds: stretches of the traffic, each with noise of its own
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = bounds::seeds(1))]
     seeds: u64,
     /// Requests of each seed, of which the first 5 % are the warm-up
-    #[arg(long, default_value_t = 3000, value_name = "N")]
+    #[arg(long, default_value_t = 3000, value_name = "N", value_parser = bounds::requests())]
     requests: usize,
     /// Simulations at once; all cores by default
     #[arg(long, value_name = "N")]
@@ -98,10 +99,8 @@ impl SensitivityArgs {
 
     /// Everything that is not changed.
     pub(super) fn setting(&self) -> Result<Setting> {
-        ensure!(self.requests > 0, "--requests must be above zero");
-        ensure!(self.pods > 0, "--pods must be above zero");
         let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
-        Ok(Setting {
+        let setting = Setting {
             pool: Pool::of(&self.gpu, self.pods, None)?,
             gpu: self.gpu.clone(),
             source: Arc::new(Replay::read(&self.trace)?),
@@ -109,11 +108,11 @@ impl SensitivityArgs {
             mix,
             requests: self.requests,
             knowledge: Knowledge::default(),
-        })
+        };
+        setting.that_holds_some()
     }
 
     pub(super) fn question(&self) -> Result<Question> {
-        ensure!(self.seeds > 0, "--seeds must be above zero");
         ensure!(self.at > 0.0 && self.at <= 1.0, "--at is above 0 and at most 1, not {}", self.at);
         let positive = |load: &f64| load.is_finite() && *load > 0.0;
         ensure!(self.load.iter().all(positive), "every --load must be above zero");

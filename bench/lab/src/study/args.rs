@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{ArgGroup, Args};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -23,6 +23,7 @@ use super::{
     simulated, table,
 };
 use crate::{
+    bounds,
     contender::Contender,
     learned::{Training, recorded},
     report::SeriesFile,
@@ -51,13 +52,13 @@ pub struct SimArgs {
     )]
     policy: Vec<String>,
     /// How many pods
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = bounds::pods())]
     pods: usize,
     /// What each pod is: GPU, model and tensor parallelism
     #[arg(long, default_value = "h100-qwen3-32b-tp2", value_name = "NAME")]
     gpu: String,
     /// Tokens of an engine's step, in place of vLLM's default
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     chunk: Option<u32>,
     /// File that describes the pods instead, of one kind or several
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pods", "gpu", "chunk"])]
@@ -73,13 +74,14 @@ pub struct SimArgs {
     #[arg(long, value_name = "SHARE")]
     at: Option<f64>,
     /// How many seeds: stretches of the workload, each with noise of its own
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = bounds::seeds(1))]
     seeds: u64,
     /// Requests of each seed, of which the first 5 % are the warm-up; 5000, or all of a scenario with rates of its own
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = bounds::requests())]
     requests: Option<usize>,
     /// What dispatchers know of the engines: fitted (step times fitted to what is seen), trained (that, and the trainer in the
     /// loop), bundle:DIR (that, and a recorded bundle), oracle (the engines' own line of step times, off by 5 %), oracle:ERROR
+    /// (the standard deviation of the log of a factor: 0.05 is 5 %)
     #[arg(long, default_value = "fitted", value_name = "HOW")]
     prediction: String,
     /// Simulations at once; all cores by default
@@ -89,7 +91,7 @@ pub struct SimArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// File for what single requests of the first seed got at each --load, as JSON, for weir-bench report
-    #[arg(long, value_name = "FILE", requires = "load")]
+    #[arg(long, value_name = "FILE", conflicts_with = "at")]
     series: Option<PathBuf>,
 }
 
@@ -162,8 +164,6 @@ impl SimArgs {
 
     /// Everything that the contenders share.
     pub(crate) fn setting(&self) -> Result<Setting> {
-        ensure!(self.seeds > 0, "--seeds must be above zero");
-        ensure!(self.requests != Some(0), "--requests must be above zero");
         if let Some(at) = self.at {
             ensure!(at > 0.0 && at <= 1.0, "--at is a share above 0 and at most 1, not {at}");
         }
@@ -171,14 +171,13 @@ impl SimArgs {
             Some(path) => (pool_file::read(path)?, name_of(path)),
             None => (Pool::of(&self.gpu, self.pods, self.chunk)?, self.gpu.clone()),
         };
-        ensure!(!pool.pods.is_empty(), "--pods must be above zero");
         let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
         self.at.map_or(Ok(()), |_| objectives.check_promised(&self.slo))?;
         let source = self.source(&pool)?;
         let stages = source.stages().map(staged_requests);
         let requests = self.requests.or(stages).unwrap_or(REQUESTS);
         let knowledge = knowledge(&self.prediction)?;
-        Ok(Setting { pool, gpu, source, objectives, mix, requests, knowledge })
+        Setting { pool, gpu, source, objectives, mix, requests, knowledge }.that_holds_some()
     }
 
     fn source(&self, pool: &Pool) -> Result<Arc<dyn Source>> {
@@ -190,6 +189,9 @@ impl SimArgs {
         };
         match (source.stages().is_some(), self.load.is_some() || self.at.is_some()) {
             (true, true) => bail!("{} has rates of its own: no --load and no --at", source.name()),
+            (true, false) if self.series.is_some() => {
+                bail!("{} has rates of its own: --series is of a --load", source.name())
+            }
             (false, false) => bail!("a question is missing: --load LIST or --at SHARE"),
             _ => Ok(source),
         }
@@ -197,10 +199,11 @@ impl SimArgs {
 
     pub(crate) fn contenders(&self) -> Result<Vec<Contender>> {
         let several = |word: &String| {
-            let known = || {
-                format!("known are all, rivals, caps, variants, {}", Contender::all().join(", "))
-            };
-            Contender::several(word.trim()).with_context(known)
+            // The name first: those that are known are many.
+            Contender::several(word.trim()).map_err(|error| {
+                let known = Contender::all().join(", ");
+                anyhow!("{error:#}; known are all, rivals, caps, variants, {known}")
+            })
         };
         let asked: Vec<_> = self.policy.iter().map(several).collect::<Result<_>>()?;
         let mut seen = HashSet::new();
@@ -266,11 +269,19 @@ impl SimArgs {
         table::head(setting)
     }
 
+    /// Whether single requests are asked for too.
+    pub(crate) const fn wants_series(&self) -> bool {
+        self.series.is_some()
+    }
+
     /// The file for the rows.
     pub(crate) fn json_file(&self) -> Result<ResultFile> {
         ResultFile::asked(self.json.as_deref())
     }
 }
+
+/// The largest error of an oracle: most of its predictions are off by more than a factor of 7.
+const MOST_ERROR: f64 = 3.0;
 
 fn knowledge(how: &str) -> Result<Knowledge> {
     let error = match how {
@@ -293,6 +304,10 @@ fn knowledge(how: &str) -> Result<Knowledge> {
     let number = error.parse().ok().filter(|error: &f64| error.is_finite() && *error >= 0.0);
     let error =
         number.with_context(|| format!("--prediction oracle:{error}: no number from 0 on"))?;
+    ensure!(
+        error <= MOST_ERROR,
+        "--prediction oracle:{error}: the error is the standard deviation of the log of a factor, at most {MOST_ERROR}; 0.05 is 5 %"
+    );
     Ok(Knowledge::Oracle { error })
 }
 

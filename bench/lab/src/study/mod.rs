@@ -33,7 +33,7 @@ use std::{
     },
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use weir_predict::Chain;
 use weir_schema::Predict;
 
@@ -94,11 +94,6 @@ pub enum Knowledge {
     Custom(Arc<MakePredictor>),
 }
 
-impl Knowledge {
-    /// The engines' own coefficients, off by 5 %.
-    pub const CALIBRATED: Self = Self::Oracle { error: 0.05 };
-}
-
 impl Default for Knowledge {
     /// What a dispatcher has when it starts on a new pool.
     fn default() -> Self {
@@ -119,6 +114,23 @@ impl fmt::Debug for Knowledge {
 }
 
 impl Knowledge {
+    /// Error of the oracle unless another is asked for: what a trained model is expected to reach.
+    const ERROR: f64 = 0.05;
+    /// The engines' own coefficients, off by so much.
+    pub const CALIBRATED: Self = Self::Oracle { error: Self::ERROR };
+
+    /// What `--prediction` calls it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Oracle { error } if *error == Self::ERROR => "oracle".to_owned(),
+            Self::Oracle { error } => format!("oracle:{error}"),
+            Self::Fitted => "fitted".to_owned(),
+            Self::Trained(_) => "trained".to_owned(),
+            Self::Recorded(dir) => format!("bundle:{}", dir.display()),
+            Self::Custom(_) => "custom".to_owned(),
+        }
+    }
+
     /// A contender's dispatcher that knows so much.
     ///
     /// # Errors
@@ -144,6 +156,26 @@ impl Setting {
     /// Requests per second at load 1.
     pub fn capacity_rps(&self) -> f64 {
         self.pool.capacity_rps(&self.source.means(), self.objectives.tightest_tpot_ms())
+    }
+
+    /// The same setting, if its pods hold some of the traffic: load 1 of none would be no rate. Traffic with rates of its own
+    /// needs no load.
+    ///
+    /// # Errors
+    /// When they hold none of it, with what may be why.
+    pub(crate) fn that_holds_some(self) -> Result<Self> {
+        if self.source.stages().is_some() || self.capacity_rps() > 0.0 {
+            return Ok(self);
+        }
+        let engines = || self.pool.pods.iter().map(|pod| &pod.engine);
+        let step_ms = engines().map(|engine| engine.hardware.a_ms).reduce(f64::min);
+        let blocks = engines().map(|engine| engine.num_blocks).max();
+        bail!(
+            "the pods hold nothing of this: an empty step takes at least {:.1} ms and the tightest objective is {} ms per token; a pod has at most {} KV blocks, one of them for the engine itself",
+            step_ms.unwrap_or_default(),
+            self.objectives.tightest_tpot_ms(),
+            blocks.unwrap_or_default(),
+        )
     }
 }
 
@@ -267,6 +299,7 @@ pub(crate) fn rows(
         pods: setting.pool.pods.len(),
         chunk_tokens: setting.pool.classes.first().map_or(0, |class| class.chunk_tokens),
         policy: contender.name().to_owned(),
+        prediction: setting.knowledge.name(),
         load: asked.load,
         max_load: asked.max_load.map(|found| found.load),
         bounded: asked.max_load.is_none_or(|found| found.bounded),

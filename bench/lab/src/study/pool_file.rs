@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use weir_engine::{EngineConfig, Hardware};
 
-use crate::sim::Pool;
+use crate::{bounds::MOST_PODS, sim::Pool};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,6 +72,8 @@ fn pool(raw: &RawPool) -> Result<Pool> {
     ensure!(!scrape_every.is_zero(), "scrape_every_ms must be above zero");
     let mut pool = Pool::empty(scrape_every);
     for (number, pods) in (1..).zip(&raw.pods) {
+        let more = MOST_PODS - pool.pods.len();
+        ensure!(pods.count <= more, "entry {number} makes more than {MOST_PODS} pods");
         let engine = pods.engine().with_context(|| format!("pods of entry {number}"))?;
         pool.add(&engine, pods.count);
     }
@@ -151,5 +153,8 @@ mod tests {
         assert!(error("{pods: [{gpu: quantum, count: 1}]}").contains("quantum"));
         assert!(error("{pods: [{gpu: h100-qwen3-32b-tp2, colour: red}]}").contains("colour"));
         assert!(error("{pods: []}").contains("no pod"));
+        let many =
+            "{pods: [{gpu: h100-qwen3-32b-tp2}, {gpu: h100-qwen3-32b-tp2, count: 100000000000}]}";
+        assert!(error(many).contains("entry 2 makes more than 100000 pods"));
     }
 }

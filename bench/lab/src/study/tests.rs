@@ -241,6 +241,45 @@ mod command_line {
     }
 
     #[test]
+    fn pods_that_hold_nothing_are_refused_with_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = trace(folder.path(), 60);
+        let error = |flag: &str, name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            let file = format!("{flag} {}", path.display());
+            sim(&format!("sim --trace {trace} --load 1 {file}")).unwrap_err()
+        };
+        let tight = error("--slo", "tight.yaml", "classes: [{name: chat, tpot_ms: 5}]");
+        assert!(tight.contains("an empty step takes at least"), "{tight}");
+        assert!(tight.contains("tightest objective is 5 ms"), "{tight}");
+        let text = "pods: [{gpu: h100-qwen3-32b-tp2, kv_blocks: 1}]";
+        let full = error("--pool", "full.yaml", text);
+        assert!(full.contains("at most 1 KV blocks"), "{full}");
+        let sensitivity = format!(
+            "sensitivity --trace {trace} --slo {}",
+            folder.path().join("tight.yaml").display()
+        );
+        assert!(sim(&sensitivity).unwrap_err().contains("an empty step takes at least"));
+    }
+
+    #[test]
+    fn a_row_says_how_it_was_predicted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (trace, json) = (trace(folder.path(), 60), folder.path().join("rows.json"));
+        for (asked, said) in
+            [("oracle", "oracle"), ("oracle:0.2", "oracle:0.2"), ("fitted", "fitted")]
+        {
+            let words = "--policy weir --pods 1 --load 0.3 --seeds 1 --requests 40";
+            let words = format!("{words} --prediction {asked} --json {}", json.display());
+            sim(&format!("sim --trace {trace} {words}")).unwrap();
+            let text = std::fs::read_to_string(&json).unwrap();
+            let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(report["rows"][0]["prediction"], said);
+        }
+    }
+
+    #[test]
     fn traffic_is_made_at_a_load_or_comes_at_rates_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let json = folder.path().join("rows.json");
@@ -267,7 +306,7 @@ mod command_line {
         for (words, said) in [
             (
                 "--load 1 --policy weir,wier",
-                "known are all, rivals, caps, variants, weir, round-robin",
+                "--policy \"wier\": there is no policy \"wier\"; known are all, rivals, caps, variants, weir, round-robin",
             ),
             ("--load 1,x", "\"x\" is not a number above zero"),
             ("--load 0", "not a number above zero"),
@@ -280,8 +319,15 @@ mod command_line {
             ("--load 1 --slo seven", "neither a file nor built in"),
             ("--load 1 --prediction tarot", "known are oracle"),
             ("--load 1 --prediction oracle:-1", "no number from 0 on"),
-            ("--load 1 --pods 0", "--pods must be above zero"),
+            ("--load 1 --prediction oracle:5", "0.05 is 5 %"),
+            ("--load 1 --pods 0", "--pods"),
+            ("--load 1 --pods 18446744073709551615", "--pods"),
             ("--load 1 --seeds 0", "--seeds"),
+            ("--load 1 --seeds 18446744073709551615", "--seeds"),
+            ("--load 1 --requests 0", "--requests"),
+            ("--load 1 --requests 18446744073709551615", "--requests"),
+            ("--load 1 --chunk 0", "--chunk"),
+            ("--at 0.9 --series /tmp/x.json", "cannot be used with"),
             ("--load 1 --json /nowhere/at/all.json", "cannot write /nowhere"),
         ] {
             let error = sim(&format!("sim --trace {trace} {words}")).unwrap_err();
@@ -292,6 +338,14 @@ mod command_line {
         assert!(sim("sim --load 1").unwrap_err().contains("--trace"));
         let error = sim("sim --load 1 --scenario Z").unwrap_err();
         assert!(error.contains("no scenario is called"), "{error}");
+        let error = sim("sim --scenario ladder-1 --series /tmp/x.json").unwrap_err();
+        assert!(error.contains("--series is of a --load"), "{error}");
+        let (one, two) = (folder.path().join("x.json"), folder.path().join("./x.json"));
+        let files = format!("--json {} --series {}", one.display(), two.display());
+        let error = sim(&format!("sim --trace {trace} --load 1 {files}")).unwrap_err();
+        assert!(error.contains("--json and --series are one file"), "{error}");
+        let error = sim(&format!("limits --trace {trace} --load 1 --series x.json")).unwrap_err();
+        assert!(error.contains("limits have no --series"), "{error}");
         let error = sim("sim --load 1 --scenario ladder-1").unwrap_err();
         assert!(error.contains("rates of its own"), "{error}");
     }
