@@ -60,7 +60,7 @@ fn loads_are_of_the_unchanged_pool_so_slower_engines_hold_less_of_them() {
     let args = asked(&dir, &more);
     let (setting, question) = (args.setting().unwrap(), args.question().unwrap());
     let line = |change| Line::of(&setting, change, &question).unwrap();
-    let (as_it_is, slow) = (line(Change::Learned), line(Change::Prefill(3.0)));
+    let (as_it_is, slow) = (line(Change::Nothing), line(Change::Prefill(3.0)));
     assert!(slow.max_load < 0.8 * as_it_is.max_load, "{slow:?} {as_it_is:?}");
     let ratio = slow.ratio.unwrap();
     assert!((ratio - slow.max_load / slow.rival_max_load).abs() < 1e-9);
@@ -107,14 +107,14 @@ fn a_table_shows_attainment_and_the_ratio_and_a_dash_where_the_rival_holds_nothi
 #[test]
 fn what_makes_no_study_is_said_before_anything_is_simulated() {
     let dir = tempfile::tempdir().unwrap();
-    for (more, says) in [
-        (["--rivals", "nobody"], "nobody"),
-        (["--load", "0"], "--load"),
-        (["--at", "1.5"], "--at"),
-        (["--seeds", "0"], "--seeds"),
-    ] {
+    for (more, says) in
+        [(["--rivals", "nobody"], "nobody"), (["--load", "0"], "--load"), (["--at", "1.5"], "--at")]
+    {
         let error = format!("{:#}", asked(&dir, &more).question().unwrap_err());
         assert!(error.contains(says), "{error}");
     }
-    assert!(asked(&dir, &["--requests", "0"]).setting().is_err());
+    for more in [["--requests", "0"], ["--seeds", "0"], ["--pods", "0"]] {
+        let error = Asked::try_parse_from(["sensitivity", "--trace", "x"].iter().chain(&more));
+        assert!(error.is_err_and(|error| error.to_string().contains(more[0])), "{more:?}");
+    }
 }

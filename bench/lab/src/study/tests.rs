@@ -255,7 +255,7 @@ mod command_line {
         assert!(tight.contains("tightest objective is 5 ms"), "{tight}");
         let text = "pods: [{gpu: h100-qwen3-32b-tp2, kv_blocks: 1}]";
         let full = error("--pool", "full.yaml", text);
-        assert!(full.contains("at most 1 KV blocks"), "{full}");
+        assert!(full.contains("the largest KV cache has room for 0 tokens"), "{full}");
         let sensitivity = format!(
             "sensitivity --trace {trace} --slo {}",
             folder.path().join("tight.yaml").display()

@@ -62,7 +62,11 @@ impl Replay {
     pub fn held_by(mut self, most_tokens: u64) -> Result<Self> {
         let left_out = self.rows.iter().filter(|row| tokens(row) > most_tokens).count();
         let kept = self.rows.len() - left_out;
-        ensure!(kept > 0, "{}: no pod holds the {most_tokens} tokens of any row", self.name);
+        ensure!(
+            kept > 0,
+            "{}: no pod holds any of its rows: the largest KV cache has room for {most_tokens} tokens",
+            self.name
+        );
         if left_out > 0 {
             tracing::warn!(
                 left_out,
