@@ -5,6 +5,8 @@ use std::{
     time::Instant,
 };
 
+use crate::results::say;
+
 /// Lines with the time since the start.
 pub(super) struct Progress {
     started: Instant,
@@ -27,6 +29,7 @@ impl Progress {
     /// Something is to be said.
     pub(super) fn say(&self, what: &str) {
         let seconds = self.started.elapsed().as_secs();
-        println!("[{:3}:{:02}] {what}", seconds / 60, seconds % 60);
+        // The files are what a lab is run for: they are written whether its lines can be or not.
+        let _ = say!("[{:3}:{:02}] {what}", seconds / 60, seconds % 60);
     }
 }
