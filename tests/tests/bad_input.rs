@@ -135,7 +135,7 @@ async fn a_wrong_path_or_method_is_answered_in_the_openai_shape() {
     let reply = refused(&stage, &Call::get(CHAT), 405, "method_not_allowed").await;
     assert_eq!(reply.header("allow"), "POST");
     let reply = refused(&stage, &Call::post("/v1/models", "{}"), 405, "method_not_allowed").await;
-    assert_eq!(reply.header("allow"), "GET");
+    assert_eq!(reply.header("allow"), "GET, HEAD");
     stage.assert_settled().await;
 }
 
