@@ -4,7 +4,10 @@
 mod world;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc,
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
     time::Duration,
 };
 
@@ -14,8 +17,8 @@ use world::{Priors, World, steps_are_shared};
 
 const STEP: Duration = Duration::from_millis(20);
 
-/// The default, which remembers what it was shown.
-struct Shown(Priors, Arc<Mutex<Vec<Stride>>>);
+/// The default, which passes on what it is shown.
+struct Shown(Priors, SyncSender<Stride>);
 
 impl Predict for Shown {
     fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
@@ -27,7 +30,7 @@ impl Predict for Shown {
     }
 
     fn observe_stride(&mut self, stride: &Stride) {
-        self.1.lock().unwrap_or_else(PoisonError::into_inner).push(*stride);
+        assert!(self.1.try_send(*stride).is_ok());
     }
 
     fn observe_sample(&mut self, _sample: &Sample) {}
@@ -42,17 +45,18 @@ struct Pod {
     world: World,
     pulse: Pulse,
     streams: RequestId,
-    shown: Arc<Mutex<Vec<Stride>>>,
+    strides: Receiver<Stride>,
+    shown: Vec<Stride>,
 }
 
 impl Pod {
     fn new() -> Self {
-        let shown = Arc::<Mutex<Vec<Stride>>>::default();
-        let predictor = Shown(Priors(StepTime::default(), Arc::default()), shown.clone());
+        let (shown, strides) = sync_channel(16);
+        let predictor = Shown(Priors(StepTime::default(), Arc::default()), shown);
         let mut world = World::with(steps_are_shared(), 1, Box::new(predictor));
         let streams = ask(&mut world, 100);
         let pulse = Pulse { steps: 0, last_step_at: Time::ZERO };
-        let mut pod = Self { world, pulse, streams, shown };
+        let mut pod = Self { world, pulse, streams, strides, shown: Vec::new() };
         pod.tell();
         pod.first_token(streams);
         pod
@@ -80,8 +84,9 @@ impl Pod {
         (0..count).for_each(|_| self.step());
     }
 
-    fn shown(&self) -> Vec<Stride> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn shown(&mut self) -> &[Stride] {
+        self.shown.extend(self.strides.try_iter());
+        &self.shown
     }
 }
 
