@@ -113,6 +113,20 @@ fn a_late_prompt_that_is_short_goes_beside_long_ones() {
 }
 
 #[test]
+fn one_that_a_pod_did_not_take_keeps_nobody_from_that_pod() {
+    let mut world = world(1.0, 2);
+    let [_, other] = lost(&mut world);
+    let pod = world.pod_of(other).expect("a share of one leaves nothing");
+    world.send(Event::Undelivered(other));
+    assert_eq!(world.scheduler.reason(other), Some(Reason::Late), "the other pod is at work");
+    let short = world.arrive(|request| {
+        (request.prompt, request.slo) = (PromptSize::Tokens(500), slo(1, 50));
+    });
+    world.pass(Duration::from_millis(50));
+    assert_eq!(world.pod_of(short), Some(pod));
+}
+
+#[test]
 fn pods_that_take_nobody_do_not_count() {
     let mut world = world(0.5, 4);
     for pod in [2, 3] {

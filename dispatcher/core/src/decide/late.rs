@@ -39,26 +39,23 @@ pub(super) fn pass(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
     }
 }
 
-/// It has nothing to lose by waiting for the pod that has its prompt, unless another pod is empty.
+/// It has nothing to lose by waiting for the pod that has its prompt, unless another pod is empty. One that goes nowhere, or leaves
+/// the pods to others, lets nobody pass, except to pods that did not take it.
 fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId) -> Turn {
     floor.refresh(id);
-    if floor.board.get(id).is_some_and(|waiting| floor.leaves_pods(waiting)) {
-        return Turn::Stop;
-    }
-    match floor.pick(id, &hold.claimed) {
-        Pick::Fits(fit) => {
-            let idle = |waiting| floor.usable(waiting).any(|pod| pod.ledger.is_empty());
-            match floor.warmer(id, &fit) {
-                Some(warm) if !floor.board.get(id).is_some_and(idle) => {
-                    hold.keep(warm.pod);
-                    Turn::Next
-                }
-                _ => Turn::Go(fit.choice(id)),
+    let leaves = floor.board.get(id).is_some_and(|waiting| floor.leaves_pods(waiting));
+    let pick = (!leaves).then(|| floor.pick(id, &hold.claimed));
+    if let Some(Pick::Fits(fit)) = pick {
+        let idle = |waiting| floor.usable(waiting).any(|pod| pod.ledger.is_empty());
+        return match floor.warmer(id, &fit) {
+            Some(warm) if !floor.board.get(id).is_some_and(idle) => {
+                hold.keep(warm.pod);
+                Turn::Next
             }
-        }
-        Pick::Blocked(..) if hold.only_its_pods(floor, id) => Turn::Next,
-        Pick::Blocked(..) => Turn::Stop,
+            _ => Turn::Go(fit.choice(id)),
+        };
     }
+    if hold.only_its_pods(floor, id) { Turn::Next } else { Turn::Stop }
 }
 
 impl Floor<'_> {
