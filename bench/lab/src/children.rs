@@ -17,6 +17,8 @@ use tokio::{
     time::{Instant, sleep},
 };
 
+use crate::results::say;
+
 /// Lines of a child's log that an error shows.
 const TAIL_LINES: usize = 15;
 /// Time between two looks whether one that was asked to end has.
@@ -125,7 +127,7 @@ pub async fn unless_interrupted<T>(work: impl Future<Output = Result<T>>) -> Res
         done = work => done.map(Some),
         stopped = interrupted() => {
             stopped?;
-            println!("interrupted; stopping what was started");
+            say!("interrupted; stopping what was started")?;
             Ok(None)
         }
     }

@@ -9,6 +9,7 @@
 //! - [`learn`]: samples out, bundles in
 //! - [`shutdown`]: the stages of the process's life
 //! - [`memory`]: gives back to the system what a burst took; [`worker`]: named threads that are joined at the end
+//! - [`patience`]: how long a wait may last
 //! - [`api`]: the data API: accepts OpenAI calls and answers them
 //! - [`clock`]: the process's clock
 //! - [`hub`]: owns a pool's scheduler; requests get their verdicts here
@@ -26,6 +27,7 @@ pub mod h1;
 pub mod hub;
 pub mod learn;
 pub mod memory;
+pub mod patience;
 pub mod shutdown;
 pub mod telemetry;
 pub mod upstream;

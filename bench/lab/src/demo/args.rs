@@ -18,7 +18,10 @@ use super::{
     pool::{PoolKind, model},
     stage::Place,
 };
-use crate::children::{INTERRUPTED, interrupted, unless_interrupted};
+use crate::{
+    children::{INTERRUPTED, interrupted, unless_interrupted},
+    results::say,
+};
 
 /// Show Weir with a few simulated pods: learning, overload, and a verdict
 #[derive(Clone, Debug, Args)]
@@ -87,22 +90,22 @@ impl DemoArgs {
             return Ok(ExitCode::from(INTERRUPTED));
         };
         if self.keep {
-            self.invite(model(&self.groups()?));
+            self.invite(model(&self.groups()?))?;
             interrupted().await?;
         }
         drop(stage);
         Ok(ExitCode::from(u8::from(!passed)))
     }
 
-    fn invite(&self, model: &str) {
+    fn invite(&self, model: &str) -> Result<()> {
         let (api, admin) = (self.api(), self.admin());
-        println!("Still up; Ctrl-C ends it. Try it:");
-        println!(
+        say!("Still up; Ctrl-C ends it. Try it:")?;
+        say!(
             "  curl -N http://{api}/v1/chat/completions -H 'content-type: application/json' -H \
              'x-llm-d-inference-objective: interactive' -d '{{\"model\":\"{model}\",\"stream\":true,\
              \"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'"
-        );
-        println!("  curl http://{admin}/snapshot");
+        )?;
+        say!("  curl http://{admin}/snapshot")
     }
 
     /// Where everything is.

@@ -1,11 +1,15 @@
 //! The lines that a person reads while the demo runs.
 
-use std::{cell::RefCell, net::SocketAddr, time::Duration};
+use std::{cell::RefCell, convert::Infallible, net::SocketAddr, time::Duration};
 
+use anyhow::Result;
 use tokio::time::MissedTickBehavior;
 
 use super::{admin::PoolView, stage::Stage};
-use crate::load::{Class, Tally};
+use crate::{
+    load::{Class, Tally},
+    results::say,
+};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LINE_EVERY_S: f64 = 10.0;
@@ -32,20 +36,18 @@ struct Told {
 }
 
 impl Narrator<'_> {
-    /// Ends only with an error, when a child has ended.
-    pub(super) async fn narrate(&self, stage: &mut Stage) -> anyhow::Error {
+    /// Ends only with an error: when a child has ended, or a line cannot be written.
+    pub(super) async fn narrate(&self, stage: &mut Stage) -> Result<Infallible> {
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told = Told::default();
         loop {
             ticks.tick().await;
-            if let Err(error) = stage.check() {
-                return error;
-            }
+            stage.check()?;
             let tally = self.tally.borrow().clone();
             // Weir may be too busy to answer for a moment; the next look will tell.
             if let Ok(pool) = PoolView::read(self.admin).await {
-                self.tell(&tally, &pool, &mut told);
+                self.tell(&tally, &pool, &mut told)?;
                 if tally.sent < tally.planned {
                     self.loaded.replace(Some(pool));
                 }
@@ -53,28 +55,29 @@ impl Narrator<'_> {
         }
     }
 
-    fn tell(&self, tally: &Tally, pool: &PoolView, told: &mut Told) {
+    fn tell(&self, tally: &Tally, pool: &PoolView, told: &mut Told) -> Result<()> {
         let now = tally.elapsed_s;
         let version = pool.snapshot.predictor.model_version;
         if version != told.version {
-            println!("[{now:4.0} s] {}", swapped(told.version, version));
+            say!("[{now:4.0} s] {}", swapped(told.version, version))?;
             told.version = version;
         }
         let (step_s, rate) = self.step;
         if now >= step_s && !told.overload {
-            println!(
+            say!(
                 "[{now:4.0} s] more than the pods can hold: {rate:.1} requests per second from here on"
-            );
+            )?;
             told.overload = true;
         }
         if tally.planned > 0 && tally.sent == tally.planned && !told.drain {
-            println!("[{now:4.0} s] everything is sent; waiting for the last answers");
+            say!("[{now:4.0} s] everything is sent; waiting for the last answers")?;
             told.drain = true;
         }
         if now >= told.line_s + LINE_EVERY_S {
-            println!("{}", self.line(tally, pool));
+            say!("{}", self.line(tally, pool))?;
             told.line_s += LINE_EVERY_S;
         }
+        Ok(())
     }
 
     fn line(&self, tally: &Tally, pool: &PoolView) -> String {

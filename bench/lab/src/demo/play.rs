@@ -17,6 +17,7 @@ use super::{
 use crate::{
     host::HostTime,
     load::{self, Class, DemoMix, LoadPlan, LoadReport, MixMeans, Tally, parse_classes},
+    results::say,
 };
 
 /// Half interactive, a fifth standard, the rest batch; objectives are those of Weir's default configuration.
@@ -32,22 +33,26 @@ pub(super) async fn play(args: &DemoArgs) -> Result<(Stage, bool)> {
     let groups = args.groups()?;
     let classes = parse_classes(&CLASSES.map(str::to_owned), &[])?;
     let plan = plan(args, &groups, &classes)?;
-    println!(
+    say!(
         "Starting simulated pods ({}) and Weir in front of them, policy {}.",
         groups.iter().map(said).collect::<Vec<_>>().join(", "),
         args.policy.name()
-    );
+    )?;
     let mut stage =
         Stage::set(&args.place(), &groups, |dir| config::yaml(args, &groups, dir)).await?;
-    println!("Ready. Configuration, logs and results are in {}.", stage.dir.display());
-    println!(
+    say!("Ready. Configuration, logs and results are in {}.", stage.dir.display())?;
+    say!(
         "The pods can hold about {:.1} requests per second of this mix at {:.0} ms per token.",
-        plan.capacity_rps, plan.tpot_ms
-    );
-    println!(
+        plan.capacity_rps,
+        plan.tpot_ms
+    )?;
+    say!(
         "Sending {:.1} per second for {:.0} s, then {:.1} per second for {:.0} s.",
-        plan.low_rps, plan.stretch_s, plan.high_rps, plan.stretch_s
-    );
+        plan.low_rps,
+        plan.stretch_s,
+        plan.high_rps,
+        plan.stretch_s
+    )?;
     let before = HostTime::now();
     let sent = send(args, model(&groups), &plan, &classes, &mut stage).await?;
     let stolen_share = HostTime::now().zip(before).map(|(now, then)| now.stolen_since(then));
@@ -57,8 +62,8 @@ pub(super) async fn play(args: &DemoArgs) -> Result<(Stage, bool)> {
     let path = stage.dir.join("summary.json");
     std::fs::write(&path, serde_json::to_vec_pretty(&summary)?)
         .with_context(|| format!("cannot write {}", path.display()))?;
-    println!("\n{}", summary.for_people());
-    println!("Written to {}.", path.display());
+    say!("\n{}", summary.for_people())?;
+    say!("Written to {}.", path.display())?;
     Ok((stage, summary.passed))
 }
 
@@ -107,7 +112,7 @@ async fn send(
     let narrator = Narrator { admin: args.admin(), classes, tally: &tally, loaded: &loaded, step };
     let report = tokio::select! {
         report = load::run(load, |now| tally.borrow_mut().clone_from(now)) => report,
-        error = narrator.narrate(stage) => return Err(error),
+        ended = narrator.narrate(stage) => match ended? {},
     };
     Ok((report, loaded.into_inner()))
 }

@@ -11,6 +11,7 @@ use super::{
     verdict::{self, Counted, Verdict},
     work::{self, Work},
 };
+use crate::results::say;
 
 /// Check that the hot path takes no more instructions than are stored: a few small workloads under callgrind
 #[derive(Clone, Debug, Args)]
@@ -33,7 +34,7 @@ impl InstructionsArgs {
     /// When callgrind or a workload fails, or the file cannot be read or written.
     pub fn run(self) -> Result<ExitCode> {
         if let Some(name) = &self.workload {
-            println!("{}", Work::named(name)?.run(self.handicap));
+            say!("{}", Work::named(name)?.run(self.handicap))?;
             return Ok(ExitCode::SUCCESS);
         }
         if !callgrind::is_installed() {
@@ -48,36 +49,36 @@ impl InstructionsArgs {
             let count = callgrind::count(work.name, self.handicap)?;
             counted.push(Counted { work, count, stored: stored.counts.get(work.name).copied() });
         }
-        println!("{}", verdict::table(&counted, same));
-        println!("{} in {:.0} s", compiler, started.elapsed().as_secs_f64());
+        say!("{}", verdict::table(&counted, same))?;
+        say!("{} in {:.0} s", compiler, started.elapsed().as_secs_f64())?;
         if let Some(path) = &self.renew {
             let counts = counted.iter().map(|one| (one.work.name.to_owned(), one.count)).collect();
             let command = "weir-bench instructions --renew".to_owned();
             Stored { command, compiler, counts }.write(path)?;
-            println!("stored in {}", path.display());
+            say!("stored in {}", path.display())?;
             return Ok(ExitCode::SUCCESS);
         }
-        Ok(conclude(&counted, same, &stored.compiler))
+        conclude(&counted, same, &stored.compiler)
     }
 }
 
 /// Says what came of it.
-fn conclude(counted: &[Counted], same: bool, compiler: &str) -> ExitCode {
+fn conclude(counted: &[Counted], same: bool, compiler: &str) -> Result<ExitCode> {
     let percent = TOLERANCE * 100.0;
     let any = |verdict| counted.iter().any(|one| one.verdict(same) == verdict);
     if !same {
-        println!(
+        say!(
             "the stored counts are those of {compiler}: nothing is judged; store these with --renew"
-        );
+        )?;
     }
     if any(Verdict::Fewer) {
-        println!("some take over {percent} % less than is stored: store that with --renew");
+        say!("some take over {percent} % less than is stored: store that with --renew")?;
     }
     if any(Verdict::More) {
-        println!(
+        say!(
             "some take over {percent} % more than is stored: find out why, or store it with --renew"
-        );
-        return ExitCode::FAILURE;
+        )?;
+        return Ok(ExitCode::FAILURE);
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use weir_engine::{EngineConfig, all_hardware, hardware};
 
 use super::{PodPlan, Pods};
-use crate::children::interrupted;
+use crate::{children::interrupted, results::say};
 
 /// Host simulated vLLM pods on consecutive ports of 127.0.0.1
 #[derive(Debug, Args)]
@@ -64,7 +64,7 @@ impl PodArgs {
         runtime.block_on(async {
             let pods = Pods::bind(&plan).await?;
             for address in pods.addresses() {
-                println!("pod {} on http://{address}", plan.model);
+                say!("pod {} on http://{address}", plan.model)?;
             }
             tokio::select! {
                 () = pods.serve() => {}

@@ -247,10 +247,11 @@ fn lesser_requests_delay_nobody(naive: &Naive, snapshot: &Snapshot, call: &Call)
         return;
     }
     let strict = naive.config.pull.bind_share == 0.0;
+    let pending = snapshot.pods.iter().map(|pod| pod.pending_tokens).sum();
     let mut least = (true, Band(i8::MAX));
     for dispatch in &call.dispatched {
         let Some(tale) = naive.tales.get(&dispatch.id) else { continue };
-        let Some(late) = late(tale, call) else { continue };
+        let Some(late) = late(tale, call, pending) else { continue };
         let band = tale.request.band;
         // One that has come back may have had no pod before those that passed it.
         let rank = (!late, if strict { band } else { Band::default() });
@@ -265,8 +266,9 @@ fn lesser_requests_delay_nobody(naive: &Naive, snapshot: &Snapshot, call: &Call)
     }
 }
 
-/// Whether a request was late when it was dispatched in a call, where a naive eye can tell.
-fn late(tale: &Tale, call: &Call) -> Option<bool> {
+/// Whether a request was late when it was dispatched in a call, where a naive eye can tell. What is pending on all pods counts
+/// against it: behind it on the pod where it would fit soonest, it may be lost.
+fn late(tale: &Tale, call: &Call, pending_tokens: u64) -> Option<bool> {
     let request = &tale.request;
     let Some(due) = request.deadline() else { return Some(false) };
     if call.late.contains(&request.id) {
@@ -274,7 +276,7 @@ fn late(tale: &Tale, call: &Call) -> Option<bool> {
     }
     let PromptSize::Tokens(tokens) = request.prompt else { return None };
     // Far above the best TTFT of any pod there is, where step times are the default.
-    let enough_ms = 50.0 + 0.1 * f64::from(tokens);
+    let enough_ms = 50.0 + 0.1 * (f64::from(tokens) + pending_tokens as f64);
     match due.ms_until(call.now) {
         left_ms if left_ms < 0.0 && call.sound => Some(true),
         // What was paused did not say whether it was late.

@@ -8,6 +8,7 @@
 //! # Layout
 //! - [`config`]: tokens and what they allow; [`guard`]: who may; [`audit`]: who did
 //! - [`seat`]: what every call reads; [`take`]: what a call says; [`fault`]: what it is told
+//! - `door`: connections, and which are closed
 //! - `probe`: liveness, readiness, metrics, the snapshot
 //! - [`overview`], [`queue`], [`request`], [`pod`], [`model`], [`decision`], [`explain`], [`settings`]:
 //!   one kind of thing each; [`steer`]: cancelling and moving what waits
@@ -18,6 +19,7 @@ pub mod audit;
 pub mod chart;
 pub mod config;
 pub mod decision;
+mod door;
 pub mod events;
 pub mod explain;
 pub mod fault;
@@ -38,10 +40,10 @@ pub mod take;
 
 use std::{net::SocketAddr, sync::Arc};
 
-use axum::{Router, middleware::from_fn_with_state, routing::get};
+use axum::{Router, middleware::from_fn_with_state, routing::get, serve::ListenerExt};
 use tokio::net::TcpListener;
 
-use self::{fault::Fault, seat::Seat};
+use self::{door::Door, fault::Fault, seat::Seat};
 use crate::worker::Stop;
 
 /// Opens the listener, so that an address that is taken is known before anything starts.
@@ -57,7 +59,8 @@ pub fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
 /// Answers, samples and broadcasts until it is told to stop.
 pub async fn run(listener: std::net::TcpListener, seat: Arc<Seat>, mut stop: Stop) {
     let listener = match TcpListener::from_std(listener) {
-        Ok(listener) => listener,
+        // A tap is what tells the routes where a connection is from.
+        Ok(listener) => Door(listener).tap_io(|_| {}),
         Err(error) => return tracing::error!(%error, "the admin side cannot listen"),
     };
     let routes = routes(seat.clone()).into_make_service_with_connect_info::<SocketAddr>();

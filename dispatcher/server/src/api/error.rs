@@ -40,6 +40,9 @@ pub enum ApiError {
     /// The tenant's rate is used up.
     #[error(transparent)]
     RateExceeded(#[from] RateExceeded),
+    /// What came is no request, or one with a head that is too large.
+    #[error("{}", misread_message(.0))]
+    Misread(StatusCode),
     /// The body is compressed.
     #[error(
         "the body must not be encoded; send it without Content-Encoding, and with no Transfer-Encoding but chunked"
@@ -173,6 +176,7 @@ impl ApiError {
             Self::WrongMethod(_) => {
                 (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed", None)
             }
+            Self::Misread(status) => (*status, INVALID, misread_code(*status), None),
             Self::InvalidKey(_) => (StatusCode::UNAUTHORIZED, INVALID, "invalid_api_key", None),
             Self::RateExceeded(_) => {
                 (StatusCode::TOO_MANY_REQUESTS, RATE, "rate_limit_exceeded", None)
@@ -281,6 +285,24 @@ fn refused(
             (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, "server_is_overloaded", None)
         }
         Cancelled => (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, "cancelled_by_operator", None),
+    }
+}
+
+fn misread_code(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::URI_TOO_LONG => "uri_too_long",
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => "headers_too_large",
+        _ => "invalid_http",
+    }
+}
+
+fn misread_message(status: &StatusCode) -> &'static str {
+    match *status {
+        StatusCode::URI_TOO_LONG => "the URL is too long",
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+            "the URL and the headers are longer than this server takes, or the headers more than 100"
+        }
+        _ => "what was sent is no HTTP/1.1 request",
     }
 }
 

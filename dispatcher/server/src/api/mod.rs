@@ -12,7 +12,7 @@
 //!
 //! # Layout
 //! - [`routes`]: a call's way from its head to [`crate::upstream::serve()`]
-//! - [`plane`]: threads, listeners and connections; [`patience`]: what ends a connection that stalls
+//! - [`plane`]: threads, listeners and connections; [`patience`]: what ends a connection that stalls; [`misread`]: what was no request
 //! - [`auth`]: keys; [`limit`]: rates; [`body`]: the bytes; [`mod@peek`]: the facts in them
 //! - [`objective`]: SLO, band and tenant; [`wait`]: how long it may wait; [`models`]: which pool serves a name
 //! - [`headers`]: what goes on to the pod; [`error`]: what the client is told
@@ -24,6 +24,7 @@ pub mod config;
 pub mod error;
 pub mod headers;
 pub mod limit;
+pub mod misread;
 pub mod models;
 pub mod objective;
 pub mod patience;

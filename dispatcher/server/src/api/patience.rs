@@ -10,8 +10,6 @@
 //! A client that has left is seen by reading, and the HTTP server does not read while a request is answered and bytes
 //! that lie behind it were read already. Then the stream is asked itself, when the server flushes it, which it does
 //! whenever it is looked at; if the client has closed its side, that ends in an error too.
-//!
-//! A wait costs a look at the clock: its timer is set anew when it fires, not when a wait begins.
 
 use std::{
     cell::Cell,
@@ -26,8 +24,9 @@ use futures_util::FutureExt;
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::TcpStream,
-    time::{Instant, Sleep, sleep_until},
 };
+
+use crate::patience::Patience;
 
 /// How many requests of a connection are being answered, and how many there have been. Shared between
 /// the stream below HTTP and the service above it.
@@ -50,6 +49,11 @@ impl Turns {
         let Count { open, begun } = self.0.get();
         self.0.set(Count { open: open + 1, begun: begun + 1 });
         Turn(self.clone())
+    }
+
+    /// Whether any request is being answered.
+    pub fn any(&self) -> bool {
+        self.0.get().open > 0
     }
 }
 
@@ -94,20 +98,10 @@ pub struct Patient<S> {
     look_again: Patience,
 }
 
-/// A time limit that is set when the wait begins and forgotten when it ends.
-#[derive(Debug)]
-struct Patience {
-    limit: Duration,
-    due: Option<Instant>,
-    /// Kept for the next wait: most waits never come to need a timer.
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
 impl<S> Patient<S> {
     /// A stream that waits at most this long for a request, for the rest of its head and for a write.
     pub fn new(stream: S, turns: Turns, [idle, head, write]: [Duration; 3]) -> Self {
-        let [idle, head, write, look_again] =
-            [idle, head, write, LOOK_AGAIN].map(|limit| Patience { limit, due: None, timer: None });
+        let [idle, head, write, look_again] = [idle, head, write, LOOK_AGAIN].map(Patience::new);
         Self { stream, turns, idle, head, head_since: None, write, was_read: false, look_again }
     }
 
@@ -139,7 +133,7 @@ impl<S: Departs> Patient<S> {
             return Poll::Pending;
         }
         loop {
-            if self.look_again.due.is_some() {
+            if self.look_again.is_waiting() {
                 ready!(self.look_again.poll_over(cx));
                 self.look_again.forget();
             }
@@ -147,32 +141,6 @@ impl<S: Departs> Patient<S> {
                 return Poll::Ready(());
             }
             self.look_again.begin();
-        }
-    }
-}
-
-impl Patience {
-    fn begin(&mut self) {
-        if self.due.is_none() {
-            self.due = Some(Instant::now() + self.limit);
-        }
-    }
-
-    fn forget(&mut self) {
-        self.due = None;
-    }
-
-    /// Ready once the wait that has begun is over.
-    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(due) = self.due else { return Poll::Pending };
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
-        loop {
-            ready!(timer.as_mut().poll(cx));
-            // It may have been set for a wait before this one, which cannot end later.
-            if timer.deadline() >= due {
-                return Poll::Ready(());
-            }
-            timer.as_mut().reset(due);
         }
     }
 }
@@ -264,7 +232,7 @@ impl<S: AsyncWrite + Departs + Unpin> AsyncWrite for Patient<S> {
 mod tests {
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
-        time::timeout,
+        time::{Instant, timeout},
     };
 
     use super::*;

@@ -28,8 +28,9 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::TryFutureExt;
-use http::{HeaderValue, Request, Response, header::CONNECTION};
+use http::{HeaderValue, Request, Response, StatusCode, header::CONNECTION};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
 use hyper::{
     body::Incoming,
     server::conn::http1,
@@ -48,6 +49,7 @@ use tokio::{
 
 use super::{
     config::Limits,
+    misread::{Answer, Misread},
     patience::{Departs, Patient, Turn, Turns},
 };
 use crate::upstream::Closing;
@@ -91,14 +93,15 @@ enum Phase {
 
 impl Plane {
     /// Listens and starts the threads. `make` makes the service of one thread, on that thread; it may
-    /// spawn local tasks, and is told when what runs is to end.
+    /// spawn local tasks, and is told when what runs is to end. `misread` answers what hyper cannot read as a request.
     ///
     /// # Errors
     /// When the address cannot be listened on, also when another process does, or the system gives no
     /// thread.
-    pub fn start<M, S, B>(config: PlaneConfig, make: M) -> io::Result<Self>
+    pub fn start<M, S, A, B>(config: PlaneConfig, misread: A, make: M) -> io::Result<Self>
     where
         M: Fn(&Closing) -> S + Clone + Send + 'static,
+        A: Fn(StatusCode) -> Response<Full<Bytes>> + Clone + Send + 'static,
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
         B: Body<Data = Bytes> + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -115,10 +118,12 @@ impl Plane {
         for (number, listener) in listeners.into_iter().enumerate() {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let (make, observed, closing) = (make.clone(), observed.clone(), closing.clone());
+            let misread = misread.clone();
+            let make = move || (Rc::new(make(&closing)), Rc::new(misread) as Answer);
             let name = format!("weir-data-{number}");
             thread::Builder::new()
                 .name(name)
-                .spawn(move || run(&runtime, listener, limits, || make(&closing), observed))?;
+                .spawn(move || run(&runtime, listener, limits, make, observed))?;
         }
         Ok(Self { address, phase, closing })
     }
@@ -192,7 +197,7 @@ fn run<M, S, B>(
     make: M,
     phase: watch::Receiver<Phase>,
 ) where
-    M: FnOnce() -> S,
+    M: FnOnce() -> (Rc<S>, Answer),
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -204,7 +209,7 @@ fn run<M, S, B>(
         // A task of its own: what the thread blocks on is looked at after everything that any connection does.
         let mut door = JoinSet::new();
         match TcpListener::from_std(listener) {
-            Ok(listener) => drop(door.spawn_local(serve(listener, limits, Rc::new(make()), phase))),
+            Ok(listener) => drop(door.spawn_local(serve(listener, limits, make(), phase))),
             Err(error) => tracing::error!(%error, "a data-plane thread cannot listen"),
         }
         door.join_next().await;
@@ -217,7 +222,7 @@ fn run<M, S, B>(
 async fn serve<S, B>(
     listener: TcpListener,
     limits: Limits,
-    service: Rc<S>,
+    (service, misread): (Rc<S>, Answer),
     mut phase: watch::Receiver<Phase>,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
@@ -227,7 +232,8 @@ async fn serve<S, B>(
     let mut connections = JoinSet::new();
     let mut observed = phase.clone();
     let welcome = |connections: &mut JoinSet<()>, stream: TcpStream| {
-        connections.spawn_local(converse(stream, limits, service.clone(), phase.clone()));
+        let answers = (service.clone(), misread.clone());
+        connections.spawn_local(converse(stream, limits, answers, phase.clone()));
     };
     loop {
         let room = connections.len() < limits.max_connections;
@@ -305,7 +311,7 @@ fn concerns_one_client(error: &io::Error) -> bool {
 async fn converse<I, S, B>(
     stream: I,
     limits: Limits,
-    service: Rc<S>,
+    (service, misread): (Rc<S>, Answer),
     mut phase: watch::Receiver<Phase>,
 ) where
     I: AsyncRead + AsyncWrite + Departs + Unpin,
@@ -316,6 +322,7 @@ async fn converse<I, S, B>(
     let turns = Turns::default();
     let patience = [limits.idle_timeout, limits.header_timeout, limits.write_timeout];
     let stream = Patient::new(stream, turns.clone(), patience);
+    let stream = Misread::new(stream, turns.clone(), misread);
     let observed = Rc::new(phase.clone());
     let service = service_fn(move |request| {
         let (turn, observed) = (turns.begin(), observed.clone());

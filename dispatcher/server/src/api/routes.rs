@@ -10,8 +10,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use governor::clock::MonotonicClock;
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, header::CONTENT_TYPE, request::Parts,
-    uri::PathAndQuery,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE,
+    request::Parts, uri::PathAndQuery,
 };
 use http_body::Body;
 use http_body_util::{Either, Full};
@@ -113,7 +113,11 @@ impl Settings {
 /// See [`Plane::start`].
 pub fn start(plane: PlaneConfig, api: &Arc<Api>, upstream: UpstreamConfig) -> io::Result<Plane> {
     let api = api.clone();
-    Plane::start(plane, move |closing| {
+    let misread = {
+        let api = api.clone();
+        move |status| api.misread(status)
+    };
+    Plane::start(plane, misread, move |closing| {
         let way = Upstream::new(upstream, api.metrics.clone()).until(closing.clone());
         let door = Rc::new(Door { api: api.clone(), upstream: way });
         service_fn(move |request| door.answer(request).map(Ok::<_, Infallible>))
@@ -257,6 +261,14 @@ impl Api {
     /// Turns a call that failed before its model was known into its answer.
     fn reject(&self, error: &ApiError, number: u64) -> Response<Full<Bytes>> {
         self.refuse(error, number, NONE, NONE)
+    }
+
+    /// The answer to what could not be read as a request.
+    fn misread(&self, status: StatusCode) -> Response<Full<Bytes>> {
+        let number = self.ids.number();
+        let mut response = self.reject(&ApiError::Misread(status), number);
+        response.headers_mut().insert(REQUEST_ID, self.ids.name(&HeaderMap::new(), number));
+        response
     }
 
     /// Counts a call that failed, and turns it into its answer.

@@ -29,7 +29,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::contest::WEIR;
-use crate::{contender::Contender, study::simulated};
+use crate::{contender::Contender, results::say, study::simulated};
 use slice::{SLICES, Slice};
 use stored::{Measured, Stored};
 use verdict::{Judged, Verdict, judge, words};
@@ -72,19 +72,17 @@ impl GuardArgs {
         let (measured, left) = self.measured(&wanted)?;
         let seconds = started.elapsed().as_secs_f64();
         let judged = judge(&measured, &stored);
-        println!("{}", verdict::table(&judged, &self.subject));
-        println!(
-            "{} requests in {seconds:.0} s on {} threads",
-            simulated() - before,
-            self.threads()
-        );
+        say!("{}", verdict::table(&judged, &self.subject))?;
+        say!("{} requests in {seconds:.0} s on {} threads", simulated() - before, self.threads())?;
         if let Some(path) = &self.renew {
             stored.renewed(measured).write(path)?;
-            left.iter().for_each(|line| println!("{line}"));
-            println!("stored in {}", path.display());
+            for line in left {
+                say!("{line}")?;
+            }
+            say!("stored in {}", path.display())?;
             return Ok(ExitCode::SUCCESS);
         }
-        println!("{}", words(&judged, &self.subject, &left));
+        say!("{}", words(&judged, &self.subject, &left))?;
         Ok(exit_code(&judged))
     }
 

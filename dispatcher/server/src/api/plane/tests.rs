@@ -54,8 +54,13 @@ impl Gate {
     }
 }
 
+/// What is no request is answered with its status as the body.
+fn misread(status: StatusCode) -> Response<Full<Bytes>> {
+    Response::new(Full::from(status.as_str().to_owned()))
+}
+
 fn start(threads: usize, gate: Gate) -> Plane {
-    Plane::start(config(threads), move |_| {
+    Plane::start(config(threads), misread, move |_| {
         let gate = gate.clone();
         service_fn(move |request| gate.clone().pass(request))
     })
@@ -67,7 +72,7 @@ fn start_echo(config: PlaneConfig) -> Plane {
         let body = request.into_body().collect().await.map(|body| body.to_bytes());
         Ok::<_, Infallible>(Response::new(Full::new(body.unwrap_or_default())))
     };
-    Plane::start(config, move |_| service_fn(echo)).unwrap()
+    Plane::start(config, misread, move |_| service_fn(echo)).unwrap()
 }
 
 async fn connect(plane: &Plane) -> TcpStream {
@@ -109,7 +114,7 @@ async fn a_running_response_finishes_after_the_stop_and_then_the_plane_is_done()
 #[tokio::test]
 async fn what_runs_when_the_plane_closes_is_looked_at_and_may_answer() {
     let (arrived, mut seen) = mpsc::channel(1);
-    let plane = Plane::start(config(1), move |closing| {
+    let plane = Plane::start(config(1), misread, move |closing| {
         let (closing, arrived) = (closing.clone(), arrived.clone());
         service_fn(move |_| {
             let closing = closing.clone();
@@ -217,8 +222,9 @@ async fn all_threads_listen_on_one_port_and_a_second_plane_is_refused() {
     }
     for threads in [1, 2] {
         let taken = PlaneConfig { listen: plane.address(), ..config(threads) };
-        let again =
-            Plane::start(taken, |_| service_fn(async |_| Ok(Response::new(Full::default()))));
+        let again = Plane::start(taken, misread, |_| {
+            service_fn(async |_| Ok(Response::new(Full::default())))
+        });
         assert_eq!(again.map(drop).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 }
@@ -246,9 +252,35 @@ async fn a_head_that_is_too_large_is_refused() {
         // The server may close before it has taken everything.
         let head = format!("GET / HTTP/1.1\r\n{header}\r\n\r\n");
         let _ = client.write_all(head.as_bytes()).await;
-        let mut start = [0; 12];
+        let mut start = vec![0; 12];
         client.read_exact(&mut start).await.unwrap();
-        assert_eq!(&start, b"HTTP/1.1 431");
+        assert_eq!(start, b"HTTP/1.1 431");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_answered_by_who_was_given_for_it() {
+    let roomy = Limits { max_header_bytes: 1 << 20, ..limits() };
+    let plane = start_echo(PlaneConfig { limits: roomy, ..config(1) });
+    let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "y".repeat(65_600));
+    let table =
+        [("nonsense\r\n\r\n", "400"), ("GET / HTTP/1.1\r\na b: c\r\n\r\n", "400"), (&long, "414")];
+    for (sent, status) in table {
+        // Behind a request that was answered, too.
+        for before in [&b""[..], GET] {
+            let mut client = connect(&plane).await;
+            client.write_all(before).await.unwrap();
+            if !before.is_empty() {
+                client.read_u8().await.unwrap();
+            }
+            client.write_all(sent.as_bytes()).await.unwrap();
+            let text = read_to_end(client).await;
+            let expected = format!("content-length: 3\r\n\r\n{status}");
+            assert!(
+                text.contains(&format!("HTTP/1.1 {status} ")) && text.ends_with(&expected),
+                "{text}"
+            );
+        }
     }
 }
 
@@ -286,7 +318,8 @@ async fn over_memory<F: Future<Output = ()>>(client: impl FnOnce(tokio::io::Dupl
     let (near, far) = duplex(1024);
     let (_open, phase) = watch::channel(Phase::Open);
     let answer = async |_: Request<Incoming>| Ok(Response::new(Full::<Bytes>::from("hi")));
-    let server = converse(far, limits(), Rc::new(service_fn(answer)), phase);
+    let answers = (Rc::new(service_fn(answer)), Rc::new(misread) as Answer);
+    let server = converse(far, limits(), answers, phase);
     let ((), ()) = tokio::join!(server, client(near));
 }
 

@@ -314,6 +314,22 @@ async fn a_refusal_of_the_scheduler_is_answered_and_counted() {
     assert_eq!(counted(&door, ["qwen3-32b", "batch", "refused", "503"]), 1.0);
 }
 
+#[tokio::test]
+async fn what_is_no_request_is_answered_in_the_shape_of_the_others_and_counted() {
+    let door = door_of(&RawApi::default());
+    for (status, code) in [(400, "invalid_http"), (414, "uri_too_long"), (431, "headers_too_large")]
+    {
+        let response = door.api.misread(StatusCode::from_u16(status).unwrap());
+        assert_eq!(response.status(), status);
+        assert!(response.headers()[REQUEST_ID].to_str().unwrap().starts_with("weir-"));
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let told: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(told["error"]["code"], code);
+        let labels = ["none", "none", "bad_request", &status.to_string()];
+        assert_eq!(counted(&door, labels), 1.0);
+    }
+}
+
 /// A pod that answers with what it was sent.
 fn mirror() -> Plane {
     let limits = RawApi::default().check().unwrap().limits;
@@ -332,7 +348,7 @@ fn mirror() -> Plane {
         *response.status_mut() = StatusCode::OK;
         Ok::<_, Infallible>(response)
     };
-    Plane::start(config, move |_| service_fn(mirror)).unwrap()
+    Plane::start(config, |_| Response::default(), move |_| service_fn(mirror)).unwrap()
 }
 
 /// What the pod saw of a chat under a key, and the head of its answer.
