@@ -1,10 +1,15 @@
 //! Pods fail in every way; a request that can be served elsewhere is, and the others are told cleanly.
 
-use std::time::Duration;
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use serde_json::json;
-use weir_tests::{Call, Plan, Reply, Stage, eventually};
+use weir_tests::{Call, Plan, Program, Reply, Stage, Weir, built, eventually};
 
 async fn at_once(stage: &Stage, calls: usize) -> Vec<Reply> {
     let call = Call::chat(5);
@@ -24,6 +29,35 @@ async fn requests_for_a_pod_that_refuses_connections_are_served_by_another() {
         assert_eq!(reply.header("x-weir-pod"), "pod-1");
     }
     stage.assert_settled().await;
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_costs_lines_and_nothing_else() {
+    let mut stage = Plan::default().raise().await;
+    let [api, admin] = [(); 2].map(|()| free_address());
+    let full = Path::new("/dev/full");
+    let mut serve = Command::new(built::binary("weir"));
+    serve.arg("serve").arg("--config").arg(stage.config());
+    serve.args(["--listen", &api.to_string(), "--admin-listen", &admin.to_string()]);
+    let mut weir = Weir { api, admin, program: Program::start(&mut serve, full) };
+    eventually("weir is alive", async || Call::get("/livez").try_open(admin).await).await;
+    weir.ready().await;
+    // Each change of a pod's phase is a line.
+    stage.pods[0].kill();
+    weir.without_pods().await;
+    stage.pods[0].restart().await;
+    weir.ready().await;
+    Call::chat(3).to(api).await.assert_whole();
+    let paused = Call::post("/api/v1/queues/pause", "{}").to(admin).await;
+    assert_eq!(paused.status, 200, "{paused:?}");
+    weir.program.terminate();
+    assert!(weir.program.exit().await.success());
+}
+
+/// An address on which nobody listens now.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.local_addr().expect("it has an address")
 }
 
 #[tokio::test]

@@ -58,6 +58,9 @@ use crate::upstream::Closing;
 const BACKLOG: i32 = 4096;
 /// Pause of accepting when the process is out of file descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of responses that the system takes and has not sent: a client that reads slowly is seen to read whenever half of them have
+/// gone, and not first when a third of a buffer of megabytes has.
+const UNSENT: u32 = 128 * 1024;
 /// After this long without a word the system asks whether a client is still there, and again every
 /// [`PROBE_EVERY`]: one that vanished without closing must not hold a place in the queue.
 const PROBE_AFTER: Duration = Duration::from_secs(60);
@@ -179,8 +182,9 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<StdListener> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
-    // Accepted sockets inherit both.
+    // Accepted sockets inherit all three.
     socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_notsent_lowat(UNSENT)?;
     socket.set_tcp_keepalive(
         &TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY),
     )?;

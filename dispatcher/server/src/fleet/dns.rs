@@ -5,24 +5,35 @@
 
 use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::{
+    sync::watch::Receiver,
     task::JoinHandle,
-    time::{MissedTickBehavior, interval},
+    time::{Interval, MissedTickBehavior, interval},
 };
 
 use super::{
     config::{DnsConfig, ScrapeConfig, Seat},
-    roster::{Place, Roster},
+    roster::{Place, Places, Roster},
     watch::watch,
 };
 
-/// Keeps the pool's pods equal to what DNS answers, until it is dropped.
-pub async fn discover(roster: Roster, dns: DnsConfig, scrape: ScrapeConfig) {
+/// Keeps the pool's pods equal to what DNS answers, until it is dropped. What is asked may change; a pod that is in the answers
+/// before and after goes on as it is, unless it is of another class now.
+pub async fn discover(roster: Roster, mut asked: Receiver<DnsConfig>, scrape: ScrapeConfig) {
     let mut found = Found::default();
-    let mut pace = interval(dns.every);
-    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut dns = asked.borrow_and_update().clone();
+    let mut pace = pace_of(&dns);
     loop {
-        pace.tick().await;
+        tokio::select! {
+            _ = pace.tick() => {}
+            Ok(()) = asked.changed() => {
+                dns = asked.borrow_and_update().clone();
+                found.are_of(&dns);
+                pace = pace_of(&dns);
+                continue;
+            }
+        }
         let answer = tokio::net::lookup_host((dns.host.as_str(), dns.port)).await;
         match found.differs(answer.map(Iterator::collect)) {
             Ok(change) => found.apply(&change, &roster, &dns, scrape),
@@ -31,16 +42,25 @@ pub async fn discover(roster: Roster, dns: DnsConfig, scrape: ScrapeConfig) {
     }
 }
 
+fn pace_of(dns: &DnsConfig) -> Interval {
+    let mut pace = interval(dns.every);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pace
+}
+
 /// The pods of the last good answer, each with its watcher.
 #[derive(Default)]
 struct Found(BTreeMap<SocketAddr, Watcher>);
 
 /// Ends the watch with the entry.
-struct Watcher(JoinHandle<()>);
+struct Watcher {
+    places: Places,
+    task: JoinHandle<()>,
+}
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -63,6 +83,15 @@ impl Found {
         Ok(Change { joined: answer, left })
     }
 
+    /// What is asked has changed: pods of another class have to join anew.
+    fn are_of(&mut self, dns: &DnsConfig) {
+        self.0.retain(|_, watcher| {
+            let mut places = watcher.places.lock();
+            places.iter_mut().for_each(|place| place.seat.shared = dns.shared);
+            places.iter().all(|place| place.seat.class == dns.class)
+        });
+    }
+
     fn apply(&mut self, change: &Change, roster: &Roster, dns: &DnsConfig, scrape: ScrapeConfig) {
         for at in &change.left {
             tracing::info!(pod = %at, "pod is gone from dns");
@@ -73,8 +102,9 @@ impl Found {
             let authority = at.to_string();
             let name = Arc::from(authority.as_str());
             let seat = Seat { name, authority, class: dns.class, shared: dns.shared };
-            let watching = tokio::spawn(watch(vec![Place::take(roster, seat)], scrape));
-            self.0.insert(*at, Watcher(watching));
+            let places = Arc::new(Mutex::new(vec![Place::take(roster, seat)]));
+            let task = tokio::spawn(watch(places.clone(), scrape));
+            self.0.insert(*at, Watcher { places, task });
         }
     }
 }
@@ -88,7 +118,8 @@ mod tests {
     }
 
     fn found(pods: &[&str]) -> Found {
-        Found(pods.iter().map(|pod| (at(pod), Watcher(tokio::spawn(async {})))).collect())
+        let watcher = || Watcher { places: Places::default(), task: tokio::spawn(async {}) };
+        Found(pods.iter().map(|pod| (at(pod), watcher())).collect())
     }
 
     #[tokio::test]

@@ -67,7 +67,7 @@ pub async fn run(
     let mut posts = Posts::new(rosters, scrape);
     let mut all = Vec::new();
     for (pool, Muster { joined, dns, .. }) in musters.into_iter().enumerate() {
-        all.extend(joined.into_iter().map(|place| (pool, place)));
+        all.extend(joined);
         if let Some(dns) = dns {
             posts.ask(pool, dns);
         }

@@ -1,24 +1,25 @@
 //! Who is watched where: the watcher of each address, and what the configuration asks for now.
 //!
-//! A pod of which nothing has changed goes on as it is, its ledger with it. One that is no longer asked
-//! for leaves at once and its streams end by themselves. One whose name, class or pools have changed
-//! leaves and joins anew, for it is another pod to the scheduler.
+//! A pod of whose place in a pool nothing has changed goes on there as it is, its ledger with it, whatever becomes of it in
+//! other pools. One that is no longer asked for leaves at once and its streams end by themselves. One whose name or class has
+//! changed leaves and joins anew, for it is another pod to the scheduler.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use tokio::task::JoinHandle;
+use parking_lot::Mutex;
+use tokio::{sync, task::JoinHandle};
 
 use super::{
     config::{DnsConfig, Members, ScrapeConfig, Seat},
     dns,
-    roster::{Place, Roster},
+    roster::{Place, Places, Roster},
     watch,
 };
 
-/// Who sits at an address: the number of the pool, and the seat it has there.
-type Sitters = Vec<(usize, Seat)>;
-
-/// A watcher, and what it watches.
+/// A watcher, and what it watches: the last of it, for the watcher has the same.
 struct Post<T> {
     what: T,
     task: JoinHandle<()>,
@@ -36,9 +37,9 @@ impl<T> Post<T> {
 pub(super) struct Posts {
     rosters: Vec<Roster>,
     scrape: ScrapeConfig,
-    addresses: BTreeMap<String, Post<Sitters>>,
+    addresses: BTreeMap<String, Post<Places>>,
     /// By pool.
-    dns: BTreeMap<usize, Post<DnsConfig>>,
+    dns: BTreeMap<usize, Post<sync::watch::Sender<DnsConfig>>>,
 }
 
 impl Posts {
@@ -47,15 +48,14 @@ impl Posts {
     }
 
     /// Watches pods that have joined already.
-    pub(super) fn man(&mut self, joined: Vec<(usize, Place)>) {
-        let mut by_address: BTreeMap<String, Vec<(usize, Place)>> = BTreeMap::new();
-        for (pool, place) in joined {
-            by_address.entry(place.seat.authority.clone()).or_default().push((pool, place));
+    pub(super) fn man(&mut self, joined: Vec<Place>) {
+        let mut by_address: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+        for place in joined {
+            by_address.entry(place.seat.authority.clone()).or_default().push(place);
         }
         for (address, places) in by_address {
-            let what = places.iter().map(|(pool, place)| (*pool, place.seat.clone())).collect();
-            let places = places.into_iter().map(|(_, place)| place).collect();
-            let task = tokio::spawn(watch::watch(places, self.scrape));
+            let what = Arc::new(Mutex::new(places));
+            let task = tokio::spawn(watch::watch(what.clone(), self.scrape));
             self.addresses.insert(address, Post { what, task });
         }
     }
@@ -63,46 +63,50 @@ impl Posts {
     /// Asks DNS for the pods of a pool.
     pub(super) fn ask(&mut self, pool: usize, what: DnsConfig) {
         let Some(roster) = self.rosters.get(pool) else { return };
-        let task = tokio::spawn(dns::discover(roster.clone(), what.clone(), self.scrape));
+        let (what, asked) = sync::watch::channel(what);
+        let task = tokio::spawn(dns::discover(roster.clone(), asked, self.scrape));
         self.dns.insert(pool, Post { what, task });
     }
 
     /// Does what the configuration asks for; `members` are those of each pool.
     pub(super) async fn follow(&mut self, members: &[Members]) {
-        let mut wanted: BTreeMap<String, Sitters> = BTreeMap::new();
-        for (pool, members) in members.iter().enumerate() {
+        let mut wanted: BTreeMap<String, Vec<(Roster, Seat)>> = BTreeMap::new();
+        for (roster, members) in self.rosters.iter().zip(members) {
             for seat in &members.seats {
                 let sitters = wanted.entry(seat.authority.clone()).or_default();
-                sitters.push((pool, seat.clone()));
+                sitters.push((roster.clone(), seat.clone()));
             }
         }
         let known: BTreeSet<String> = self.addresses.keys().cloned().collect();
         for address in known {
-            let stays = self.addresses.get(&address).map(|post| &post.what) == wanted.get(&address);
-            if stays {
-                wanted.remove(&address);
+            if let Some(sitters) = wanted.remove(&address) {
+                self.addresses.entry(address).and_modify(|post| reseat(&post.what, sitters));
             } else if let Some(post) = self.addresses.remove(&address) {
                 post.end().await;
             }
         }
-        let seats = wanted.into_values().flatten();
-        let joined = seats
-            .filter_map(|(pool, seat)| Some((pool, Place::take(self.rosters.get(pool)?, seat))));
-        let joined = joined.collect();
-        self.man(joined);
+        let new = wanted.into_values().flatten();
+        self.man(new.map(|(roster, seat)| Place::take(&roster, seat)).collect());
         self.follow_dns(members).await;
     }
 
     async fn follow_dns(&mut self, members: &[Members]) {
         for (pool, members) in members.iter().enumerate() {
-            if self.dns.get(&pool).map(|post| &post.what) == members.dns.as_ref() {
-                continue;
-            }
-            if let Some(post) = self.dns.remove(&pool) {
-                post.end().await;
-            }
-            if let Some(dns) = members.dns.clone() {
-                self.ask(pool, dns);
+            match (members.dns.clone(), self.dns.get(&pool)) {
+                (Some(dns), Some(post)) => {
+                    post.what.send_if_modified(|asked| {
+                        *asked != dns && {
+                            *asked = dns;
+                            true
+                        }
+                    });
+                }
+                (Some(dns), None) => self.ask(pool, dns),
+                (None, _) => {
+                    if let Some(post) = self.dns.remove(&pool) {
+                        post.end().await;
+                    }
+                }
             }
         }
     }
@@ -116,4 +120,17 @@ impl Posts {
             post.end().await;
         }
     }
+}
+
+/// Lets those leave an address that are no longer asked for, and those join that are new.
+fn reseat(places: &Places, mut sitters: Vec<(Roster, Seat)>) {
+    let mut places = places.lock();
+    places.retain_mut(|place| {
+        let stays = sitters.iter().position(|(roster, seat)| place.is(roster, seat));
+        if let Some(at) = stays {
+            place.seat = sitters.swap_remove(at).1;
+        }
+        stays.is_some()
+    });
+    places.extend(sitters.into_iter().map(|(roster, seat)| Place::take(&roster, seat)));
 }

@@ -8,6 +8,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
+use parking_lot::Mutex;
 use weir_core::PodId;
 
 use super::{Breaker, Cordon, Pod, config::Seat};
@@ -60,6 +61,9 @@ impl Roster {
     }
 }
 
+/// The places of one address, which its watcher tells what it sees. They change while it watches.
+pub type Places = Arc<Mutex<Vec<Place>>>;
+
 /// A pod's place in one pool. Dropping it takes the pod out.
 pub struct Place {
     /// The pool's door.
@@ -71,6 +75,13 @@ pub struct Place {
 }
 
 impl Place {
+    /// Whether it is this seat in this pool, shared or not.
+    pub fn is(&self, roster: &Roster, seat: &Seat) -> bool {
+        let known = (&self.seat.name, &self.seat.authority, self.seat.class);
+        Arc::ptr_eq(&self.roster.hub, &roster.hub)
+            && known == (&seat.name, &seat.authority, seat.class)
+    }
+
     /// Lets the pod of a seat join.
     pub fn take(roster: &Roster, seat: Seat) -> Self {
         Self { roster: roster.clone(), pod: roster.join(&seat, Arc::default()), seat }

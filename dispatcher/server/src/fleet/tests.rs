@@ -11,6 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use parking_lot::Mutex;
 use tokio::{
     net::TcpListener,
     sync::{
@@ -21,7 +22,10 @@ use tokio::{
 use weir_core::{Phase, Scheduler, SchedulerConfig};
 use weir_predict::Chain;
 
-use super::{config::Seat, *};
+use super::{
+    config::{DnsConfig, Seat},
+    *,
+};
 use crate::{clock::Clock, hub::Hub, worker::Worker};
 
 /// A pod whose scrapes park until the test answers them.
@@ -79,7 +83,8 @@ fn watched(gate: &Gate, timeout: Duration) -> Arc<Hub> {
     let rosters = Roster::for_each(std::slice::from_ref(&hub), true);
     let roster = rosters.into_iter().next().unwrap();
     let config = ScrapeConfig { every: Some(Duration::from_millis(1)), timeout };
-    tokio::spawn(watch::watch(vec![Place::take(&roster, gate.seat.clone())], config));
+    let places = Arc::new(Mutex::new(vec![Place::take(&roster, gate.seat.clone())]));
+    tokio::spawn(watch::watch(places, config));
     hub
 }
 
@@ -269,6 +274,38 @@ async fn what_an_operator_asks_goes_before_the_breaker_and_outlives_a_restart() 
 }
 
 #[tokio::test]
+async fn pods_found_by_dns_stay_when_only_the_pace_of_its_questions_changes() {
+    let mut gate = Gate::open().await;
+    let (hubs, fleet, orders) = ordered(&gate);
+    let (host, port) = gate.seat.authority.split_once(':').unwrap();
+    let every = |ms| {
+        let (host, port) = (host.to_owned(), port.parse().unwrap());
+        let dns =
+            DnsConfig { host, port, class: 0, shared: false, every: Duration::from_millis(ms) };
+        vec![Members { seats: vec![], dns: Some(dns) }, Members::default()]
+    };
+    let found = async || {
+        while hubs[0].pods().iter().all(|pod| *pod.name != gate.seat.authority) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        only(&hubs[0]).id
+    };
+    orders.send_replace(every(5));
+    let before = found().await;
+    orders.send_replace(every(6));
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(only(&hubs[0]).id, before);
+    }
+    orders.send_replace(vec![Members::default(); 2]);
+    while !hubs[0].pods().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(gate.next().await);
+    assert!(fleet.join(LONG));
+}
+
+#[tokio::test]
 async fn a_reload_takes_only_what_changed() {
     let (mut gate, other) = (Gate::open().await, Gate::open().await);
     let (hubs, fleet, orders) = ordered(&gate);
@@ -292,13 +329,20 @@ async fn a_reload_takes_only_what_changed() {
     assert_eq!(known(&hubs[1]), [before[1]]);
     assert_eq!(only(&hubs[1]).phase(), Phase::Ready);
     drop(parked);
-    // It leaves the second pool, and the first one has it anew: it is no longer shared.
+    // It leaves the second pool, and is the same to the first one: that it is no longer shared is told with its gauges.
     let alone = Seat { shared: false, ..seat };
-    orders.send_replace(vec![Members { seats: vec![alone], dns: None }, Members::default()]);
+    orders
+        .send_replace(vec![Members { seats: vec![alone.clone()], dns: None }, Members::default()]);
     gate.answer(gauges("0.5")).await;
     let _parked = gate.next().await;
     assert_eq!(hubs[0].pods().len(), 1);
-    assert_ne!(only(&hubs[0]).id, before[0]);
+    assert_eq!(only(&hubs[0]).id, before[0]);
     assert!(hubs[1].pods().is_empty());
+    // Another name is another pod.
+    let renamed = Seat { name: Arc::from("pod-2"), ..alone };
+    orders.send_replace(vec![Members { seats: vec![renamed], dns: None }, Members::default()]);
+    gate.answer(gauges("0.5")).await;
+    let _parked = gate.next().await;
+    assert_ne!(only(&hubs[0]).id, before[0]);
     assert!(fleet.join(LONG));
 }

@@ -20,7 +20,7 @@ use super::{
     config::ScrapeConfig,
     connection::{Connection, ScrapeError},
     gauges::{self, GaugeError, Gauges},
-    roster::Place,
+    roster::{Place, Places},
 };
 
 /// Pause between two probes of a pod whose breaker is open, when scraping is off.
@@ -29,14 +29,16 @@ const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// Pods that are scraped at the same moment.
 const GROUP: u32 = 8;
 
-/// Watches the pod at one address, in every pool that it has joined, until it is dropped. Then it has
-/// left them all.
-pub async fn watch(places: Vec<Place>, config: ScrapeConfig) {
-    let Some(first) = places.first() else { return };
+/// Watches the pod at one address, in every pool where it has a place, until it is dropped.
+pub async fn watch(places: Places, config: ScrapeConfig) {
+    let Some((authority, id)) =
+        places.lock().first().map(|first| (first.seat.authority.clone(), first.pod.id))
+    else {
+        return;
+    };
     // Many pods that joined together are not scraped together: multiples of the golden ratio spread any
     // number of groups evenly over the interval. A group is woken for once, which costs more than its scrapes.
-    let turn = (f64::from(first.pod.id.0 / GROUP) * 0.618_034).fract();
-    let authority = first.seat.authority.clone();
+    let turn = (f64::from(id.0 / GROUP) * 0.618_034).fract();
     let mut tenure = Tenure { authority, places };
     match config.every {
         Some(every) => {
@@ -50,7 +52,7 @@ pub async fn watch(places: Vec<Place>, config: ScrapeConfig) {
 /// A pod's time at its address.
 struct Tenure {
     authority: String,
-    places: Vec<Place>,
+    places: Places,
 }
 
 /// How one scrape ended.
@@ -75,19 +77,20 @@ impl Tenure {
             let outcome = scrape(&mut connection, &self.authority, limit).await;
             if let Outcome::Good(gauges) = &outcome {
                 if restarted(started_at_s, gauges.started_at_s) {
-                    self.places.iter_mut().for_each(Place::renew);
+                    self.places.lock().iter_mut().for_each(Place::renew);
                 }
                 started_at_s = gauges.started_at_s.or(started_at_s);
             }
             let steps = self.steps();
-            self.places.iter().for_each(|place| take(place, &outcome, steps != steps_before));
+            let streaming = steps != steps_before;
+            self.places.lock().iter().for_each(|place| take(place, &outcome, streaming));
             steps_before = steps;
         }
     }
 
     /// Steps that any pool's streams have shown.
     fn steps(&self) -> u64 {
-        self.places.iter().map(|place| place.pod.pulse.read().steps).sum()
+        self.places.lock().iter().map(|place| place.pod.pulse.read().steps).sum()
     }
 
     async fn probe_forever(&self, limit: Duration) {
@@ -95,13 +98,17 @@ impl Tenure {
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             pace.tick().await;
-            let open = || self.places.iter().filter(|place| place.pod.breaker.is_open());
-            if open().next().is_none() {
+            let is_open = |place: &&Place| place.pod.breaker.is_open();
+            if !self.places.lock().iter().any(|place| is_open(&place)) {
                 continue;
             }
             let connected = timeout(limit, TcpStream::connect(&self.authority)).await;
             if matches!(connected, Ok(Ok(_))) {
-                open().for_each(|place| place.pod.breaker.scrape_succeeded());
+                let places = self.places.lock();
+                places
+                    .iter()
+                    .filter(is_open)
+                    .for_each(|place| place.pod.breaker.scrape_succeeded());
             }
         }
     }

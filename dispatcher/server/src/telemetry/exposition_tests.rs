@@ -179,7 +179,7 @@ fn what_was_counted_and_what_is_learned_is_in_the_text() {
     for line in [
         "weir_requests_total{model=\"m\",objective=\"standard\",outcome=\"ok\",status=\"200\"} 1",
         "weir_slo_total{met=\"false\",model=\"m\",objective=\"standard\",target=\"tpot\"} 1",
-        "weir_refused_total{model=\"m\",reason=\"queue_full\"} 0",
+        "weir_refused_total{model=\"m\",reason=\"queue_full\",sheddable=\"false\"} 0",
         "weir_ttft_seconds_bucket{model=\"m\",objective=\"standard\",le=\"0.1\"} 1",
         "weir_version_served{model=\"m\",version=\"3\"} 1",
         "weir_version_mape{model=\"m\",target=\"ttft\",version=\"3\"} 0",

@@ -81,6 +81,8 @@ pub fn start(config: &LogConfig) {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Said on the same stream, of which a full disk or a reader that is gone makes a panic of whoever logs.
+        .log_internal_errors(false)
         .with_ansi(colours);
     let started = match config.format {
         LogFormat::Pretty => lines.with_target(false).try_init(),

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, proto::MetricFamily};
-use weir_core::RefusalReason;
+use weir_core::{Refusal, RefusalReason};
 
 use super::{
     compat::Compat,
@@ -78,7 +78,10 @@ impl Metrics {
     /// Lets every refusal reason of a pool be seen before it counts.
     pub fn expect_model(&self, model: &str) {
         for reason in RefusalReason::ALL {
-            let _ = self.refused.get_metric_with_label_values(&[model, reason.name()]);
+            for sheddable in ["true", "false"] {
+                let labels = [model, reason.name(), sheddable];
+                let _ = self.refused.get_metric_with_label_values(&labels);
+            }
         }
     }
 
@@ -111,9 +114,11 @@ impl Metrics {
         observe_ms(&self.queue_wait, model, objective, ms);
     }
 
-    /// A request was refused; `reason` is [`RefusalReason::name`].
-    pub fn refused(&self, model: &str, reason: &'static str) {
-        if let Ok(counter) = self.refused.get_metric_with_label_values(&[model, reason]) {
+    /// A request was refused.
+    pub fn refused(&self, model: &str, refusal: &Refusal) {
+        let sheddable = if refusal.band.sheddable() { "true" } else { "false" };
+        let labels = [model, refusal.reason.name(), sheddable];
+        if let Ok(counter) = self.refused.get_metric_with_label_values(&labels) {
             counter.inc();
         }
     }

@@ -72,8 +72,8 @@ series! {
         "Measured responses with an objective, by target (ttft, tpot) and whether it was met.";
     QUEUE_WAIT: Histogram "weir_queue_wait_seconds" ["model", "objective"]
         "Time from arrival to dispatch.";
-    REFUSED: Counter "weir_refused_total" ["model", "reason"]
-        "Requests refused, by reason.";
+    REFUSED: Counter "weir_refused_total" ["model", "reason", "sheddable"]
+        "Requests refused, by reason, and whether their band is below 0 (true, false).";
     STREAM_ERRORS: Counter "weir_stream_errors_total" ["code"]
         "Streams that ended in an in-band error, by its code.";
     QUEUE_DEPTH: Gauge "weir_queue_depth" ["model", "band"]

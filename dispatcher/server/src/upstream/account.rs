@@ -58,7 +58,7 @@ impl Facts {
 
     /// The scheduler refused it. The caller answers and counts it as done.
     fn refused(&mut self, (metrics, model): (&Metrics, &str), refusal: &Refusal) {
-        metrics.refused(model, refusal.reason.name());
+        metrics.refused(model, refusal);
         if let Some(visit) = &mut self.visit {
             visit.refused(refusal.reason);
         }

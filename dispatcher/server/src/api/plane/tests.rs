@@ -229,6 +229,15 @@ async fn all_threads_listen_on_one_port_and_a_second_plane_is_refused() {
     }
 }
 
+#[test]
+fn what_the_system_holds_unsent_of_a_response_is_bounded() {
+    let listener = open((Ipv4Addr::LOCALHOST, 0).into(), false).unwrap();
+    listener.set_nonblocking(false).unwrap();
+    let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    assert_eq!(socket2::SockRef::from(&accepted).tcp_notsent_lowat().unwrap(), UNSENT);
+}
+
 #[tokio::test]
 async fn connections_beyond_the_bound_wait_for_their_turn() {
     let bounded = Limits { max_connections: 1, ..limits() };

@@ -32,8 +32,10 @@ impl Page {
 
     fn spread(&mut self, model: &str, mean: [&Series; 2], spread: &Series, values: &[f64]) {
         let count = values.len().max(1) as f64;
-        let level = values.iter().sum::<f64>() / count;
-        let variance = values.iter().map(|value| (value - level).powi(2)).sum::<f64>() / count;
+        // The sum of nothing is -0, which is no level to show.
+        let level = (0.0 + values.iter().sum::<f64>()) / count;
+        let squares = values.iter().map(|value| (value - level).powi(2));
+        let variance = (0.0 + squares.sum::<f64>()) / count;
         mean.iter().for_each(|series| self.set(series, &[model], level));
         self.set(spread, &[model], variance.sqrt());
     }
