@@ -182,7 +182,7 @@ pub struct RequestDetail {
 /// One request: by its number, or by the id that its client knows.
 #[utoipa::path(
     get, path = "/requests/{id}", tag = "requests", operation_id = "request",
-    params(("id" = String, Path, description = "Its number, or its x-request-id"), PoolQuery),
+    params(("id" = String, Path, description = "Its x-request-id, or its number"), PoolQuery),
     responses((status = 200, body = RequestDetail), (status = "4XX", body = ErrorBody))
 )]
 pub(super) async fn show(
@@ -193,12 +193,20 @@ pub(super) async fn show(
     seat.aside(move |seat| detail(seat, query.pool.as_deref(), &name).map(Json)).await
 }
 
+/// A request whose client calls it `cancel`, at the path where others are cancelled.
+pub(super) async fn show_cancel(
+    State(seat): State<Arc<Seat>>,
+    query: Query<PoolQuery>,
+) -> Result<Json<Value>, Fault> {
+    show(State(seat), Name("cancel".to_owned()), query).await
+}
+
 /// Everything known of the request of a name.
 pub(super) fn detail(seat: &Seat, pool: Option<&str>, name: &str) -> Result<Value, Fault> {
-    let which = Called::parse(name);
-    let found = seat.pools(pool)?.into_iter().find_map(|pool| {
-        let found = pool.hub.inspect(&which)?;
-        Some(members(pool, &found))
+    let pools = seat.pools(pool)?;
+    let found = Called::readings(name).into_iter().find_map(|which| {
+        let found = |pool: &Pool<'_>| Some(members(*pool, &pool.hub.inspect(&which)?));
+        pools.iter().find_map(found)
     });
     found.ok_or_else(|| Fault::not_found("request", name))
 }

@@ -29,11 +29,11 @@ pub struct Cancelled {
 /// Refuse a waiting request. Its client gets 503 `cancelled_by_operator` and is asked not to retry.
 #[utoipa::path(
     post, path = "/requests/{id}/cancel", tag = "requests", operation_id = "cancel",
-    params(("id" = String, Path, description = "Its number, or its x-request-id")),
+    params(("id" = String, Path, description = "Its x-request-id, or its number")),
     request_body = PoolAsk,
     responses(
         (status = 200, body = Cancelled),
-        (status = 409, body = ErrorBody, description = "It does not wait"),
+        (status = 409, body = ErrorBody, description = "It does not wait, or two may be meant"),
         (status = "4XX", body = ErrorBody),
     )
 )]
@@ -54,22 +54,34 @@ pub(super) async fn cancel(
     seat.aside(cancel).await
 }
 
-/// Does something to the waiting request of a name, in the pool where it waits.
+/// Does something to the waiting request of a name, in the pool where it waits. Digits that are the name of one
+/// request and the number of another are refused: what was meant is not guessed.
 fn on_waiting(
     seat: &Seat,
     pool: Option<&str>,
     name: &str,
     act: impl Fn(&Hub, &Called) -> bool,
 ) -> Result<(), Fault> {
-    let which = Called::parse(name);
     let pools = seat.pools(pool)?;
-    if pools.iter().any(|pool| act(pool.hub, &which)) {
+    let known = |which: Called| {
+        let number = pools.iter().find_map(|pool| pool.hub.number(&which))?;
+        Some((which, number))
+    };
+    let meant: Vec<_> = Called::readings(name).into_iter().filter_map(known).collect();
+    let which = match &meant[..] {
+        [] => return Err(Fault::not_found("request", name)),
+        [(_, called), (_, numbered)] if called != numbered => {
+            return Err(Fault::Conflict(format!(
+                "{name} is what one request is called and the number of another; say #{} or #{}",
+                called.0, numbered.0
+            )));
+        }
+        [(which, _), ..] => which,
+    };
+    if pools.iter().any(|pool| act(pool.hub, which)) {
         return Ok(());
     }
-    if pools.iter().any(|pool| pool.hub.inspect(&which).is_some()) {
-        return Err(Fault::Conflict(format!("the request {name} does not wait any more")));
-    }
-    Err(Fault::not_found("request", name))
+    Err(Fault::Conflict(format!("the request {name} does not wait any more")))
 }
 
 /// The band that a request is to have.
@@ -88,11 +100,11 @@ pub struct MoveAsk {
 /// Put a waiting request into another band, at the rank it had when it arrived.
 #[utoipa::path(
     post, path = "/requests/{id}/move", tag = "requests", operation_id = "move",
-    params(("id" = String, Path, description = "Its number, or its x-request-id")),
+    params(("id" = String, Path, description = "Its x-request-id, or its number")),
     request_body = MoveAsk,
     responses(
         (status = 200, body = RequestDetail),
-        (status = 409, body = ErrorBody, description = "It does not wait"),
+        (status = 409, body = ErrorBody, description = "It does not wait, or two may be meant"),
         (status = "4XX", body = ErrorBody),
     )
 )]

@@ -111,13 +111,15 @@ pub enum Called {
 }
 
 impl Called {
-    /// A path's last part: all digits are a number, anything else a client's name.
-    pub fn parse(text: &str) -> Self {
-        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        match text.parse() {
-            Ok(number) if digits => Self::Id(RequestId(number)),
-            _ => Self::Name(text.to_owned()),
-        }
+    /// What a path's last part may mean, the likelier first: digits are a client's name before they are a
+    /// number, since an x-request-id may be all digits; behind a `#`, which no name has, they are a number.
+    pub fn readings(text: &str) -> Vec<Self> {
+        let digits = text.strip_prefix('#').unwrap_or(text);
+        let digits = Some(digits).filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()));
+        let number =
+            digits.and_then(|digits| digits.parse().ok()).map(|it| Self::Id(RequestId(it)));
+        let name = (!text.starts_with('#')).then(|| Self::Name(text.to_owned()));
+        name.into_iter().chain(number).collect()
     }
 
     pub(super) fn find(&self, scheduler: &Scheduler) -> Option<RequestId> {
@@ -208,6 +210,14 @@ impl Hub {
         self.at_desk(|desk, now, _| {
             let id = which.find(&desk.scheduler)?;
             desk.scheduler.inspect(now, id)
+        })
+    }
+
+    /// The number of a request; `None` when nothing is known of it.
+    pub fn number(&self, which: &Called) -> Option<RequestId> {
+        self.at_desk(|desk, now, _| {
+            let id = which.find(&desk.scheduler)?;
+            desk.scheduler.inspect(now, id).map(|_| id)
         })
     }
 

@@ -11,12 +11,12 @@ async fn a_waiting_request_is_cancelled_by_the_name_its_client_gave_it() {
     let mut named = request(&hub, 1);
     named.name = "mine".into();
     let mut ticket = hub.admit(named);
-    assert!(!hub.cancel_waiting(&Called::parse("yours")));
-    assert!(hub.cancel_waiting(&Called::parse("mine")));
-    assert!(!hub.cancel_waiting(&Called::parse("1")));
+    assert!(!hub.cancel_waiting(&Called::Name("yours".to_owned())));
+    assert!(hub.cancel_waiting(&Called::Name("mine".to_owned())));
+    assert!(!hub.cancel_waiting(&Called::Id(RequestId(1))));
     let refusal = ticket.verdict().await.unwrap_err();
     assert_eq!(refusal.reason, RefusalReason::Cancelled);
-    let seen = hub.inspect(&Called::parse("mine")).unwrap();
+    let seen = hub.inspect(&Called::Name("mine".to_owned())).unwrap();
     assert_eq!(seen.ended.unwrap().outcome, "cancelled_by_operator");
     drop(ticket);
     assert_settled(&hub);
@@ -153,9 +153,14 @@ async fn a_supposed_request_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_number_is_an_id_and_anything_else_a_name() {
-    assert_eq!(Called::parse("12"), Called::Id(RequestId(12)));
-    for name in ["weir-1-2", "", "-1", "1.5", "99999999999999999999999999"] {
-        assert_eq!(Called::parse(name), Called::Name(name.to_owned()));
+fn digits_are_a_name_before_they_are_a_number() {
+    let (name, twelve) = (|text: &str| Called::Name(text.to_owned()), Called::Id(RequestId(12)));
+    assert_eq!(Called::readings("12"), [name("12"), twelve.clone()]);
+    assert_eq!(Called::readings("#12"), [twelve]);
+    for text in ["weir-1-2", "", "-1", "+1", "1.5", "99999999999999999999999999"] {
+        assert_eq!(Called::readings(text), [name(text)]);
+    }
+    for text in ["#", "#x", "#+1"] {
+        assert_eq!(Called::readings(text), []);
     }
 }

@@ -72,14 +72,14 @@ export async function cancelRequest(of) {
     title: `Cancel ${of.request_id ?? of.id}?`, yes: "Cancel the request", danger: true,
     text: "Its client is answered 503 cancelled_by_operator and told not to retry.",
   });
-  return yes ? change(`/requests/${of.id}/cancel`, { pool: of.pool }, "Cancelled.") : null;
+  return yes ? change(`/requests/%23${of.id}/cancel`, { pool: of.pool }, "Cancelled.") : null;
 }
 
 export async function moveRequest(of) {
   const field = h("input", { type: "number", value: of.band, "aria-label": "Band", autofocus: true });
   const text = "A higher band goes first. A band below 0 may be refused under overload.";
   const yes = await ask({ title: `Move ${of.request_id ?? of.id} to another band`, text, body: field, yes: "Move" });
-  return yes ? change(`/requests/${of.id}/move`, { pool: of.pool, band: Number(field.value) }, `Moved to band ${field.value}.`) : null;
+  return yes ? change(`/requests/%23${of.id}/move`, { pool: of.pool, band: Number(field.value) }, `Moved to band ${field.value}.`) : null;
 }
 
 /** Cancels what a filter finds, after a dry run has said how many that are. */

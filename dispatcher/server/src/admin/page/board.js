@@ -93,7 +93,7 @@ function drawTrouble(el, one) {
 
 export const laneLink = (lane) => link("lane", { pool: lane.pool, lane: lane.lane });
 export const podLink = (pod) => link("pod", { pool: pod.pool, pod: pod.pod });
-export const requestLink = (of) => link("request", { pool: of.pool ?? "", id: of.id ?? of.request_id });
+export const requestLink = (of) => link("request", { pool: of.pool ?? "", id: of.id == null ? of.request_id : `#${of.id}` });
 
 function lanes(queues) {
   const deepest = Math.max(1, ...queues.map((lane) => lane.depth));

@@ -168,7 +168,7 @@ function podPage({ pool, pod }) {
 export async function find(text, pool) {
   try {
     await get(`/requests/${encodeURIComponent(text)}`, { pool });
-    location.hash = requestLink({ pool, id: text });
+    location.hash = link("request", { pool, id: text });
   } catch (error) {
     if (error.status !== 404) throw error;
     location.hash = link("find", { pool, tenant: text });

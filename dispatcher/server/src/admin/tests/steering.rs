@@ -63,6 +63,44 @@ async fn a_waiting_request_says_why_and_can_be_moved() {
 }
 
 #[tokio::test]
+async fn digits_are_what_a_client_calls_a_request_before_they_are_a_number() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    let called = |id, name: &str| {
+        side.hub().admit(named(side.hub(), id, |request| request.name = name.into()))
+    };
+    let _tickets = [called(1, "7"), called(2, "1"), called(3, "3")];
+    let cancel = async |of: &str| {
+        let path = format!("/api/v1/requests/{of}/cancel");
+        let (status, _, answer) = side.ask(Method::POST, &path, &[], "{}").await;
+        (status.as_u16(), answer)
+    };
+    assert_eq!(side.get("/api/v1/requests/1").await["id"], 2, "the name comes first");
+    assert_eq!(side.get("/api/v1/requests/%231").await["request_id"], "7");
+    assert_eq!(side.get("/api/v1/requests/2").await["request_id"], "1", "no request is called 2");
+    let (status, answer) = cancel("1").await;
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert!(status == 409 && why.contains("say #2 or #1"), "{answer}");
+    let moved = side.ask(Method::POST, "/api/v1/requests/1/move", &[], r#"{"band": 3}"#).await;
+    assert_eq!((moved.0.as_u16(), side.hub().summary().waiting), (409, 3));
+    assert_eq!(cancel("7").await.0, 200, "no request has this number");
+    assert_eq!(side.get("/api/v1/requests/%231").await["state"], "recent");
+    assert_eq!((cancel("3").await.0, cancel("%232").await.0), (200, 200), "each is one request");
+    assert_eq!(side.hub().summary().waiting, 0);
+}
+
+#[tokio::test]
+async fn a_request_that_is_called_cancel_is_shown_moved_and_cancelled() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    let path = "/api/v1/requests/cancel";
+    assert_eq!(side.refused(Method::GET, path, "").await, (404, "not_found".to_owned()));
+    let _ticket = side.hub().admit(named(side.hub(), 1, |request| request.name = "cancel".into()));
+    assert_eq!(side.get(path).await["request_id"], "cancel");
+    assert_eq!(side.post(&format!("{path}/move"), json!({"band": 2})).await["band"], 2);
+    assert_eq!(side.post(&format!("{path}/cancel"), json!({})).await["cancelled"], 1);
+    assert_eq!(side.refused(Method::PUT, path, "").await.0, 405);
+}
+
+#[tokio::test]
 async fn a_lane_a_band_and_the_pool_can_be_held() {
     let side = side(&RawAdmin::default(), LOOPBACK).await;
     let mut tickets = waiting(side.hub(), 2);

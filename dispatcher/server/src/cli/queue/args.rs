@@ -58,7 +58,7 @@ pub(super) struct ListArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct ShowArgs {
-    /// A request's id: the x-request-id of its response, or the dispatcher's number
+    /// A request's id: the x-request-id of its response, or the dispatcher's number; '#57' is the number alone
     #[arg(conflicts_with_all = ["lane", "band", "tenant", "late", "older_than", "cursor", "all"])]
     pub(super) request: Option<String>,
     /// Most requests to list, the oldest first
@@ -77,7 +77,7 @@ pub(super) struct ShowArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct CancelArgs {
-    /// Ids of requests: the x-request-id of their responses, or the dispatcher's numbers
+    /// Ids of requests: the x-request-id of their responses, or the dispatcher's numbers; '#57' is the number alone
     #[arg(conflicts_with_all = ["lane", "band", "tenant", "late", "older_than", "dry_run"])]
     pub(super) requests: Vec<String>,
     /// Say what a filter matches, and cancel nothing
