@@ -295,11 +295,14 @@ fn loader(
     watched: &Watched,
     (counter, bell, heard): (Counter, Bell, mpsc::Receiver<()>),
 ) -> io::Result<(Worker, Bell)> {
+    let hubs = watched.hubs.clone();
+    let serves = move || hubs.iter().map(|hub| hub.predictor().model_version).collect();
     let reload = Reload {
         bundles: learn.bundles.clone(),
         library: learn.onnxruntime.clone(),
         choice: learn.evaluator,
         slots,
+        serves: Box::new(serves),
         tally: watched.reload.clone(),
         counter,
     };

@@ -25,7 +25,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use parking_lot::Mutex;
 use weir_predict::{Bundle, BundleError, Choice, Evaluators, Offer, Runtime, Slot};
 use weir_schema::manifest::{
-    CURRENT_FILE, MANIFEST_FILE, bundle_name, bundle_version, current_bundle,
+    CURRENT_FILE, MANIFEST_FILE, MODEL_FILE, bundle_name, bundle_version, current_bundle,
 };
 
 use super::shelf::{self, Counter, Order, OrderError};
@@ -83,6 +83,8 @@ pub struct Reload {
     pub choice: Choice,
     /// One per pool.
     pub slots: Vec<Slot>,
+    /// Version that each pool serves now; 0 is none.
+    pub serves: Box<dyn Fn() -> Vec<u64> + Send>,
     /// What is told to metrics.
     pub tally: Arc<ReloadTally>,
     /// What operators order.
@@ -168,13 +170,19 @@ impl Reload {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Attempt {
     bundle: PathBuf,
-    current_changed: Option<SystemTime>,
-    manifest_changed: Option<SystemTime>,
+    current: Option<Stamp>,
+    manifest: Option<Stamp>,
+    /// It may come after the manifest, or grow.
+    model: Option<Stamp>,
 }
+
+/// When a file was changed, and its length.
+type Stamp = (SystemTime, u64);
 
 struct Loader {
     reload: Reload,
     evaluators: Evaluators,
+    /// What was handed over last.
     serving: Option<PathBuf>,
     tried: Option<Attempt>,
 }
@@ -205,12 +213,32 @@ impl Loader {
         }
     }
 
-    /// The newest version before the one that was handed over last.
+    /// The version of each pool. What was handed over last counts where nothing serves, or nothing yet.
+    fn in_service(&self) -> Vec<u64> {
+        let handed = self.reload.tally.version.load(Relaxed);
+        let serves = (self.reload.serves)().into_iter();
+        serves.map(|version| if version == 0 { handed } else { version }).collect()
+    }
+
+    /// The newest version before the one in service. A pool may serve an older one than was handed over last, which
+    /// it has rolled back, and a newer one for as long as it has not taken an older one up.
     fn predecessor(&self) -> Result<u64, OrderError> {
-        let serving = self.reload.tally.version.load(Relaxed);
+        let handed = self.reload.tally.version.load(Relaxed);
+        let serving = self.in_service().into_iter().fold(handed, u64::min);
         let versions = shelf::versions(&self.reload.bundles).into_iter();
         let before = versions.filter(|version| *version < serving).max();
         before.ok_or(OrderError::NoPredecessor)
+    }
+
+    /// Whether what a pool serves is gone from the disk.
+    fn is_gone(&self) -> bool {
+        let handed = self.reload.tally.version.load(Relaxed);
+        let is_gone = |dir: &Path| !dir.join(MANIFEST_FILE).is_file();
+        self.in_service().into_iter().any(|version| match &self.serving {
+            Some(dir) if version == handed => is_gone(dir),
+            Some(_) => is_gone(&self.reload.bundles.join(bundle_name(version))),
+            None => false,
+        })
     }
 
     fn pin(&mut self, version: u64) -> Result<(), OrderError> {
@@ -232,7 +260,7 @@ impl Loader {
     }
 
     fn look(&mut self) {
-        let gone = self.serving.as_ref().is_some_and(|dir| !dir.join(MANIFEST_FILE).is_file());
+        let gone = self.is_gone();
         if self.reload.tally.missing.swap(gone, Relaxed) != gone && gone {
             tracing::warn!("the bundle in service is gone from the disk; it stays in service");
         }
@@ -251,13 +279,14 @@ impl Loader {
 
     fn consider(&mut self, bundle: PathBuf) {
         let attempt = Attempt {
-            current_changed: changed(&self.reload.bundles.join(CURRENT_FILE)),
-            manifest_changed: changed(&bundle.join(MANIFEST_FILE)),
+            current: stamp(&self.reload.bundles.join(CURRENT_FILE)),
+            manifest: stamp(&bundle.join(MANIFEST_FILE)),
+            model: stamp(&bundle.join(MODEL_FILE)),
             bundle,
         };
         // A folder that is gone has nothing to offer; what serves stays.
         if self.tried.as_ref() == Some(&attempt)
-            || (attempt.manifest_changed.is_none() && self.serving.is_some())
+            || (attempt.manifest.is_none() && self.serving.is_some())
         {
             return;
         }
@@ -324,8 +353,8 @@ fn say_evaluator(bundle: &Bundle) {
     }
 }
 
-fn changed(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).and_then(|of| of.modified()).ok()
+fn stamp(path: &Path) -> Option<Stamp> {
+    fs::metadata(path).and_then(|of| Ok((of.modified()?, of.len()))).ok()
 }
 
 #[cfg(test)]

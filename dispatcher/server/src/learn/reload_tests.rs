@@ -76,6 +76,7 @@ fn shelf(folder: &Path) -> (Loader, Chain, Shelf) {
         library: None,
         choice: Choice::Auto,
         slots: vec![slot.clone()],
+        serves: Box::new(|| vec![0]),
         tally: Arc::default(),
         counter,
     };
@@ -130,6 +131,43 @@ fn an_operator_pins_unpins_and_rolls_back() {
     assert_eq!((served(&mut chain), shelf.pinned()), (3, None));
     order(&mut loader, &shelf, Order::Pin(2)).unwrap();
     assert_eq!(served(&mut chain), 2);
+}
+
+/// Versions 1 to 3 are there, 3 was handed over and the pools serve `versions`.
+fn serving(versions: &'static [u64]) -> (tempfile::TempDir, Loader, Shelf) {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, _chain, shelf) = shelf(folder.path());
+    publish(folder.path());
+    copy(folder.path(), 1, 2);
+    copy(folder.path(), 1, 3);
+    loader.look();
+    assert_eq!(loader.reload.tally.version.load(Relaxed), 3);
+    loader.reload.serves = Box::new(|| versions.to_vec());
+    (folder, loader, shelf)
+}
+
+#[test]
+fn the_version_before_is_the_one_before_what_a_pool_went_back_to() {
+    for (serves, pinned) in [(&[3, 2][..], 1), (&[2, 0], 1), (&[3, 3], 2), (&[0], 2)] {
+        let (_folder, mut loader, shelf) = serving(serves);
+        order(&mut loader, &shelf, Order::Rollback).unwrap();
+        assert_eq!(shelf.pinned(), Some(pinned), "{serves:?}");
+    }
+    let (_folder, mut loader, shelf) = serving(&[3]);
+    order(&mut loader, &shelf, Order::Rollback).unwrap();
+    order(&mut loader, &shelf, Order::Rollback).unwrap();
+    assert_eq!(shelf.pinned(), Some(1), "the pool has not taken 2 up yet");
+}
+
+#[test]
+fn a_bundle_is_missing_when_what_a_pool_went_back_to_is() {
+    let (folder, mut loader, _shelf) = serving(&[2, 2]);
+    let mut without = |version| {
+        fs::remove_dir_all(folder.path().join("bundles").join(bundle_name(version))).unwrap();
+        loader.look();
+        loader.reload.tally.missing.load(Relaxed)
+    };
+    assert_eq!([without(3), without(2)], [false, true]);
 }
 
 #[test]
@@ -236,6 +274,28 @@ fn a_bundle_that_is_refused_leaves_the_one_before_it_in_service() {
     assert_eq!(tally.refused.load(Relaxed), 1, "a refused bundle is not tried again");
     assert_eq!(tally.reason.lock().as_deref(), Some("bundle refused: corrupt_manifest"));
     assert_eq!(served(&mut chain), 1);
+}
+
+#[test]
+fn a_bundle_whose_graph_comes_after_its_manifest_is_taken_once_it_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, mut chain) = loader(folder.path());
+    publish(folder.path());
+    copy(folder.path(), 1, 2);
+    let model = folder.path().join("bundles").join(bundle_name(2)).join(MODEL_FILE);
+    let whole = fs::read(&model).unwrap();
+    fs::remove_file(&model).unwrap();
+    let reason = |loader: &Loader| loader.reload.tally.reason.lock().clone().unwrap();
+    loader.look();
+    assert_eq!(reason(&loader), "bundle refused: missing");
+    fs::write(&model, &whole[..whole.len() / 2]).unwrap();
+    let begun = fs::metadata(&model).unwrap().modified().unwrap();
+    loader.look();
+    assert_ne!(reason(&loader), "bundle refused: missing");
+    fs::write(&model, whole).unwrap();
+    fs::File::options().write(true).open(&model).unwrap().set_modified(begun).unwrap();
+    loader.look();
+    assert_eq!(served(&mut chain), 2);
 }
 
 #[test]
