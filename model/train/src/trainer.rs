@@ -81,6 +81,8 @@ pub struct Trainer {
     /// Samples taken since the last round that trained.
     fresh: usize,
     trained: bool,
+    /// The version that was told to be dated ahead of the clock.
+    told_ahead: Option<u64>,
     metrics: TrainMetrics,
 }
 
@@ -111,6 +113,7 @@ impl Trainer {
             bundles,
             fresh: 0,
             trained: false,
+            told_ahead: None,
             metrics: TrainMetrics::default(),
         })
     }
@@ -172,7 +175,8 @@ impl Trainer {
         skipped: Skipped,
     ) -> Result<Round, TrainError> {
         let serving = self.bundles.serving();
-        let split = self.window.split(serving.as_ref().map(|serving| serving.trained_at_unix_ms));
+        let seen_until = serving.as_ref().and_then(|serving| self.seen_until(serving, now_unix_ms));
+        let split = self.window.split(seen_until);
         let (have, targets) = self.learnable(&split);
         if targets.is_empty() {
             return Ok(Round::NotEnough { have, need: self.config.min_samples, skipped });
@@ -203,6 +207,24 @@ impl Trainer {
         let serving = serving.map(|(_, errors)| errors);
         tracing::info!(version, ?rows, ?holdout, "published a bundle");
         Ok(Round::Published { version, rows, holdout, serving, took: started.elapsed(), skipped })
+    }
+
+    /// Until when the bundle being served has seen samples; `None` when a clock that was ahead dated it: by that
+    /// date nothing would be new until the clock has come there, so all counts as new.
+    fn seen_until(&mut self, serving: &Serving, now_unix_ms: u64) -> Option<u64> {
+        let (version, trained_at_unix_ms) = (serving.version, serving.trained_at_unix_ms);
+        if trained_at_unix_ms <= now_unix_ms {
+            return Some(trained_at_unix_ms);
+        }
+        if self.told_ahead.replace(version) != Some(version) {
+            tracing::warn!(
+                version,
+                trained_at_unix_ms,
+                now_unix_ms,
+                "the current bundle is dated ahead of the clock; its date is left out of account",
+            );
+        }
+        None
     }
 
     /// From here on only what arrives later is new. Not reached by a round that fails, which is

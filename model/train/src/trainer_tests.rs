@@ -170,6 +170,24 @@ fn a_worse_model_does_not_replace_the_one_being_served() {
 }
 
 #[test]
+fn a_clock_that_was_ahead_once_does_not_end_training() {
+    let place = Place::new();
+    let mut world = World::new(12);
+    world.write(&place.spool(), 1, 1000);
+    let ahead_ms = world.now_unix_ms() + 24 * 60 * 60 * 1000;
+    assert_eq!(published(place.open().run_at(ahead_ms).unwrap()).0, 1);
+    assert_eq!(place.manifest().trained_at_unix_ms, ahead_ms);
+
+    // The world changes, so that what comes is plainly better.
+    world.factor = 3.0;
+    world.write(&place.spool(), 1, 2000);
+    let mut trainer = place.open();
+    assert_eq!(published(trainer.run_at(world.now_unix_ms()).unwrap()).0, 2);
+    assert_eq!(trainer.told_ahead, Some(1));
+    assert_eq!(place.manifest().trained_at_unix_ms, world.now_unix_ms());
+}
+
+#[test]
 fn a_bundle_of_another_schema_or_a_broken_one_is_replaced() {
     let place = Place::new();
     World::new(6).write(&place.spool(), 1, 1000);
