@@ -1,6 +1,6 @@
 //! Where libxgboost is looked for.
 //!
-//! A place that somebody named, in the configuration or in the environment, is the only one tried:
+//! A place that somebody named, in the configuration or in the environment, the library or its folder, is the only one tried:
 //! falling through to another library would hide the mistake.
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::TrainError;
 
 /// Environment variable that names the library.
 const ENVIRONMENT: &str = "WEIR_XGBOOST_LIBRARY";
-/// File name beside the binary.
+/// File name beside the binary, or in a folder that was named.
 const FILE_NAME: &str = "libxgboost.so";
 /// Where `make native` puts it, below the repository's root.
 const NATIVE: &str = ".native/xgboost/lib/libxgboost.so";
@@ -37,7 +37,7 @@ fn places(
     here: Option<&Path>,
 ) -> Vec<PathBuf> {
     if let Some(only) = configured.map(Path::to_owned).or(named) {
-        return vec![only];
+        return vec![if only.is_dir() { only.join(FILE_NAME) } else { only }];
     }
     let beside = binary.and_then(Path::parent).map(|folder| folder.join(FILE_NAME));
     // The parents too: tests run in the folder of their crate, below the repository's root.
@@ -55,6 +55,16 @@ mod tests {
         let here = Some(Path::new("/a/b"));
         assert_eq!(places(Some(one), Some(other.into()), here, here), [one]);
         assert_eq!(places(None, Some(other.into()), here, here), [other]);
+    }
+
+    #[test]
+    fn a_named_folder_is_the_librarys() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join(FILE_NAME);
+        let error = find(Some(folder.path())).unwrap_err().to_string();
+        assert!(error.contains(&library.display().to_string()), "{error}");
+        std::fs::write(&library, "").unwrap();
+        assert_eq!(find(Some(folder.path())).unwrap(), library);
     }
 
     #[test]
