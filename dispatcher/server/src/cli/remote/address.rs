@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use http::uri::Authority;
+
 use super::Failure;
 
 /// The port of the admin listener when the address names none.
@@ -42,9 +44,15 @@ impl Address {
         if host.is_empty() || uri.query().is_some() || rest.contains('@') {
             return Err(wrong("must be HOST:PORT or http://HOST:PORT"));
         }
+        let names_port = uri.authority().map(Authority::as_str) != uri.host();
+        let port = match uri.port_u16() {
+            Some(port) => port,
+            None if names_port => return Err(wrong("the port must be a number up to 65535")),
+            None => DEFAULT_PORT,
+        };
         Ok(Self {
             host: host.to_owned(),
-            port: uri.port_u16().unwrap_or(DEFAULT_PORT),
+            port,
             prefix: uri.path().trim_end_matches('/').to_owned(),
         })
     }

@@ -20,6 +20,7 @@ fn an_address_may_be_a_host_and_port_or_an_url() {
         ("http://weir:81/", "http://weir:81"),
         ("http://gate/weir/", "http://gate:8081/weir"),
         ("[::1]:9", "http://[::1]:9"),
+        ("[::1]", "http://[::1]:8081"),
     ] {
         assert_eq!(Address::parse(text).unwrap().to_string(), shown);
     }
@@ -28,6 +29,17 @@ fn an_address_may_be_a_host_and_port_or_an_url() {
 #[test]
 fn an_address_that_cannot_be_used_is_wrong_usage_and_tls_has_its_own_words() {
     for text in ["", "ftp://a", "http://", "a b", "http://user@host", "http://h/?x=1"] {
+        assert_eq!(Address::parse(text).unwrap_err().code(), 2, "{text}");
+    }
+    let ports = [
+        "127.0.0.1:80811",
+        "127.0.0.1:8o81",
+        "127.0.0.1:-1",
+        "127.0.0.1:",
+        "[::1]:",
+        "http://h:x/a",
+    ];
+    for text in ports {
         assert_eq!(Address::parse(text).unwrap_err().code(), 2, "{text}");
     }
     let said = Address::parse("https://weir:8081").unwrap_err().to_string();
