@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use weir_schema::{FeatureGain, Status, VersionQuality};
+use weir_schema::{FeatureGain, Rollback, Status, VersionQuality};
 
 use super::{
     audit::{self, Change},
@@ -63,13 +63,13 @@ pub struct Version {
     pub live: Option<LiveErrors>,
     /// What each feature brings, the most first; `null` when the bundle does not say.
     pub features: Option<Vec<FeatureShare>>,
-    /// Why it is, or would be, refused.
+    /// Why it is, or would be, refused, or was rolled back.
     pub refused: Option<String>,
 }
 
 /// Where a version stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Standing {
     /// It predicts.
     Serving,
@@ -77,6 +77,8 @@ pub enum Standing {
     Loaded,
     /// It is on disk.
     Available,
+    /// It did worse in service than the one before, or failed, and was taken out: the last that was.
+    RolledBack,
     /// It cannot be used.
     Refused,
 }
@@ -175,12 +177,7 @@ fn of(seat: &Seat, pool: Pool<'_>, bundles: &[BundleView]) -> PoolModels {
     let loaded = watched.reload.version.load(Relaxed);
     let version = |number: u64| {
         let bundle = bundles.iter().find(|bundle| bundle.version == number);
-        let standing = match bundle {
-            _ if serving == Some(number) => Standing::Serving,
-            Some(bundle) if bundle.refused.is_some() => Standing::Refused,
-            _ if loaded == number => Standing::Loaded,
-            _ => Standing::Available,
-        };
+        let standing = standing(number, bundle, &status, loaded);
         let live = lately.iter().find(|one| one.version == number);
         let stated = status.versions.iter().find(|one| one.version == number);
         one(number, standing, bundle, live_errors(live, stated), watched.clock)
@@ -200,9 +197,29 @@ fn evaluator(status: &Status) -> String {
     if ttft == tpot { ttft.to_owned() } else { format!("{ttft} for TTFT, {tpot} for TPOT") }
 }
 
+/// Where a version stands in a pool, and why it is not used.
+fn standing(
+    version: u64,
+    bundle: Option<&BundleView>,
+    status: &Status,
+    loaded: u64,
+) -> (Standing, Option<String>) {
+    let refused = bundle.and_then(|bundle| bundle.refused.clone());
+    let back = status.last_rollback.as_ref().filter(|back| back.from == version);
+    match (refused, back) {
+        (refused, _) if status.model_version == version => (Standing::Serving, refused),
+        (Some(refused), _) => (Standing::Refused, Some(refused)),
+        (None, Some(Rollback { to, reason, .. })) => {
+            (Standing::RolledBack, Some(format!("rolled back to v{to}: {reason}")))
+        }
+        (None, None) if loaded == version => (Standing::Loaded, None),
+        (None, None) => (Standing::Available, None),
+    }
+}
+
 fn one(
     version: u64,
-    state: Standing,
+    (state, refused): (Standing, Option<String>),
     bundle: Option<&BundleView>,
     live: Option<LiveErrors>,
     clock: Clock,
@@ -224,7 +241,7 @@ fn one(
         }),
         live,
         features: bundle.and_then(|bundle| features(&bundle.gains)),
-        refused: bundle.and_then(|bundle| bundle.refused.clone()),
+        refused,
     }
 }
 
@@ -360,4 +377,23 @@ fn order(
         })?;
         Ok((Json(all(seat, None)?), 1))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_was_rolled_back_says_so_until_it_serves_again() {
+        let back = Rollback { from: 5, to: 4, reason: "it is worse".into() };
+        let mut status =
+            Status { model_version: 4, last_rollback: Some(back), ..Status::default() };
+        let of = |version, status: &Status| standing(version, None, status, 5);
+        let why = "rolled back to v4: it is worse".to_owned();
+        assert_eq!(of(5, &status), (Standing::RolledBack, Some(why)));
+        assert_eq!(of(4, &status), (Standing::Serving, None));
+        assert_eq!(of(3, &status), (Standing::Available, None));
+        status.model_version = 5;
+        assert_eq!(of(5, &status), (Standing::Serving, None), "an operator has pinned it");
+    }
 }

@@ -34,7 +34,7 @@ function rows(one, models) {
     live?.coverage_ttft == null ? "–" : `${share(live.coverage_ttft)} / ${share(live.coverage_tpot)}`,
   ];
   const onclick = () => changeModel(models, "pin", one.version);
-  const pin = one.state === "loaded" || one.state === "available" ? h("button", { class: "quiet", type: "button", onclick }, "Pin") : null;
+  const pin = ["loaded", "available", "rolled_back"].includes(one.state) ? h("button", { class: "quiet", type: "button", onclick }, "Pin") : null;
   const row = h("tr", { "data-state": one.state }, h("th", { scope: "row" }, version(one.version)), h("td", {}, one.state),
     figures.map((figure) => h("td", { class: "number" }, figure)), h("td", {}, pin));
   return [row, one.refused && more("refused", one.refused), one.features?.length && features(one.features)].filter(Boolean);
