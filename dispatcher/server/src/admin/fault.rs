@@ -1,6 +1,8 @@
 //! Every way an admin call can fail, and what the caller is told: the one place that turns errors of
 //! this side into HTTP. The shape is OpenAI's, as on the data API.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE},
@@ -18,9 +20,9 @@ pub enum Fault {
     /// The token is none of those configured.
     #[error("the token is not accepted")]
     InvalidToken,
-    /// The token may only look.
+    /// The token of this name may only look.
     #[error("this token may look and not change; its scope is read")]
-    ReadOnly,
+    ReadOnly(Arc<str>),
     /// A change on a listener that others reach, without tokens.
     #[error("changes need a token here; configure admin.tokens")]
     NoTokens,
@@ -114,7 +116,7 @@ impl Fault {
         match self {
             Self::MissingToken => (StatusCode::UNAUTHORIZED, "missing_token"),
             Self::InvalidToken => (StatusCode::UNAUTHORIZED, "invalid_token"),
-            Self::ReadOnly => (StatusCode::FORBIDDEN, "read_only"),
+            Self::ReadOnly(_) => (StatusCode::FORBIDDEN, "read_only"),
             Self::NoTokens => (StatusCode::FORBIDDEN, "no_tokens"),
             Self::OtherOrigin => (StatusCode::FORBIDDEN, "other_origin"),
             Self::OtherHost => (StatusCode::FORBIDDEN, "other_host"),

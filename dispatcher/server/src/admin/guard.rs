@@ -56,6 +56,13 @@ impl TokenRing {
         self.0.is_empty()
     }
 
+    /// Whose token a call shows, if it allows that much.
+    fn admit(&self, headers: &HeaderMap, scope: Scope) -> Result<Arc<str>, Fault> {
+        let token = self.shown(headers)?;
+        let who = token.name.clone();
+        if token.scope >= scope { Ok(who) } else { Err(Fault::ReadOnly(who)) }
+    }
+
     /// The token that a call shows.
     fn shown(&self, headers: &HeaderMap) -> Result<&Token, Fault> {
         let shown: [u8; 32] = Sha256::digest(bearer(headers).ok_or(Fault::MissingToken)?).into();
@@ -90,6 +97,12 @@ impl Caller {
     fn of(who: Arc<str>, request: &Request) -> Self {
         let from = request.extensions().get::<ConnectInfo<SocketAddr>>();
         Self { who, from: from.map(|ConnectInfo(from)| *from) }
+    }
+
+    /// Whoever was refused, by name where the token is known.
+    fn refused(fault: &Fault, request: &Request) -> Self {
+        let who = if let Fault::ReadOnly(who) = fault { who.clone() } else { Arc::from("unknown") };
+        Self::of(who, request)
     }
 }
 
@@ -135,7 +148,7 @@ pub(super) async fn guard(
         }
         Err(fault) => {
             if need(request.method(), request.uri(), true) == Need::Scope(Scope::Write) {
-                let caller = Caller::of(Arc::from("unknown"), &request);
+                let caller = Caller::refused(&fault, &request);
                 audit::denied(&seat, &caller, request.uri().path(), &fault);
             }
             fault.into_response()
@@ -154,8 +167,7 @@ fn admit(seat: &Seat, request: &Request) -> Result<Arc<str>, Fault> {
         return Err(Fault::OtherOrigin);
     }
     if !config.tokens.is_empty() {
-        let token = config.tokens.shown(headers)?;
-        return if token.scope >= scope { Ok(token.name.clone()) } else { Err(Fault::ReadOnly) };
+        return config.tokens.admit(headers, scope);
     }
     match (scope, seat.is_local()) {
         (Scope::Write, false) => Err(Fault::NoTokens),
@@ -213,6 +225,18 @@ mod tests {
         ] {
             assert!(!local(host), "{host}");
         }
+    }
+
+    #[test]
+    fn whoever_may_only_look_is_refused_by_name() {
+        let digest = Sha256::digest("t").into();
+        let bob = Token { name: "bob".into(), digest, scope: Scope::Read };
+        let ring = TokenRing::new(vec![bob]);
+        let refused = |token: &str| {
+            let fault = ring.admit(&headers(&[(AUTHORIZATION, token)]), Scope::Write).unwrap_err();
+            Caller::refused(&fault, &Request::default()).who
+        };
+        assert_eq!((&*refused("Bearer t"), &*refused("Bearer x")), ("bob", "unknown"));
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Sheet for Decisions {
         }
         let mut grid = Grid::new(&columns);
         self.decisions.iter().for_each(|decision| grid.row(row(decision)));
-        grid.text_or("nothing was decided yet")
+        grid.text_or("no such decision is remembered")
     }
 }
 
@@ -112,5 +112,8 @@ mod tests {
         }
         assert!(text.contains("predicted_wait"), "{text}");
         assert!(!decisions.sheet(false).contains("kv_full"));
+        // It may be asked of one request or pool: of others there may be many.
+        let none = Decisions::default().sheet(false);
+        assert_eq!(none, "no such decision is remembered\n");
     }
 }

@@ -29,10 +29,10 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_name = "TOKENS")]
     output_tokens: Option<u32>,
     /// Its objective for the first token, in milliseconds
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = finite)]
     ttft_ms: Option<f64>,
     /// Its objective for the pace, in milliseconds per token
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = finite)]
     tpot_ms: Option<f64>,
     /// Its band; below 0 is sheddable
     #[arg(long, allow_negative_numbers = true)]
@@ -47,6 +47,12 @@ pub(super) struct ExplainArgs {
     remote: RemoteArgs,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// A number that JSON has: the body would say `null` for any other.
+fn finite(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| "must be a number".to_owned())
 }
 
 impl ExplainArgs {
@@ -126,6 +132,14 @@ mod tests {
     use serde_json::{from_value, json};
 
     use super::*;
+
+    #[test]
+    fn an_objective_is_a_finite_number() {
+        assert_eq!(finite("250.5"), Ok(250.5));
+        for text in ["NaN", "inf", "-infinity", "1e999", "", "fast"] {
+            assert!(finite(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn what_would_become_of_a_request_is_said_with_every_pod() {
