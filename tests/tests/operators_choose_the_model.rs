@@ -7,7 +7,7 @@
 )]
 
 use serde_json::{Value, json};
-use weir_schema::manifest::bundle_name;
+use weir_schema::manifest::{CURRENT_FILE, bundle_name};
 use weir_tests::{
     Plan, Stage,
     command::{FAILED, NOT_FOUND, run},
@@ -97,5 +97,30 @@ async fn a_version_that_cannot_serve_is_listed_with_the_reason_and_cannot_be_pin
     let shown = run(&stage, &["model", "show", "2"]).await.out();
     assert!(shown.contains("0123456789abcdef"), "{shown}");
     assert_eq!(serves(&stage, 1).await["pools"][0]["pinned"], Value::Null);
+    stage.assert_settled().await;
+}
+
+#[tokio::test]
+async fn a_version_that_was_taken_out_says_so_and_the_one_before_it_is_that_before_what_serves() {
+    let mut stage = stage().await;
+    serves(&stage, 1).await;
+    // It answers no number, so it is taken out after three calls.
+    let aside = stage.path("aside");
+    graph::write_nan_bundle(&aside);
+    let (nan, two) = (aside.join(bundle_name(1)), stage.path("bundles").join(bundle_name(2)));
+    graph::sign(&nan, |manifest| manifest["version"] = json!(2));
+    std::fs::rename(nan, two).unwrap();
+    std::fs::write(stage.path("bundles").join(CURRENT_FILE), bundle_name(2)).unwrap();
+    run(&stage, &["model", "reload"]).await.out();
+    eventually("version 2 is taken out", async || {
+        stage.assert_serves().await;
+        let models = run(&stage, &["model", "ls", "-o", "json"]).await.json();
+        let said = [(2, "rolled_back".into()), (1, "serving".into())];
+        if states(&models) == said { Ok(()) } else { Err(models) }
+    })
+    .await;
+    let shown = run(&stage, &["model", "show", "2"]).await.out();
+    assert!(shown.contains("rolled back to v1"), "{shown}");
+    run(&stage, &["model", "rollback"]).await.assert_failed(FAILED, "no bundle before");
     stage.assert_settled().await;
 }
