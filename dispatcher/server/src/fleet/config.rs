@@ -1,6 +1,6 @@
 //! What the fleet is told: classes, pods, discovery and scraping, as written and as validated.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -272,6 +272,11 @@ impl RawPod {
 
     fn check(&self, key: &str, classes: &[PodClass], problems: &mut Problems) -> Option<Seat> {
         let class = class_index(key, self.class.as_deref(), classes, problems);
+        problems.require(
+            self.name.as_deref() != Some(""),
+            &format!("{key}.name"),
+            "must not be empty; leave it out to have the host and port",
+        );
         match authority(&self.url) {
             Ok(authority) => {
                 let name = Arc::from(self.shown_name());
@@ -287,11 +292,12 @@ impl RawPod {
 
 impl RawDns {
     fn check(&self, key: &str, classes: &[PodClass], problems: &mut Problems) -> DnsConfig {
-        problems.require(
-            !self.host.is_empty(),
-            &format!("{key}.host"),
-            "missing; write the name to ask for",
-        );
+        let host = format!("{key}.host");
+        problems.require(!self.host.is_empty(), &host, "missing; write the name to ask for");
+        if !self.host.is_empty() && !is_host(&self.host) {
+            let why = "is no host; write its name alone, without http://, and its port at port";
+            problems.add(&host, format!("{:?} {why}", self.host));
+        }
         problems.require(self.port > 0, &format!("{key}.port"), "must not be 0");
         let sane = (1..=3600).contains(&self.every_s);
         problems.require(sane, &format!("{key}.every_s"), "must be from 1 to 3600");
@@ -319,6 +325,15 @@ fn class_index(
         problems.add(&format!("{key}.class"), format!("{name:?} is not one of classes; {instead}"));
     }
     index.unwrap_or_default()
+}
+
+/// Whether a text can be looked up: labels between dots, or an address.
+fn is_host(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let label = |label: &str| !label.is_empty() && label.bytes().all(plain);
+    // A dot at the end keeps the resolver from completing the name.
+    let name = text.strip_suffix('.').unwrap_or(text);
+    name.split('.').all(label) || text.parse::<Ipv6Addr>().is_ok()
 }
 
 /// The host and port of a pod's URL.
@@ -390,6 +405,43 @@ mod tests {
         let text = problems.to_string();
         assert!(text.contains("pools[0].pods[1].url: is the address of another pod too"), "{text}");
         assert!(text.contains("pools[0].pods[2].class: \"tpu\" is not one of classes"), "{text}");
+    }
+
+    #[test]
+    fn a_pods_name_is_left_out_or_not_empty() {
+        let pod = |name: Option<&str>| RawPod {
+            name: name.map(str::to_owned),
+            url: "http://a:1".to_owned(),
+            ..RawPod::default()
+        };
+        for (name, want) in [
+            (None, ""),
+            (Some("p"), ""),
+            (Some(""), "[0].name: must not be empty; leave it out to have the host and port"),
+        ] {
+            let mut problems = Problems::default();
+            Members::check("", (&[pod(name)], None), &[PodClass::default()], &mut problems);
+            assert_eq!(problems.to_string().trim_start_matches(".pods"), want);
+        }
+    }
+
+    #[test]
+    fn a_dns_name_is_a_host_alone() {
+        let said = |host: &str| {
+            let dns = RawDns { host: host.to_owned(), ..RawDns::default() };
+            let mut problems = Problems::default();
+            Members::check("p", (&[], Some(&dns)), &[PodClass::default()], &mut problems);
+            problems.to_string()
+        };
+        for good in ["pods", "vllm.models.svc.cluster.local.", "_http._tcp.a-1", "10.0.0.1", "::1"]
+        {
+            assert_eq!(said(good), "", "{good:?}");
+        }
+        for wrong in ["http://x", "x:8000", "x/", "[::1]", "a b", ".", "a..b", "u@x"] {
+            let want = "is no host; write its name alone, without http://, and its port at port";
+            assert_eq!(said(wrong), format!("p.dns.host: {wrong:?} {want}"));
+        }
+        assert_eq!(said(""), "p.dns.host: missing; write the name to ask for");
     }
 
     #[test]
