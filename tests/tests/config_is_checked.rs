@@ -94,7 +94,7 @@ const MISTAKES: [(&str, &str, &[&str]); 10] = [
     (
         "no pools at all",
         "# weir\nlisten: 127.0.0.1:1\n",
-        &["line 2: pools: ", "name at least one model"],
+        &["\n  pools: ", "name at least one model"],
     ),
     (
         "no YAML",

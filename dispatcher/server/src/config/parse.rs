@@ -2,13 +2,14 @@
 //!
 //! The reader stops at the first mistake. So what it stumbled on is taken out and the rest is read
 //! again, until nothing is left to stumble on: what is returned is every mistake, and nothing is made of
-//! a text that has one.
+//! a text that has one. A key that is repeated in its mapping is a mistake too, and of what it holds the last
+//! is read on.
 
 use serde_yaml_ng::Value;
 
 use super::{
     Problems, RawConfig,
-    locate::Lines,
+    locate::{Lines, Repeated},
     problems::Problem,
     suggest::{plain_words, with_suggestion},
 };
@@ -19,29 +20,47 @@ const MOST: usize = 20;
 /// Reads YAML.
 ///
 /// # Errors
-/// Every key that is not known and every value of a wrong kind, with its line; or the first place that
-/// is no YAML.
+/// Every key that is repeated or not known and every value of a wrong kind, with its line; or the first
+/// place that is no YAML.
 pub fn parse(text: &str) -> Result<RawConfig, Problems> {
-    let first = match serde_yaml_ng::from_str(text) {
-        Ok(raw) => return Ok(raw),
-        Err(error) => Mistake::of(&error),
-    };
     let lines = Lines::of(text);
-    let mut problems = vec![first.problem(&lines)];
-    let Ok(mut rest) = serde_yaml_ng::from_str::<Value>(text) else {
-        return Err(problems.into_iter().collect());
+    let repeated = lines.repeated().iter().take(MOST);
+    let mut problems: Vec<Problem> = repeated.map(Problem::from).collect();
+    let first = match serde_yaml_ng::from_str(text) {
+        Ok(raw) if problems.is_empty() => return Ok(raw),
+        read => read.err(),
     };
-    let mut mistake = first;
-    while problems.len() < MOST && take_out(&mut rest, &mistake.key) {
-        let again = serde_yaml_ng::to_string(&rest).unwrap_or_default();
-        match serde_yaml_ng::from_str::<RawConfig>(&again) {
-            Ok(_) => break,
-            Err(error) => mistake = Mistake { line: None, ..Mistake::of(&error) },
-        }
-        problems.push(mistake.problem(&lines));
-    }
+    let unread = tree(text).map(|rest| read_on(rest, &lines, &mut problems)).err();
+    let last = if problems.is_empty() { first } else { unread };
+    problems.extend(last.map(|error| Mistake::of(&error).problem(&lines)));
     problems.sort_by_key(|problem| problem.line);
     Err(problems.into_iter().collect())
+}
+
+impl From<&Repeated> for Problem {
+    fn from(Repeated { key, line, before }: &Repeated) -> Self {
+        let message = format!("is in line {before} already; write it once");
+        Self { key: key.clone(), line: Some(*line), message }
+    }
+}
+
+/// The text with keys and values of any kind; of a repeated key the last, as JSON's tree has it.
+fn tree(text: &str) -> Result<Value, serde_yaml_ng::Error> {
+    let last = || serde_yaml_ng::to_value(serde_yaml_ng::from_str::<serde_json::Value>(text)?);
+    serde_yaml_ng::from_str(text).or_else(|_| last())
+}
+
+/// Adds every mistake in a tree.
+fn read_on(mut rest: Value, lines: &Lines, problems: &mut Vec<Problem>) {
+    while problems.len() < MOST {
+        let again = serde_yaml_ng::to_string(&rest).unwrap_or_default();
+        let Err(error) = serde_yaml_ng::from_str::<RawConfig>(&again) else { return };
+        let mistake = Mistake { line: None, ..Mistake::of(&error) };
+        problems.push(mistake.problem(lines));
+        if !take_out(&mut rest, &mistake.key) {
+            return;
+        }
+    }
 }
 
 /// What the reader stumbled on.

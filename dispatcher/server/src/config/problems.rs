@@ -12,7 +12,7 @@ use super::locate::Lines;
 pub struct Problem {
     /// The key, by its path in the file: `pools[0].pods[1].url`. Empty when it is the file as a whole.
     pub key: String,
-    /// The line of the key, or of the nearest part of the file that has it, from 1; `None` when no file
+    /// The line of the key, or of the nearest part of the file that has it, from 1; `None` when no line
     /// says it.
     pub line: Option<usize>,
     /// What is wrong, and what to write instead.
@@ -64,13 +64,20 @@ impl Problems {
     }
 
     /// Notes where in the file each stands, and puts them into its order. A value that a flag or a variable of the environment said
-    /// stands in no line: `said_elsewhere` names who said it.
+    /// stands in no line: `said_elsewhere` names who said it. Nor does a default.
     #[must_use]
     pub fn located(mut self, lines: &Lines, said_elsewhere: &[(&str, String)]) -> Self {
         for problem in &mut self.0 {
             match said_elsewhere.iter().find(|(key, _)| *key == problem.key) {
                 Some((_, by)) => problem.message = format!("{} (said by {by})", problem.message),
-                None => problem.line = problem.line.or_else(|| lines.nearest(&problem.key)),
+                None => {
+                    problem.line = problem.line.or_else(|| lines.nearest(&problem.key));
+                    // Of all keys only this one has no default.
+                    if problem.line.is_none() && problem.key != "pools" {
+                        problem.message +=
+                            " (said by the default; the file does not have this key)";
+                    }
+                }
             }
         }
         self.0.sort_by_key(|problem| problem.line);

@@ -20,11 +20,12 @@ one machine, mixed GPUs, Kubernetes behind a gateway, and for those who come fro
 the schema (`weir schema`), and a test keeps the two equal.
 
 ## Checked before anything starts
-`weir check --config FILE` prints the configuration in force, or everything that is wrong, and ends with 64:
+`weir check --config FILE` prints the configuration in force, or everything that is wrong, and ends with 64. What values say is checked once
+every key is known, written once and of the right kind:
 
     weir: weir.yaml: 2 problems
       line 6: queue.max_wat_s: unknown key `max_wat_s`; did you mean `max_wait_s`?
-      line 9: pools[0].default_objective: \"bacth\" is not among the objectives; did you mean \"batch\"?
+      line 9: upstream.max_attempts: is integer `-1`, write a whole number from 0 to 4294967295
 
 Editors complete and check the file by its schema: `# yaml-language-server: $schema=weir.schema.json` in its first line.
 

@@ -1,5 +1,7 @@
 //! "Did you mean": makes the message for an unknown key useful.
 
+use std::fmt::Display;
+
 /// Largest share of a word's letters that may be wrong in a suggestion.
 const WORST: f64 = 0.4;
 
@@ -21,22 +23,39 @@ fn unknown_word(message: &str) -> Option<&str> {
 /// A message of the reader in the words of the file: no names of types of this program.
 pub fn plain_words(message: &str) -> String {
     let mut words = message.to_owned();
+    let is_number = ["integer `", "floating point `"].iter().any(|kind| message.contains(kind));
+    let most: [(&str, &dyn Display); 5] = [
+        ("u8", &u8::MAX),
+        ("u16", &u16::MAX),
+        ("u32", &u32::MAX),
+        ("u64", &u64::MAX),
+        ("usize", &usize::MAX),
+    ];
+    for (kind, most) in most {
+        // A number of which this is said may be a whole one, outside of the range.
+        let range = if is_number { format!(" from 0 to {most}") } else { String::new() };
+        let ours = format!("write a whole number{range}");
+        words = words.replace(&format!("expected {kind}"), &ours);
+    }
     for (theirs, ours) in [
         ("unknown field `", "unknown key `"),
         ("unknown variant `", "unknown value `"),
+        ("invalid type: unit value", "is nothing"),
+        ("invalid type: map", "is a mapping"),
+        ("invalid type: sequence", "is a list"),
+        ("invalid type: floating point", "is number"),
         ("invalid type: ", "is "),
         ("invalid value: ", "is "),
-        ("expected usize", "write a whole number"),
-        ("expected u8", "write a whole number"),
-        ("expected u16", "write a whole number"),
-        ("expected u32", "write a whole number"),
-        ("expected u64", "write a whole number"),
+        ("` as u128", "`"),
+        ("` as i128", "`"),
         ("expected i8", "write a whole number from -128 to 127"),
         ("expected f32", "write a number"),
         ("expected f64", "write a number"),
         ("expected a boolean", "write true or false"),
         ("expected a sequence", "write a list"),
         ("expected a string", "write a text"),
+        ("expected path string", "write a text"),
+        ("expected a YAML tag starting with '!'", "write a word"),
         ("expected a map", "write a mapping"),
     ] {
         words = words.replace(theirs, ours);
@@ -147,5 +166,41 @@ mod tests {
         assert_eq!(plain_words(said), "is string \"many\", write a whole number");
         let said = "invalid type: integer `3`, expected struct RawQueue";
         assert_eq!(plain_words(said), "is integer `3`, write a mapping of keys");
+        for (said, want) in [
+            ("unit value, expected usize", "is nothing, write a whole number"),
+            ("map, expected a sequence", "is a mapping, write a list"),
+            ("sequence, expected path string", "is a list, write a text"),
+            ("map, expected a YAML tag starting with '!'", "is a mapping, write a word"),
+        ] {
+            assert_eq!(plain_words(&format!("invalid type: {said}")), want);
+        }
+    }
+
+    #[test]
+    fn a_number_outside_of_its_range_is_answered_with_the_range() {
+        for (said, want) in [
+            (
+                "value: integer `-1`, expected u8",
+                "is integer `-1`, write a whole number from 0 to 255",
+            ),
+            (
+                "value: integer `70000`, expected u16",
+                "is integer `70000`, write a whole number from 0 to 65535",
+            ),
+            (
+                "value: integer `4294967296`, expected u32",
+                "is integer `4294967296`, write a whole number from 0 to 4294967295",
+            ),
+            (
+                "type: integer `1180591620717411303424` as u128, expected u64",
+                "is integer `1180591620717411303424`, write a whole number from 0 to 18446744073709551615",
+            ),
+            (
+                "type: floating point `1.5`, expected usize",
+                "is number `1.5`, write a whole number from 0 to 18446744073709551615",
+            ),
+        ] {
+            assert_eq!(plain_words(&format!("invalid {said}")), want);
+        }
     }
 }

@@ -163,6 +163,56 @@ fn mistakes_in_keys_and_kinds_are_found_all_at_once() {
 }
 
 #[test]
+fn a_repeated_key_is_refused_wherever_it_stands_and_the_rest_is_read() {
+    let said = problems(
+        "queue: { max_wait_s: 1 }\nthreads: many\nqueue: { max_wat_s: 2 }\nobjectives:\n  standard: { ttft_ms: 100 }\n\
+         \x20 standard: { band: 1 }\nservice_tiers: { auto: standard, auto: standard }\npools:\n- model: m\n  model: n\n\
+         \x20 policy: { scorer: { kind: none, kind: none } }\n  pods: [ { ulr: x } ]\n",
+    );
+    let want = "line 2: threads: is string \"many\", write a whole number\n\
+                line 3: queue: is in line 1 already; write it once\n\
+                line 3: queue.max_wat_s: unknown key `max_wat_s`; did you mean `max_wait_s`?\n\
+                line 6: objectives.standard: is in line 5 already; write it once\n\
+                line 7: service_tiers.auto: is in line 7 already; write it once\n\
+                line 10: pools[0].model: is in line 9 already; write it once\n\
+                line 11: pools[0].policy.scorer.kind: is in line 11 already; write it once\n\
+                line 12: pools[0].pods[0].ulr: unknown key `ulr`; did you mean `url`?";
+    assert_eq!(said, want);
+    // A name that is repeated, in a text that nothing else is wrong with.
+    for text in ["objectives: { a: {}, a: {} }\n", "service_tiers: { auto: batch, auto: batch }\n"]
+    {
+        let said = problems(text);
+        assert!(said.ends_with(": is in line 1 already; write it once"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    // What is no YAML is said too.
+    let said = problems("listen: x\nlisten: y\npools: [\n");
+    assert!(said.starts_with("line 2: listen: is in line 1 already"), "{said}");
+    assert_eq!(said.lines().count(), 2, "{said}");
+}
+
+#[test]
+fn a_default_stands_in_no_line() {
+    let text = "objectives: { gold: {} }\ndefault_objective: gold\n\
+                pools: [ { model: m, pods: [ { url: 'http://a:1' } ] } ]\nservice_tiers: { auto: none }\n";
+    let said = |text: &str| {
+        let ConfigError::Wrong { problems, .. } = Origin::default().load_text(text).unwrap_err()
+        else {
+            panic!("{text}")
+        };
+        problems.lines()
+    };
+    let want =
+        "line 4: service_tiers.auto: \"none\" is not among the objectives; write one of gold";
+    assert_eq!(said(text), [want]);
+    let tiers = text.find("service_tiers").unwrap();
+    let want = "service_tiers.auto: \"standard\" is not among the objectives; write one of gold \
+                (said by the default; the file does not have this key)";
+    assert_eq!(said(&text[..tiers])[0], want);
+    assert_eq!(said("threads: 1\n"), ["pools: name at least one model and its pods"]);
+}
+
+#[test]
 fn every_problem_is_reported_at_once() {
     let text = problems(
         "listen: nowhere\nthreads: 0\npull: { kv_limit: 2, stale_after_ms: 1 }\n\
