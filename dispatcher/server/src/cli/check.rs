@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::{
     bad_config,
-    output::{exit, print},
+    output::{exit, print, say},
 };
 use crate::config::{Origin, RawPolicy};
 
@@ -15,7 +15,7 @@ pub(super) fn run(origin: &Origin) -> ExitCode {
         Err(error) => return bad_config(&error),
     };
     for note in config.notes() {
-        eprintln!("weir: {note}");
+        say(note);
     }
     for pool in &mut raw.pools {
         pool.policy = pool.policy.spelled_out();
@@ -24,7 +24,7 @@ pub(super) fn run(origin: &Origin) -> ExitCode {
     match serde_yaml_ng::to_string(&raw) {
         Ok(text) => exit(print(&text)),
         Err(error) => {
-            eprintln!("weir: {error}");
+            say(error);
             ExitCode::FAILURE
         }
     }

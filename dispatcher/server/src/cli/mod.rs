@@ -196,7 +196,7 @@ where
 }
 
 fn bad_config(error: &ConfigError) -> ExitCode {
-    eprintln!("weir: {error}{}", error.hint());
+    output::say(format_args!("{error}{}", error.hint()));
     ExitCode::from(failure::BAD_CONFIG)
 }
 

@@ -17,6 +17,7 @@ use super::{
     output::{
         Format, OutputArgs, Sheet,
         figures::time,
+        say,
         table::{Grid, Left, Right},
     },
 };
@@ -60,7 +61,7 @@ pub(super) fn run(args: &ProfileArgs) -> Result<(), Failure> {
     let format = args.output.output;
     let profile = read(&args.files, args.percentile)?;
     for note in profile.notes() {
-        eprintln!("weir: {note}");
+        say(note);
     }
     let points = points(&profile, f64::from(args.chunk_tokens));
     let format = if format == Format::Wide { Format::Table } else { format };

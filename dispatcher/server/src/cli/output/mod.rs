@@ -99,12 +99,18 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Says something beside the results, on standard error. That it cannot be said is no failure: the exit code says how it ended.
+pub(super) fn say(words: impl std::fmt::Display) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "weir: {words}");
+}
+
 /// How a command ended, said and as an exit code.
 pub(super) fn exit(done: Result<(), Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("weir: {failure}");
+            say(&failure);
             ExitCode::from(failure.code())
         }
     }

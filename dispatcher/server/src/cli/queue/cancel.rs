@@ -8,7 +8,7 @@ use crate::cli::{
     answers,
     confirm::confirm,
     failure::Failure,
-    output::{Format, Sheet, print, table::plain},
+    output::{Format, Sheet, print, say, table::plain},
     remote::{Admin, path::Path},
 };
 
@@ -68,7 +68,7 @@ fn by_name(admin: &Admin, format: Format, what: &CancelArgs) -> Result<(), Failu
             Err(failure) => {
                 // The last one is said by the exit.
                 if let Err(before) = std::mem::replace(&mut worst, Err(failure)) {
-                    eprintln!("weir: {before}");
+                    say(before);
                 }
             }
         }

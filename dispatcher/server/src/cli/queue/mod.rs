@@ -22,7 +22,7 @@ use super::{
     answers::{self, Request, Requests},
     confirm::confirm,
     failure::Failure,
-    output::{Format, print},
+    output::{Format, print, say},
     remote::{Admin, path::Path},
 };
 
@@ -60,7 +60,7 @@ fn show(admin: &Admin, format: Format, show: &ShowArgs) -> Result<(), Failure> {
     let (answer, next) = pages(admin, show, path)?;
     format.print::<Requests>("requests", answer)?;
     if let Some(next) = next.filter(|_| format.is_for_people()) {
-        eprintln!("weir: there are more: --cursor {next}, or --all");
+        say(format_args!("there are more: --cursor {next}, or --all"));
     }
     Ok(())
 }
