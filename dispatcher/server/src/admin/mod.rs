@@ -85,7 +85,6 @@ pub fn routes(seat: Arc<Seat>) -> Router {
         .route("/metrics", get(probe::metrics))
         .route("/snapshot", get(probe::snapshot))
         .route("/api/v1/openapi.json", get(described))
-        .route("/api/v1/requests/cancel", get(request::show_cancel))
         .merge(page::routes())
         .merge(api)
         .fallback(|| std::future::ready(Fault::UnknownPath))

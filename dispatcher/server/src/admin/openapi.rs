@@ -34,7 +34,7 @@ pub fn api() -> OpenApiRouter<Arc<Seat>> {
         .routes(routes!(request::show))
         .routes(routes!(steer::cancel))
         .routes(routes!(steer::shift))
-        .routes(routes!(steer::cancel_many))
+        .routes(routes!(steer::cancel_many, request::show_cancel))
         .routes(routes!(explain::explain))
         .routes(routes!(pod::pods))
         .routes(routes!(pod::pod))

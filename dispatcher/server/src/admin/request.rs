@@ -194,6 +194,11 @@ pub(super) async fn show(
 }
 
 /// A request whose client calls it `cancel`, at the path where others are cancelled.
+#[utoipa::path(
+    get, path = "/requests/cancel", tag = "requests", operation_id = "request_called_cancel",
+    params(PoolQuery),
+    responses((status = 200, body = RequestDetail), (status = "4XX", body = ErrorBody))
+)]
 pub(super) async fn show_cancel(
     State(seat): State<Arc<Seat>>,
     query: Query<PoolQuery>,
