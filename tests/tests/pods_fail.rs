@@ -1,11 +1,6 @@
 //! Pods fail in every way; a request that can be served elsewhere is, and the others are told cleanly.
 
-use std::{
-    net::{SocketAddr, TcpListener},
-    path::Path,
-    process::Command,
-    time::Duration,
-};
+use std::{net::TcpListener, path::Path, process::Command, time::Duration};
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -34,7 +29,10 @@ async fn requests_for_a_pod_that_refuses_connections_are_served_by_another() {
 #[tokio::test]
 async fn a_log_that_cannot_be_written_costs_lines_and_nothing_else() {
     let mut stage = Plan::default().raise().await;
-    let [api, admin] = [(); 2].map(|()| free_address());
+    // Addresses on which nobody listens now; which it takes by itself only its log would say.
+    let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [api, admin] = free.each_ref().map(|port| port.local_addr().unwrap());
+    drop(free);
     let full = Path::new("/dev/full");
     let mut serve = Command::new(built::binary("weir"));
     serve.arg("serve").arg("--config").arg(stage.config());
@@ -52,12 +50,6 @@ async fn a_log_that_cannot_be_written_costs_lines_and_nothing_else() {
     assert_eq!(paused.status, 200, "{paused:?}");
     weir.program.terminate();
     assert!(weir.program.exit().await.success());
-}
-
-/// An address on which nobody listens now.
-fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("it has an address")
 }
 
 #[tokio::test]
