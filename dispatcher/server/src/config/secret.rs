@@ -26,12 +26,12 @@ impl Written<'_> {
                 None
             }
             Some(name) => {
-                let value = std::env::var(name).ok().filter(|value| !value.is_empty());
-                if value.is_none() {
+                let digest = std::env::var(name).ok().and_then(|value| of_text(&value));
+                if digest.is_none() {
                     let why = format!("the variable {name} is not set; export it, or give sha256");
                     problems.add(&format!("{path}.{env_key}"), why);
                 }
-                value.map(|value| Sha256::digest(value).into())
+                digest
             }
             None => {
                 let digest = from_hex(sha256);
@@ -42,6 +42,12 @@ impl Written<'_> {
             }
         }
     }
+}
+
+/// Of what a variable holds: a file that became one ends its line, which no header can say.
+fn of_text(text: &str) -> Option<[u8; 32]> {
+    let secret = text.trim_ascii();
+    (!secret.is_empty()).then(|| Sha256::digest(secret).into())
 }
 
 fn from_hex(hex: &str) -> Option<[u8; 32]> {
@@ -65,6 +71,14 @@ mod tests {
         let mut problems = Problems::default();
         let digest = Written { sha256, env, env_key: "key_env" }.digest("keys[0]", &mut problems);
         digest.ok_or_else(|| problems.to_string())
+    }
+
+    #[test]
+    fn a_secret_is_what_a_header_can_say_of_a_variable() {
+        for text in ["sk-1", "sk-1\n", " sk-1\r\n"] {
+            assert_eq!(of_text(text), Some(Sha256::digest("sk-1").into()), "{text:?}");
+        }
+        assert_eq!([of_text(""), of_text("\n")], [None, None]);
     }
 
     #[test]
