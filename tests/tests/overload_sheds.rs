@@ -90,8 +90,9 @@ async fn interactive_calls_keep_their_objective_while_batch_calls_are_shed() {
     shed.iter().for_each(|outcome| assert_shed(outcome));
 
     stage.assert_settled().await;
-    let refused = stage.weir.metrics().await.sum("weir_refused_total", &[]);
-    assert_eq!(refused, shed.len() as f64);
+    let metrics = stage.weir.metrics().await;
+    let refused = |sheddable| metrics.sum("weir_refused_total", &[("sheddable", sheddable)]);
+    assert_eq!([refused("true"), refused("false")], [shed.len() as f64, 0.0]);
     // Once the load is gone, so is the shedding.
     stage.call(&Call::chat(5).objective("batch")).await.assert_whole();
     stage.assert_settled().await;

@@ -19,7 +19,7 @@ use tokio::{
         watch::{Sender, channel},
     },
 };
-use weir_core::{Phase, Scheduler, SchedulerConfig};
+use weir_core::{Phase, PodClass, Scheduler, SchedulerConfig};
 use weir_predict::Chain;
 
 use super::{
@@ -73,7 +73,9 @@ impl Gate {
 
 fn pool() -> Arc<Hub> {
     let (sink, _) = async_channel::bounded(1);
-    let scheduler = Scheduler::new(SchedulerConfig::default(), Box::new(Chain::new()));
+    let classes = vec![PodClass::default(); 2];
+    let config = SchedulerConfig { classes, ..SchedulerConfig::default() };
+    let scheduler = Scheduler::new(config, Box::new(Chain::new()));
     Hub::new(scheduler, Arc::from("m"), Clock::new(), sink)
 }
 
@@ -274,14 +276,13 @@ async fn what_an_operator_asks_goes_before_the_breaker_and_outlives_a_restart() 
 }
 
 #[tokio::test]
-async fn pods_found_by_dns_stay_when_only_the_pace_of_its_questions_changes() {
+async fn pods_found_by_dns_stay_unless_they_are_of_another_class_now() {
     let mut gate = Gate::open().await;
     let (hubs, fleet, orders) = ordered(&gate);
     let (host, port) = gate.seat.authority.split_once(':').unwrap();
-    let every = |ms| {
+    let asked = |class, ms| {
         let (host, port) = (host.to_owned(), port.parse().unwrap());
-        let dns =
-            DnsConfig { host, port, class: 0, shared: false, every: Duration::from_millis(ms) };
+        let dns = DnsConfig { host, port, class, shared: false, every: Duration::from_millis(ms) };
         vec![Members { seats: vec![], dns: Some(dns) }, Members::default()]
     };
     let found = async || {
@@ -290,12 +291,16 @@ async fn pods_found_by_dns_stay_when_only_the_pace_of_its_questions_changes() {
         }
         only(&hubs[0]).id
     };
-    orders.send_replace(every(5));
+    orders.send_replace(asked(0, 5));
     let before = found().await;
-    orders.send_replace(every(6));
+    orders.send_replace(asked(0, 6));
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert_eq!(only(&hubs[0]).id, before);
+    }
+    orders.send_replace(asked(1, 6));
+    while hubs[0].pods().iter().all(|pod| pod.id == before) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     orders.send_replace(vec![Members::default(); 2]);
     while !hubs[0].pods().is_empty() {

@@ -261,9 +261,9 @@ async fn a_head_that_is_too_large_is_refused() {
         // The server may close before it has taken everything.
         let head = format!("GET / HTTP/1.1\r\n{header}\r\n\r\n");
         let _ = client.write_all(head.as_bytes()).await;
-        let mut start = vec![0; 12];
+        let mut start = [0; 12];
         client.read_exact(&mut start).await.unwrap();
-        assert_eq!(start, b"HTTP/1.1 431");
+        assert_eq!(&start, b"HTTP/1.1 431");
     }
 }
 

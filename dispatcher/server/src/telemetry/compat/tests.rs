@@ -224,6 +224,16 @@ fn a_request_is_counted_under_both_names_at_the_same_moment() {
 }
 
 #[test]
+fn a_pool_without_pods_has_levels_of_zero() {
+    let mut page = Page::default();
+    let (hub, _samples) = Fixture::default().hub();
+    page.compat_pool("m", &hub.snapshot());
+    let text = TextEncoder::new().encode_to_string(&page.collect()).unwrap();
+    assert!(text.contains("inference_pool_average_queue_size{name=\"m\"} 0\n"), "{text}");
+    assert!(!text.contains("} -0"), "{text}");
+}
+
+#[test]
 fn a_client_that_leaves_the_queue_is_evicted_and_off_every_gauge() {
     let compat = Arc::new(Compat::new(TENANTS).unwrap());
     let visit = open(&compat, None);
