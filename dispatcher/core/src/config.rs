@@ -196,7 +196,7 @@ pub struct PullConfig {
     /// Milliseconds that a prompt takes on an idle pod from which on it is long. While one came of late, within a minute or two,
     /// requests go to pods that could not bear half its stall, where such a pod is as warm, and leave the others to the next one.
     pub long_prompt_ms: f64,
-    /// A full step longer than this share of the tightest TPOT objective makes the chunk "big".
+    /// A full step longer than this share of the tightest TPOT objective that a pod can keep makes the chunk "big".
     pub big_chunk_share: f64,
     /// Uncached tokens that may be pending on a pod with the newcomer, if that is of the top band and the chunk is not big.
     pub top_band_tokens: u32,

@@ -34,6 +34,8 @@ pub enum Event {
     Scraped(PodId, Scrape),
     /// A pod joined, or its class changed. A pod that is known already is updated.
     PodUp(PodSpec),
+    /// The same of one that is in a phase from the first: one that takes no requests is given none.
+    PodUpAs(PodSpec, Phase),
     /// Whether a pod takes new requests.
     PodPhase(PodId, Phase),
     /// A pod is gone. What it had in flight ends by [`Event::End`] or [`Event::Undelivered`] as

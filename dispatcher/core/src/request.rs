@@ -117,9 +117,10 @@ impl Request {
         self.slo.ttft.map(|ttft| self.arrived.plus(ttft))
     }
 
-    /// For how long it may wait: its TTFT objective, or [`PATIENCE`] without one.
+    /// For how long it may wait before it is urgent: its TTFT objective, or [`PATIENCE`] without one. A longer objective makes it
+    /// no less urgent than none would: the wait of any request is bounded.
     pub fn may_wait(&self) -> Duration {
-        self.slo.ttft.unwrap_or(PATIENCE)
+        self.slo.ttft.unwrap_or(PATIENCE).min(PATIENCE)
     }
 
     /// When the wait that its client allows is over, if it set one.

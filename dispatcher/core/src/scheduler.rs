@@ -30,7 +30,7 @@ mod suppose;
 mod tell;
 mod view;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use smallvec::SmallVec;
 use weir_schema::{Predict, StepTime};
@@ -52,6 +52,9 @@ use crate::{
 use alive::{Alive, Basis};
 use flight::{Flight, allow};
 use hidden::Lateness;
+
+/// A pod that a request could not be delivered to may be tried again when it answers so much later.
+const TRY_AGAIN: Duration = Duration::from_millis(250);
 
 /// One pool's whole decision state. One owner drives it.
 pub struct Scheduler {
@@ -162,7 +165,8 @@ impl Scheduler {
             Event::Progress(progress) => self.progress(now, progress),
             Event::End(end) => self.end(now, end, actions),
             Event::Scraped(pod, scrape) => self.scraped(now, pod, scrape),
-            Event::PodUp(spec) => self.pod_up(now, spec),
+            Event::PodUp(spec) => self.pod_up(now, spec, None),
+            Event::PodUpAs(spec, phase) => self.pod_up(now, spec, Some(phase)),
             Event::PodPhase(pod, phase) => self.pod_phase(now, pod, phase),
             Event::PodDown(pod) => {
                 self.pods.remove(&pod);
@@ -222,9 +226,10 @@ impl Scheduler {
 
     /// Notes what all pods are judged by; when it has changed, nothing that was found of them stands.
     fn note_basis(&mut self) {
+        let steps = self.steps();
         let basis = Basis {
-            steps: self.steps(),
-            tightest_tpot_ms: self.alive.tightest_tpot_ms(),
+            tightest_tpot_ms: self.tightest_tpot_ms(&steps),
+            steps,
             top_band: self.top_band(),
             open_classes: self.open_classes.clone(),
         };
@@ -232,6 +237,16 @@ impl Scheduler {
             self.basis = basis;
             self.pods.touch_all();
         }
+    }
+
+    /// The smallest TPOT objective alive that a pod keeps for a request alone. One that none keeps, whoever asked for it, is no
+    /// reason to judge the steps of others by it.
+    fn tightest_tpot_ms(&self, steps: &[StepTime]) -> Option<f64> {
+        let of_class = |class: &u16| steps.get(usize::from(*class));
+        let alone_ms =
+            self.open_classes.iter().filter_map(of_class).map(|one| one.step_ms(1.0, 0.0, 0.0));
+        let least_ms = alone_ms.reduce(f64::min).unwrap_or_default();
+        self.alive.tightest_tpot_ms(least_ms / self.config.pull.tpot_margin)
     }
 
     /// The predictor's step times of the configuration's classes.
@@ -245,7 +260,7 @@ impl Scheduler {
     fn floor(&mut self, now: Time) -> Floor<'_> {
         let steps = self.steps();
         Floor {
-            tightest_tpot_ms: self.alive.tightest_tpot_ms(),
+            tightest_tpot_ms: self.tightest_tpot_ms(&steps),
             top_band: self.top_band(),
             open_classes: &self.open_classes,
             kept_for_ms: self.kept_for_ms(now),
@@ -343,10 +358,23 @@ impl Scheduler {
             let blocks = self.config.named_blocks(&pod.class);
             self.pods.index_mut().set_capacity(id, blocks);
         }
+        self.try_again(now, id);
     }
 
-    fn pod_up(&mut self, now: Time, spec: PodSpec) {
-        let class = score::class(&self.config, spec.class);
+    /// A pod answers: what could not be delivered to it a while ago may be tried there again. A connection that failed once is no
+    /// reason to wait for another pod where there is none.
+    pub(crate) fn try_again(&mut self, now: Time, id: PodId) {
+        for waiting in &self.requeued {
+            if let Some(waiting) = self.board.get_mut(*waiting)
+                && waiting.failed.as_ref().is_some_and(|failed| now.since(failed.at) >= TRY_AGAIN)
+            {
+                allow(&mut waiting.failed, id);
+            }
+        }
+    }
+
+    fn pod_up(&mut self, now: Time, spec: PodSpec, phase: Option<Phase>) {
+        let (id, class) = (spec.id, score::class(&self.config, spec.class));
         match self.pods.get_mut(&spec.id) {
             Some(pod) => {
                 pod.spec = spec;
@@ -357,7 +385,10 @@ impl Scheduler {
                 self.pods.insert(PodState::new(spec, class), blocks);
             }
         }
-        self.note_readiness(now);
+        match phase {
+            Some(phase) => self.pod_phase(now, id, phase),
+            None => self.note_readiness(now),
+        }
     }
 
     fn pod_phase(&mut self, now: Time, id: PodId, phase: Phase) {
@@ -384,10 +415,10 @@ impl Scheduler {
     }
 
     fn note_readiness(&mut self, now: Time) {
-        let ready = self.pods.values().any(|pod| pod.phase == Phase::Ready);
-        self.no_pod_since = if ready { None } else { self.no_pod_since.or(Some(now)) };
         let open = self.pods.values().filter(|pod| filter::is_open(pod));
         self.open_classes = open.map(|pod| pod.spec.class).collect();
+        let none = self.open_classes.is_empty();
+        self.no_pod_since = if none { self.no_pod_since.or(Some(now)) } else { None };
         self.open_classes.sort_unstable();
         self.open_classes.dedup();
     }

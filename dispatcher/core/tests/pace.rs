@@ -14,6 +14,8 @@ use world::{Priors, World, slo, steps_are_shared};
 
 /// A step of the default model takes 14 ms, whoever is alone there.
 const OUT_OF_REACH_MS: u64 = 12;
+/// Kept where nobody else is, but for the margin.
+const NEARLY_US: u64 = 14_400;
 /// Kept where nobody else is.
 const FOR_ONE_MS: u64 = 15;
 
@@ -45,10 +47,11 @@ fn busy(pods: u32) -> World {
 #[test]
 fn an_objective_that_no_pod_can_keep_stops_nobody() {
     let mut world = busy(2);
-    for band in [1, 0, -1] {
+    for (band, tpot_us) in [(1, OUT_OF_REACH_MS * 1000), (0, NEARLY_US), (-1, NEARLY_US)] {
         let tight = asks(&mut world, |request| {
             request.band = Band(band);
-            request.slo = slo(60_000, OUT_OF_REACH_MS);
+            request.slo = slo(60_000, 0);
+            request.slo.tpot = Some(Duration::from_micros(tpot_us));
         });
         world.pass(Duration::from_millis(50));
         assert!(
@@ -81,6 +84,23 @@ fn who_is_late_has_no_pace_to_keep() {
     assert_eq!(world.pod_of(tight), None);
     world.pass(Duration::from_millis(150));
     assert!(world.pod_of(tight).is_some(), "{:?}", world.scheduler.reason(tight));
+}
+
+#[test]
+fn an_objective_that_no_pod_can_keep_makes_no_step_too_long_for_others() {
+    let class = PodClass { chunk_tokens: 512, ..PodClass::default() };
+    let mut world = World::new(SchedulerConfig { classes: vec![class], ..steps_are_shared() }, 1);
+    let unpaced = asks(&mut world, |request| request.slo.tpot = None);
+    world.send(Event::FirstToken(unpaced));
+    let absurd = asks(&mut world, |request| request.slo = slo(60_000, OUT_OF_REACH_MS));
+    assert!(world.pod_of(absurd).is_some());
+    let prompts = [1500; 3].map(|tokens| {
+        asks(&mut world, |request| {
+            (request.prompt, request.slo) = (PromptSize::Tokens(tokens), slo(60_000, 50));
+        })
+    });
+    let reasons = prompts.map(|id| world.scheduler.reason(id));
+    assert_eq!(prompts.map(|id| world.pod_of(id).is_some()), [true; 3], "{reasons:?}");
 }
 
 /// The step times of the default for pods of class 0, and of half as fast ones for class 1.

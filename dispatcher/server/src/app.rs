@@ -26,6 +26,7 @@ use crate::{
         reload::{Parts, pool_of},
         watch,
     },
+    descriptors,
     fleet::{self, Muster, config::Members, roster::Roster},
     hub::{Hub, SampleSink, run_ticks},
     learn::{
@@ -120,6 +121,7 @@ impl App {
     /// When an address cannot be listened on or the system gives no thread.
     pub fn start(config: Config, origin: &Origin) -> Result<Self, ServeError> {
         let listen = |address| move |error| ServeError::Listen { address, error };
+        descriptors::raise();
         // First what may fail, so that nothing is left behind.
         let door = admin::bind(config.admin).map_err(listen(config.admin))?;
         let admin = door.local_addr()?;

@@ -9,7 +9,7 @@
 //! - [`learn`]: samples out, bundles in
 //! - [`shutdown`]: the stages of the process's life
 //! - [`memory`]: gives back to the system what a burst took; [`worker`]: named threads that are joined at the end
-//! - [`patience`]: how long a wait may last
+//! - [`patience`]: how long a wait may last; [`descriptors`]: how many connections there may be
 //! - [`api`]: the data API: accepts OpenAI calls and answers them
 //! - [`clock`]: the process's clock
 //! - [`hub`]: owns a pool's scheduler; requests get their verdicts here
@@ -22,6 +22,7 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod descriptors;
 pub mod fleet;
 pub mod h1;
 pub mod hub;

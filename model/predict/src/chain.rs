@@ -32,7 +32,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use weir_schema::{
-    Predict, PredictError, Prediction, Rollback, Row, Sample, Source, Status, Target,
+    Predict, PredictError, Prediction, Rollback, Row, Sample, Source, Status, TPOT_TOKENS, Target,
 };
 use weir_schema::{StepTime, Stride};
 
@@ -51,9 +51,6 @@ use crate::step_fit::StepFit;
 
 /// Failed calls in a row after which a bundle is withdrawn.
 const FAILURES_IN_A_ROW: u32 = 3;
-/// Response length from which a mean time per token is a measurement, in tokens: below it the one or
-/// two steps around the first token decide.
-const TPOT_TOKENS: u32 = 8;
 /// Rolled-back bundles remembered. Versions only rise, so an older one is not offered again.
 const REFUSED_CAP: usize = 16;
 
@@ -140,7 +137,8 @@ impl Chain {
         self.calibration.renew(&bundle.manifest.holdout);
         self.failure = None;
         self.note = None;
-        if let Some(replaced) = self.serving.replace(Serving::new(bundle)) {
+        let serving = Serving::after(bundle, self.serving.as_ref());
+        if let Some(replaced) = self.serving.replace(serving) {
             self.keep_predecessor(replaced, version);
         }
     }
@@ -151,6 +149,7 @@ impl Chain {
         self.refused.retain(|(refused, _)| *refused != version);
         self.set_bundle(bundle);
         self.end_probation();
+        self.serving.iter_mut().for_each(Serving::begin_anew);
     }
 
     /// Serves no bundle from now on.
@@ -170,7 +169,8 @@ impl Chain {
     }
 
     /// Keeps the bundle to go back to: the one just replaced, or the one before it when the replaced
-    /// one was itself too new to be trusted. None when an older version was put back on purpose.
+    /// one was itself too new to be trusted; then the probation goes on, or bundles that follow one another faster than
+    /// outcomes come would never be judged. None when an older version was put back on purpose.
     fn keep_predecessor(&mut self, replaced: Serving, version: u64) {
         let previous = self.probation.take();
         if replaced.bundle.version() > version {
@@ -178,13 +178,13 @@ impl Chain {
             previous.into_iter().for_each(|old| self.slot.hand_back(old.predecessor.bundle));
             return;
         }
-        let (keep, retire) = match previous {
-            Some(previous) if !previous.is_established() => (previous.predecessor, Some(replaced)),
-            Some(previous) => (replaced, Some(previous.predecessor)),
-            None => (replaced, None),
+        let (probation, retire) = match previous {
+            Some(previous) if !previous.is_established() => (previous, Some(replaced)),
+            Some(previous) => (Probation::new(replaced), Some(previous.predecessor)),
+            None => (Probation::new(replaced), None),
         };
         retire.into_iter().for_each(|old| self.slot.hand_back(old.bundle));
-        self.probation = Some(Probation::new(keep));
+        self.probation = Some(probation);
     }
 
     fn end_probation(&mut self) {
@@ -253,13 +253,14 @@ impl Chain {
         let predicted = &sample.predicted;
         let model = Both { ttft: predicted.model_ttft_ms, tpot: predicted.model_tpot_ms };
         let version = predicted.model_version;
-        let serving = self.serving.as_mut().filter(|serving| serving.bundle.version() == version);
-        let mut serving = serving;
+        let mut serving = self.serving.as_mut().filter(|serving| serving.follows(version));
+        let own = |serving: &&mut Serving| serving.bundle.version() == version;
         for target in Target::ALL {
             let Some(measured_ms) = *measured.get(target) else { continue };
             let (profile_ms, prior_ms) = (*profile.get(target), *prior.get(target));
             let model_ms = serving.as_ref().and(*model.get(target)).and_then(measurable);
-            let said = Said { model_ms, profile_ms, prior_ms };
+            let own_ms = model_ms.filter(|_| serving.as_ref().is_some_and(own));
+            let said = Said { model_ms: own_ms, profile_ms, prior_ms };
             self.calibration.learn(target, sample, said, measured_ms);
             if let (Some(serving), Some(model_ms), Some((next_ms, _))) =
                 (serving.as_mut(), model_ms, *next.get(target))
@@ -274,10 +275,12 @@ impl Chain {
 
     fn judge_newcomer(&mut self, sample: &Sample, measured: Both<Option<f32>>) {
         let version = sample.predicted.model_version;
-        if self.serving.as_ref().is_none_or(|serving| serving.bundle.version() != version) {
+        let refused = self.refused.iter().any(|(refused, _)| *refused == version);
+        if refused || self.serving.as_ref().is_none_or(|serving| !serving.follows(version)) {
             return;
         }
-        let Some(probation) = &mut self.probation else { return };
+        let newer = |probation: &&mut Probation| probation.predecessor.bundle.version() < version;
+        let Some(probation) = self.probation.as_mut().filter(newer) else { return };
         match probation.observe(sample, measured) {
             Verdict::Open => {}
             Verdict::Passed => self.end_probation(),
@@ -305,6 +308,8 @@ impl Predict for Chain {
                     let model = Model { medians, version, source, preferred };
                     return fill(rows, Some(&model), &mut self.profiled, &self.calibration, out);
                 }
+                // What takes longer than anything that is true is not the bundle's fault.
+                Err(_) if !rows.iter().all(serving::is_about_something_true) => {}
                 Err(error) => self.note_failure(&error),
             }
         }

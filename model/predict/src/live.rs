@@ -24,6 +24,11 @@ impl<const WINDOW: u32> LiveMean<WINDOW> {
         self.mean += weight * (value - self.mean);
     }
 
+    /// The same as if it were of no more than so many observations: the next ones count for more.
+    pub(crate) fn at_most(self, count: u64) -> Self {
+        Self { count: self.count.min(count), ..self }
+    }
+
     /// The mean, once there is an observation.
     pub(crate) fn mean(&self) -> Option<f64> {
         (self.count > 0).then_some(self.mean)

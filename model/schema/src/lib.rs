@@ -38,6 +38,6 @@ pub use profile::{Profile, ProfileError};
 pub use quality::{
     ClassQuality, Drift, Grade, Grades, PatternQuality, Rollback, TargetQuality, VersionQuality,
 };
-pub use sample::{Sample, SampleOutcome};
+pub use sample::{Sample, SampleOutcome, TPOT_TOKENS};
 pub use step::{StepTime, Stride, prefill_pairs};
 pub use target::Target;

@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Prediction, Quantiles, Row, Source};
 
+/// Response length from which a mean time per token is a measurement, in tokens: that of so few gaps is mostly the noise of the
+/// network and of the step around the first token, while the prior it is divided by describes a steady state.
+pub const TPOT_TOKENS: u32 = 8;
+
 /// How a sampled request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

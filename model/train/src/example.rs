@@ -3,11 +3,8 @@
 //! The label of a target is `ln(measured / prior)`: the step-time prior carries the scale, and the
 //! trees learn by which factor the pod's state makes it wrong.
 
-use weir_schema::{Features, Row, Sample, SampleOutcome, Target};
+use weir_schema::{Features, Row, Sample, SampleOutcome, TPOT_TOKENS, Target};
 
-/// Responses with fewer tokens teach no TPOT. The mean of so few gaps is mostly the noise of the
-/// network and of one engine step, while the prior it is divided by describes a steady state.
-const MIN_TPOT_TOKENS: u32 = 8;
 /// A time below a microsecond is no time: its logarithm would be far from every other.
 const MIN_MS: f32 = 1e-3;
 
@@ -31,7 +28,7 @@ impl Example {
         // part before the end. A pod that failed was not in a state to learn from.
         let complete = sample.outcome == SampleOutcome::Complete;
         let ttft = complete || sample.outcome == SampleOutcome::ClientGone;
-        let tpot = complete && sample.output_tokens >= MIN_TPOT_TOKENS;
+        let tpot = complete && sample.output_tokens >= TPOT_TOKENS;
         let measured = |usable: bool, ms: Option<f32>| {
             ms.filter(|_| usable && sample.streamed).unwrap_or(f32::NAN)
         };

@@ -13,7 +13,7 @@ use std::{
 
 use weir_schema::{Feature, Features};
 
-use crate::{config::WindowConfig, example::Example};
+use crate::{config::WindowConfig, example::Example, spool::MAX_AHEAD_MS};
 
 /// The state that a sample was decided in, coarsely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,11 +101,13 @@ impl Window {
         true
     }
 
-    /// Drops what is too old or too much; called between the filling and the training.
+    /// Drops what is too old, too much, or dated so far ahead that it would not be admitted: the clock has been set back since.
+    /// Called between the filling and the training.
     pub(crate) fn settle(&mut self, now_unix_ms: u64) {
-        let oldest = oldest(now_unix_ms, self.config.max_age);
+        let newest = now_unix_ms.saturating_add(MAX_AHEAD_MS);
+        let times = oldest(now_unix_ms, self.config.max_age)..=newest;
         for bucket in self.buckets.values_mut() {
-            bucket.retain(|(_, example)| example.at_unix_ms >= oldest);
+            bucket.retain(|(_, example)| times.contains(&example.at_unix_ms));
         }
         self.buckets.retain(|_, bucket| !bucket.is_empty());
         self.len = self.buckets.values().map(VecDeque::len).sum();

@@ -39,9 +39,9 @@ pub(super) struct Case {
     pub(super) pods: usize,
     /// Tokens of a step, where it is not vLLM's default.
     pub(super) chunk_tokens: Option<u32>,
-    /// Seconds that a run takes at load 1 at least, so that queues can grow.
+    /// Seconds that a run takes at load 1 at least, so that queues can grow, and conversations.
     pub(super) seconds: f64,
-    /// Whether predictions come from the trainer in the loop, and not from the engines' own coefficients with 5 % of error.
+    /// Whether predictions come from the trainer in the loop too, and not from fitted step times alone.
     pub(super) trained: bool,
 }
 
@@ -61,6 +61,8 @@ const CONV: Traffic = Traffic::Trace("azure2023_conv");
 const CODE: Traffic = Traffic::Trace("azure2023_code");
 const SERVEGEN: Traffic = Traffic::Trace("servegen_m-large");
 const MOONCAKE: Traffic = Traffic::Trace("mooncake_conversation");
+const SCENARIO_A: Traffic = Traffic::Scenario("A:open");
+const SCENARIO_C: Traffic = Traffic::Scenario("C:open");
 
 const fn case(
     id: &'static str,
@@ -95,10 +97,11 @@ pub(super) static CASES: [Case; 19] = [
     chunk_512("conv-one-512", "Azure conv, one class, chunk 512", CONV, "one"),
     chunk_512("conv-two-512", "Azure conv, two classes, chunk 512", CONV, "two"),
     chunk_512("servegen-one-512", "ServeGen m-large, one class, chunk 512", SERVEGEN, "one"),
-    case("a-one", "scenario A, one class", Traffic::Scenario("A:open"), "one", 4),
-    case("a-two", "scenario A, two classes", Traffic::Scenario("A:open"), "two", 4),
-    case("c-one", "scenario C, one class", Traffic::Scenario("C:open"), "one", 4),
-    case("c-two", "scenario C, two classes", Traffic::Scenario("C:open"), "two", 4),
+    // Users come back: the 6,000 of A once each, the 750 of C for two conversations.
+    Case { seconds: 240.0, ..case("a-one", "scenario A, one class", SCENARIO_A, "one", 4) },
+    Case { seconds: 240.0, ..case("a-two", "scenario A, two classes", SCENARIO_A, "two", 4) },
+    Case { seconds: 900.0, ..case("c-one", "scenario C, one class", SCENARIO_C, "one", 4) },
+    Case { seconds: 900.0, ..case("c-two", "scenario C, two classes", SCENARIO_C, "two", 4) },
     case("conv-none", "Azure conv, no objectives", CONV, "none", 4),
     case("servegen-none", "ServeGen m-large, no objectives", SERVEGEN, "none", 4),
     case("code-none", "Azure code, no objectives", CODE, "none", 4),

@@ -214,9 +214,14 @@ impl Floor<'_> {
     /// no pod would keep it for this request alone. A gate that opens nowhere would only keep everybody from the pods.
     fn pace_to_keep_ms(&self, waiting: &Waiting) -> Option<f64> {
         let slo_ms = tpot_slo_ms(&waiting.request.slo).filter(|_| !waiting.late)?;
+        let limit_ms = self.config.pull.tpot_margin * slo_ms;
         let demand = score::demand(waiting);
         let alone_ms = |class: &u16| outlook::alone_ms(&self.steps_of(*class), &demand);
-        self.open_classes.iter().map(alone_ms).any(|alone_ms| alone_ms <= slo_ms).then_some(slo_ms)
+        self.open_classes
+            .iter()
+            .map(alone_ms)
+            .any(|alone_ms| alone_ms <= limit_ms)
+            .then_some(slo_ms)
     }
 
     /// The pod where a head would fit soonest, keeping an earlier claim while the pod is free.

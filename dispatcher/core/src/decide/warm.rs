@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::{
     PodId, RequestId, TICK, Time,
     decide::{Floor, affinity, filter, pick::Fit, standing::Shut},
-    headroom::{Outlook, judge, start},
+    headroom::{Outlook, start},
     policy::Affinity,
     prefix::Match,
     queue::Waiting,
@@ -74,7 +74,8 @@ impl Floor<'_> {
         if request.slo.is_empty() {
             return self.cheaper(waiting, fit).map(|cheaper| (cheaper, TICK));
         }
-        let slo_ms = judge::ttft_slo_ms(&request.slo)?;
+        request.slo.ttft?;
+        let slo_ms = request.may_wait().as_secs_f64() * 1e3;
         let left_ms = slo_ms - self.now.ms_since(request.arrived);
         let slack_ms = left_ms - f64::from(fit.prediction.ttft_ms.p50);
         let spare_ms = slack_ms - self.config.pull.warm_slack * slo_ms;

@@ -58,7 +58,9 @@ pub struct Waiting {
 pub struct Failed {
     /// How many.
     pub attempts: u32,
-    /// Pods it could not be delivered to, without those that have recovered since.
+    /// When the last one did.
+    pub at: Time,
+    /// Pods it could not be delivered to, without those that have recovered or answered since.
     pub pods: Vec<PodId>,
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Action, Band, Phase, PromptSize, RefusalReason, Request, RequestId, Time,
-    decide::affinity,
+    Action, Band, PromptSize, RefusalReason, Request, RequestId, Time,
+    decide::{affinity, filter},
     headroom::outlook,
     pattern::Pattern,
     policy::Order,
@@ -144,10 +144,10 @@ impl Scheduler {
             .unwrap_or_default()
     }
 
-    /// Remembers how long a prompt takes, unless it would be late on an idle pod: nothing is kept for what cannot be in time.
+    /// Remembers how long a prompt takes, unless an idle pod takes longer than it may wait: nothing is kept for what cannot be in time.
     fn note_length(&mut self, now: Time, waiting: &Waiting) {
         let idle_ms = self.idle_ttft_ms(waiting);
-        if waiting.request.slo.ttft.is_none_or(|ttft| idle_ms <= ttft.as_secs_f64() * 1e3) {
+        if idle_ms <= waiting.request.may_wait().as_secs_f64() * 1e3 {
             self.longest.came(now, idle_ms);
         }
     }
@@ -246,16 +246,19 @@ impl Scheduler {
         if self.no_pod_since.is_some() { RefusalReason::NoPods } else { reason }
     }
 
-    /// A request that failed on every ready pod waits for another one as long as it would wait for
-    /// a first one.
+    /// A request that failed on every pod there is waits for another one as long as it would wait for
+    /// a first one. Where there is none, it waits for a first one as all do.
     fn expire_undeliverable(&mut self, now: Time, actions: &mut Vec<Action>) {
         let limit = self.config.bounds.max_wait_no_pods;
+        let any_open = self.no_pod_since.is_none();
         let stuck = |id: &RequestId| {
             self.board.get(*id).is_some_and(|waiting| {
-                let mut ready = self.pods.values().filter(|pod| pod.phase == Phase::Ready);
-                !waiting.excluded().is_empty()
-                    && now.since(waiting.request.arrived) >= limit
-                    && ready.all(|pod| waiting.excluded().contains(&pod.spec.id))
+                let failed_at = waiting.failed.as_ref().map_or(now, |failed| failed.at);
+                let mut open = self.pods.values().filter(|pod| filter::is_open(pod));
+                any_open
+                    && !waiting.excluded().is_empty()
+                    && now.since(failed_at) >= limit
+                    && open.all(|pod| waiting.excluded().contains(&pod.spec.id))
             })
         };
         let stuck: Vec<RequestId> = self.requeued.iter().copied().filter(stuck).collect();

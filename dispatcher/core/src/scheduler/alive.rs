@@ -39,8 +39,11 @@ impl Alive {
         decrement(&mut self.bands, request.band);
     }
 
-    pub(super) fn tightest_tpot_ms(&self) -> Option<f64> {
-        self.tpot_micros.first_key_value().map(|(micros, _)| *micros as f64 / 1000.0)
+    /// The smallest TPOT objective that is at least as long as that.
+    pub(super) fn tightest_tpot_ms(&self, at_least_ms: f64) -> Option<f64> {
+        let from_micros = (at_least_ms * 1000.0).ceil() as u128;
+        let tightest = self.tpot_micros.range(from_micros..).next();
+        tightest.map(|(micros, _)| *micros as f64 / 1000.0)
     }
 
     /// The highest band of which more is alive than `held` says.

@@ -76,10 +76,10 @@ impl Flight {
     }
 
     /// It goes back to where it stood, and not to the same pod.
-    fn come_back(self) -> Waiting {
+    fn come_back(self, now: Time) -> Waiting {
         let attempts = self.attempts();
         let mut failed = self.failed.unwrap_or_default();
-        failed.attempts = attempts;
+        (failed.attempts, failed.at) = (attempts, now);
         failed.pods.push(self.pod);
         let tokens = (self.input_tokens, self.output_tokens);
         Waiting {
@@ -244,6 +244,7 @@ impl Scheduler {
         self.lateness.learn(&flight.prediction, now.ms_since(flight.sent));
         self.start_before(now, pod, id);
         self.become_resident(now, pod, id);
+        self.try_again(now, pod);
     }
 
     pub(super) fn become_resident(&mut self, now: Time, pod: PodId, id: RequestId) {
@@ -353,7 +354,7 @@ impl Scheduler {
         self.counters.requeued += 1;
         self.note_requeue(now, &flight);
         let spent = flight.attempts() >= self.config.max_attempts;
-        let waiting = flight.come_back();
+        let waiting = flight.come_back(now);
         self.note_immediate(&waiting.request);
         self.enqueue(now, waiting);
         if self.closing {

@@ -54,6 +54,8 @@ pub struct Tale {
     pub attempts: u32,
     /// Pods it could not be delivered to and that have not recovered since.
     pub excluded: BTreeSet<PodId>,
+    /// When it could not be delivered last.
+    pub failed_at: Time,
 }
 
 impl Tale {
@@ -67,6 +69,11 @@ impl Tale {
     pub fn waits(&self) -> bool {
         self.state == State::Waiting
     }
+}
+
+/// Whether a pod takes requests.
+fn is_open(seen: &Seen) -> bool {
+    seen.phase == Phase::Ready && seen.role != Role::Decode
 }
 
 /// A pod as its events describe it.
@@ -142,8 +149,7 @@ impl Naive {
 
     /// Whether a pod takes a request, whatever it would cost.
     pub fn may_use(&self, tale: &Tale, pod: PodId) -> bool {
-        let open = |seen: &Seen| seen.phase == Phase::Ready && seen.role != Role::Decode;
-        self.pods.get(&pod).is_some_and(open) && !tale.excluded.contains(&pod)
+        self.pods.get(&pod).is_some_and(is_open) && !tale.excluded.contains(&pod)
     }
 
     /// Takes an event in, before the scheduler does.
@@ -154,10 +160,11 @@ impl Naive {
         match event {
             Event::Arrive(request) => self.arrive(request),
             Event::Cancel(id) => self.cancel(*id),
-            Event::Undelivered(id) => self.undelivered(*id),
+            Event::Undelivered(id) => self.undelivered(now, *id),
             Event::FirstToken(id) => self.first_token(now, *id),
             Event::Progress(progress) => self.progress(now, progress),
             Event::End(end) => self.end(end.id, end.kind),
+            Event::Scraped(pod, _) if self.pods.contains_key(pod) => self.answers(now, *pod),
             Event::Scraped(..) => {}
             Event::PodUp(spec) => {
                 let role = self.config.classes.get(usize::from(spec.class));
@@ -165,13 +172,14 @@ impl Naive {
                 let fresh = Seen { phase: Phase::Ready, role, dispatched: 0 };
                 self.pods.entry(spec.id).or_insert(fresh).role = role;
             }
+            Event::PodUpAs(..) => unreachable!("no test of this model sends it"),
             Event::PodPhase(pod, phase) => self.phase(*pod, *phase),
             Event::PodDown(pod) => self.down(*pod),
             Event::Tick | Event::Reconfigure(_) => {}
             Event::Close => self.closing = true,
             Event::Control(control) => self.control(control),
         }
-        let ready = self.pods.values().any(|pod| pod.phase == Phase::Ready);
+        let ready = self.pods.values().any(is_open);
         self.no_pod_since = if ready { None } else { self.no_pod_since.or(Some(now)) };
     }
 
@@ -214,6 +222,7 @@ impl Naive {
             state: State::Waiting,
             attempts: 0,
             excluded: BTreeSet::new(),
+            failed_at: Time::ZERO,
         };
         assert!(self.tales.insert(request.id, tale).is_none(), "the test reused an id");
     }
@@ -225,10 +234,11 @@ impl Naive {
         }
     }
 
-    fn undelivered(&mut self, id: RequestId) {
+    fn undelivered(&mut self, now: Time, id: RequestId) {
         let Some(tale) = self.tales.get_mut(&id) else { return };
         let State::On(stay) = tale.state else { return };
         tale.excluded.insert(stay.pod);
+        tale.failed_at = now;
         tale.state = State::Waiting;
         self.tally.requeued += 1;
     }
@@ -247,6 +257,8 @@ impl Naive {
             if log.is_finite() {
                 self.late += 0.02 * (log.clamp(-1.0, 1.0) - self.late);
             }
+            let pod = stay.pod;
+            self.answers(now, pod);
         }
         self.start_before(id);
         if let Some((_, stay)) = self.stay_mut(id) {
@@ -287,6 +299,12 @@ impl Naive {
                 tale.excluded.remove(&id);
             }
         }
+    }
+
+    fn answers(&mut self, now: Time, id: PodId) {
+        let waits = self.tales.values_mut().filter(|tale| tale.waits());
+        let a_while_ago = waits.filter(|tale| now.ms_since(tale.failed_at) >= 250.0);
+        a_while_ago.for_each(|tale| drop(tale.excluded.remove(&id)));
     }
 
     fn down(&mut self, id: PodId) {

@@ -113,7 +113,7 @@ const fn name(event: &Event) -> &'static str {
         Event::Progress(_) => "progress",
         Event::End(_) => "end",
         Event::Scraped(..) => "scraped",
-        Event::PodUp(_) => "pod up",
+        Event::PodUp(_) | Event::PodUpAs(..) => "pod up",
         Event::PodPhase(..) => "pod phase",
         Event::PodDown(_) => "pod down",
         Event::Tick => "tick",

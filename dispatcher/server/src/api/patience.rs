@@ -171,6 +171,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
             }
             return read;
         }
+        if this.write.is_waiting() {
+            // The last answer is still on its way: that has a time of its own.
+            this.idle.forget();
+            return Poll::Pending;
+        }
         if this.head_since.is_none() {
             this.idle.begin();
             ready!(this.idle.poll_over(cx));

@@ -52,7 +52,7 @@ use super::{
     misread::{Answer, Misread},
     patience::{Departs, Patient, Turn, Turns},
 };
-use crate::upstream::Closing;
+use crate::{descriptors, upstream::Closing};
 
 /// Connections that may wait to be accepted, per thread; the system may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -110,10 +110,14 @@ impl Plane {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let threads = config.threads.max(1);
-        let limits = Limits {
-            max_connections: config.limits.max_connections.div_ceil(threads),
-            ..config.limits
-        };
+        let max_connections = config.limits.max_connections.min(descriptors::most_clients());
+        if max_connections < config.limits.max_connections {
+            tracing::warn!(
+                max_connections,
+                "open files allow no more; limits.max_connections is higher"
+            );
+        }
+        let limits = Limits { max_connections: max_connections.div_ceil(threads), ..config.limits };
         let listeners = listen(config.listen, threads)?;
         let address = listeners.first().map_or(Ok(config.listen), StdListener::local_addr)?;
         let (phase, observed) = watch::channel(Phase::Open);

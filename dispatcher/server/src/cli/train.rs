@@ -10,15 +10,18 @@ use std::{
 };
 
 use anyhow::Context as _;
-use weir_train::{Round, Trainer};
+use weir_train::{Round, TrainConfig, TrainError, Trainer};
 
 use crate::{config::Config, memory, worker::Worker};
+
+/// A folder that another trainer has is asked for this often at least.
+const MOST_WAIT: Duration = Duration::from_secs(5);
 
 pub(super) fn run(config: Config, once: bool, supervised: bool) -> Result<(), anyhow::Error> {
     let train = config.learn.train;
     let interval = train.interval;
-    let mut trainer = Trainer::open(train).context("cannot train")?;
     if once {
+        let mut trainer = Trainer::open(train).context("cannot train")?;
         let round = trainer.run_once().context("round failed")?;
         report(&round);
         return Ok(());
@@ -30,6 +33,7 @@ pub(super) fn run(config: Config, once: bool, supervised: bool) -> Result<(), an
         let held = held.take();
         Worker::spawn("weir-orphan", move |_| until_input_closes(held))?;
     }
+    let Some(mut trainer) = open(&train, &closed).context("cannot train")? else { return Ok(()) };
     loop {
         let started = Instant::now();
         match trainer.run_once() {
@@ -38,6 +42,26 @@ pub(super) fn run(config: Config, once: bool, supervised: bool) -> Result<(), an
         }
         if over(&closed, rest(interval, started.elapsed())) {
             return Ok(());
+        }
+    }
+}
+
+/// Takes the folder of the bundles over, when a trainer that has it ends: in an upgrade the next one starts before that. `None` when
+/// this one is to end first.
+fn open(train: &TrainConfig, closed: &Receiver<()>) -> Result<Option<Trainer>, TrainError> {
+    let mut told = false;
+    loop {
+        match Trainer::open(train.clone()) {
+            Err(TrainError::Locked(dir)) => {
+                if !std::mem::replace(&mut told, true) {
+                    let dir = dir.display();
+                    tracing::warn!(%dir, "another trainer publishes there; waiting for its end");
+                }
+                if over(closed, train.interval.min(MOST_WAIT)) {
+                    return Ok(None);
+                }
+            }
+            opened => return opened.map(Some),
         }
     }
 }

@@ -55,7 +55,7 @@ impl Connection {
         // The pod may have closed a connection that was idle; that says nothing about it.
         if let Some(kept) = self.open.take().filter(h1::is_quiet) {
             match self.ask(kept, authority).await {
-                Err(ScrapeError::Unsent(_)) => {}
+                Err(ScrapeError::Unsent(_) | ScrapeError::Http(_)) => {}
                 answer => return answer,
             }
         }

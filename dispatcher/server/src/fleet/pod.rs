@@ -77,8 +77,7 @@ impl Pod {
     }
 
     /// The phase it is in now: what an operator asks, or else what the breaker says. The hub reads it
-    /// right after [`weir_core::Event::PodUp`], for a pod that has not answered a scrape yet must not be
-    /// given requests.
+    /// when the pod joins, for one that has not answered a scrape yet must not be given requests.
     pub fn phase(&self) -> Phase {
         self.cordon.over(if self.breaker.is_open() { Phase::Broken } else { Phase::Ready })
     }

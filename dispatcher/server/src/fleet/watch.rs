@@ -22,6 +22,7 @@ use super::{
     gauges::{self, GaugeError, Gauges},
     roster::{Place, Places},
 };
+use crate::descriptors;
 
 /// Pause between two probes of a pod whose breaker is open, when scraping is off.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
@@ -133,6 +134,10 @@ fn take(place: &Place, outcome: &Outcome, streaming: bool) {
         }
         // A busy pod misses a deadline now and then; while it streams tokens it is alive, whatever its metrics are.
         Outcome::Late | Outcome::Failed(_) if streaming => {
+            count(&tally.failed);
+        }
+        // What this machine lacks says nothing of the pod.
+        Outcome::Failed(ScrapeError::Connect(error)) if descriptors::is_short(error) => {
             count(&tally.failed);
         }
         Outcome::Late => failed(place, "no answer in time"),

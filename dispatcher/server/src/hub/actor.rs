@@ -136,12 +136,10 @@ impl Desk {
                 }
             }
             Message::PodUp(pod) => {
-                let (id, spec) = (pod.id, pod.spec());
                 // Read now and not when it was posted: the breaker may have moved in between.
-                let phase = pod.phase();
-                self.pods.insert(id, KnownPod { pod, swept: Pulse::default() });
-                self.handle(now, Event::PodUp(spec), due);
-                self.handle(now, Event::PodPhase(id, phase), due);
+                let up = Event::PodUpAs(pod.spec(), pod.phase());
+                self.pods.insert(pod.id, KnownPod { pod, swept: Pulse::default() });
+                self.handle(now, up, due);
             }
             Message::PodChanged(id) => {
                 // Read now and not when it was posted: breaker and operator may both be at it.

@@ -12,13 +12,14 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
@@ -176,8 +177,8 @@ struct Attempt {
     model: Option<Stamp>,
 }
 
-/// When a file was changed, and its length.
-type Stamp = (SystemTime, u64);
+/// When a file or who may read it was changed, in seconds and nanoseconds, and its length.
+type Stamp = (i64, i64, u64);
 
 struct Loader {
     reload: Reload,
@@ -354,7 +355,8 @@ fn say_evaluator(bundle: &Bundle) {
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
-    fs::metadata(path).and_then(|of| Ok((of.modified()?, of.len()))).ok()
+    let of = fs::metadata(path).ok()?;
+    Some((of.ctime(), of.ctime_nsec(), of.len()))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::PathBuf,
     sync::{
         Arc,
@@ -64,7 +65,7 @@ pub fn run(
 ) {
     let mut spool = Spool::new(config.clone(), tally.clone());
     // What an earlier process left counts too. There may be no folder yet.
-    let _ = spool.trim();
+    spool.trim();
     let mut batch = Batch::default();
     while let Ok(sample) = samples.recv_blocking() {
         batch.add(&sample, versions);
@@ -117,6 +118,13 @@ struct Segment {
     bytes: u64,
 }
 
+impl Segment {
+    /// Whether nothing of it is left in the folder.
+    fn is_gone(&self) -> bool {
+        self.file.metadata().is_ok_and(|of| of.nlink() == 0)
+    }
+}
+
 impl Spool {
     fn new(config: SpoolConfig, tally: Arc<SpoolTally>) -> Self {
         Self { config, tally, open: None, retry_at: None }
@@ -143,6 +151,8 @@ impl Spool {
     }
 
     fn write(&mut self, batch: &Batch) -> io::Result<()> {
+        // One that was removed takes no more lines: nobody would find them.
+        self.open.take_if(|segment| segment.is_gone());
         let begins = self.open.is_none();
         let segment = match &mut self.open {
             Some(segment) => segment,
@@ -156,7 +166,10 @@ impl Spool {
         }
         let total = self.tally.bytes.fetch_add(bytes, Relaxed) + bytes;
         // The folder is looked at only when there is something to be done or to be learned.
-        if begins || total > self.config.max_bytes { self.trim() } else { Ok(()) }
+        if begins || total > self.config.max_bytes {
+            self.trim();
+        }
+        Ok(())
     }
 
     /// Leaves the open segment after a failed write, without what was torn. A disk that refuses this too keeps it.
@@ -168,30 +181,33 @@ impl Spool {
                 OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(whole))
             }
         };
-        let _ = self.trim();
+        self.trim();
     }
 
     /// Removes the oldest segments until the spool is below its bound; the one that is written to
-    /// stays.
-    fn trim(&self) -> io::Result<()> {
-        let mut all = Vec::new();
-        for (_, path) in segments(&self.config.dir)? {
-            let bytes = fs::metadata(&path)?.len();
-            all.push((path, bytes));
-        }
-        let mut total: u64 = all.iter().map(|(_, bytes)| bytes).sum();
+    /// stays. What cannot be removed is passed over, and what somebody else has removed is gone.
+    fn trim(&self) {
+        let Ok(all) = segments(&self.config.dir) else { return };
+        let length = |(_, path): (u64, PathBuf)| Some((fs::metadata(&path).ok()?.len(), path));
+        let all: Vec<(u64, PathBuf)> = all.into_iter().filter_map(length).collect();
+        let mut total: u64 = all.iter().map(|(bytes, _)| bytes).sum();
         let mut left = all.len();
-        for (path, bytes) in &all {
-            if total <= self.config.max_bytes || left <= 1 {
+        for (bytes, path) in all.iter().take(all.len().saturating_sub(1)) {
+            if total <= self.config.max_bytes {
                 break;
             }
-            fs::remove_file(path)?;
-            total -= bytes;
-            left -= 1;
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(path = %path.display(), %error, "a segment cannot be removed");
+                }
+                _ => {
+                    total -= bytes;
+                    left -= 1;
+                }
+            }
         }
         self.tally.bytes.store(total, Relaxed);
         self.tally.segments.store(left as u64, Relaxed);
-        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Told every sample by the spool's thread, read by the admin side. A version's error is that of its
 //! own predictions, chosen or not: a sample carries what the model said even when the prior decided.
-//! The newest eight versions of a pool are kept.
+//! The newest eight versions of a pool are kept, and the one that an outcome comes from.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use std::{
 use parking_lot::Mutex;
 use serde::Serialize;
 use weir_core::RecentError;
-use weir_schema::{Sample, SampleOutcome};
+use weir_schema::{Sample, SampleOutcome, TPOT_TOKENS};
 
 /// Versions kept per pool.
 const KEPT: usize = 8;
@@ -71,9 +71,13 @@ impl Versions {
         let decided = predicted.ttft_source.is_bundle() || predicted.tpot_source.is_bundle();
         live.served += u64::from(decided);
         live.ttft.learn(predicted.model_ttft_ms, sample.ttft_ms);
-        live.tpot.learn(predicted.model_tpot_ms, sample.tpot_ms);
+        let tpot_ms = sample.tpot_ms.filter(|_| sample.output_tokens >= TPOT_TOKENS);
+        live.tpot.learn(predicted.model_tpot_ms, tpot_ms);
         if versions.len() > KEPT {
-            versions.pop_first();
+            let mut others = versions.keys().filter(|one| **one != predicted.model_version);
+            if let Some(oldest) = others.next().copied() {
+                versions.remove(&oldest);
+            }
         }
     }
 

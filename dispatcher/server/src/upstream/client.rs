@@ -4,22 +4,35 @@
 //! else. Whether a request may be sent again is decided here: only when not a byte of it was
 //! written.
 
-use std::{collections::VecDeque, io, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use http::response::Parts;
 use parking_lot::Mutex;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
-    net::TcpStream,
+    net::{TcpStream, lookup_host},
     time::{Instant, sleep, timeout, timeout_at},
 };
 use weir_core::{PodId, spread::NumberMap};
 
 use super::{Closing, UpstreamConfig};
 use crate::{
+    descriptors,
     fleet::Pod,
     h1::{self, BadReply, Failed, PodRequest},
     telemetry::Metrics,
 };
+
+/// After this long without a word the system asks whether a pod's machine is still there, and again, so often.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
 
 /// A response of a pod.
 pub(super) type Reply = h1::Reply<TcpStream>;
@@ -30,6 +43,8 @@ pub struct Upstream {
     metrics: Arc<Metrics>,
     closing: Closing,
     idle: Arc<Idle>,
+    /// Where pods that are known by a host's name were reached last.
+    found: Mutex<HashMap<String, SocketAddr>>,
 }
 
 /// Why there is no response.
@@ -49,7 +64,10 @@ pub(super) enum UnsentReason {
     /// The pod's address does not answer.
     #[error("no connection within {0:?}")]
     ConnectTimeout(Duration),
-    /// The connection was refused, or the name does not resolve.
+    /// Its name does not resolve, and never did.
+    #[error("cannot look up the address: {0}")]
+    Lookup(io::Error),
+    /// The connection was refused.
     #[error("cannot connect: {0}")]
     Connect(#[from] io::Error),
     /// The connection ended before the request was written.
@@ -57,10 +75,22 @@ pub(super) enum UnsentReason {
     Closed(io::Error),
 }
 
+impl UnsentReason {
+    /// Whether it says something of the pod: not where a name cannot be looked up, or this machine lacks something.
+    pub(super) fn is_the_pods(&self) -> bool {
+        match self {
+            Self::Lookup(_) => false,
+            Self::Connect(error) => !descriptors::is_short(error),
+            Self::ConnectTimeout(_) | Self::Closed(_) => true,
+        }
+    }
+}
+
 impl Upstream {
     /// Without any connection.
     pub fn new(config: UpstreamConfig, metrics: Arc<Metrics>) -> Self {
-        Self { config, metrics, closing: Closing::default(), idle: Arc::default() }
+        let (closing, idle, found) = (Closing::default(), Arc::default(), Mutex::default());
+        Self { config, metrics, closing, idle, found }
     }
 
     /// The same, whose requests end when this says so.
@@ -112,11 +142,29 @@ impl Upstream {
 
     async fn connect(&self, authority: &str) -> Result<TcpStream, UnsentReason> {
         let limit = self.config.connect_timeout;
-        let stream = timeout(limit, TcpStream::connect(authority))
+        let stream = timeout(limit, self.reach(authority))
             .await
             .map_err(|_| UnsentReason::ConnectTimeout(limit))??;
         // Small writes must not wait for the pod's delayed acknowledgements.
         stream.set_nodelay(true)?;
+        // A machine that has vanished ends what waits for it within half a minute.
+        let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY);
+        SockRef::from(&stream).set_tcp_keepalive(&probes.with_retries(PROBES))?;
+        Ok(stream)
+    }
+
+    /// Connects to where a name leads, and while names cannot be looked up to where it led last.
+    async fn reach(&self, authority: &str) -> Result<TcpStream, UnsentReason> {
+        if let Ok(address) = authority.parse::<SocketAddr>() {
+            return Ok(TcpStream::connect(address).await?);
+        }
+        let known = || self.found.lock().get(authority).copied();
+        let addresses: Vec<SocketAddr> = match lookup_host(authority).await {
+            Ok(addresses) => addresses.collect(),
+            Err(error) => vec![known().ok_or(UnsentReason::Lookup(error))?],
+        };
+        let stream = TcpStream::connect(addresses.as_slice()).await?;
+        self.found.lock().insert(authority.to_owned(), stream.peer_addr()?);
         Ok(stream)
     }
 }

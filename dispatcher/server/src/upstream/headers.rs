@@ -1,7 +1,7 @@
 //! What is added to the headers of a pod's response. What belongs to the pod's connection is not among them, and the name of
 //! the request is put in where it was made.
 
-use http::{HeaderMap, HeaderName, HeaderValue, header, response};
+use http::{HeaderMap, HeaderName, HeaderValue, Version, header, response};
 
 use crate::hub::Lease;
 
@@ -12,6 +12,8 @@ const POD: HeaderName = HeaderName::from_static("x-weir-pod");
 
 /// Makes the head of a pod's response one of ours.
 pub(super) fn own(head: &mut response::Parts, lease: &Lease, streams: bool) {
+    // What is said on this connection is ours, whatever the pod speaks.
+    head.version = Version::HTTP_11;
     let headers = &mut head.headers;
     let waited_ms = u64::try_from(lease.dispatch().waited.as_millis()).unwrap_or(u64::MAX);
     let none = HeaderValue::from_static("0");

@@ -328,7 +328,9 @@ impl Attempt<'_> {
         let pod = &lease.pod().name;
         let (request_id, trace_id) = self.names();
         tracing::info!(request_id, trace_id, %pod, %reason, "request not delivered");
-        lease.pod().breaker.failed();
+        if reason.is_the_pods() {
+            lease.pod().breaker.failed();
+        }
         lease.undelivered(ticket);
     }
 

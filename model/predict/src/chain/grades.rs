@@ -79,7 +79,10 @@ impl Gradebook {
         self.all.add(stated, measured);
         self.versions.entry(stated.model_version).or_default().add(stated, measured);
         if self.versions.len() > VERSIONS {
-            self.versions.pop_first();
+            let mut others = self.versions.keys().filter(|one| **one != stated.model_version);
+            if let Some(oldest) = others.next().copied() {
+                self.versions.remove(&oldest);
+            }
         }
         // A sample of a pod that has left has no class.
         if sample.pod_class.is_empty() {

@@ -4,7 +4,7 @@
 //! What would serve in its place is the next evaluator in the order of trust: the profile of the row's
 //! pod class if there is one and it does better than the prior, else the prior (`profiled`).
 
-use weir_schema::{PredictError, Row, Source, Target};
+use weir_schema::{Feature, Features, PredictError, Row, Source, Target};
 
 use crate::both::Both;
 use crate::bundle::Bundle;
@@ -38,6 +38,32 @@ impl Serving {
             preferred: Both { ttft: true, tpot: true },
             failures_in_a_row: 0,
         }
+    }
+
+    /// A bundle after the one that has served so far. If it is a newer one, what was learned of that one stands until its own
+    /// outcomes say otherwise: where few come before the next bundle, each would begin as one that nothing is known against.
+    pub(super) fn after(bundle: Bundle, before: Option<&Self>) -> Self {
+        let fresh = Self::new(bundle);
+        let Some(before) = before.filter(|before| fresh.follows(before.bundle.version())) else {
+            return fresh;
+        };
+        let known = |errors: &Both<LiveMean>| Both {
+            ttft: errors.ttft.at_most(TRUSTED_OUTCOMES),
+            tpot: errors.tpot.at_most(TRUSTED_OUTCOMES),
+        };
+        let (model, next) = (known(&before.model), known(&before.next));
+        Self { model, next, preferred: before.preferred, ..fresh }
+    }
+
+    /// Nothing is known against it any more.
+    pub(super) fn begin_anew(&mut self) {
+        (self.model, self.next) = (Both::default(), Both::default());
+        self.preferred = Both { ttft: true, tpot: true };
+    }
+
+    /// Whether a version is this bundle's, or one that it came after.
+    pub(super) fn follows(&self, version: u64) -> bool {
+        (1..=self.bundle.version()).contains(&version)
     }
 
     /// The same, back in service with what it knew when it was replaced.
@@ -86,6 +112,12 @@ impl Serving {
         let reasons: Vec<String> = Target::ALL.into_iter().filter_map(lost).collect();
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
+}
+
+/// Whether the step-time model itself answers a row with latencies that can be true.
+pub(super) fn is_about_something_true(row: &Row) -> bool {
+    let [ttft, tpot] = [Feature::PriorTtftMs, Feature::PriorTpotMs];
+    [ttft, tpot].iter().all(|prior| SANE_MS.contains(&Features(*row).get(*prior)))
 }
 
 /// Whether an evaluator that is `preferred` to the next one, or not, is so after another outcome.

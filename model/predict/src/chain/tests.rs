@@ -93,7 +93,7 @@ fn what_a_ttft_is_at_least_is_said_of_whatever_evaluator_answers() {
     assert!((0.499..=0.5).contains(&share), "{share}");
     serve(&mut chain, 100.0, 20.0, 60);
     assert_eq!(chain.least_ttft_share(), 1.0, "the prior was better");
-    chain.set_bundle(bundle(&Fixture::by_kv_usage(4)));
+    chain.pin(bundle(&Fixture::by_kv_usage(4)));
     assert_eq!(chain.least_ttft_share(), 0.0, "a graph that only ONNX Runtime knows");
 }
 
@@ -194,6 +194,60 @@ fn latencies_of_more_than_an_hour_or_less_than_nothing_are_failures() {
         let got = predict(&mut chain, row(100.0, 20.0, 1.0)).unwrap();
         assert_eq!((got.ttft_source, chain.status().failures), (Source::Prior, 1));
     }
+}
+
+#[test]
+fn a_prompt_that_takes_longer_than_anything_that_is_true_is_not_the_bundles_fault() {
+    let mut chain = Chain::new();
+    chain.set_bundle(scaled(7, 1.5, 1.0));
+    let endless = row(4e6, 20.0, 5e6);
+    for _ in 0..5 {
+        let got = predict(&mut chain, endless).unwrap();
+        assert_eq!((got.ttft_ms.p50, got.ttft_source), (4e6, Source::Prior));
+    }
+    assert_eq!((chain.status().failures, chain.status().model_version), (0, 7));
+    assert_eq!(predict(&mut chain, row(100.0, 20.0, 500.0)).unwrap().ttft_source, Source::Onnx);
+}
+
+#[test]
+fn what_is_known_of_a_bundle_stands_until_the_next_has_outcomes_of_its_own() {
+    let mut chain = Chain::new();
+    chain.set_bundle(scaled(1, 0.5, 1.0));
+    assert_eq!(serve(&mut chain, 100.0, 20.0, 60).ttft_source, Source::Prior);
+    // Each of these would be trusted anew for longer than it serves.
+    for version in 2..6 {
+        chain.set_bundle(scaled(version, 0.5, 1.0));
+        assert_eq!(serve(&mut chain, 100.0, 20.0, 20).ttft_source, Source::Prior, "{version}");
+    }
+    chain.set_bundle(scaled(6, 2.0, 1.0));
+    assert_eq!(serve(&mut chain, 200.0, 20.0, 100).ttft_source, Source::Onnx, "it is better");
+}
+
+#[test]
+fn outcomes_that_end_after_their_bundle_has_left_service_count() {
+    let mut chain = Chain::new();
+    let row = row(100.0, 20.0, 500.0);
+    for version in 1..40 {
+        chain.set_bundle(scaled(version, 0.5, 1.0));
+        let predicted = predict(&mut chain, row).unwrap();
+        chain.set_bundle(scaled(version + 1, 0.5, 1.0));
+        chain.observe_sample(&sample(row, predicted, 100.0, 20.0));
+    }
+    assert_eq!(predict(&mut chain, row).unwrap().ttft_source, Source::Prior);
+}
+
+#[test]
+fn bundles_that_follow_one_another_faster_than_outcomes_come_are_judged_together() {
+    let mut chain = Chain::new();
+    chain.set_bundle(scaled(6, 1.5, 1.0));
+    serve(&mut chain, 150.0, 20.0, 50);
+    for version in 7..12 {
+        chain.set_bundle(scaled(version, 1.4, 1.0));
+        serve(&mut chain, 150.0, 20.0, 30);
+    }
+    // 120 outcomes of 7 to 10: the last of these left, and 11 is judged by its own.
+    assert_eq!((chain.status().model_version, chain.status().rollbacks), (11, 1));
+    assert_eq!(chain.status().last_rollback.map(|last| (last.from, last.to)), Some((10, 6)));
 }
 
 #[test]

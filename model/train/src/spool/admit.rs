@@ -5,7 +5,7 @@ use weir_schema::{Sample, feature_specs};
 
 /// A clock may run ahead of this one by so much. A sample from further ahead would stay the newest
 /// of the window, and so in the holdout, for as long.
-const MAX_AHEAD_MS: u64 = 10 * 60 * 1000;
+pub(crate) const MAX_AHEAD_MS: u64 = 10 * 60 * 1000;
 /// No request takes longer than a day.
 const MAX_LATENCY_MS: f32 = 86_400_000.0;
 

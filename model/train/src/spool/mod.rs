@@ -11,5 +11,6 @@ mod skipped;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use admit::MAX_AHEAD_MS;
 pub(crate) use reader::SpoolReader;
 pub use skipped::Skipped;
