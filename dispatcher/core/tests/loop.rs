@@ -92,7 +92,7 @@ fn a_request_that_can_no_longer_make_it_goes_last_and_a_sheddable_one_is_refused
 fn a_head_waits_for_the_pod_that_has_its_prefix_while_it_has_slack() {
     let mut world = world(2);
     let blocks: Arc<[u64]> = (1..=250).collect();
-    let prompt = |request: &mut weir_core::Request| {
+    let prompt = |request: &mut Request| {
         request.prompt = PromptSize::Tokens(4000);
         request.slo = slo(10_000, 50);
         request.blocks = blocks.clone();
@@ -231,7 +231,7 @@ fn a_sheddable_request_that_would_wait_too_long_is_refused_on_arrival() {
     let mut config = SchedulerConfig::default();
     config.bounds.max_predicted_wait = Duration::from_secs(1);
     let mut world = World::new(config, 1);
-    let batch = |request: &mut weir_core::Request| {
+    let batch = |request: &mut Request| {
         request.band = Band(-1);
         request.slo = slo(60_000, 100);
     };
@@ -340,7 +340,7 @@ fn closing_refuses_what_waits_and_what_arrives() {
 #[test]
 fn a_request_that_is_not_to_wait_goes_at_once_or_is_refused_at_once() {
     let mut world = world(1);
-    let at_once = |request: &mut weir_core::Request| request.immediate = true;
+    let at_once = |request: &mut Request| request.immediate = true;
     let first = world.arrive(at_once);
     assert_eq!(world.pod_of(first), Some(PodId(0)));
     let second = world.arrive(at_once);
@@ -356,7 +356,7 @@ fn what_is_not_to_wait_starts_cold_rather_than_wait_for_its_warm_pod() {
     let blocks: Arc<[u64]> = (1..=250).collect();
     let prompt = |immediate| {
         let blocks = blocks.clone();
-        move |request: &mut weir_core::Request| {
+        move |request: &mut Request| {
             request.prompt = PromptSize::Tokens(4000);
             request.slo = slo(10_000, 50);
             request.blocks = blocks;
@@ -382,7 +382,7 @@ fn a_clients_bound_on_the_wait_shortens_it_and_never_lengthens_it() {
     config.bounds.max_wait = Duration::from_secs(3);
     let mut world = World::new(config, 1);
     let bounded = |ttl: Option<Duration>| {
-        move |request: &mut weir_core::Request| {
+        move |request: &mut Request| {
             request.slo.ttft = None;
             request.expires = ttl.map_or(Time::NEVER, |ttl| request.arrived.plus(ttl));
         }
@@ -419,7 +419,7 @@ fn scraped(running: u32, kv_usage: f32, shared: bool) -> Event {
 fn what_another_pool_runs_on_a_shared_pod_counts_against_the_pace_there() {
     for (shared, goes) in [(false, true), (true, false)] {
         let mut world = world(1);
-        let tight = |request: &mut weir_core::Request| {
+        let tight = |request: &mut Request| {
             request.prompt = PromptSize::Tokens(100);
             request.slo = slo(60_000, 25);
         };
@@ -480,7 +480,7 @@ fn a_head_that_every_pod_would_serve_too_late_is_late_before_an_idle_pod_would_b
     assert_eq!(world.dispatched[1].id, made, "it was not kept waiting");
 }
 
-fn shares_a_prompt(request: &mut weir_core::Request) {
+fn shares_a_prompt(request: &mut Request) {
     request.prompt = PromptSize::Tokens(4000);
     request.slo = slo(10_000, 50);
     request.blocks = (1..=250).collect();

@@ -212,6 +212,16 @@ mod tests {
     }
 
     #[test]
+    fn what_a_clock_dated_ahead_leaves_when_that_was_set_back() {
+        let mut window = window(1000, 50);
+        let ahead = NOW_UNIX_MS + 3_600_000;
+        window.offer(example(0.95, ahead), ahead);
+        window.offer(example(0.15, NOW_UNIX_MS), ahead);
+        window.settle(NOW_UNIX_MS);
+        assert_eq!(kv_usages(&window), [0.15]);
+    }
+
+    #[test]
     fn a_full_window_takes_from_the_fullest_buckets_and_keeps_their_newest() {
         let mut window = window(100, 1000);
         for at in 0..10 {

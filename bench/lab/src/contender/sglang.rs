@@ -12,7 +12,7 @@ use weir_core::{Request, Time};
 
 use super::{
     cached::Cached,
-    desk::{self, BLOCK_TOKENS, Decide, Desk},
+    desk::{self, BLOCK_TOKENS, Decide, Desk, Post},
 };
 
 /// Characters that a token stands for.
@@ -94,7 +94,12 @@ impl Decide for CacheAware {
             return Some(place);
         }
         let size = |place: usize| self.trees.get(place).map_or(0, |tree| tree.chars);
-        desk.places().map(|(place, _)| place).min_by_key(|place| (size(*place), *place))
+        // Trees that are full have one size here, which real ones hardly have.
+        let first = |(place, post): &(usize, &Post)| {
+            let chars = size(*place);
+            (chars, if chars < self.max_tree_size { 0 } else { post.in_flight }, *place)
+        };
+        desk.places().min_by_key(first).map(|(place, _)| place)
     }
 
     fn sent(&mut self, request: &Request, place: usize) {

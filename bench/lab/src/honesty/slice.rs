@@ -65,7 +65,8 @@ impl Slice {
         let rows = trace::read(path, 1)?;
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or("trace").to_owned();
         let classes = parse_classes(&["interactive".to_owned()], &[])?;
-        let means = Replay::new(name.clone(), rows.clone())?.means();
+        let held = Replay::new(name.clone(), rows.clone())?.held_by(pool.most_tokens())?;
+        let means = held.means();
         let rps = load * capacity_rps(pool, &means, &classes)?;
         let count = (rps * for_s).round() as usize;
         let cut: Vec<Arrival> =

@@ -7,7 +7,7 @@ use std::sync::{
 
 use weir_core::{Action, Event, Snapshot, Time};
 
-use crate::sim::Dispatcher;
+use crate::sim::{Dispatcher, SimRequest};
 
 /// The time of a simulation; clones share it.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +44,10 @@ impl Clocked {
 }
 
 impl Dispatcher for Clocked {
+    fn foresee(&mut self, requests: &[SimRequest]) {
+        self.dispatcher.foresee(requests);
+    }
+
     fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {
         self.clock.set(now);
         self.dispatcher.handle(now, event, actions);

@@ -123,7 +123,8 @@ pub fn limits_of(
     Limits { counted_from: warm_up, ..of_cases(pool, &cases, &served, objectives) }
 }
 
-/// The limit of the requests of the highest band, as if no others came. The first `warm_up` requests are not counted.
+/// The limit of the requests of the highest band, as if no others took time; what those have left in caches is there. The first
+/// `warm_up` requests are not counted.
 fn limits_of_top_band(
     pool: &Pool,
     requests: &[SimRequest],
@@ -132,14 +133,12 @@ fn limits_of_top_band(
 ) -> Limit {
     let top = objectives.classes.iter().map(|class| class.band).max();
     let is_top = |class: usize| objectives.classes.get(class).map(|class| class.band) == top;
-    let case = |(place, asked)| Case {
-        asked,
-        arrived_ms: ms(asked),
-        fixed: asked.after.is_none(),
-        counted: place >= warm_up,
+    let case = |(place, asked): (usize, _)| {
+        let asked: &SimRequest = asked;
+        let (arrived_ms, fixed) = (ms(asked), asked.after.is_none());
+        Case { asked, arrived_ms, fixed, counted: place >= warm_up && is_top(asked.class) }
     };
-    let those = requests.iter().enumerate().filter(|(_, asked)| is_top(asked.class));
-    let cases: Vec<Case<'_>> = those.map(case).collect();
+    let cases: Vec<Case<'_>> = requests.iter().enumerate().map(case).collect();
     of_cases(pool, &cases, &[], objectives).all
 }
 

@@ -257,6 +257,20 @@ fn the_warm_up_is_not_counted_and_classes_are_told_apart() {
 }
 
 #[test]
+fn what_a_lower_band_has_left_in_the_caches_costs_the_highest_nothing() {
+    let pool = pool(&[GPU], 8192);
+    let blocks: Arc<[u64]> = (1..=1875).collect();
+    let objectives = Objectives::two_classes();
+    let mut requests: Vec<SimRequest> = (0..2)
+        .map(|place| request(place, 60_000 * place as u64, 30_000, 2, slo(1000, 40)))
+        .collect();
+    requests.iter_mut().for_each(|one| one.request.blocks = blocks.clone());
+    requests[0].class = 1;
+    let top = limits_of_top_band(&pool, &requests, &objectives, 0);
+    assert_eq!((top.requests, top.feasible), (1, 1), "30,000 tokens alone take two seconds");
+}
+
+#[test]
 fn the_oracle_knows_what_will_happen() {
     let pool = noisy(pool(&[GPU, GPU], 2048));
     let mut rng = SmallRng::seed_from_u64(21);

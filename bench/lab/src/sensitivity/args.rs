@@ -100,10 +100,12 @@ impl SensitivityArgs {
     /// Everything that is not changed.
     pub(super) fn setting(&self) -> Result<Setting> {
         let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
+        let pool = Pool::of(&self.gpu, self.pods, None)?;
+        let source = Arc::new(Replay::read(&self.trace)?.held_by(pool.most_tokens())?);
         let setting = Setting {
-            pool: Pool::of(&self.gpu, self.pods, None)?,
+            pool,
             gpu: self.gpu.clone(),
-            source: Arc::new(Replay::read(&self.trace)?),
+            source,
             objectives,
             mix,
             requests: self.requests,

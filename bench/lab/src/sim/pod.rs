@@ -199,7 +199,7 @@ fn ms(time: Time) -> f64 {
 fn not_before(at_ms: f64) -> Time {
     let micros = (at_ms * 1000.0).ceil() as u64;
     let time = Time::from_micros(micros);
-    if ms(time) < at_ms { Time::from_micros(micros + 1) } else { time }
+    if ms(time) < at_ms { Time::from_micros(micros.saturating_add(1)) } else { time }
 }
 
 #[cfg(test)]

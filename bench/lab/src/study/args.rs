@@ -29,7 +29,7 @@ use crate::{
     report::SeriesFile,
     results::{ResultFile, command, say},
     sim::Pool,
-    workload::{Objectives, Replay, Source, scenario, staged_requests},
+    workload::{Objectives, Replay, Source, scenario_held_by, staged_requests},
 };
 
 /// Compare policies in virtual time: the same requests, pods and seeds for each of them
@@ -184,7 +184,8 @@ impl SimArgs {
         let source: Arc<dyn Source> = match (&self.trace, &self.scenario) {
             (Some(path), _) => Arc::new(Replay::read(path)?.held_by(pool.most_tokens())?),
             (None, name) => {
-                scenario(name.as_deref().unwrap_or_default(), 1).context("--scenario")?
+                let name = name.as_deref().unwrap_or_default();
+                scenario_held_by(name, 1, pool.most_tokens()).context("--scenario")?
             }
         };
         match (source.stages().is_some(), self.load.is_some() || self.at.is_some()) {

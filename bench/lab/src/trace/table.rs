@@ -120,7 +120,9 @@ impl Columns {
         if id.is_empty() {
             return Ok(Vec::new());
         }
-        let id = id.parse().map_err(|_| format!("{id:?} is no prefix_id, a whole number"))?;
+        // A data frame with rows that have none writes numbers with a fraction.
+        let whole = id.strip_suffix(".0").unwrap_or(id);
+        let id = whole.parse().map_err(|_| format!("{id:?} is no prefix_id, a whole number"))?;
         let given = |at: &usize| record.get(*at).is_some_and(|text| !text.trim().is_empty());
         let length = self.prefix_tokens.filter(given).map(|at| tokens(record, at)).transpose()?;
         Ok(vec![Segment { id, tokens: length.unwrap_or(input_tokens / 2).min(input_tokens) }])

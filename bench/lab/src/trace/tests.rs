@@ -106,6 +106,16 @@ fn a_plain_file_may_name_classes_and_prefixes() {
 }
 
 #[test]
+fn a_prefix_may_be_named_as_a_data_frame_writes_it() {
+    let rows = read_text(
+        "arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens\n0,100,10,7.0,80.0\n1,100,10,,\n",
+    );
+    assert_eq!(rows.unwrap()[0].prefix, [Segment { id: 7, tokens: 80 }]);
+    let half = read_text("arrival_s,input_tokens,output_tokens,prefix_id\n0,100,10,7.5\n");
+    assert!(half.unwrap_err().to_string().contains("\"7.5\" is no prefix_id"));
+}
+
+#[test]
 fn a_prefix_without_a_length_is_half_of_the_prompt() {
     let rows = read_text(
         "arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens\n0,100,10,7, \n1,100,10,7,80\n",

@@ -35,11 +35,20 @@ const FORMS: [(&str, &str); 4] = [
 /// # Errors
 /// When nothing is called that, a trace cannot be read, or a shape does not parse; the message lists what there is.
 pub fn scenario(name: &str, seed: u64) -> Result<Arc<dyn Source>> {
-    let Some((base, shape)) = name.rsplit_once('+') else { return plain(name, seed) };
+    scenario_held_by(name, seed, u64::MAX)
+}
+
+/// The same of pods that hold so many tokens at most: rows of a trace that are longer are left out, as of any trace.
+///
+/// # Errors
+/// As [`scenario`], and when no row is left.
+pub fn scenario_held_by(name: &str, seed: u64, most_tokens: u64) -> Result<Arc<dyn Source>> {
+    let plain = |name: &str| plain(name, seed, most_tokens);
+    let Some((base, shape)) = name.rsplit_once('+') else { return plain(name) };
     match shape.parse::<Shape>() {
-        Ok(shape) => Ok(Arc::new(Shaped::new(plain(base, seed)?, shape)?)),
+        Ok(shape) => Ok(Arc::new(Shaped::new(plain(base)?, shape)?)),
         // A file may be called like that.
-        Err(_) if base.starts_with("trace:") => plain(name, seed),
+        Err(_) if base.starts_with("trace:") => plain(name),
         Err(error) => Err(error).with_context(|| format!("scenario {name:?}")),
     }
 }
@@ -50,9 +59,9 @@ pub fn names() -> Vec<(String, String)> {
     listed.chain(FORMS.map(|(name, what)| (name.to_owned(), what.to_owned()))).collect()
 }
 
-fn plain(name: &str, seed: u64) -> Result<Arc<dyn Source>> {
+fn plain(name: &str, seed: u64, most_tokens: u64) -> Result<Arc<dyn Source>> {
     if let Some(file) = name.strip_prefix("trace:") {
-        return Ok(Arc::new(Replay::read(Path::new(file))?));
+        return Ok(Arc::new(Replay::read(Path::new(file))?.held_by(most_tokens)?));
     }
     if let Some(factor) = name.strip_prefix("ladder:") {
         let factor: f64 = factor.parse().with_context(|| format!("{factor:?} is no factor"))?;

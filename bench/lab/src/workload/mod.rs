@@ -35,7 +35,7 @@ mod tests;
 use anyhow::Result;
 
 pub use builtin::BuiltIn;
-pub use catalog::{names, scenario};
+pub use catalog::{names, scenario, scenario_held_by};
 pub use conversation::{Conversation, Reading};
 pub use means::Means;
 pub use mixture::Mixture;

@@ -302,9 +302,11 @@ impl Naive {
     }
 
     fn answers(&mut self, now: Time, id: PodId) {
-        let waits = self.tales.values_mut().filter(|tale| tale.waits());
-        let a_while_ago = waits.filter(|tale| now.ms_since(tale.failed_at) >= 250.0);
-        a_while_ago.for_each(|tale| drop(tale.excluded.remove(&id)));
+        for tale in self.tales.values_mut().filter(|tale| tale.waits()) {
+            if now.ms_since(tale.failed_at) >= 250.0 {
+                tale.excluded.remove(&id);
+            }
+        }
     }
 
     fn down(&mut self, id: PodId) {

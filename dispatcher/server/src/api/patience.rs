@@ -335,6 +335,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_taken_slowly_is_no_idle_connection() {
+        let (mut client, server, _turns) = pair(1);
+        let (mut reading, mut writing) = tokio::io::split(server);
+        let pause = WRITE / 2;
+        let bytes = vec![0; 2 + (IDLE.as_secs() / pause.as_secs()) as usize];
+        let slow = async {
+            loop {
+                tokio::time::sleep(pause).await;
+                client.read_u8().await.unwrap();
+            }
+        };
+        let begun = Instant::now();
+        tokio::select! {
+            read = reading.read_u8() => panic!("{read:?}"),
+            written = writing.write_all(&bytes) => written.unwrap(),
+            () = slow => unreachable!(),
+        }
+        assert!(begun.elapsed() >= IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_little_is_not_given_up() {
         let (mut client, mut server, _turns) = pair(1);
         let slow = async {

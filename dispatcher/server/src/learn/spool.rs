@@ -243,6 +243,31 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_that_was_removed_takes_no_more_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = spool(dir.path(), 1 << 20, 4 << 20);
+        spool.take(&batch(3), Instant::now());
+        for (_, path) in segments(dir.path()).unwrap() {
+            fs::remove_file(path).unwrap();
+        }
+        spool.take(&batch(2), Instant::now());
+        assert_eq!(lines(dir.path()), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_removed_costs_no_sample_and_keeps_no_other_segment() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(segment_name(1))).unwrap();
+        let mut spool = spool(dir.path(), 1, 20_000);
+        for _ in 0..40 {
+            spool.take(&batch(3), Instant::now());
+        }
+        assert_eq!(spool.tally.written.load(Relaxed), 120);
+        assert_eq!((spool.tally.lost.load(Relaxed), spool.tally.errors.load(Relaxed)), (0, 0));
+        assert!(spool.tally.bytes.load(Relaxed) <= 20_000 + 5000);
+    }
+
+    #[test]
     fn every_sample_becomes_a_line_and_a_closed_channel_ends_the_writer() {
         let dir = tempfile::tempdir().unwrap();
         let (sink, samples) = async_channel::bounded(16);

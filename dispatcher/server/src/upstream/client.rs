@@ -93,6 +93,12 @@ impl Upstream {
         Self { config, metrics, closing, idle, found }
     }
 
+    /// A name led there.
+    #[cfg(test)]
+    pub(super) fn found_at(&self, authority: &str, address: SocketAddr) {
+        self.found.lock().insert(authority.to_owned(), address);
+    }
+
     /// The same, whose requests end when this says so.
     #[must_use]
     pub fn until(self, closing: Closing) -> Self {

@@ -51,6 +51,33 @@ async fn three_refused_connections_open_the_breaker() {
     assert_settled(&scene.hub);
 }
 
+/// A name in a zone that is never resolved (RFC 6761).
+const NOWHERE: &str = "nowhere.invalid:80";
+
+#[tokio::test]
+async fn a_name_that_cannot_be_looked_up_says_nothing_of_the_pod() {
+    let scene = Scene::with(&[NOWHERE], |_| {});
+    let pod = scene.hub.pods()[0].clone();
+    for id in 1..=3 {
+        let mut served = Box::pin(scene.serve(scene.call(id)));
+        tokio::select! {
+            _ = &mut served => panic!("served"),
+            () = until("the attempt", || scene.hub.snapshot().counters.requeued == id) => {}
+        }
+    }
+    assert!(!pod.breaker.is_open());
+    assert_settled(&scene.hub);
+}
+
+#[tokio::test]
+async fn while_names_are_not_looked_up_a_pod_is_where_it_was() {
+    let alive = FakePod::saying(format!("{STREAM_HEAD}{}{END}", chunk(DONE))).await;
+    let scene = Scene::with(&[NOWHERE], |_| {});
+    scene.upstream.found_at(NOWHERE, alive.authority.parse().unwrap());
+    assert_eq!(scene.serve(scene.call(1)).await.unwrap().status(), 200);
+    assert_settled(&scene.hub);
+}
+
 /// The pod's side runs on its own thread, and this one does not let its connections run while the
 /// pod hangs up: so the connection still looks alive when it is taken.
 #[tokio::test]

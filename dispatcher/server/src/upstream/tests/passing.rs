@@ -96,6 +96,15 @@ async fn the_request_ends_with_its_last_event_and_not_with_its_connection() {
 }
 
 #[tokio::test]
+async fn a_client_is_spoken_to_in_our_version_whatever_the_pod_speaks() {
+    let answer = "HTTP/1.0 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    let pod = FakePod::saying(answer).await;
+    let scene = Scene::new(&[&pod.authority]);
+    let response = scene.serve(scene.call(1)).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.version()), (200, http::Version::HTTP_11));
+}
+
+#[tokio::test]
 async fn headers_of_the_connection_stay_behind_and_ours_are_added() {
     let pod = FakePod::saying(format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: keep-alive, x-private\r\n\
