@@ -112,6 +112,18 @@ fn order(loader: &mut Loader, shelf: &Shelf, order: Order) -> Result<(), OrderEr
 }
 
 #[test]
+fn a_file_that_may_be_read_at_last_is_not_the_one_that_was_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let allow = |mode| fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+    allow(0o000);
+    let before = stamp(file.path());
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    allow(0o644);
+    assert!(before.is_some() && stamp(file.path()) != before);
+}
+
+#[test]
 fn an_operator_pins_unpins_and_rolls_back() {
     let folder = tempfile::tempdir().unwrap();
     let (mut loader, mut chain, shelf) = shelf(folder.path());

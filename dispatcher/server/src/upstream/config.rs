@@ -18,7 +18,7 @@ pub struct RawUpstream {
     pub first_token_timeout_s: u64,
     /// Longest silence of a pod inside a stream, in seconds.
     pub stall_timeout_s: u64,
-    /// Longest time from sending a request that is not streamed to the end of its response, in
+    /// Longest time from sending a request that is not streamed to the end of its response, or to `buffer_bytes` of it, in
     /// seconds.
     pub unstreamed_timeout_s: u64,
     /// How long an unused connection is kept, in milliseconds. Below the 5 s after which vLLM's web
