@@ -303,6 +303,7 @@ fn loader(
         bundles: learn.bundles.clone(),
         library: learn.onnxruntime.clone(),
         choice: learn.evaluator,
+        classes: learn.train.classes.clone(),
         slots,
         serves: Box::new(serves),
         tally: watched.reload.clone(),

@@ -121,7 +121,8 @@ impl Config {
         let upstream = problems.take(UpstreamConfig::try_from(raw.upstream.clone()));
         let pools = pools(raw, &mut problems);
         let scrape = raw.scrape.check(&mut problems);
-        let learn = LearnConfig::check(&raw.model, &raw.spool, &raw.trainer, &mut problems);
+        let learn =
+            LearnConfig::check(&raw.model, &raw.spool, &raw.trainer, &raw.classes, &mut problems);
         raw.telemetry.check(raw.pools.len(), &mut problems);
         let log = raw.log.check(&mut problems);
         let shutdown = raw.shutdown.check(&mut problems);

@@ -71,6 +71,7 @@ impl Fixture {
             holdout: Holdout::default(),
             golden: golden.into(),
             gains: Vec::new(),
+            classes: Vec::new(),
         };
         let mut fixture = Self { manifest, model };
         fixture.sign();

@@ -122,6 +122,10 @@ pub struct Manifest {
     pub trained_at_unix_ms: u64,
     /// Names of the features in column order, for people.
     pub features: Vec<String>,
+    /// Names of the pod classes, by the index that rows have of them; empty where it is not known, as in bundles of before this was
+    /// kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// Rows trained on, for TTFT and TPOT.
     pub rows: [usize; 2],
     /// Trees per target.
@@ -133,6 +137,14 @@ pub struct Manifest {
     /// What each feature brings, in column order, for people; empty in bundles of before this was kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gains: Vec<FeatureGain>,
+}
+
+impl Manifest {
+    /// Whether rows mean the same pod classes by their indices where those of the configuration are called like this: one that
+    /// was added or left out at the end changes no other.
+    pub fn fits(&self, classes: &[String]) -> bool {
+        self.classes.iter().zip(classes).all(|(learned, configured)| learned == configured)
+    }
 }
 
 #[cfg(test)]
@@ -147,6 +159,11 @@ mod tests {
             "tpot": {"rows": 1, "mape": 0.1, "rmse_log": 0.1, "prior_mape": 0.2, "ratio_p90": 1.1}}}"#;
         let manifest: Manifest = serde_json::from_str(old).unwrap();
         assert_eq!((manifest.version, manifest.gains.len()), (3, 0));
+        assert!(manifest.fits(&["any".to_owned()]));
+        let of = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let learned = Manifest { classes: of(&["h100", "a100"]), ..manifest.clone() };
+        assert!(learned.fits(&of(&["h100"])) && learned.fits(&of(&["h100", "a100", "h200"])));
+        assert!(!learned.fits(&of(&["h200", "h100", "a100"])) && !learned.fits(&of(&["a100"])));
         let text = serde_json::to_string(&manifest).unwrap();
         assert!(!text.contains("gains"), "{text}");
     }

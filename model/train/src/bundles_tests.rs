@@ -25,6 +25,7 @@ fn manifest(version: u64, model: &[u8]) -> Manifest {
         holdout: weir_schema::Holdout::default(),
         golden: vec![],
         gains: vec![],
+        classes: vec![],
     }
 }
 

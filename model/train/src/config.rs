@@ -12,6 +12,8 @@ use crate::TrainError;
 pub struct TrainConfig {
     /// Directory of the spool's segments. It may not exist yet.
     pub spool: PathBuf,
+    /// Names of the pod classes of the configuration, in its order; none takes the indices in samples as they are.
+    pub classes: Vec<String>,
     /// Directory of the bundles; created when missing.
     pub bundles: PathBuf,
     /// The library to load; `None` looks in the environment, beside the binary and in `.native/`.
@@ -41,6 +43,7 @@ impl Default for TrainConfig {
         Self {
             spool: PathBuf::from("spool"),
             bundles: PathBuf::from("bundles"),
+            classes: Vec::new(),
             xgboost_library: None,
             interval: Duration::from_secs(30),
             min_samples: 200,

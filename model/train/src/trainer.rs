@@ -6,7 +6,9 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use weir_schema::{Holdout, Manifest, Row, Target, feature_specs, schema_hash};
+use weir_schema::{
+    Feature, Features, Holdout, Manifest, Row, Sample, Target, feature_specs, schema_hash,
+};
 
 use crate::{
     Skipped, TrainConfig, TrainError, TrainMetrics,
@@ -155,11 +157,17 @@ impl Trainer {
     /// Takes what is new into the window.
     fn read_spool(&mut self, now_unix_ms: u64) -> Skipped {
         let mut skipped = Skipped::default();
-        let (window, fresh) = (&mut self.window, &mut self.fresh);
-        self.spool.read(now_unix_ms, &mut skipped, |sample, skipped| match Example::of(&sample) {
-            None => skipped.no_target += 1,
-            Some(example) if window.offer(example, now_unix_ms) => *fresh += 1,
-            Some(_) => skipped.too_old += 1,
+        let (window, fresh, classes) = (&mut self.window, &mut self.fresh, &self.config.classes);
+        self.spool.read(now_unix_ms, &mut skipped, |mut sample, skipped| {
+            if !place_class(&mut sample, classes) {
+                skipped.other_class += 1;
+                return;
+            }
+            match Example::of(&sample) {
+                None => skipped.no_target += 1,
+                Some(example) if window.offer(example, now_unix_ms) => *fresh += 1,
+                Some(_) => skipped.too_old += 1,
+            }
         });
         window.settle(now_unix_ms);
         if skipped.by_reason().iter().any(|(_, count)| *count > 0) {
@@ -279,6 +287,7 @@ impl Trainer {
             sha256: sha256(model),
             trained_at_unix_ms: now_unix_ms,
             features: feature_specs().iter().map(|spec| spec.name.to_owned()).collect(),
+            classes: self.config.classes.clone(),
             rows: candidate.rows(),
             trees: self.config.trees,
             holdout,
@@ -286,6 +295,21 @@ impl Trainer {
             gains: candidate.gains(),
         })
     }
+}
+
+/// Gives a row the index that its pod class has in the configuration now; `false` when there is none of that name. A sample of a pod
+/// that had left has no name, and keeps its index.
+fn place_class(sample: &mut Sample, classes: &[String]) -> bool {
+    if classes.is_empty() || sample.pod_class.is_empty() {
+        return true;
+    }
+    let place = classes.iter().position(|name| **name == *sample.pod_class);
+    if let Some(place) = place {
+        let mut features = Features(sample.row);
+        features.set(Feature::PodClass, place as f32);
+        sample.row = features.0;
+    }
+    place.is_some()
 }
 
 /// The graph in the bytes of a candidate, once it was shown to answer as XGBoost does.

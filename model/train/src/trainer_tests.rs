@@ -50,6 +50,21 @@ impl Place {
     }
 }
 
+#[test]
+fn a_pod_class_is_known_by_its_name_wherever_it_stands_in_the_configuration() {
+    let named = |pod_class: &str, classes: &[&str]| {
+        let mut sample = Sample { pod_class: pod_class.into(), ..synthetic::sample() };
+        let logged = Features(sample.row).get(Feature::PodClass);
+        let classes: Vec<String> = classes.iter().map(|name| (*name).to_owned()).collect();
+        let known = place_class(&mut sample, &classes);
+        (known, Features(sample.row).get(Feature::PodClass) - logged)
+    };
+    let logged = Features(synthetic::sample().row).get(Feature::PodClass);
+    assert_eq!(named("a100", &["h200", "h100", "a100"]), (true, 2.0 - logged));
+    assert_eq!(named("a100", &["h200"]), (false, 0.0), "nobody asks about it any more");
+    assert_eq!((named("", &["h200"]), named("a100", &[])), ((true, 0.0), (true, 0.0)));
+}
+
 fn round(trainer: &mut Trainer) -> Round {
     trainer.run_at(NOW_UNIX_MS).unwrap()
 }

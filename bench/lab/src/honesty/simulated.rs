@@ -5,7 +5,6 @@ use anyhow::Result;
 use super::{Got, Prediction, slice::Slice};
 use crate::{
     contender::Contender,
-    learned::Training,
     sim::{Outcome, Pool, Served, drive},
     study::Knowledge,
 };
@@ -22,7 +21,7 @@ pub(super) fn run(
     let weir = Contender::named("weir")?;
     let knowledge = match prediction {
         Prediction::Fitted => Knowledge::Fitted,
-        Prediction::Trained => Knowledge::Trained(Training::default()),
+        Prediction::Trained => Knowledge::Trained(Box::default()),
     };
     let one = |seed: &u64| {
         let dispatcher = knowledge.dispatcher(&weir, pool, *seed)?;

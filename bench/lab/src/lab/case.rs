@@ -12,7 +12,6 @@ use super::contest::WEIR;
 
 use crate::{
     contender::Contender,
-    learned::Training,
     sim::Pool,
     study::{Knowledge, Setting, least_span_s},
     workload::{Objectives, Replay, Source, scenario, staged_requests},
@@ -156,7 +155,7 @@ impl Case {
             mix,
             requests,
             knowledge: if self.trained {
-                Knowledge::Trained(Training::default())
+                Knowledge::Trained(Box::default())
             } else {
                 Knowledge::default()
             },

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     bounds,
     contender::Contender,
-    learned::{Training, recorded},
+    learned::recorded,
     report::SeriesFile,
     results::{ResultFile, command, say},
     sim::Pool,
@@ -288,7 +288,7 @@ fn knowledge(how: &str) -> Result<Knowledge> {
     let error = match how {
         "fitted" => return Ok(Knowledge::Fitted),
         "oracle" => return Ok(Knowledge::CALIBRATED),
-        "trained" => return Ok(Knowledge::Trained(Training::default())),
+        "trained" => return Ok(Knowledge::Trained(Box::default())),
         other if other.starts_with("bundle:") => {
             let dir = other.trim_start_matches("bundle:");
             // Before anything is simulated, like every other argument.

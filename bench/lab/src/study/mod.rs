@@ -87,7 +87,7 @@ pub enum Knowledge {
     /// The evaluators that serve, which fit the step times to what they see.
     Fitted,
     /// The same, with the trainer that serves in the loop.
-    Trained(Training),
+    Trained(Box<Training>),
     /// The same, with a bundle as it is: its folder.
     Recorded(PathBuf),
     /// Another predictor for a pool and a seed.

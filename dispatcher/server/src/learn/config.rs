@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use weir_predict::Choice;
 use weir_train::TrainConfig;
 
-use crate::config::Problems;
+use crate::{config::Problems, fleet::config::RawClass};
 
 /// Where bundles come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -151,6 +151,7 @@ impl LearnConfig {
         model: &RawModel,
         spool: &RawSpool,
         trainer: &RawTrainer,
+        classes: &[RawClass],
         problems: &mut Problems,
     ) -> Self {
         let named = !model.bundles.as_os_str().is_empty();
@@ -162,7 +163,8 @@ impl LearnConfig {
         problems.require(room, "spool.max_bytes", "must be at least twice spool.segment_bytes");
         let sane = (1..=86_400).contains(&trainer.interval_s);
         problems.require(sane, "trainer.interval_s", "must be from 1 to 86400");
-        let train = train_config(model, spool, trainer);
+        let mut train = train_config(model, spool, trainer);
+        train.classes = classes.iter().map(|class| class.name.clone()).collect();
         for (name, why) in train.problems() {
             // The one that is written in hours.
             let name = if name == "max_age" { "max_age_h" } else { name };

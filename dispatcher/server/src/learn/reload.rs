@@ -82,6 +82,8 @@ pub struct Reload {
     pub library: Option<PathBuf>,
     /// What evaluates bundles.
     pub choice: Choice,
+    /// Names of the configuration's pod classes, in its order.
+    pub classes: Vec<String>,
     /// One per pool.
     pub slots: Vec<Slot>,
     /// Version that each pool serves now; 0 is none.
@@ -312,6 +314,12 @@ impl Loader {
         let slots = &self.reload.slots;
         let bundles = slots.iter().map(|_| Bundle::load_by(&self.evaluators, dir));
         let bundles = bundles.collect::<Result<Vec<_>, _>>()?;
+        if let Some(manifest) = bundles.first().map(|bundle| &bundle.manifest)
+            && !manifest.fits(&self.reload.classes)
+        {
+            let (bundle, ours) = (manifest.classes.clone(), self.reload.classes.clone());
+            return Err(BundleError::OtherClasses { bundle, ours });
+        }
         let version = bundles.first().map_or(0, Bundle::version);
         bundles.first().into_iter().for_each(say_evaluator);
         for (slot, bundle) in slots.iter().zip(bundles) {

@@ -57,8 +57,8 @@ fn publish(folder: &Path) {
         let line = serde_json::to_string(&sample(step, now_ms - 600 + u64::from(step))).unwrap();
         writeln!(segment, "{line}").unwrap();
     }
-    let config =
-        TrainConfig { spool, bundles: folder.join("bundles"), trees: 20, ..TrainConfig::default() };
+    let (bundles, classes) = (folder.join("bundles"), vec!["c".to_owned()]);
+    let config = TrainConfig { spool, bundles, classes, trees: 20, ..TrainConfig::default() };
     let round = Trainer::open(config).unwrap().run_once().unwrap();
     assert!(matches!(round, Round::Published { version: 1, .. }), "{round:?}");
 }
@@ -75,6 +75,7 @@ fn shelf(folder: &Path) -> (Loader, Chain, Shelf) {
         bundles: folder.join("bundles"),
         library: None,
         choice: Choice::Auto,
+        classes: vec!["c".to_owned()],
         slots: vec![slot.clone()],
         serves: Box::new(|| vec![0]),
         tally: Arc::default(),
@@ -121,6 +122,22 @@ fn a_file_that_may_be_read_at_last_is_not_the_one_that_was_refused() {
     std::thread::sleep(std::time::Duration::from_millis(20));
     allow(0o644);
     assert!(before.is_some() && stamp(file.path()) != before);
+}
+
+#[test]
+fn a_bundle_whose_rows_mean_other_pod_classes_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    publish(folder.path());
+    let (mut loader, mut chain) = loader(folder.path());
+    loader.reload.classes.insert(0, "new".to_owned());
+    loader.look();
+    assert_eq!(served(&mut chain), 0);
+    let why = loader.reload.counter.refused.lock().get(&1).cloned().unwrap();
+    assert_eq!(why, r#"bundle is of the pod classes ["c"], configured are ["new", "c"]"#);
+    loader.reload.classes.rotate_left(1);
+    loader.tried = None;
+    loader.look();
+    assert_eq!(served(&mut chain), 1, "one that is new at the end changes nothing");
 }
 
 #[test]

@@ -45,6 +45,14 @@ pub enum BundleError {
         /// Schema hash of this program.
         ours: String,
     },
+    /// Its rows mean other pod classes by their indices.
+    #[error("bundle is of the pod classes {bundle:?}, configured are {ours:?}")]
+    OtherClasses {
+        /// Names in the manifest.
+        bundle: Vec<String>,
+        /// Names in the configuration.
+        ours: Vec<String>,
+    },
     /// The graph is not the file that the manifest describes.
     #[error("sha-256 of the graph is {found}, the manifest says {manifest}")]
     Sha256Mismatch {
@@ -131,6 +139,7 @@ impl BundleError {
             Self::TooLarge { .. } => "too_large",
             Self::CorruptManifest { .. } => "corrupt_manifest",
             Self::SchemaMismatch { .. } => "schema_mismatch",
+            Self::OtherClasses { .. } => "other_classes",
             Self::Sha256Mismatch { .. } => "sha256_mismatch",
             Self::CorruptModel { .. } => "corrupt_model",
             Self::ExternalData => "external_data",

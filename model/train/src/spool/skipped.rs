@@ -26,6 +26,8 @@ pub struct Skipped {
     pub too_old: u64,
     /// Good samples that teach no target: not streamed, failed, or without a prior.
     pub no_target: u64,
+    /// Samples of pod classes that are not configured any more.
+    pub other_class: u64,
     /// Segments that could not be read, and failures to list the spool.
     pub unreadable: u64,
     /// The first of the unreadable, with path and reason, as of the last look.
@@ -34,7 +36,7 @@ pub struct Skipped {
 
 impl Skipped {
     /// Every counter with the name of its reason, for metrics.
-    pub fn by_reason(&self) -> [(&'static str, u64); 9] {
+    pub fn by_reason(&self) -> [(&'static str, u64); 10] {
         [
             ("other_schema", self.other_schema),
             ("not_json", self.not_json),
@@ -44,6 +46,7 @@ impl Skipped {
             ("torn", self.torn),
             ("too_old", self.too_old),
             ("no_target", self.no_target),
+            ("other_class", self.other_class),
             ("unreadable", self.unreadable),
         ]
     }
@@ -58,6 +61,7 @@ impl Skipped {
         self.torn += later.torn;
         self.too_old += later.too_old;
         self.no_target += later.no_target;
+        self.other_class += later.other_class;
         self.unreadable += later.unreadable;
         self.problems.clone_from(&later.problems);
     }
