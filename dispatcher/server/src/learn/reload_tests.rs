@@ -119,7 +119,7 @@ fn a_file_that_may_be_read_at_last_is_not_the_one_that_was_refused() {
     let allow = |mode| fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
     allow(0o000);
     let before = stamp(file.path());
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::thread::sleep(Duration::from_millis(20));
     allow(0o644);
     assert!(before.is_some() && stamp(file.path()) != before);
 }
