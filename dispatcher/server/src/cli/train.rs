@@ -112,6 +112,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_second_trainer_waits_for_the_end_of_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let (spool, bundles) = (folder.path().join("spool"), folder.path().join("bundles"));
+        let interval = Duration::from_millis(20);
+        let config = TrainConfig { spool, bundles, interval, ..TrainConfig::default() };
+        let first = Trainer::open(config.clone()).unwrap();
+        let (held, closed) = sync_channel::<()>(0);
+        let second = std::thread::spawn(move || open(&config, &closed).map(|one| one.is_some()));
+        std::thread::sleep(10 * interval);
+        assert!(!second.is_finished());
+        drop(first);
+        assert!(second.join().unwrap().unwrap());
+        drop(held);
+    }
+
+    #[test]
     fn rounds_start_an_interval_apart_unless_they_take_more_than_half_of_it() {
         let s = Duration::from_secs;
         assert_eq!(rest(s(30), s(1)), s(29));
