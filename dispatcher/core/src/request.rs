@@ -128,3 +128,19 @@ impl Request {
         Some(self.expires).filter(|expires| *expires < Time::NEVER)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_to_the_first_token_makes_a_request_no_less_urgent_than_none() {
+        let may_wait = |ttft_s: Option<u64>| {
+            let mut request = Request::new(RequestId(0), Time::ZERO, PromptSize::Tokens(100));
+            request.slo.ttft = ttft_s.map(Duration::from_secs);
+            request.may_wait()
+        };
+        assert_eq!(may_wait(Some(86_400)), may_wait(None));
+        assert_eq!(may_wait(Some(2)), Duration::from_secs(2));
+    }
+}

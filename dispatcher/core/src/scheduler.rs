@@ -363,7 +363,7 @@ impl Scheduler {
 
     /// A pod answers: what could not be delivered to it a while ago may be tried there again. A connection that failed once is no
     /// reason to wait for another pod where there is none.
-    pub(crate) fn try_again(&mut self, now: Time, id: PodId) {
+    fn try_again(&mut self, now: Time, id: PodId) {
         for waiting in &self.requeued {
             if let Some(waiting) = self.board.get_mut(*waiting)
                 && waiting.failed.as_ref().is_some_and(|failed| now.since(failed.at) >= TRY_AGAIN)

@@ -8,8 +8,8 @@ use std::{
 };
 
 use weir_core::{
-    Band, EndKind, Event, Phase, PodId, PodSpec, Policy, Progress, PromptSize, Pulse, Reason,
-    RefusalReason, Request, RequestId, SchedulerConfig, Scrape, Time,
+    Band, EndKind, Event, PodId, Policy, Progress, PromptSize, Pulse, Reason, RefusalReason,
+    Request, SchedulerConfig, Scrape, Time,
 };
 use world::{World, slo, steps_are_shared};
 
@@ -125,83 +125,6 @@ fn a_head_that_waits_for_its_warm_pod_looks_at_the_others_once_in_a_tick() {
     assert_eq!(world.pod_of(second), None, "another pod is free and has its prompt now");
     world.pass(weir_core::TICK);
     assert_eq!(world.pod_of(second), other);
-}
-
-#[test]
-fn what_could_not_be_delivered_goes_to_another_pod_at_its_old_rank() {
-    let mut world = world(2);
-    let id = world.arrive(|_| {});
-    let first = world.pod_of(id).unwrap();
-    world.send(Event::Undelivered(id));
-    assert_eq!(world.dispatched[1].attempt, 2);
-    assert_ne!(world.pod_of(id), Some(first));
-    world.send(Event::Undelivered(id));
-    assert_eq!(world.scheduler.waiting(), 1, "no pod left to try");
-    world.send(Event::PodPhase(first, Phase::Broken));
-    world.send(Event::PodPhase(first, Phase::Ready));
-    assert_eq!(world.pod_of(id), Some(first), "it recovered");
-    world.send(Event::Undelivered(id));
-    assert_eq!(world.refused[0].reason, RefusalReason::Undeliverable);
-}
-
-#[test]
-fn what_could_not_be_delivered_is_tried_again_where_it_failed_once_that_pod_answers() {
-    let mut world = world(1);
-    let scrape = |world: &mut World| world.send(Event::Scraped(PodId(0), Scrape::default()));
-    let id = world.arrive(|_| {});
-    world.send(Event::Undelivered(id));
-    scrape(&mut world);
-    world.pass(Duration::from_millis(240));
-    assert_eq!(world.scheduler.waiting(), 1, "that answer may be older than the failure");
-    world.pass(Duration::from_millis(20));
-    scrape(&mut world);
-    world.pass(Duration::from_millis(10));
-    assert_eq!(world.dispatched.last().map(|dispatch| dispatch.attempt), Some(2));
-    assert!(world.refused.is_empty());
-}
-
-#[test]
-fn a_pod_that_joins_and_takes_no_requests_is_given_none() {
-    let mut world = world(0);
-    let id = world.arrive(|request| request.slo.ttft = None);
-    let spec = |id| PodSpec { id: PodId(id), name: "pod".into(), class: 0 };
-    for (pod, phase) in [(0, Phase::Broken), (1, Phase::Cordoned), (2, Phase::Draining)] {
-        world.send(Event::PodUpAs(spec(pod), phase));
-        world.pass(Duration::from_secs(4));
-        assert_eq!(world.pod_of(id), None, "{phase:?}");
-    }
-    world.pass(Duration::from_secs(3));
-    assert_eq!(world.refused[0].reason, RefusalReason::NoPods, "none of them ended the wait");
-    let next = world.arrive(|_| {});
-    world.send(Event::PodUpAs(spec(3), Phase::Ready));
-    assert_eq!(world.pod_of(next), Some(PodId(3)));
-}
-
-#[test]
-fn one_that_failed_on_the_only_pod_after_a_long_wait_waits_for_another() {
-    let mut world = world(1);
-    world.send(Event::PodPhase(PodId(0), Phase::Cordoned));
-    let id = world.arrive(|request| request.slo.ttft = None);
-    world.pass(Duration::from_secs(14));
-    world.send(Event::PodPhase(PodId(0), Phase::Ready));
-    world.pass(Duration::from_secs(2));
-    world.send(Event::Undelivered(id));
-    world.pass(Duration::from_secs(14));
-    assert!(world.refused.is_empty(), "it has waited for another pod for 14 s");
-    world.pass(Duration::from_secs(2));
-    assert_eq!(world.refused[0].reason, RefusalReason::Undeliverable);
-}
-
-#[test]
-fn a_day_to_the_first_token_makes_a_request_no_less_urgent_than_none() {
-    let bearable = |ttft: Option<Duration>| {
-        let mut request = Request::new(RequestId(0), Time::ZERO, PromptSize::Tokens(100));
-        request.slo.ttft = ttft;
-        request.may_wait()
-    };
-    let none = bearable(None);
-    assert_eq!(bearable(Some(Duration::from_secs(86_400))), none);
-    assert_eq!(bearable(Some(Duration::from_secs(2))), Duration::from_secs(2));
 }
 
 #[test]

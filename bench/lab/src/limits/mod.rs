@@ -133,10 +133,11 @@ fn limits_of_top_band(
 ) -> Limit {
     let top = objectives.classes.iter().map(|class| class.band).max();
     let is_top = |class: usize| objectives.classes.get(class).map(|class| class.band) == top;
-    let case = |(place, asked): (usize, _)| {
-        let asked: &SimRequest = asked;
-        let (arrived_ms, fixed) = (ms(asked), asked.after.is_none());
-        Case { asked, arrived_ms, fixed, counted: place >= warm_up && is_top(asked.class) }
+    let case = |(place, asked)| Case {
+        asked,
+        arrived_ms: ms(asked),
+        fixed: asked.after.is_none(),
+        counted: place >= warm_up && is_top(asked.class),
     };
     let cases: Vec<Case<'_>> = requests.iter().enumerate().map(case).collect();
     of_cases(pool, &cases, &[], objectives).all

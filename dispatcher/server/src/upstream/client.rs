@@ -153,7 +153,7 @@ impl Upstream {
             .map_err(|_| UnsentReason::ConnectTimeout(limit))??;
         // Small writes must not wait for the pod's delayed acknowledgements.
         stream.set_nodelay(true)?;
-        // A machine that has vanished ends what waits for it within half a minute.
+        // A machine that has vanished after it took a request ends what waits for it within half a minute.
         let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY);
         SockRef::from(&stream).set_tcp_keepalive(&probes.with_retries(PROBES))?;
         Ok(stream)
