@@ -190,8 +190,9 @@ pub struct PullConfig {
     /// Residents that a request which has just come, or is late, may cost their TPOT objective by the stall of its prefill, on
     /// average.
     pub risk_at_once: f64,
-    /// The same when its first token is due. Between the two it grows with the square of the share of its TTFT objective that
-    /// the request has waited; without one, of a minute.
+    /// The same when it has no time to spare any more. Between the two it grows with the square of the share of its spare time that
+    /// the request has waited: of its TTFT objective, or a minute without one, less what its prompt takes on an idle pod while
+    /// requests hardly wait (`order: head-start`).
     pub risk_when_due: f64,
     /// Milliseconds that a prompt takes on an idle pod from which on it is long. While one came of late, within a minute or two,
     /// requests go to pods that could not bear half its stall, where such a pod is as warm, and leave the others to the next one.
@@ -260,7 +261,7 @@ impl Default for PullConfig {
             kv_limit: 0.98,
             yield_share: 0.7,
             kv_growth: 0.3,
-            hopeless_factor: 1.05,
+            hopeless_factor: 1.0,
             stale_after_ms: 2000,
         }
     }

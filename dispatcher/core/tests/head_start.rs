@@ -86,3 +86,29 @@ fn what_is_refused_while_it_waits_strains_too() {
     assert_eq!(world.refused.len(), 1);
     assert!(world.scheduler.snapshot(world.now).spent_share > before);
 }
+
+/// How many residents a prompt may cost their pace that has waited for 300 of its 2,000 ms.
+fn bearable(world: &mut World, tokens: u32) -> f64 {
+    // What answers with the first token of the last one is early in an answer that is to keep a tight pace.
+    let resident = world.arrive(|request| request.slo = slo(2000, 20));
+    world.pass(Duration::from_millis(100));
+    world.send(Event::FirstToken(resident));
+    let id = world.arrive(|request| request.prompt = PromptSize::Tokens(tokens));
+    world.pass(Duration::from_millis(300));
+    let reason = world.scheduler.reason(id);
+    let Some(Reason::StallOverBudget { bearable, .. }) = reason else { panic!("{reason:?}") };
+    bearable
+}
+
+#[test]
+fn what_a_prompt_takes_is_no_part_of_the_time_in_which_it_becomes_urgent() {
+    let [eager, patient] = [Order::HeadStart, Order::Deadline];
+    let of = |order, tokens| bearable(&mut world(order), tokens);
+    // A prompt of 20,000 tokens takes more than a second there.
+    assert!(of(eager, 20_000) > 3.0 * of(patient, 20_000));
+    assert!(of(eager, 20_000) > 3.0 * of(eager, 1000));
+    assert_eq!(of(patient, 20_000), of(patient, 1000));
+    let mut strained = world(eager);
+    strain(&mut strained, 100);
+    assert!((bearable(&mut strained, 20_000) - of(patient, 20_000)).abs() < 0.005);
+}

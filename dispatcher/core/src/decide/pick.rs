@@ -174,7 +174,7 @@ impl Floor<'_> {
 
     /// How many residents a head may put at risk now.
     pub(crate) fn bearable(&self, waiting: &Waiting) -> f64 {
-        risk::bearable(&waiting.request, waiting.late, self.now, &self.config.pull)
+        risk::bearable(waiting.urgency(self.now), &self.config.pull)
     }
 
     /// Asks the predictor about a head on some pods. Where it has no answer, or one that is no time

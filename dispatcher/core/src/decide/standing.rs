@@ -218,8 +218,8 @@ impl Floor<'_> {
     }
 
     fn over_until(&self, waiting: &Waiting, pod: &PodState, outlook: &Outlook) -> Time {
-        let who = (&*waiting.request, waiting.late);
-        risk::over_until(&pod.ledger, outlook, who, self.now, &self.config.pull)
+        let urgency = (waiting.urgency(self.now), f64::from(waiting.spare_ms));
+        risk::over_until(&pod.ledger, outlook, urgency, self.now, &self.config.pull)
     }
 
     /// Until when a pod's scrape is believed, or not.

@@ -8,12 +8,12 @@
 //! lose without the newcomer too does not count, nor where no chunk can hurt it.
 //!
 //! The sum over all residents is how many of them the newcomer would cost, on average. It may cost few when it has just come, for
-//! there may be a better moment or a better pod; when its own first token is due, half of one.
+//! there may be a better moment or a better pod; when no time is left to find one, half of one.
 
 use smallvec::SmallVec;
 
 use crate::{
-    PullConfig, Request, Time,
+    PullConfig, Time,
     headroom::Outlook,
     ledger::{Ledger, Pace},
 };
@@ -21,17 +21,10 @@ use crate::{
 /// Hours: longer than any stall.
 const LONGEST_MS: f64 = 1e7;
 
-/// How many residents a request may put at risk now. One that is late has nothing to gain by it.
-pub fn bearable(request: &Request, late: bool, now: Time, config: &PullConfig) -> f64 {
+/// How many residents a request may put at risk that is so urgent.
+pub fn bearable(urgency: f64, config: &PullConfig) -> f64 {
     let [at_once, when_due] = [config.risk_at_once, config.risk_when_due];
-    let urgency = if late { 0.0 } else { waited_share(request, now) };
     at_once + (when_due - at_once) * urgency * urgency
-}
-
-/// Share of its TTFT objective, or of its patience, that a request has waited; at most 1.
-fn waited_share(request: &Request, now: Time) -> f64 {
-    let may_ms = request.may_wait().as_secs_f64() * 1e3;
-    (now.ms_since(request.arrived) / may_ms).min(1.0)
 }
 
 /// How many residents would lose their pace by a stall, on average.
@@ -103,18 +96,17 @@ struct Turn {
 }
 
 /// Until when a request surely puts more at risk on a pod than it may, if nothing happens there: what is at risk gets less only as
-/// residents are lost anyway, and what it may gets more as it waits.
+/// residents are lost anyway, and what it may gets more as it waits, from its urgency now to all of it within its spare time.
 pub fn over_until(
     ledger: &Ledger,
     outlook: &Outlook,
-    (request, late): (&Request, bool),
+    (urgency, spare_ms): (f64, f64),
     now: Time,
     config: &PullConfig,
 ) -> Time {
     let now_ms = now.ms_since(Time::ZERO);
-    let mut over = -bearable(request, late, now, config);
-    let rise = 2.0 * (config.risk_when_due - config.risk_at_once).max(0.0);
-    let mut per_ms = rise / (request.may_wait().as_secs_f64() * 1e3);
+    let mut over = -bearable(urgency, config);
+    let mut per_ms = 2.0 * (config.risk_when_due - config.risk_at_once).max(0.0) / spare_ms;
     for pace in touched(ledger.paces(), outlook, outlook.stall_ms, now_ms) {
         let risk = Loss::of(pace, outlook, now_ms).by(outlook.stall_ms);
         if risk > 0.0 {

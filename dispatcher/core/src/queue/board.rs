@@ -46,6 +46,8 @@ pub struct Waiting {
     pub pattern: Pattern,
     /// When it is due: its place in the lane.
     pub due: Time,
+    /// After so many milliseconds it is as urgent as it gets: see [`Waiting::urgency`].
+    pub spare_ms: f32,
     /// Whether it was moved behind those that can still make it.
     pub late: bool,
     /// What was found when it was looked at as a head; see [`Board::standing_of`]. One that is not the head of its lane
@@ -72,6 +74,7 @@ impl Waiting {
         pattern: Pattern,
         due: Time,
     ) -> Self {
+        let spare_ms = request.may_wait().as_secs_f32() * 1e3;
         Self {
             request,
             input_tokens,
@@ -80,9 +83,16 @@ impl Waiting {
             share: 0.0,
             pattern,
             due,
+            spare_ms,
             late: false,
             standing: None,
         }
+    }
+
+    /// How urgent it is: the share of its spare time that it has waited, at most 1. One that is late has nothing to gain any more.
+    pub fn urgency(&self, now: Time) -> f64 {
+        let waited_ms = now.ms_since(self.request.arrived);
+        if self.late { 0.0 } else { (waited_ms / f64::from(self.spare_ms)).min(1.0) }
     }
 
     /// Its lane. What is held back by one policy must not keep a request of the other from going.

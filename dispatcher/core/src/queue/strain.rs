@@ -1,8 +1,9 @@
 //! How much of their objectives requests wait, and how much sooner a long prompt is due while that is little.
 //!
 //! By their deadlines alone the longest prompts are served last: a pod must get clear for one, and by the time it is the most
-//! urgent one that takes longer than it has left. So each is due sooner by twice what it takes on an idle pod. Under overload,
-//! where one long prompt takes the place of several, that would cost more than it serves; how long requests wait tells it.
+//! urgent one that takes longer than it has left. So each is due sooner by twice what it takes on an idle pod, and what it takes is no
+//! part of the time in which it becomes urgent. Under overload, where one long prompt takes the place of several, that would cost
+//! more than it serves; how long requests wait tells it.
 
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ const MEMORY: f64 = 64.0;
 const STRAINED: f64 = 0.12;
 /// Times that a prompt takes on an idle pod: once for itself, and once for the pod to get clear.
 const STARTS: f64 = 2.0;
+/// Share of the time that a prompt may wait which it has to spare at least, however long it takes.
+const LEAST_SPARE: f64 = 0.1;
 
 /// Mean share of their TTFT objectives that requests had waited when they left the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,8 +34,18 @@ impl Strain {
 
     /// How much sooner than its deadline a prompt is due that takes so long on an idle pod.
     pub fn head_start(self, idle_ms: f64) -> Duration {
-        let ease = (1.0 - self.0 / STRAINED).max(0.0);
-        Duration::try_from_secs_f64(STARTS * ease * idle_ms / 1000.0).unwrap_or_default()
+        Duration::try_from_secs_f64(STARTS * self.counted_ms(idle_ms) / 1000.0).unwrap_or_default()
+    }
+
+    /// How long such a prompt has to spare that may wait so long.
+    pub fn spare(self, may_wait: Duration, idle_ms: f64) -> Duration {
+        let takes = Duration::try_from_secs_f64(self.counted_ms(idle_ms) / 1000.0);
+        may_wait.saturating_sub(takes.unwrap_or_default()).max(may_wait.mul_f64(LEAST_SPARE))
+    }
+
+    /// As much of what a prompt takes as counts: all of it while nobody waits.
+    fn counted_ms(self, idle_ms: f64) -> f64 {
+        (1.0 - self.0 / STRAINED).max(0.0) * idle_ms
     }
 }
 
@@ -58,6 +71,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_prompt_takes_is_no_time_to_spare_while_nobody_waits() {
+        let spare_ms = |waited_ms, idle_ms| {
+            after(3000, Duration::from_millis(waited_ms)).spare(OBJECTIVE, idle_ms).as_millis()
+        };
+        assert_eq!([spare_ms(0, 500.0), spare_ms(2000, 500.0)], [1500, 2000]);
+        assert_eq!([spare_ms(0, 1950.0), spare_ms(0, 9000.0)], [200, 200], "a tenth is left");
+    }
+
+    #[test]
     fn what_waited_longer_than_it_had_counts_once() {
         assert!((after(1000, Duration::from_secs(60)).share() - 1.0).abs() < 1e-3);
     }
@@ -65,7 +87,11 @@ mod tests {
     #[test]
     fn what_is_no_time_is_no_head_start() {
         for idle_ms in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
-            assert_eq!(Strain::default().head_start(idle_ms), Duration::ZERO);
+            let none = Strain::default();
+            assert_eq!(
+                (none.head_start(idle_ms), none.spare(OBJECTIVE, idle_ms)),
+                (Duration::ZERO, OBJECTIVE)
+            );
         }
     }
 }

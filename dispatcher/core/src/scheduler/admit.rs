@@ -125,10 +125,15 @@ impl Scheduler {
     /// Gives a request the place that it has under the order of the pool.
     pub(super) fn rerank(&self, waiting: &mut Waiting) {
         let order = self.rules.order;
-        let head_start = match order {
-            Order::HeadStart => self.strain.head_start(self.idle_ttft_ms(waiting)),
-            _ => Duration::ZERO,
+        let may_wait = waiting.request.may_wait();
+        let (head_start, spare) = match order {
+            Order::HeadStart => {
+                let idle_ms = self.idle_ttft_ms(waiting);
+                (self.strain.head_start(idle_ms), self.strain.spare(may_wait, idle_ms))
+            }
+            _ => (Duration::ZERO, may_wait),
         };
+        waiting.spare_ms = spare.as_secs_f32() * 1e3;
         waiting.due = order::due(&waiting.request, waiting.input_tokens, order, head_start);
     }
 

@@ -40,6 +40,7 @@ pub(super) struct Flight {
     failed: Option<Box<Failed>>,
     pattern: Pattern,
     due: Time,
+    spare_ms: f32,
     late: bool,
     pub(super) sent: Time,
     pub(super) first_token: Option<Time>,
@@ -61,6 +62,7 @@ impl Flight {
             failed: waiting.failed,
             pattern: waiting.pattern,
             due: waiting.due,
+            spare_ms: waiting.spare_ms,
             late: waiting.late,
             sent: now,
             first_token: None,
@@ -85,6 +87,7 @@ impl Flight {
         Waiting {
             failed: Some(failed),
             late: self.late,
+            spare_ms: self.spare_ms,
             ..Waiting::new(self.request, tokens, self.pattern, self.due)
         }
     }

@@ -1,12 +1,10 @@
 //! What is at risk is what counting through all lengths finds, and it stays over what may be for as long as is said.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Band, PodId, PromptSize, RequestId, Slo,
+    Band, PodId, RequestId,
     ledger::{Pending, Resident},
 };
 
@@ -67,12 +65,6 @@ fn ledger(residents: Vec<Pending>, config: &PullConfig) -> Ledger {
         ledger.expect(seat, remaining, u32::MAX, config);
     }
     ledger
-}
-
-fn request(ttft: Option<Duration>, waited_ms: u64) -> Request {
-    let slo = Slo { ttft, tpot: None };
-    let arrived = Time::from_millis(NOW_MS - waited_ms);
-    Request { slo, ..Request::new(RequestId(9), arrived, PromptSize::Tokens(10)) }
 }
 
 /// The chance that a resident is lost by the stall alone, counted through the lengths that it may have.
@@ -141,17 +133,17 @@ proptest! {
     #[test]
     fn a_pod_stays_shut_for_as_long_as_is_said(
         all in prop::collection::vec(someone(), 1..12), step_ms in 10.0..60.0f64, stall_ms in 1.0..3_000.0f64,
-        waited_ms in 0..3_000u64, promised in any::<bool>(),
+        waited_ms in 0.0..3_000.0f64, spare_ms in 100.0..3_000.0f64,
     ) {
         let config = PullConfig::default();
         let residents = (1..).zip(all).map(|(id, (slo, generated, left, age))| resident(id, slo, generated, left, age));
         let ledger = ledger(residents.collect(), &config);
         let outlook = outlook(step_ms, step_ms + 0.5, 400.0, stall_ms);
-        let request = request(promised.then_some(Duration::from_secs(2)), waited_ms);
         let now = Time::from_millis(NOW_MS);
-        let over = |at| at_risk(&ledger, &outlook, stall_ms, at) > bearable(&request, false, at, &config);
+        let urgency = |at: Time| ((waited_ms + at.ms_since(now)) / spare_ms).min(1.0);
+        let over = |at| at_risk(&ledger, &outlook, stall_ms, at) > bearable(urgency(at), &config);
         if over(now) {
-            let until = over_until(&ledger, &outlook, (&request, false), now, &config);
+            let until = over_until(&ledger, &outlook, (urgency(now), spare_ms), now, &config);
             let span_us = until.as_micros() - now.as_micros();
             for part in 0..=20 {
                 let at = Time::from_micros(now.as_micros() + (span_us / 20).min(1_000_000) * part);
@@ -162,42 +154,9 @@ proptest! {
 }
 
 #[test]
-fn a_request_may_cost_more_the_longer_it_has_waited_and_a_late_one_little() {
+fn a_request_may_cost_more_the_more_urgent_it_is() {
     let config = PullConfig { risk_at_once: 0.1, risk_when_due: 0.5, ..PullConfig::default() };
-    let now = Time::from_millis(NOW_MS);
-    let of = |ttft, waited_ms, late| bearable(&request(ttft, waited_ms), late, now, &config);
-    let two = Some(Duration::from_secs(2));
-    assert_eq!(of(two, 0, false), 0.1);
-    assert!((of(two, 1000, false) - 0.2).abs() < 1e-12);
-    assert!((of(two, 2000, false) - 0.5).abs() < 1e-12);
-    assert!((of(two, 9000, false) - 0.5).abs() < 1e-12);
-    assert_eq!(of(two, 9000, true), 0.1);
-    assert!((of(None, 30_000, false) - 0.2).abs() < 1e-12, "its patience is a minute");
-}
-
-#[test]
-fn one_without_an_objective_and_one_whose_length_is_known_to_suffice_are_not_at_risk() {
-    let config = PullConfig::default();
-    let mut free = resident(1, 50.0, 10, 5.0, 600);
-    free.resident.tpot_slo_ms = None;
-    let stall = outlook(20.0, 20.5, 400.0, 0.0);
-    let now = Time::from_millis(NOW_MS);
-    assert_eq!(at_risk(&ledger(vec![free], &config), &stall, 1e6, now), 0.0);
-    // 300 tokens to come at 20.5 ms make up for 8 s of stall, and 200 do not.
-    let known = PullConfig { remaining_quantile: 1.0, tpot_margin: 1.0, ..config };
-    let of = |left| {
-        let told = ledger(vec![resident(1, 50.0, 2, left, 50)], &known);
-        at_risk(&told, &outlook(20.0, 20.5, 400.0, 0.0), 8_000.0, now)
-    };
-    assert_eq!((of(300.0), of(200.0)), (0.0, 1.0));
-}
-
-#[test]
-fn a_stall_that_a_predictor_says_to_take_less_than_no_time_is_none() {
-    let config = PullConfig::default();
-    let ledger = ledger(vec![resident(1, 50.0, 10, 50.0, 4000)], &config);
-    for stall_ms in [-1.0, f64::NAN] {
-        let outlook = outlook(60.0, 60.5, 400.0, stall_ms);
-        assert_eq!(bears_ms(&ledger, &outlook, 0.0, Time::from_millis(NOW_MS), stall_ms), 0.0);
+    for (urgency, residents) in [(0.0, 0.1), (0.5, 0.2), (1.0, 0.5)] {
+        assert!((bearable(urgency, &config) - residents).abs() < 1e-12, "{urgency}");
     }
 }
