@@ -6,6 +6,7 @@ use super::{
     case::Case,
     contest::{Showing, WEIR, best},
     probe::Share,
+    reach::Reach,
     reading::Reading,
     wanted::{
         Ask, EXACT, FREE_LOAD, LADDER_RIVAL, LARGE_LOAD, LIVE_LOAD, OVERLOAD, Predicted, Wanted,
@@ -26,6 +27,8 @@ pub(super) struct Evidence<'a> {
     pub(super) variants: &'a [Showing],
     /// Weir and its best rival beside what no scheduler exceeds, at the loads that were looked at.
     pub(super) limits: &'a [Line],
+    /// How far highest loads could go.
+    pub(super) reach: &'a [Reach],
     /// Seeds.
     pub(super) seeds: usize,
     /// Requests per seed.
@@ -76,18 +79,37 @@ impl Evidence<'_> {
             best_rival: Some(rival.policy.clone()),
             interval: own.over(&others),
             limit: self.limit(weir, wanted.ask),
+            note: self.oracle(wanted.ask),
             command,
             ..blank
         }
         .judged()
     }
 
-    /// Requests per second that no scheduler has more of in time: those that came while Weir served, times the share that can be.
+    /// The highest load that no scheduler exceeds; or requests per second that none has more of in time: those that came while
+    /// Weir served, times the share that can be.
     fn limit(&self, weir: &Showing, ask: Ask) -> Option<f64> {
+        if let Some(reach) = self.reach_of(ask) {
+            return Some(reach.limit);
+        }
         let Ask::Goodput(_) = ask else { return None };
         let line = self.limits.iter().find(|line| line.policy == WEIR && line.load == OVERLOAD)?;
         let row = weir.at(OVERLOAD)?.rows.first().filter(|row| row.attainment > 0.0)?;
         Some(row.goodput_rps / row.attainment * line.attainment_limit)
+    }
+
+    fn reach_of(&self, ask: Ask) -> Option<&Reach> {
+        let Ask::Load(at) = ask else { return None };
+        self.reach.iter().find(|reach| (reach.at - at).abs() < 1e-9)
+    }
+
+    /// What the oracle attains where a target is missed.
+    fn oracle(&self, ask: Ask) -> Option<String> {
+        let (load, share) = self.reach_of(ask)?.oracle?;
+        Some(format!(
+            "at {load:.2}, which the target asks for, the clairvoyant has {:.1} % in time",
+            share * 100.0
+        ))
     }
 
     fn rival(&self, ask: Ask) -> Option<&Showing> {
@@ -216,7 +238,7 @@ fn seeds_of(each: &[Vec<Row>], figure: fn(&Row) -> Option<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::{contest::AtLoad, wanted::Kind};
+    use crate::lab::{contest::AtLoad, probe::Highest, reach, wanted::Kind};
 
     fn showing(policy: &str, attained: f64, e2e_ms: f64) -> Showing {
         let row = |off: f64| Row {
@@ -247,6 +269,7 @@ mod tests {
             showings: &showings,
             variants: &variants,
             limits: &[],
+            reach: &[],
             seeds: 3,
             requests: 100,
             traces: None,
@@ -308,6 +331,7 @@ mod tests {
             showings: &[one(WEIR, at(36.0, 0.9)), one("cap-16", at(25.0, 0.6))],
             variants: &[],
             limits: &[line(1.0, 1.0), line(OVERLOAD, 0.95)],
+            reach: &[],
             seeds: 1,
             requests: 100,
             traces: None,
@@ -319,6 +343,34 @@ mod tests {
             (Some(1.44), Some(38.0), Some(1.52))
         );
         assert_eq!(ask(Ask::Largest).limit, None);
+    }
+
+    #[test]
+    fn a_highest_load_is_told_with_what_could_be_held() {
+        let highest = |value| Highest { load: Reading::about(value, &[]), rows: Vec::new() };
+        let one = |policy: &str, load| Showing {
+            policy: policy.to_owned(),
+            levels: vec![(Share::Attained, 0.99, highest(load))],
+            ..Showing::default()
+        };
+        let showings = [one(WEIR, 1.06), one("cap-16", 0.93)];
+        let row = Wanted { case: "conv-one", ask: Ask::Load(0.99), start: None, target: 1.25 };
+        assert_eq!(reach::missing(&showings, &row, 0.99), Some(1.17));
+        assert_eq!(reach::missing(&showings, &Wanted { target: 1.1, ..row }, 0.99), None);
+        let evidence = Evidence {
+            case: Case::named("conv-one").unwrap(),
+            showings: &showings,
+            variants: &[],
+            limits: &[],
+            reach: &[Reach { at: 0.99, limit: 1.41, oracle: Some((1.17, 0.951)) }],
+            seeds: 1,
+            requests: 100,
+            traces: None,
+        };
+        let target = evidence.judge(&row);
+        assert_eq!((target.limit, target.passed), (Some(1.41), Some(false)));
+        let note = "at 1.17, which the target asks for, the clairvoyant has 95.1 % in time";
+        assert_eq!(target.note.as_deref(), Some(note));
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! - `case`: the settings; `wanted`: the table; `contest`: who is run where
 //! - `probe`: one policy load by load; `reading`: a figure and its interval; `effort`: how much fits
 //! - `guard`: `weir-bench guard`, a few small slices of it that CI runs
-//! - `stage`: the rounds; `judge`: rows from what was shown; `output`: files; `progress`: what is said meanwhile
+//! - `stage`: the rounds; `reach`: how far a highest load could go; `judge`: rows from what was shown; `output`: files; `progress`: what is said meanwhile
 
 mod case;
 mod contest;
@@ -23,6 +23,7 @@ mod judge;
 mod output;
 mod probe;
 mod progress;
+mod reach;
 mod reading;
 mod stage;
 #[cfg(test)]
@@ -52,6 +53,7 @@ use effort::Work;
 use judge::{Evidence, not_run};
 use output::Output;
 use progress::Progress;
+use reach::Reach;
 use stage::Stage;
 use wanted::{Wanted, table};
 
@@ -212,7 +214,8 @@ impl LabArgs {
         let variants = stage::variants(&stages, threads, started)?;
         let series = stage::series(&stages, &finals, threads)?;
         let limits = stage::limits(&stages, &finals, threads)?;
-        Ok(Rounds { stages, screened, finals, variants, series, limits })
+        let reach = reach::reach(&stages, &finals, seeds, threads, started)?;
+        Ok(Rounds { stages, screened, finals, variants, series, limits, reach })
     }
 }
 
@@ -224,23 +227,27 @@ struct Rounds<'a> {
     variants: Vec<Vec<Showing>>,
     series: Vec<Series>,
     limits: Vec<Vec<Line>>,
+    reach: Vec<Vec<Reach>>,
 }
 
 impl Rounds<'_> {
     fn targets(&self, effort: &Effort, traces: Option<&Path>) -> Vec<Target> {
-        let shown = self.stages.iter().zip(&self.finals).zip(&self.variants).zip(&self.limits);
-        let judged = shown.flat_map(|(((stage, showings), variants), limits)| {
-            let evidence = Evidence {
-                case: stage.entry.case,
-                showings,
-                variants,
-                limits,
-                seeds: effort.seeds.len(),
-                requests: stage.setting.requests,
-                traces,
-            };
-            stage.entry.rows.iter().map(|row| evidence.judge(row)).collect::<Vec<_>>()
-        });
+        let shown = self.stages.iter().zip(&self.finals).zip(&self.variants);
+        let bounds = self.limits.iter().zip(&self.reach);
+        let judged =
+            shown.zip(bounds).flat_map(|(((stage, showings), variants), (limits, reach))| {
+                let evidence = Evidence {
+                    case: stage.entry.case,
+                    showings,
+                    variants,
+                    limits,
+                    reach,
+                    seeds: effort.seeds.len(),
+                    requests: stage.setting.requests,
+                    traces,
+                };
+                stage.entry.rows.iter().map(|row| evidence.judge(row)).collect::<Vec<_>>()
+            });
         judged.collect()
     }
 }

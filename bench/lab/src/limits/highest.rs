@@ -4,12 +4,18 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{Sight, clairvoyant::clairvoyant_while, limits_of_top_band, lines::ORACLE};
+use super::{
+    Sight,
+    clairvoyant::{clairvoyant, clairvoyant_while},
+    limits_of_top_band,
+    lines::ORACLE,
+};
 use crate::{
     contender::Contender,
     sim::SimRequest,
     study::{
-        Found, GoesOn, Row, Setting, in_parallel, max_load, max_load_of, requests_of, seek, warm_up,
+        Found, GoesOn, Row, Setting, TopBand, in_parallel, max_load, max_load_of, requests_of,
+        seek, warm_up,
     },
 };
 
@@ -107,11 +113,33 @@ fn oracle(setting: &Setting, at: f64, seeds: &[u64], sight: Sight) -> Result<Fou
     Ok(max_load_of(setting, &play, at, seeds)?.0)
 }
 
+/// Share of the requests of the highest band that the oracle has in time at a load when it is after that alone, the mean over the seeds.
+///
+/// # Errors
+/// As for [`max_load`].
+pub fn oracle_attains(
+    setting: &Setting,
+    load: f64,
+    seeds: &[u64],
+    sight: Sight,
+    threads: usize,
+) -> Result<f64> {
+    type Job<'a> = Box<dyn FnOnce() -> Result<f64> + Send + 'a>;
+    let of_seed = |seed: u64| {
+        let requests = requests_of(setting, load, seed)?;
+        let run = clairvoyant(&setting.pool, &requests, sight.promised(), seed);
+        Ok(TopBand::of(&requests, &setting.objectives).attained(&requests, &run))
+    };
+    let jobs = seeds.iter().map(|seed| Box::new(move || of_seed(*seed)) as Job<'_>);
+    let shares = in_parallel(jobs.collect(), threads).into_iter().collect::<Result<Vec<f64>>>()?;
+    Ok(shares.iter().sum::<f64>() / shares.len().max(1) as f64)
+}
+
 /// The highest load at which the bound of the requests in time leaves the share, as if lower bands did not come.
 ///
 /// # Errors
 /// As for [`max_load`].
-fn bound(setting: &Setting, at: f64, seeds: &[u64]) -> Result<Found> {
+pub(crate) fn bound(setting: &Setting, at: f64, seeds: &[u64]) -> Result<Found> {
     seek(|load| {
         let mut share = 0.0;
         for seed in seeds {

@@ -50,7 +50,8 @@ use work::{Case, Work};
 
 pub use args::LimitsArgs;
 pub use clairvoyant::{Sight, clairvoyant};
-pub use highest::{Highest, LIMIT, highest};
+pub(crate) use highest::bound;
+pub use highest::{Highest, LIMIT, highest, oracle_attains};
 pub use lines::{Line, ORACLE, compare};
 pub use regret::{Regret, regret};
 

@@ -396,6 +396,8 @@ fn the_oracle_holds_more_than_who_cannot_see_and_nobody_more_than_the_limit() {
     assert!(oracle.max_load <= limit.max_load && limit.max_load > 0.0, "{rows:?}");
     assert_eq!((limit.of_limit, oracle.of_oracle), (Some(1.0), Some(1.0)));
     assert_eq!(weir.of_oracle, Some(weir.max_load / oracle.max_load));
+    let attains = |load| oracle_attains(&setting, load, &seeds, sight, 1).unwrap();
+    assert!(attains(oracle.max_load) >= 0.95 && attains(oracle.max_load + 0.01) < 0.95);
     let alone = highest(&setting, &contenders[..1], 0.95, &seeds, None, 1).unwrap();
     let names: Vec<&str> = alone.iter().map(|row| row.policy.as_str()).collect();
     assert_eq!((names, alone[0].of_oracle), (vec!["weir", LIMIT], None));

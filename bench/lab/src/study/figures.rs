@@ -142,7 +142,7 @@ pub(crate) fn warm_up(requests: &[SimRequest]) -> usize {
 
 /// The requests that a highest load is about: those of the highest band, without the warm-up.
 #[derive(Clone, Debug)]
-pub(super) struct TopBand {
+pub(crate) struct TopBand {
     warm_up: usize,
     /// Whether each class is of it.
     classes: Vec<bool>,
@@ -151,7 +151,7 @@ pub(super) struct TopBand {
 }
 
 impl TopBand {
-    pub(super) fn of(requests: &[SimRequest], objectives: &Objectives) -> Self {
+    pub(crate) fn of(requests: &[SimRequest], objectives: &Objectives) -> Self {
         let top = objectives.classes.iter().map(|class| class.band).max();
         let classes = objectives.classes.iter().map(|class| Some(class.band) == top).collect();
         let mut of = Self { warm_up: warm_up(requests), classes, requests: 0 };
@@ -171,6 +171,14 @@ impl TopBand {
             Outcome::Refused(_) | Outcome::Rejected => false,
         };
         !attained && self.counts(place, asked)
+    }
+
+    /// Share of them that met both objectives in a run.
+    pub(crate) fn attained(&self, requests: &[SimRequest], run: &Run) -> f64 {
+        let outcomes = requests.iter().zip(&run.outcomes).enumerate();
+        let missed =
+            outcomes.filter(|(place, (asked, outcome))| self.missed(*place, asked, outcome));
+        1.0 - missed.count() as f64 / self.requests.max(1) as f64
     }
 }
 

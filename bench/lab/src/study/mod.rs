@@ -43,7 +43,7 @@ use crate::{
     sim::{Dispatcher, Oracle, Outcome, Pool, Run, SimRequest, drive, drive_while},
     workload::{Objectives, Source},
 };
-pub(crate) use figures::{Figures, warm_up};
+pub(crate) use figures::{Figures, TopBand, warm_up};
 
 pub use args::SimArgs;
 pub(crate) use enough::{least_requests, least_span_s, too_short};
