@@ -209,6 +209,10 @@ pub struct PullConfig {
     pub step_tokens: u32,
     /// A head may pass a blocked one when it needs at most this share of its uncached tokens.
     pub pass_share: f64,
+    /// Share of their TTFT objectives that requests have waited when they leave the queue, in the mean, up to which a blocked head
+    /// holds back those of its own band under the head rule `auto`; beyond it whoever of them fits may pass. One without any
+    /// objective holds back its own band from the moment on when it is due by its size. 1 holds them back however long they wait.
+    pub hold_share: f64,
     /// Share of its TTFT objective that a blocked head has waited when it holds lower bands back. Until then their requests go
     /// where they fit, as if it had not come. 0 holds them back at once: no request ever goes before one of a higher band that
     /// can still make it.
@@ -254,6 +258,7 @@ impl Default for PullConfig {
             step_tokens: 512,
             pass_share: 0.5,
             bind_share: 0.0,
+            hold_share: 0.3,
             late_share: 0.5,
             warm_gap_tokens: 1024,
             warm_slack: 0.05,

@@ -264,6 +264,7 @@ impl Scheduler {
             top_band: self.top_band(),
             open_classes: &self.open_classes,
             kept_for_ms: self.kept_for_ms(now),
+            strain: self.strain.share(),
             in_time_at: self.in_time_at,
             config: &self.config,
             rules: &self.rules,

@@ -295,6 +295,7 @@ fn check_pull(pull: &PullConfig, problems: &mut Problems) {
         ("big_chunk_share", pull.big_chunk_share),
         ("pass_share", pull.pass_share),
         ("bind_share", pull.bind_share),
+        ("hold_share", pull.hold_share),
         ("late_share", pull.late_share),
         ("warm_slack", pull.warm_slack),
         ("kv_limit", pull.kv_limit),

@@ -34,6 +34,8 @@ enum Part {
     Binds(f64),
     /// Share of the pods for long prompts of late requests.
     Late(f64),
+    /// Up to which share of the objectives waited a blocked head holds its own band back.
+    Holds(f64),
     Margin(f64),
     /// Prompt tokens that a pod may have pending with the newcomer; `None`: any number.
     Buffer(Option<u32>),
@@ -99,6 +101,7 @@ fn part(said: &str) -> Result<Part> {
         _ => match said.split_once('-') {
             Some(("margin", margin)) => Part::Margin(within(margin)?),
             Some(("binds", share)) => Part::Binds(within(share)?),
+            Some(("holds", share)) => Part::Holds(within(share)?),
             Some(("late", share)) => Part::Late(within(share)?),
             Some(("quantile", quantile)) => Part::Quantile(within(quantile)?),
             Some(("risk", risk)) => Part::Risk(within(risk)?),
@@ -136,6 +139,7 @@ impl Part {
             Self::NoAffinity => rules.affinity = Affinity::None,
             Self::Margin(margin) => config.pull.tpot_margin = margin,
             Self::Binds(share) => config.pull.bind_share = share,
+            Self::Holds(share) => config.pull.hold_share = share,
             Self::Late(share) => config.pull.late_share = share,
             Self::Buffer(tokens) => buffer(config, tokens),
             Self::Quantile(quantile) => config.pull.remaining_quantile = quantile,
@@ -206,6 +210,9 @@ mod tests {
         expected.pull.long_prompt_ms = f64::INFINITY;
         assert_eq!(changed("spread"), expected);
         let mut expected = plain.clone();
+        expected.pull.hold_share = 1.0;
+        assert_eq!(changed("holds-1"), expected);
+        let mut expected = plain.clone();
         expected.pull.late_share = 0.25;
         assert_eq!(changed("late-0.25"), expected);
         assert_eq!(changed("length-known"), plain);
@@ -220,7 +227,7 @@ mod tests {
         assert_eq!(changed("buffer-8192").pull.pending_tokens, 8192);
         assert_eq!(changed("buffer-unbounded").pull.top_band_tokens, u32::MAX);
         let numbers = ["nan", "-1", "inf", "1.01"];
-        let parts = ["binds", "late", "margin", "quantile", "risk"];
+        let parts = ["binds", "holds", "late", "margin", "quantile", "risk"];
         let outside = parts.iter().flat_map(|part| numbers.map(|of| format!("{part}-{of}")));
         let outside: Vec<String> = outside.collect();
         let other = ["nonsense", "margin-much", "buffer--1", ""];

@@ -24,7 +24,7 @@ pub(super) const CAPS: [&str; 9] =
     ["cap-16", "cap-24", "cap-32", "cap-48", "cap-64", "cap-96", "cap-128", "cap-192", "cap-256"];
 
 /// Everybody, in the order in which tables show them.
-pub(super) const ENTRIES: [Entry; 58] = [
+pub(super) const ENTRIES: [Entry; 59] = [
     own("weir", "hold until a pod has headroom; the default of weir serve"),
     rival("round-robin", "push at once, each pod in turn"),
     rival("random", "push at once to any pod"),
@@ -94,6 +94,10 @@ pub(super) const ENTRIES: [Entry; 58] = [
         "weir, a prefill may cost .02 residents their pace, however long it waited; risk-X",
     ),
     own("weir:risk-0.5", "weir, half of one at once"),
+    own(
+        "weir:holds-1",
+        "weir, a blocked head holds its own band back however long requests wait; holds-X for a share",
+    ),
     own(
         "weir:late-1",
         "weir, late requests leave no pods to those that can be in time; late-X for a share",

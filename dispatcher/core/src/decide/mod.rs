@@ -82,6 +82,8 @@ pub struct Floor<'a> {
     pub tightest_tpot_ms: Option<f64>,
     /// The stall for which pods are kept, in milliseconds; `None` while no long prompt comes.
     pub kept_for_ms: Option<f64>,
+    /// Mean share of their TTFT objectives that requests had waited when they left the queue.
+    pub strain: f64,
     /// When a request that had an objective for its first token, and was not late, last went to a pod.
     pub in_time_at: Option<Time>,
     /// The highest band alive in the pool.

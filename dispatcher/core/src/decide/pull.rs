@@ -7,7 +7,8 @@
 //! place: under the strict rule nothing behind it goes; under claims it claims the pod where it
 //! would fit soonest, and a later head of its band may use another pod if it needs at
 //! most half as many uncached tokens. An earlier one that small leaves the claimed pod alone while it
-//! fits on another. Lower bands it holds back altogether: at once, or, where `bind_share` says so, when it has waited that share
+//! fits on another. Where requests wait for long, or a head without objectives is not due yet, those of its band pass that fit.
+//! Lower bands it holds back altogether: at once, or, where `bind_share` says so, when it has waited that share
 //! of its TTFT objective, and until then they go as if it had not come. A late request goes only in a pass that held nobody
 //! back ([`late`]). A head waits for the pod that has its prompt while that one can be in time.
 //! A head that could not be delivered somewhere holds back only the pods it may still use: the others
@@ -319,13 +320,16 @@ fn block(
         return Turn::Next;
     }
     let (claims, binds) = (claims(floor, id), binds(floor, id));
-    hold.blocked = hold.blocked.or(Some(id));
-    hold.binds = hold.binds.or(binds.then_some((band, id)));
-    let warmest = floor.board.get(id).and_then(|waiting| floor.warmest_tokens(waiting));
-    hold.smallest_tokens = hold.smallest_tokens.min(warmest.unwrap_or(f64::INFINITY));
     if let Some(standing) = floor.board.standing_of(id) {
         standing.claim = soonest.filter(|_| claims);
     }
+    hold.binds = hold.binds.or(binds.then_some((band, id)));
+    if lets_pass(floor, id) {
+        return Turn::Next;
+    }
+    hold.blocked = hold.blocked.or(Some(id));
+    let warmest = floor.board.get(id).and_then(|waiting| floor.warmest_tokens(waiting));
+    hold.smallest_tokens = hold.smallest_tokens.min(warmest.unwrap_or(f64::INFINITY));
     match soonest {
         Some(pod) if claims => {
             if binds {
@@ -338,6 +342,18 @@ fn block(
         }
         _ => Turn::Stop,
     }
+}
+
+/// Whether those of its own band that fit may pass a blocked head: while requests wait so long that to stand still for one costs
+/// several, and where it is promised nothing, until it is due.
+fn lets_pass(floor: &Floor<'_>, id: RequestId) -> bool {
+    let pull = &floor.config.pull;
+    if floor.rules.dispatch != Mode::Pull || pull.head_rule != HeadRule::Auto {
+        return false;
+    }
+    let waiting = floor.board.get(id);
+    floor.strain > pull.hold_share
+        || waiting.is_some_and(|one| one.request.slo.is_empty() && floor.now < one.due)
 }
 
 /// Whether a blocked head holds lower bands back.
