@@ -258,7 +258,7 @@ impl Default for PullConfig {
             step_tokens: 512,
             pass_share: 0.5,
             bind_share: 0.0,
-            hold_share: 0.3,
+            hold_share: 0.5,
             late_share: 0.5,
             warm_gap_tokens: 1024,
             warm_slack: 0.05,

@@ -13,7 +13,8 @@
 //! - `case`: the settings; `wanted`: the table; `contest`: who is run where
 //! - `probe`: one policy load by load; `reading`: a figure and its interval; `effort`: how much fits
 //! - `guard`: `weir-bench guard`, a few small slices of it that CI runs
-//! - `stage`: the rounds; `reach`: how far a highest load could go; `judge`: rows from what was shown; `output`: files; `progress`: what is said meanwhile
+//! - `stage`: the rounds; `reach`: how far a highest load could go; `judge`: rows from what was shown
+//! - `output`: files; `progress`: what is said meanwhile
 
 mod case;
 mod contest;

@@ -87,7 +87,7 @@ series! {
     QUEUE_DRAIN: Gauge "weir_queue_drain_seconds" ["model"]
         "Predicted time until what waits now is dispatched.";
     QUEUE_SPENT: Gauge "weir_queue_spent_ratio" ["model"]
-        "Share of its TTFT objective that a request had waited when it left the queue, the mean of some 64; below .12 long prompts get a head start and are urgent sooner.";
+        "Share of its TTFT objective that a request had waited when it left the queue, the mean of some 64; below .12 long prompts get a head start and are urgent sooner, above pull.hold_share heads that found no pod are passed by what fits.";
     KEPT_FOR: Gauge "weir_kept_for_seconds" ["model"]
         "Stall for which pods are kept while long prompts come: half of what the longest of the last minute or two takes on an idle pod; 0 when none came.";
     WAITING_REASON: Gauge "weir_waiting_reason" ["model", "reason"]

@@ -160,3 +160,30 @@ fn a_request_may_cost_more_the_more_urgent_it_is() {
         assert!((bearable(urgency, &config) - residents).abs() < 1e-12, "{urgency}");
     }
 }
+
+#[test]
+fn one_without_an_objective_and_one_whose_length_is_known_to_suffice_are_not_at_risk() {
+    let config = PullConfig::default();
+    let mut free = resident(1, 50.0, 10, 5.0, 600);
+    free.resident.tpot_slo_ms = None;
+    let stall = outlook(20.0, 20.5, 400.0, 0.0);
+    let now = Time::from_millis(NOW_MS);
+    assert_eq!(at_risk(&ledger(vec![free], &config), &stall, 1e6, now), 0.0);
+    // 300 tokens to come at 20.5 ms make up for 8 s of stall, and 200 do not.
+    let known = PullConfig { remaining_quantile: 1.0, tpot_margin: 1.0, ..config };
+    let of = |left| {
+        let told = ledger(vec![resident(1, 50.0, 2, left, 50)], &known);
+        at_risk(&told, &outlook(20.0, 20.5, 400.0, 0.0), 8_000.0, now)
+    };
+    assert_eq!((of(300.0), of(200.0)), (0.0, 1.0));
+}
+
+#[test]
+fn a_stall_that_a_predictor_says_to_take_less_than_no_time_is_none() {
+    let config = PullConfig::default();
+    let ledger = ledger(vec![resident(1, 50.0, 10, 50.0, 4000)], &config);
+    for stall_ms in [-1.0, f64::NAN] {
+        let outlook = outlook(60.0, 60.5, 400.0, stall_ms);
+        assert_eq!(bears_ms(&ledger, &outlook, 0.0, Time::from_millis(NOW_MS), stall_ms), 0.0);
+    }
+}

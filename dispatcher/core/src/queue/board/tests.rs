@@ -124,3 +124,18 @@ fn only_what_goes_first_in_its_lane_keeps_what_was_found_on_arrival() {
     assert_eq!((late.reason(), late.claim()), (Reason::Late, None));
     assert!(board.blank().is_blank(), "what is kept for its memory says nothing");
 }
+
+#[test]
+fn a_request_is_as_urgent_as_it_gets_when_its_spare_time_is_over_and_not_urgent_when_it_is_late() {
+    let mut one = waiting(1, 0, 1000, None);
+    one.spare_ms = 2000.0;
+    let urgency = |one: &Waiting| {
+        [1000, 2000, 3000, 9000].map(|at_ms| one.urgency(Time::from_millis(at_ms)))
+    };
+    assert_eq!(urgency(&one), [0.0, 0.5, 1.0, 1.0]);
+    one.late = true;
+    assert_eq!(urgency(&one), [0.0; 4]);
+    let unpromised = waiting(2, 0, 0, None);
+    let half = unpromised.urgency(Time::from_millis(30_000));
+    assert!((half - 0.5).abs() < 1e-6, "its patience is a minute");
+}
