@@ -107,7 +107,7 @@ impl Evidence<'_> {
     fn oracle(&self, ask: Ask) -> Option<String> {
         let (load, share) = self.reach_of(ask)?.oracle?;
         Some(format!(
-            "at {load:.2}, which the target asks for, the clairvoyant has {:.1} % in time",
+            "at {load:.2}, which the target asks for, the clairvoyant has {:.1} % of two seeds in time",
             share * 100.0
         ))
     }
@@ -369,7 +369,8 @@ mod tests {
         };
         let target = evidence.judge(&row);
         assert_eq!((target.limit, target.passed), (Some(1.41), Some(false)));
-        let note = "at 1.17, which the target asks for, the clairvoyant has 95.1 % in time";
+        let note =
+            "at 1.17, which the target asks for, the clairvoyant has 95.1 % of two seeds in time";
         assert_eq!(target.note.as_deref(), Some(note));
     }
 

@@ -129,9 +129,8 @@ fn only_what_goes_first_in_its_lane_keeps_what_was_found_on_arrival() {
 fn a_request_is_as_urgent_as_it_gets_when_its_spare_time_is_over_and_not_urgent_when_it_is_late() {
     let mut one = waiting(1, 0, 1000, None);
     one.spare_ms = 2000.0;
-    let urgency = |one: &Waiting| {
-        [1000, 2000, 3000, 9000].map(|at_ms| one.urgency(Time::from_millis(at_ms)))
-    };
+    let urgency =
+        |one: &Waiting| [1000, 2000, 3000, 9000].map(|at_ms| one.urgency(Time::from_millis(at_ms)));
     assert_eq!(urgency(&one), [0.0, 0.5, 1.0, 1.0]);
     one.late = true;
     assert_eq!(urgency(&one), [0.0; 4]);
