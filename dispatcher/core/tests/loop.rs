@@ -150,6 +150,34 @@ fn a_full_queue_makes_room_for_a_request_that_matters_more() {
 }
 
 #[test]
+fn as_many_make_room_as_it_takes() {
+    let mut config = SchedulerConfig::default();
+    config.bounds.max_bytes = 1000;
+    let mut world = World::new(config, 0);
+    let of = |bytes: u32, band: i8| {
+        move |request: &mut Request| (request.body_bytes, request.band) = (bytes, Band(band))
+    };
+    world.arrive(of(300, 0));
+    let batch = [-1, -1, -2].map(|band| world.arrive(of(200, band)));
+    world.arrive(of(600, -1));
+    assert_eq!(world.refused.len(), 1, "nobody makes room for one that is sheddable itself");
+    let large = world.arrive(of(450, 0));
+    let refused: Vec<_> = world.refused[1..].iter().map(|one| (one.id, one.reason)).collect();
+    let bytes = RefusalReason::QueueBytes;
+    assert_eq!(
+        refused,
+        [(batch[2], bytes), (batch[1], bytes)],
+        "the least worth keeping, and no more"
+    );
+    let larger = world.arrive(of(800, 0));
+    assert_eq!(
+        world.refused[3].id, larger,
+        "all together are not enough, and nobody goes for nothing"
+    );
+    assert!(world.scheduler.reason(large).is_some() && world.scheduler.reason(batch[0]).is_some());
+}
+
+#[test]
 fn a_sheddable_request_that_would_wait_too_long_is_refused_on_arrival() {
     let mut config = SchedulerConfig::default();
     config.bounds.max_predicted_wait = Duration::from_secs(1);

@@ -100,9 +100,9 @@ impl Ages {
         self.places.front().map(|place| place.age())
     }
 
-    /// The youngest.
-    pub fn last(&self) -> Option<Age> {
-        self.places.back().map(|place| place.age())
+    /// The youngest first.
+    pub fn from_last(&self) -> impl Iterator<Item = Age> {
+        self.places.iter().rev().filter(|place| !place.is_gap()).map(|place| place.age())
     }
 
     /// Those behind one, which need not be here any more; all of them if there is none.
@@ -151,7 +151,7 @@ mod tests {
                 }
                 prop_assert!(ages.behind(None).eq(plain.iter().copied()));
                 prop_assert_eq!(ages.first(), plain.first().copied());
-                prop_assert_eq!(ages.last(), plain.last().copied());
+                prop_assert_eq!(ages.from_last().next(), plain.last().copied());
                 prop_assert_eq!((ages.len(), ages.is_empty()), (plain.len(), plain.is_empty()));
             }
             let after = age(after.0, after.1);

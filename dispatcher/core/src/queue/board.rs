@@ -356,10 +356,11 @@ impl Board {
         self.late.values().map(Lane::len).sum()
     }
 
-    /// The sheddable request that is least worth keeping: last in the lowest band.
-    pub fn most_expendable(&self) -> Option<RequestId> {
-        let mut bands = self.bands.iter().take_while(|(band, _)| band.sheddable());
-        bands.find_map(|(_, ages)| ages.last()).map(|(_, id)| id)
+    /// Sheddable requests, the one that is least worth keeping first: the last of the lowest band.
+    pub fn expendable(&self) -> impl Iterator<Item = &Waiting> {
+        let bands = self.bands.iter().take_while(|(band, _)| band.sheddable());
+        let ids = bands.flat_map(|(_, ages)| ages.from_last()).map(|(_, id)| id);
+        ids.filter_map(|id| self.entries.get(id))
     }
 
     /// Arrival and name of the request that has waited longest.

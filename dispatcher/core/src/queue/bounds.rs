@@ -1,11 +1,11 @@
 //! How long a newcomer would wait, per band.
 //!
-//! Two estimates, the larger counts. The age of the band's oldest waiting request is what the queue
-//! has just been worth, and is right whenever the load is steady. After a burst it is still small
-//! while thousands wait: then the length of the band over its own recent rate of dispatch tells.
-//! The rate is taken only over time in which the band had a backlog, or it would measure arrivals, and
-//! it outlasts the backlog: a lower band that often has one for a few seconds, for as long as a higher
-//! band takes what there is, would else be measured in those seconds alone, and found to get nothing.
+//! The length of the band over its own recent rate of dispatch, once that is known. The rate is taken only
+//! over time in which the band had a backlog, or it would measure arrivals, and it outlasts the backlog: a
+//! lower band that often has one for a few seconds, for as long as a higher band takes what there is, would
+//! else be measured in those seconds alone, and found to get nothing. Until it is known the age of the band's
+//! oldest request tells, which is right whenever the load is steady. After that it says nothing of a newcomer
+//! where others pass the oldest; but for as long as nobody of the band went, a newcomer waits as well.
 
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ struct Flow {
     dispatched: f64,
     /// Seconds under backlog, decayed the same way.
     seconds: f64,
+    /// When one went last while another waited.
+    last: Option<Time>,
 }
 
 impl Flow {
@@ -40,6 +42,12 @@ impl Flow {
         self.dispatched *= keep;
         self.seconds = self.seconds * keep + more;
         self.at = now;
+    }
+
+    /// Requests dispatched per second while something waits; `None` while too little is known.
+    fn rate(mut self, now: Time) -> Option<f64> {
+        self.decay(now);
+        (self.seconds >= SETTLED_S).then(|| self.dispatched / self.seconds)
     }
 }
 
@@ -59,7 +67,8 @@ impl Drain {
                 flow.waits = waits;
             }
             None if waits => {
-                self.flows.push((band, Flow { waits, at: now, dispatched: 0.0, seconds: 0.0 }));
+                let (dispatched, seconds, last) = (0.0, 0.0, None);
+                self.flows.push((band, Flow { waits, at: now, dispatched, seconds, last }));
             }
             _ => {}
         }
@@ -70,6 +79,7 @@ impl Drain {
         if let Some(flow) = self.flow(band).filter(|flow| flow.waits) {
             flow.decay(now);
             flow.dispatched += 1.0;
+            flow.last = Some(now);
         }
     }
 
@@ -77,19 +87,20 @@ impl Drain {
         self.flows.iter_mut().find(|(one, _)| *one == band).map(|(_, flow)| flow)
     }
 
-    /// Requests of a band dispatched per second while something waits in it; `None` while too little is known.
-    pub fn rate(&self, band: Band, now: Time) -> Option<f64> {
-        let mut flow = self.flows.iter().find(|(one, _)| *one == band)?.1;
-        flow.decay(now);
-        (flow.seconds >= SETTLED_S).then(|| flow.dispatched / flow.seconds)
-    }
-
     /// Predicted wait of a newcomer to a band in which `ahead` requests wait, the oldest since
     /// `oldest`. At most [`FAR`].
     pub fn wait(&self, band: Band, ahead: usize, oldest: Option<Time>, now: Time) -> Duration {
-        let age_s = oldest.map_or(0.0, |arrived| now.since(arrived).as_secs_f64());
-        let length_s = self.rate(band, now).map_or(0.0, |rate| ahead as f64 / rate.max(1e-9));
-        Duration::from_secs_f64(age_s.max(length_s).min(FAR.as_secs_f64()))
+        let flow = self.flows.iter().find(|(one, _)| *one == band).map(|(_, flow)| *flow);
+        let since = |moment: Time| now.since(moment).as_secs_f64();
+        let age_s = oldest.map_or(0.0, since);
+        let wait_s = match flow.and_then(|flow| Some((flow.rate(now)?, flow.last))) {
+            Some((rate, last)) => {
+                let still_s = last.map_or(age_s, |last| age_s.min(since(last)));
+                still_s.max(ahead as f64 / rate.max(1e-9))
+            }
+            None => age_s,
+        };
+        Duration::from_secs_f64(wait_s.min(FAR.as_secs_f64()))
     }
 }
 
@@ -98,6 +109,10 @@ mod tests {
     use super::*;
 
     const BAND: Band = Band(-1);
+
+    fn rate_of(drain: &Drain, now: Time) -> Option<f64> {
+        drain.flows.first()?.1.rate(now)
+    }
 
     #[test]
     fn the_age_of_the_oldest_is_the_wait_in_a_steady_queue() {
@@ -119,12 +134,12 @@ mod tests {
     #[test]
     fn a_burst_is_seen_by_its_length_once_the_rate_is_known() {
         let (drain, now) = draining(20);
-        let rate = drain.rate(BAND, now).unwrap();
+        let rate = rate_of(&drain, now).unwrap();
         assert!((9.5..10.5).contains(&rate), "{rate}");
         let wait = drain.wait(BAND, 1000, Some(now), now).as_secs_f64();
         assert!((95.0..105.0).contains(&wait), "{wait}");
         let (early, now) = draining(9);
-        assert_eq!(early.rate(BAND, now), None);
+        assert_eq!(rate_of(&early, now), None);
         assert_eq!(early.wait(BAND, 1000, Some(now), now), Duration::ZERO);
     }
 
@@ -134,7 +149,23 @@ mod tests {
         drain.backlog(BAND, true, Time::ZERO);
         drain.backlog(BAND, false, Time::from_millis(5));
         drain.dispatched(BAND, Time::from_millis(10));
-        assert_eq!(drain.rate(BAND, Time::from_millis(50_000)), None);
+        assert_eq!(rate_of(&drain, Time::from_millis(50_000)), None);
+    }
+
+    #[test]
+    fn one_that_others_pass_does_not_stand_for_a_newcomer() {
+        let (drain, now) = draining(60);
+        let wait = drain.wait(BAND, 20, Some(Time::ZERO), now).as_secs_f64();
+        assert!((1.8..2.2).contains(&wait), "{wait}");
+    }
+
+    #[test]
+    fn where_nobody_goes_any_more_a_newcomer_waits_as_long() {
+        let (drain, stopped) = draining(60);
+        let now = stopped.plus(Duration::from_secs(25));
+        assert_eq!(drain.wait(BAND, 1, Some(Time::ZERO), now), Duration::from_secs(25));
+        let young = now.plus(Duration::from_secs(1));
+        assert!(drain.wait(BAND, 1, Some(now), young) < Duration::from_secs(2));
     }
 
     #[test]
@@ -144,9 +175,9 @@ mod tests {
         let soon = now.plus(Duration::from_secs(10));
         drain.backlog(BAND, true, soon);
         // Nothing has gone for three seconds, and what is known of the minute before counts.
-        let rate = drain.rate(BAND, soon.plus(Duration::from_secs(3))).unwrap();
+        let rate = rate_of(&drain, soon.plus(Duration::from_secs(3))).unwrap();
         assert!((8.0..10.0).contains(&rate), "{rate}");
         drain.backlog(BAND, false, soon);
-        assert_eq!(drain.rate(BAND, soon.plus(Duration::from_secs(60))), None, "forgotten");
+        assert_eq!(rate_of(&drain, soon.plus(Duration::from_secs(60))), None, "forgotten");
     }
 }

@@ -28,10 +28,11 @@ impl Scheduler {
         }
         // One that does not wait takes nobody's place.
         if !request.immediate
-            && self.full(&request).is_some()
-            && let Some(victim) = self.board.most_expendable()
+            && let Some(full) = self.full(&request)
         {
-            self.refuse_waiting(now, victim, RefusalReason::QueueFull, actions);
+            for victim in self.who_makes_room(&request).unwrap_or_default() {
+                self.refuse_waiting(now, victim, full, actions);
+            }
         }
         self.alive.enter(&request);
         self.names.enter(&request);
@@ -56,11 +57,7 @@ impl Scheduler {
         }
         let sheddable = request.band.sheddable();
         if let Some(full) = self.full(request) {
-            let victim = self.board.most_expendable().and_then(|id| self.board.get(id));
-            return match victim {
-                Some(victim) if !sheddable && self.frees_enough(victim, request) => None,
-                _ => Some(full),
-            };
+            return self.who_makes_room(request).is_none().then_some(full);
         }
         let limit = self.config.bounds.max_predicted_wait;
         let limit = request.slo.ttft.map_or(limit, |ttft| ttft.min(limit));
@@ -77,9 +74,18 @@ impl Scheduler {
         (bytes > bounds.max_bytes).then_some(RefusalReason::QueueBytes)
     }
 
-    fn frees_enough(&self, victim: &Waiting, request: &Request) -> bool {
-        let bytes = self.board.bytes() - u64::from(victim.request.body_bytes);
-        bytes + u64::from(request.body_bytes) <= self.config.bounds.max_bytes
+    /// The sheddable requests that make room for one that is not, in a queue that is full; `None` where they are not enough.
+    fn who_makes_room(&self, request: &Request) -> Option<Vec<RequestId>> {
+        let mut victims = Vec::new();
+        let mut bytes = self.board.bytes() + u64::from(request.body_bytes);
+        for victim in self.board.expendable().take_while(|_| !request.band.sheddable()) {
+            victims.push(victim.request.id);
+            bytes -= u64::from(victim.request.body_bytes);
+            if bytes <= self.config.bounds.max_bytes {
+                return Some(victims);
+            }
+        }
+        None
     }
 
     /// How long a newcomer of a band would wait.
