@@ -8,7 +8,7 @@ pub use pods::Pods;
 
 use crate::{
     Phase, PodClass, PodSpec, Pulse, RecentError, Scrape, Time, headroom::stride::StrideMeter,
-    inspect::PodErrors, ledger::Ledger,
+    inspect::PodErrors, ledger::Ledger, rate::Rate,
 };
 
 /// Time constant of the prefill rate, in seconds.
@@ -61,7 +61,7 @@ impl PodState {
             dispatched: 0,
             load: 0.0,
             accuracy: Accuracy::default(),
-            prefill_rate: Rate::default(),
+            prefill_rate: Rate::over(RATE_MEMORY_S),
         }
     }
 
@@ -186,27 +186,5 @@ impl Accuracy {
     /// The errors.
     pub fn errors(&self) -> PodErrors {
         PodErrors { ttft: self.ttft.mean(), tpot: self.tpot.mean(), count: self.count }
-    }
-}
-
-/// An exponentially weighted rate.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rate {
-    at: Time,
-    sum: f64,
-}
-
-impl Rate {
-    fn decayed(self, now: Time) -> f64 {
-        self.sum * (-now.since(self.at).as_secs_f64() / RATE_MEMORY_S).exp()
-    }
-
-    fn add(&mut self, now: Time, amount: f64) {
-        self.sum = self.decayed(now) + amount;
-        self.at = now;
-    }
-
-    fn per_second(self, now: Time) -> f64 {
-        self.decayed(now) / RATE_MEMORY_S
     }
 }

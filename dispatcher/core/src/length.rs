@@ -2,8 +2,10 @@
 //!
 //! A pool owns one [`LengthHistory`]; the scheduler tells it the output of every request that ended,
 //! asks once per arrival how long an output will be, and asks of a running request how much is still
-//! to come. Three histories answer, the first that rests on enough: this tenant and input bucket, any
-//! tenant and this bucket, everything. Before any of them does, a configured guess does.
+//! to come. Four histories answer, the first that rests on enough: this tenant and input bucket, any
+//! tenant and prompts of nearly this size, any tenant and this bucket, everything. Before any of them
+//! does, a configured guess does. Prompts that a program makes are of a few sizes, each of which is
+//! answered alike; a history of one size rests on fewer requests, and has to rest on more than a bucket's.
 //!
 //! A history is a histogram whose bins grow by a sixth, so a length, streamed and remaining together,
 //! is wrong by less than that, and whose past fades by half every `half_life` observations of its own.
@@ -29,18 +31,29 @@ const LEAST_BEYOND: f64 = 0.5;
 /// would otherwise never reach what is asked of it.
 const ENOUGH_SHARE: f64 = 0.9;
 
+/// Prompts of one size are longer than those of the size below by this factor.
+const SIZE_STEP: f64 = 1.05;
+/// Sizes told apart, up to some millions of tokens.
+const SIZES: usize = 320;
+/// Times as much as a bucket's that the history of a size has to rest on.
+const SIZE_ENOUGH: f64 = 5.0;
+
 /// Output lengths of one pool, by tenant and input bucket.
 #[derive(Clone, Debug)]
 pub struct LengthHistory {
     config: LengthConfig,
     /// Weight a history needs to answer.
     enough: f64,
+    /// The same of one of a size.
+    size_enough: f64,
     /// Factor from one observation's weight to the next one's.
     growth: f64,
     /// Upper edges of the input buckets, inclusive; one more bucket lies above the last.
     input_edges: Box<[u32]>,
     bins: Box<[Bin]>,
     tenants: Tenants,
+    /// Any tenant, by the size of the prompt.
+    sizes: Box<[Histogram]>,
     /// Any tenant, by input bucket.
     any_tenant: Box<[Histogram]>,
     all: Histogram,
@@ -52,13 +65,17 @@ impl LengthHistory {
     pub fn new(config: LengthConfig, input_edges: &[u32]) -> Self {
         let growth = (1.0 / f64::from(config.half_life.max(1))).exp2();
         let steady_weight = growth / (growth - 1.0);
+        let enough = f64::from(config.enough);
+        let at_most = ENOUGH_SHARE * steady_weight;
         Self {
             config,
-            enough: f64::from(config.enough).min(ENOUGH_SHARE * steady_weight),
+            enough: enough.min(at_most),
+            size_enough: (SIZE_ENOUGH * enough).min(at_most),
             growth,
             input_edges: input_edges.into(),
             bins: bins().collect(),
             tenants: Tenants::default(),
+            sizes: vec![Histogram::default(); SIZES].into(),
             any_tenant: buckets(input_edges),
             all: Histogram::default(),
         }
@@ -74,8 +91,10 @@ impl LengthHistory {
         let bucket = self.bucket(input_tokens);
         let own = tenant.map(|name| self.tenants.known(name, &self.input_edges));
         let own = own.and_then(|buckets| buckets.get_mut(bucket));
+        let of_size = self.sizes.get_mut(size(input_tokens));
         let any_tenant = self.any_tenant.get_mut(bucket);
-        for history in own.into_iter().chain(any_tenant).chain([&mut self.all]) {
+        let coarser = of_size.into_iter().chain(any_tenant).chain([&mut self.all]);
+        for history in own.into_iter().chain(coarser) {
             history.add(bin, self.bins.len(), self.growth);
         }
     }
@@ -123,15 +142,25 @@ impl LengthHistory {
     ) -> Option<u32> {
         let bucket = self.bucket(input_tokens);
         let own = tenant.and_then(|name| self.tenants.get(name)).and_then(|own| own.get(bucket));
-        let histories = own.into_iter().chain(self.any_tenant.get(bucket)).chain([&self.all]);
+        let own = own.map(|own| (own, self.enough));
+        let of_size = self.sizes.get(size(input_tokens)).map(|of_size| (of_size, self.size_enough));
+        let coarser = self.any_tenant.get(bucket).into_iter().chain([&self.all]);
+        let coarser = coarser.map(|history| (history, self.enough));
+        let histories = own.into_iter().chain(of_size).chain(coarser);
         histories
-            .filter(|history| history.weight() >= self.enough)
+            .filter(|(history, enough)| history.weight() >= *enough)
+            .map(|(history, _)| history)
             .find_map(|history| history.beyond(&self.bins, generated, quantile))
     }
 
     fn bucket(&self, input_tokens: u32) -> usize {
         self.input_edges.partition_point(|edge| *edge < input_tokens)
     }
+}
+
+/// The size of a prompt.
+fn size(input_tokens: u32) -> usize {
+    (f64::from(input_tokens.max(1)).ln() / SIZE_STEP.ln()) as usize
 }
 
 /// Empty histories, one per input bucket.

@@ -34,6 +34,7 @@ pub mod policy;
 pub mod prefix;
 pub mod profile;
 pub mod queue;
+pub mod rate;
 pub mod ratio;
 pub mod recent_error;
 pub mod request;

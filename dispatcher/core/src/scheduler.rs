@@ -42,10 +42,12 @@ use crate::{
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
     fleet::{PodState, Pods},
+    headroom::outlook,
     inspect::Tally,
     length::LengthHistory,
     policy::{Dice, Hopeless, Rules},
     queue::{Board, Drain, Longest, Strain, Waiting},
+    rate::Rate,
     ratio::TokenRatio,
     spread::NumberMap,
 };
@@ -55,6 +57,8 @@ use hidden::Lateness;
 
 /// A pod that a request could not be delivered to may be tried again when it answers so much later.
 const TRY_AGAIN: Duration = Duration::from_millis(250);
+/// Time constant of what prompts take of the pods, in seconds: about as long as a response takes.
+const PREFILL_MEMORY_S: f64 = 20.0;
 
 /// One pool's whole decision state. One owner drives it.
 pub struct Scheduler {
@@ -70,6 +74,8 @@ pub struct Scheduler {
     ratio: TokenRatio,
     drain: Drain,
     strain: Strain,
+    /// What prompts take of the pods, in milliseconds.
+    prefill_ms: Rate,
     longest: Longest,
     /// When a request that had an objective for its first token, and was not late, last went to a pod.
     in_time_at: Option<Time>,
@@ -117,6 +123,7 @@ impl Scheduler {
             ratio: TokenRatio::new(),
             drain: Drain::default(),
             strain: Strain::default(),
+            prefill_ms: Rate::over(PREFILL_MEMORY_S),
             longest: Longest::default(),
             in_time_at: None,
             alive: Alive::default(),
@@ -257,6 +264,14 @@ impl Scheduler {
     }
 
     /// Everything that a pass reads.
+    /// Residents bear what a prompt takes out of the time of tokens that are to come, and others come meanwhile. Under overload, where
+    /// somebody is late for whatever is kept, nothing is kept for those.
+    fn slower(&self, now: Time) -> f64 {
+        let pods = self.pods.len().max(1) as f64;
+        let share = self.prefill_ms.per_second(now) / 1000.0 / pods;
+        1.0 + self.strain.calm() * (outlook::slower(share) - 1.0)
+    }
+
     fn floor(&mut self, now: Time) -> Floor<'_> {
         let steps = self.steps();
         Floor {
@@ -265,6 +280,7 @@ impl Scheduler {
             open_classes: &self.open_classes,
             kept_for_ms: self.kept_for_ms(now),
             strain: self.strain.share(),
+            slower: self.slower(now),
             in_time_at: self.in_time_at,
             config: &self.config,
             rules: &self.rules,
@@ -334,7 +350,11 @@ impl Scheduler {
         let flight = Flight::depart(now, waiting, choice, load.unwrap_or(0.0));
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
             pod.load += flight.load;
-            pod.ledger.debit(flight.pending(now, choice, self.lateness));
+            let pending = flight.pending(now, choice, self.lateness);
+            let steps = self.predictor.step_time(class);
+            let (tokens, pairs) = (pending.uncached_tokens, pending.uncached_pairs);
+            self.prefill_ms.add(now, steps.prefill_ms(tokens, pairs));
+            pod.ledger.debit(pending);
             let input_tokens = f64::from(flight.input_tokens);
             pod.sent(now, input_tokens, choice.uncached_tokens);
             self.pods.index_mut().insert(choice.pod, &flight.request.blocks);

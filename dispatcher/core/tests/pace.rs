@@ -140,7 +140,7 @@ fn a_pod_that_could_keep_it_counts_while_it_takes_requests() {
     world.send(Event::PodUp(PodSpec { id: PodId(1), name: Arc::from("slow"), class: 1 }));
     occupy(&mut world, 2);
     assert_eq!(world.pod_of(RequestId(1)), Some(PodId(1)));
-    let tight = asks(&mut world, |request| request.slo = slo(60_000, FOR_ONE_MS));
+    let tight = asks(&mut world, |request| request.slo = slo(500, FOR_ONE_MS));
     world.pass(Duration::from_millis(50));
     assert_eq!(world.pod_of(tight), None, "the fast one keeps it when it is idle");
     world.send(Event::PodPhase(PodId(0), Phase::Broken));

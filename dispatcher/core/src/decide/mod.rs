@@ -84,6 +84,8 @@ pub struct Floor<'a> {
     pub kept_for_ms: Option<f64>,
     /// Mean share of their TTFT objectives that requests had waited when they left the queue.
     pub strain: f64,
+    /// How many times as long as a step a token to come is thought to take, for what prompts will take of the pods.
+    pub slower: f64,
     /// When a request that had an objective for its first token, and was not late, last went to a pod.
     pub in_time_at: Option<Time>,
     /// The highest band alive in the pool.

@@ -89,7 +89,8 @@ impl Floor<'_> {
     fn outlook_with(&self, waiting: &Waiting, pod: &PodState, share: f64) -> Outlook {
         let steps = self.steps_of(pod.spec.class);
         let others = pod.others(self.now, self.config.pull.stale_after_ms);
-        Outlook::of(pod, &steps, demand(waiting), share, others)
+        let outlook = Outlook::of(pod, &steps, demand(waiting), share, others);
+        Outlook { token_ms: self.slower * outlook.step_with_ms, ..outlook }
     }
 
     /// Whether one full step of a pod would break the tightest objective alive: then what it has

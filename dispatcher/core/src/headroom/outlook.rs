@@ -11,7 +11,7 @@ use crate::{
     headroom::start::{Prefill, Start, whole_up},
 };
 
-/// Largest share of a step's time that the prior gives to other requests' prefills.
+/// Largest share of a pod's time that is given to other requests' prefills.
 const MOST_PREFILL_SHARE: f64 = 0.9;
 
 /// What a request asks of a pod.
@@ -42,6 +42,8 @@ pub struct Outlook {
     pub step_ms: f64,
     /// Step time once the newcomer decodes too, in milliseconds.
     pub step_with_ms: f64,
+    /// Time that a token to come is thought to take there, in milliseconds: such a step, and what prompts take meanwhile.
+    pub token_ms: f64,
     /// Step time with a chunk full of prompt tokens, in milliseconds.
     pub full_step_ms: f64,
     /// Time by which the prefills delay the residents, in milliseconds.
@@ -104,6 +106,7 @@ impl Outlook {
         let last_pairs = prefill_pairs(last, (demand.input_tokens - last).max(0.0));
         let kv_with = kv_tokens + demand.input_tokens;
         let full_step_ms = steps.step_ms(decodes, kv_tokens, chunk);
+        let step_with_ms = steps.step_ms(decodes + demand.sequences, kv_with, 0.0);
         Self {
             pod: pod.spec.id,
             empty: ledger.is_empty(),
@@ -111,7 +114,8 @@ impl Outlook {
             backlog_tokens,
             pending: ledger.pending().len(),
             step_ms,
-            step_with_ms: steps.step_ms(decodes + demand.sequences, kv_with, 0.0),
+            step_with_ms,
+            token_ms: step_with_ms,
             full_step_ms: full_step_ms + steps.prefill_ms(0.0, last_pairs),
             stall_ms: start.stall_ms(steps, prompt),
             own_stall_ms: steps.prefill_ms(prompt.tokens, prompt.pairs),
@@ -125,9 +129,13 @@ impl Outlook {
     /// TPOT with the rate of prefills as it is, in milliseconds. Only what is predicted needs it, and the
     /// rate costs more than all the rest of an outlook.
     pub fn tpot_ms(&self, prefill_rate: f64) -> f64 {
-        let share = (prefill_rate * self.per_prefill_ms / 1000.0).min(MOST_PREFILL_SHARE);
-        self.step_with_ms / (1.0 - share)
+        self.step_with_ms * slower(prefill_rate * self.per_prefill_ms / 1000.0)
     }
+}
+
+/// How many times as long steps take on a pod of whose time prompts take that share.
+pub fn slower(prefill_share: f64) -> f64 {
+    1.0 / (1.0 - prefill_share.min(MOST_PREFILL_SHARE))
 }
 
 /// Step time of a request that is alone on a pod, in milliseconds: no pace is better.

@@ -1,8 +1,8 @@
 //! How many residents a stall would cost their pace.
 //!
 //! A resident has an objective for its mean pace, and nobody knows when it ends. Were it to end after `r` more tokens, they and
-//! those streamed may take `slo x (g + r - 1)` since its first token, a margin is kept of that, and they will take the stall and a
-//! step each: so it bears what the line `ahead - kept - stall + r x (slo - step)` leaves above zero. Short answers are hurt most, for
+//! those streamed may take `slo x (g + r - 1)` since its first token, a margin is kept of that, and they will take the stall and
+//! a step each, and what other prompts take meanwhile: so it bears what the line `ahead - kept - stall + r x (slo - step)` leaves above zero. Short answers are hurt most, for
 //! they have no time to make up for it. How likely it is to end within `r` is read from one low quantile of what is still to come: not
 //! at all within a fifth of that many tokens, from there on as likely with each token, in a line through the quantile. What it would
 //! lose without the newcomer too does not count, nor where no chunk can hurt it.
@@ -42,7 +42,7 @@ fn touched<'a>(
     stall_ms: f64,
     now_ms: f64,
 ) -> impl Iterator<Item = &'a Pace> {
-    let (until_ms, step_ms) = (now_ms + stall_ms, outlook.step_with_ms);
+    let (until_ms, step_ms) = (now_ms + stall_ms, outlook.token_ms);
     paces.iter().filter(move |pace| {
         let gain_ms = pace.slo_ms - step_ms;
         let worst = if gain_ms >= 0.0 { pace.surely } else { pace.latest };
@@ -104,6 +104,8 @@ pub fn over_until(
     now: Time,
     config: &PullConfig,
 ) -> Time {
+    // Fewer prompts may come than do now.
+    let outlook = &Outlook { token_ms: outlook.step_with_ms, ..*outlook };
     let now_ms = now.ms_since(Time::ZERO);
     let mut over = -bearable(urgency, config);
     let mut per_ms = 2.0 * (config.risk_when_due - config.risk_at_once).max(0.0) / spare_ms;
@@ -144,7 +146,7 @@ impl Loss {
             return Self { from_ms: 0.0, until_ms: 0.0, chance: 0.0 };
         }
         // The stall by which it would lose it if it ended after so many.
-        let gain_ms = pace.slo_ms - outlook.step_with_ms;
+        let gain_ms = pace.slo_ms - outlook.token_ms;
         let [one_ms, other_ms] = [from, to].map(|tokens| spare_ms + gain_ms * tokens);
         Self {
             from_ms: one_ms.min(other_ms),

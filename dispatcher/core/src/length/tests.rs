@@ -148,6 +148,27 @@ fn a_history_answers_for_its_input_bucket_and_the_whole_pool_for_an_empty_one() 
 }
 
 #[test]
+fn prompts_of_one_size_that_are_answered_alike_have_a_history_of_their_own() {
+    let mut history = history(500);
+    let turn = |history: &mut LengthHistory| {
+        history.observe(None, 120, 14);
+        for input_tokens in [70, 80, 90, 160, 200, 240] {
+            history.observe(None, input_tokens, 300);
+        }
+    };
+    (0..90).for_each(|_| turn(&mut history));
+    assert!(
+        near(history.predict(None, 120, None), 300),
+        "too few for a size, enough for its bucket"
+    );
+    (0..20).for_each(|_| turn(&mut history));
+    assert!(near(history.predict(None, 120, None), 14));
+    assert!(near(history.predict(None, 122, None), 14), "nearly the same size");
+    assert!(near(history.predict(None, 140, None), 300), "what its bucket says");
+    assert!(near(history.predict(None, 200, None), 300));
+}
+
+#[test]
 fn tenants_are_bounded_and_those_heard_of_lately_are_kept() {
     let mut history = history(500);
     let (steady, gone) = (tenant("steady"), tenant("gone"));

@@ -43,9 +43,14 @@ impl Strain {
         may_wait.saturating_sub(takes.unwrap_or_default()).max(may_wait.mul_f64(LEAST_SPARE))
     }
 
+    /// One while nobody waits, and nothing under overload.
+    pub const fn calm(self) -> f64 {
+        (1.0 - self.0 / STRAINED).max(0.0)
+    }
+
     /// As much of what a prompt takes as counts: all of it while nobody waits.
     fn counted_ms(self, idle_ms: f64) -> f64 {
-        (1.0 - self.0 / STRAINED).max(0.0) * idle_ms
+        self.calm() * idle_ms
     }
 }
 

@@ -19,6 +19,7 @@ fn outlook(step_ms: f64, step_with_ms: f64, full_step_ms: f64, stall_ms: f64) ->
         pending: 0,
         step_ms,
         step_with_ms,
+        token_ms: step_with_ms,
         full_step_ms,
         stall_ms,
         own_stall_ms: stall_ms,
@@ -81,7 +82,7 @@ fn counted(resident: &Resident, outlook: &Outlook, now_ms: f64, config: &PullCon
         let left_ms = due_ms - kept_ms - now_ms;
         let lost = due_ms - now_ms < tokens * outlook.step_ms;
         let unhurt = left_ms >= tokens * outlook.full_step_ms;
-        let over = left_ms < tokens * outlook.step_with_ms + outlook.stall_ms;
+        let over = left_ms < tokens * outlook.token_ms + outlook.stall_ms;
         u32::from(over && !lost && !unhurt)
     };
     f64::from((0..steps).map(each).sum::<u32>()) / f64::from(steps)
@@ -102,11 +103,12 @@ proptest! {
     #[test]
     fn what_is_at_risk_is_what_counting_through_all_lengths_finds(
         (slo_ms, generated, remaining, age_ms) in someone(), step_ms in 10.0..60.0f64,
-        more in 0.01..5.0f64, full in 0.0..900.0f64, stall_ms in 0.0..5_000.0f64,
+        more in 0.01..5.0f64, full in 0.0..900.0f64, stall_ms in 0.0..5_000.0f64, slower in 1.0..3.0f64,
     ) {
         let config = PullConfig::default();
         let one = resident(1, slo_ms, generated, remaining, age_ms);
         let outlook = outlook(step_ms, step_ms + more, step_ms + more + full, stall_ms);
+        let outlook = Outlook { token_ms: slower * outlook.step_with_ms, ..outlook };
         let expected = counted(&one.resident, &outlook, NOW_MS as f64, &config);
         let ledger = ledger(vec![one], &config);
         let found = at_risk(&ledger, &outlook, outlook.stall_ms, Time::from_millis(NOW_MS));
@@ -133,7 +135,7 @@ proptest! {
     #[test]
     fn a_pod_stays_shut_for_as_long_as_is_said(
         all in prop::collection::vec(someone(), 1..12), step_ms in 10.0..60.0f64, stall_ms in 1.0..3_000.0f64,
-        waited_ms in 0.0..3_000.0f64, spare_ms in 100.0..3_000.0f64,
+        waited_ms in 0.0..3_000.0f64, spare_ms in 100.0..3_000.0f64, slower in 1.0..3.0f64,
     ) {
         let config = PullConfig::default();
         let residents = (1..).zip(all).map(|(id, (slo, generated, left, age))| resident(id, slo, generated, left, age));
@@ -143,7 +145,9 @@ proptest! {
         let urgency = |at: Time| ((waited_ms + at.ms_since(now)) / spare_ms).min(1.0);
         let over = |at| at_risk(&ledger, &outlook, stall_ms, at) > bearable(urgency(at), &config);
         if over(now) {
-            let until = over_until(&ledger, &outlook, (urgency(now), spare_ms), now, &config);
+            // Whatever prompts take of the pods now, they may take nothing a moment later.
+            let slow = Outlook { token_ms: slower * outlook.step_with_ms, ..outlook };
+            let until = over_until(&ledger, &slow, (urgency(now), spare_ms), now, &config);
             let span_us = until.as_micros() - now.as_micros();
             for part in 0..=20 {
                 let at = Time::from_micros(now.as_micros() + (span_us / 20).min(1_000_000) * part);
@@ -151,6 +155,20 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn what_prompts_take_meanwhile_is_no_time_to_bear_another_one_in() {
+    let config = PullConfig::default();
+    let ledger = ledger(vec![resident(1, 50.0, 100, 100.0, 4800)], &config);
+    let now = Time::from_millis(NOW_MS);
+    let bears_ms = |slower: f64| {
+        let outlook = outlook(20.0, 20.5, 400.0, 0.0);
+        let outlook = Outlook { token_ms: slower * outlook.step_with_ms, ..outlook };
+        budget_ms(&ledger, &outlook, 0.02, now).unwrap()
+    };
+    let budgets = [1.0, 1.3, 1.6, 2.0].map(bears_ms);
+    assert!(budgets.is_sorted_by(|one, next| one > next), "{budgets:?}");
 }
 
 #[test]
