@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_tests::{Call, Load, Plan, Reply, Stage, samples, wait::within};
+use weir_tests::{Call, Load, Plan, Reply, Stage, built, command::Done, samples, wait::within};
 
 /// Clients of different habits, so that there is something to learn.
 fn varied(client: usize, turn: usize) -> Call {
@@ -102,4 +102,13 @@ async fn a_trainer_that_is_killed_is_started_again_and_no_request_fails() {
     let replies = load.stop().await;
     assert!(replies.iter().all(Reply::is_whole));
     stage.assert_settled().await;
+}
+
+#[test]
+fn the_program_that_measures_training_trains_with_the_program_that_serves() {
+    let mut bench = std::process::Command::new(built::binary("weir-bench"));
+    bench.args(["train", "--only", "process", "--rows", "600", "--weir"]);
+    let done = Done::of(bench.arg(built::binary("weir")).output().unwrap());
+    let table = done.out();
+    assert!(table.contains("weir train --once") && table.contains("peak memory"), "{table}");
 }

@@ -37,10 +37,13 @@ pub(super) fn train(weir: &Path, samples: &[Sample], folder: &Path) -> Result<Pr
     spool(samples, &folder.join("spool"), now_unix_ms())?;
     let file = folder.join("weir.yaml");
     let (bundles, spool) = (folder.join("bundles"), folder.join("spool"));
+    // Samples of pods of another class are nothing that it trains on.
+    let class = samples.first().map_or("default", |sample| &*sample.pod_class);
     fs::write(
         &file,
         format!(
-            "pools: [{{ model: m, pods: [{{ url: \"http://127.0.0.1:1\" }}] }}]\n\
+            "classes: [{{ name: {class} }}]\n\
+             pools: [{{ model: m, pods: [{{ url: \"http://127.0.0.1:1\" }}] }}]\n\
              model: {{ bundles: {bundles:?} }}\nspool: {{ dir: {spool:?} }}\nlog: {{ format: json }}\n"
         ),
     )?;
