@@ -107,7 +107,7 @@ async fn a_trainer_that_is_killed_is_started_again_and_no_request_fails() {
 #[test]
 fn the_program_that_measures_training_trains_with_the_program_that_serves() {
     let mut bench = std::process::Command::new(built::binary("weir-bench"));
-    bench.args(["train", "--only", "process", "--rows", "600", "--weir"]);
+    bench.args(["train", "--only", "process", "--rows", "1000", "--weir"]);
     let done = Done::of(bench.arg(built::binary("weir")).output().unwrap());
     let table = done.out();
     assert!(table.contains("weir train --once") && table.contains("peak memory"), "{table}");
