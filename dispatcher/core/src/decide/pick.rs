@@ -46,6 +46,10 @@ impl Fit {
 
 /// The outcome for one head.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "taken apart where it is made; a box would allocate in every decision"
+)]
 pub enum Pick {
     /// It fits, best here.
     Fits(Fit),
