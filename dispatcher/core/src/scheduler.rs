@@ -263,7 +263,8 @@ impl Scheduler {
         classes.map(|index| self.predictor.step_time(class(index))).collect()
     }
 
-    /// Everything that a pass reads.
+    /// How many times as long as a step a token to come is thought to take.
+    ///
     /// Residents bear what a prompt takes out of the time of tokens that are to come, and others come meanwhile. Under overload, where
     /// somebody is late for whatever is kept, nothing is kept for those.
     fn slower(&self, now: Time) -> f64 {
@@ -272,6 +273,7 @@ impl Scheduler {
         1.0 + self.strain.calm() * (outlook::slower(share) - 1.0)
     }
 
+    /// Everything that a pass reads.
     fn floor(&mut self, now: Time) -> Floor<'_> {
         let steps = self.steps();
         Floor {

@@ -103,6 +103,22 @@ fn an_objective_that_no_pod_can_keep_makes_no_step_too_long_for_others() {
     assert_eq!(prompts.map(|id| world.pod_of(id).is_some()), [true; 3], "{reasons:?}");
 }
 
+#[test]
+fn while_prompts_come_residents_are_thought_to_bear_less() {
+    let mut world = World::new(steps_are_shared(), 2);
+    let resident = asks(&mut world, |request| request.slo = slo(60_000, 50));
+    world.send(Event::FirstToken(resident));
+    let bears_ms = |world: &World| {
+        let pods = world.scheduler.snapshot(world.now).pods;
+        pods.into_iter().find(|pod| pod.residents == 1).unwrap().stall_budget_ms.unwrap()
+    };
+    let before = bears_ms(&world);
+    let long = asks(&mut world, |request| request.prompt = PromptSize::Tokens(30_000));
+    assert_ne!(world.pod_of(long), world.pod_of(resident));
+    let after = bears_ms(&world);
+    assert!(after > 0.0 && after < before, "{after} of {before} ms");
+}
+
 /// The step times of the default for pods of class 0, and of half as fast ones for class 1.
 struct Mixed(Priors);
 
@@ -129,8 +145,8 @@ impl Predict for Mixed {
     }
 }
 
-#[test]
-fn a_pod_that_could_keep_it_counts_while_it_takes_requests() {
+/// A fast pod and one half as fast, at work on an answer each whose prompt took seconds.
+fn mixed() -> World {
     let config = SchedulerConfig {
         classes: vec![PodClass::default(), PodClass::default()],
         ..steps_are_shared()
@@ -140,10 +156,26 @@ fn a_pod_that_could_keep_it_counts_while_it_takes_requests() {
     world.send(Event::PodUp(PodSpec { id: PodId(1), name: Arc::from("slow"), class: 1 }));
     occupy(&mut world, 2);
     assert_eq!(world.pod_of(RequestId(1)), Some(PodId(1)));
+    world
+}
+
+#[test]
+fn a_pod_that_could_keep_it_counts_while_it_takes_requests() {
+    let mut world = mixed();
     let tight = asks(&mut world, |request| request.slo = slo(500, FOR_ONE_MS));
     world.pass(Duration::from_millis(50));
     assert_eq!(world.pod_of(tight), None, "the fast one keeps it when it is idle");
     world.send(Event::PodPhase(PodId(0), Phase::Broken));
     world.pass(Duration::from_millis(50));
     assert_eq!(world.pod_of(tight), Some(PodId(1)), "nobody keeps it any more");
+}
+
+#[test]
+fn who_can_wait_leaves_residents_what_prompts_may_take_of_their_time() {
+    let mut world = mixed();
+    world.send(Event::PodPhase(PodId(0), Phase::Broken));
+    world.pass(Duration::from_millis(100));
+    let patient = asks(&mut world, |request| request.slo = slo(60_000, FOR_ONE_MS));
+    let reason = world.scheduler.reason(patient);
+    assert!(matches!(reason, Some(Reason::StallOverBudget { .. })), "{reason:?}");
 }

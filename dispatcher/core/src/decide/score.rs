@@ -89,8 +89,7 @@ impl Floor<'_> {
     fn outlook_with(&self, waiting: &Waiting, pod: &PodState, share: f64) -> Outlook {
         let steps = self.steps_of(pod.spec.class);
         let others = pod.others(self.now, self.config.pull.stale_after_ms);
-        let outlook = Outlook::of(pod, &steps, demand(waiting), share, others);
-        Outlook { token_ms: self.slower * outlook.step_with_ms, ..outlook }
+        Outlook::of(pod, &steps, demand(waiting), share, others, self.slower)
     }
 
     /// Whether one full step of a pod would break the tightest objective alive: then what it has

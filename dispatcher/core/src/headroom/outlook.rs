@@ -88,13 +88,14 @@ impl Ground {
 
 impl Outlook {
     /// Looks at `demand` on a pod that has `cached_share` of its prompt, beside what other pools have
-    /// there.
+    /// there. Tokens to come take `slower` times as long as steps.
     pub fn of(
         pod: &PodState,
         steps: &StepTime,
         demand: Demand,
         cached_share: f64,
         others: Others,
+        slower: f64,
     ) -> Self {
         let (ground, ledger) = (Ground::of(pod, steps, others), &pod.ledger);
         let Ground { kv_tokens, start } = ground;
@@ -115,7 +116,7 @@ impl Outlook {
             pending: ledger.pending().len(),
             step_ms,
             step_with_ms,
-            token_ms: step_with_ms,
+            token_ms: slower * step_with_ms,
             full_step_ms: full_step_ms + steps.prefill_ms(0.0, last_pairs),
             stall_ms: start.stall_ms(steps, prompt),
             own_stall_ms: steps.prefill_ms(prompt.tokens, prompt.pairs),

@@ -1,9 +1,9 @@
 //! How many residents a stall would cost their pace.
 //!
 //! A resident has an objective for its mean pace, and nobody knows when it ends. Were it to end after `r` more tokens, they and
-//! those streamed may take `slo x (g + r - 1)` since its first token, a margin is kept of that, and they will take the stall and
-//! a step each, and what other prompts take meanwhile: so it bears what the line `ahead - kept - stall + r x (slo - step)` leaves above zero. Short answers are hurt most, for
-//! they have no time to make up for it. How likely it is to end within `r` is read from one low quantile of what is still to come: not
+//! those streamed may take `slo x (g + r - 1)` since its first token, a margin is kept of that, and they will take the stall, a step
+//! each, and what other prompts take meanwhile: so it bears what the line `ahead - kept - stall + r x (slo - token)` leaves above
+//! zero. Short answers are hurt most, for they have no time to make up for it. How likely it is to end within `r` is read from one low quantile of what is still to come: not
 //! at all within a fifth of that many tokens, from there on as likely with each token, in a line through the quantile. What it would
 //! lose without the newcomer too does not count, nor where no chunk can hurt it.
 //!

@@ -76,9 +76,12 @@ impl Scheduler {
 
     /// The sheddable requests that make room for one that is not, in a queue that is full; `None` where they are not enough.
     fn who_makes_room(&self, request: &Request) -> Option<Vec<RequestId>> {
+        if request.band.sheddable() {
+            return None;
+        }
         let mut victims = Vec::new();
         let mut bytes = self.board.bytes() + u64::from(request.body_bytes);
-        for victim in self.board.expendable().take_while(|_| !request.band.sheddable()) {
+        for victim in self.board.expendable() {
             victims.push(victim.request.id);
             bytes -= u64::from(victim.request.body_bytes);
             if bytes <= self.config.bounds.max_bytes {

@@ -63,7 +63,7 @@ impl Scheduler {
         let steps = self.predictor.step_time(pod.spec.class);
         let nothing = Demand { input_tokens: 0.0, output_tokens: 0.0, sequences: 0.0 };
         let others = pod.others(now, self.config.pull.stale_after_ms);
-        let outlook = Outlook::of(pod, &steps, nothing, 0.0, others);
+        let outlook = Outlook::of(pod, &steps, nothing, 0.0, others, self.slower(now));
         let scrape = pod.scrape.map(|(_, scrape)| scrape).unwrap_or_default();
         let at_once = self.config.pull.risk_at_once;
         PodView {

@@ -121,7 +121,8 @@ fn the_features_that_both_know_are_those_of_llm_ds_predictor() {
         let input_tokens = number(&input["input_token_length"]);
         let demand = Demand { input_tokens, output_tokens: 100.0, sequences: 1.0 };
         let share = number(&input["prefix_cache_score"]);
-        let outlook = Outlook::of(&pod, &StepTime::default(), demand, share, Others::default());
+        let outlook =
+            Outlook::of(&pod, &StepTime::default(), demand, share, Others::default(), 1.0);
         let row = Features(features::row(&pod, demand, &outlook, Time::ZERO, 2000));
         let close = |feature, name: &str, slack: f64| {
             let got = f64::from(row.get(feature));
