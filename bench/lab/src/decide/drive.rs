@@ -31,6 +31,8 @@ use super::{
 pub(super) const POD_RPS: f64 = 14.0;
 /// Time between two scrapes of a pod, as the server has it.
 const SCRAPE_EVERY: Duration = Duration::from_millis(50);
+/// Time that one of the backlog keeps a pod which had nothing else.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// What is driven.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +71,8 @@ impl Course {
 enum Due {
     FirstToken(RequestId),
     End(RequestId),
+    /// One of the backlog found a pod idle.
+    Unstuck(RequestId),
     Sweep,
     Scrape,
     Tick,
@@ -196,11 +200,14 @@ impl<'a> Run<'a> {
         self.plan(self.now.plus(TICK), Due::Sweep);
         self.plan(self.now.plus(SCRAPE_EVERY), Due::Scrape);
         self.until(20 * self.course.pods as u64);
-        for _ in 0..self.course.depth {
-            let id = self.load.number();
-            let request = Box::new(backlog::stuck(id, self.now, self.pool.class()));
-            self.handle("stuck", Event::Arrive(request));
-        }
+        (0..self.course.depth).for_each(|_| self.stuck());
+    }
+
+    /// One more of the backlog comes.
+    pub(super) fn stuck(&mut self) {
+        let id = self.load.number();
+        let request = Box::new(backlog::stuck(id, self.now, self.pool.class()));
+        self.handle("stuck", Event::Arrive(request));
     }
 
     fn plan(&mut self, at: Time, due: Due) {
@@ -217,6 +224,7 @@ impl<'a> Run<'a> {
                 Due::Arrival => self.arrival(),
                 Due::FirstToken(id) => self.first_token(id),
                 Due::End(id) => self.end(id),
+                Due::Unstuck(id) => self.unstuck(id),
                 Due::Sweep => self.sweep(),
                 Due::Scrape => self.scrape(),
                 Due::Tick => self.tick(),
@@ -253,7 +261,9 @@ impl<'a> Run<'a> {
     }
 
     fn send(&mut self, dispatch: &Dispatch) {
-        let Some(sizes) = self.asked.remove(&dispatch.id) else { return };
+        let Some(sizes) = self.asked.remove(&dispatch.id) else {
+            return self.plan(self.now.plus(PATIENCE), Due::Unstuck(dispatch.id));
+        };
         let Sizes { streamed, input_tokens, output_tokens, shared_tokens } = sizes;
         let uncached = input_tokens.saturating_sub(shared_tokens);
         let sizes = [input_tokens, uncached, output_tokens];

@@ -70,6 +70,16 @@ fn the_backlog_waits_to_the_end_and_keeps_nobody_from_going() {
 }
 
 #[test]
+fn a_pod_that_takes_one_of_the_backlog_is_free_again() {
+    // A kind of short answers leaves pods idle, and four pods were taken by four of the backlog.
+    let course = Course { patterns: 1, ..course(300) };
+    let predictor = Evaluator::Prior.predictor(std::path::Path::new("")).unwrap();
+    let run = Decided::of(&course, "prior", drive(&course, predictor, false));
+    assert_eq!((run.decisions, run.depth), (400, 300));
+    assert!(run.waiting < 50 && run.refused < 50, "{run:?}");
+}
+
+#[test]
 fn the_board_alone_is_measured_at_any_depth() {
     for leaves in [Leaves::Head, Leaves::Anyone] {
         assert!(queue::turnover_us(50, 7, (500, leaves), true) > 0.0);

@@ -33,16 +33,28 @@ impl Run<'_> {
             self.streams.insert(moved.id, place);
         }
         self.pool.end(pod, input_tokens + output_tokens);
-        self.handle(
-            "end",
-            Event::End(End {
-                id,
-                kind: EndKind::Complete,
-                output_tokens: Some(output_tokens),
-                prompt_tokens: Some(input_tokens),
-                last_token_at: Some(self.now),
-            }),
-        );
+        let end = End {
+            id,
+            kind: EndKind::Complete,
+            output_tokens: Some(output_tokens),
+            prompt_tokens: Some(input_tokens),
+            last_token_at: Some(self.now),
+        };
+        self.handle("end", Event::End(end));
+    }
+
+    /// A pod that had nothing else took one of the backlog: its client leaves soon and another waits in its place, or it would keep
+    /// the pod to the end.
+    pub(super) fn unstuck(&mut self, id: RequestId) {
+        let end = End {
+            id,
+            kind: EndKind::ClientGone,
+            output_tokens: None,
+            prompt_tokens: None,
+            last_token_at: None,
+        };
+        self.handle("end", Event::End(end));
+        self.stuck();
     }
 
     /// Tells how far streams and pods have come.
