@@ -1,7 +1,8 @@
 //! How good the stated numbers are: grades, drift, and the factors of the 90th percentile.
 //!
 //! Each evaluator has factors of its own, learned from every outcome that it had a median for whether
-//! or not it served: so the 90th percentile is right at once when the other evaluator takes over. A
+//! or not it served: so the 90th percentile is right at once when the other evaluator takes over. What was promised is one thing of
+//! all of them: what one missed the next one makes up for. A
 //! new version of a bundle starts with the factor that its own holdout had: what the version before it got
 //! wrong says nothing about it. Each pod class has its own too: with one factor for two GPU types the pool's
 //! 90 % is too much on one and too little on the other.
@@ -16,7 +17,7 @@ use weir_schema::{
 use super::grades::Gradebook;
 use super::serving::Serving;
 use crate::both::Both;
-use crate::conformal::Conformal;
+use crate::conformal::{Conformal, Promise};
 use crate::drift::DriftTest;
 use crate::live::LiveMean;
 use crate::prior::measurable;
@@ -80,6 +81,7 @@ fn class_of(row: &Row) -> u16 {
 /// The factors of one pod class.
 #[derive(Debug)]
 struct ClassFactors {
+    promise: Both<Promise>,
     model: Both<Conformal>,
     profile: Both<Conformal>,
     prior: Both<Conformal>,
@@ -88,10 +90,11 @@ struct ClassFactors {
 impl ClassFactors {
     fn starting_at(first: Both<Factors>) -> Self {
         let fresh = |of: fn(Factors) -> f32| Both {
-            ttft: Conformal::new(of(first.ttft), TTFT_FOLLOW),
-            tpot: Conformal::new(of(first.tpot), TPOT_FOLLOW),
+            ttft: Conformal::new(of(first.ttft)),
+            tpot: Conformal::new(of(first.tpot)),
         };
         Self {
+            promise: Both { ttft: Promise::new(TTFT_FOLLOW), tpot: Promise::new(TPOT_FOLLOW) },
             model: fresh(|one| one.model),
             profile: fresh(|one| one.profile),
             prior: fresh(|one| one.prior),
@@ -138,7 +141,7 @@ impl Calibration {
             let sound = ratio.is_finite() && ratio > 0.0 && error.rows > 0;
             let factor = if sound { ratio } else { FIRST_FACTORS.get(target).model };
             for class in self.classes.values_mut() {
-                class.model.get_mut(target).renew(factor);
+                class.model.get_mut(target).renew(factor, class.promise.get(target));
             }
             self.first.get_mut(target).model = factor.max(1.0);
         }
@@ -171,29 +174,26 @@ impl Calibration {
 
     /// Learns the factors: from what was stated, and of every evaluator that had a median.
     pub(super) fn learn(&mut self, target: Target, sample: &Sample, said: Said, measured_ms: f32) {
-        let (quantiles, source) = *stated(&sample.predicted).get(target);
+        let (quantiles, _) = *stated(&sample.predicted).get(target);
         let stated_ms = measurable(quantiles.p90);
-        let stated_by = if source.is_bundle() { Source::Onnx } else { source };
         let first = self.first;
         let class = self.classes.entry(class_of(&sample.row));
         let class = class.or_insert_with(|| ClassFactors::starting_at(first));
+        let promise = class.promise.get_mut(target);
+        if let Some(stated_ms) = stated_ms {
+            promise.settle(measured_ms <= stated_ms);
+        }
         let each = [
-            (&mut class.model, said.model_ms, Source::Onnx),
-            (&mut class.profile, said.profile_ms, Source::Profile),
-            (&mut class.prior, said.prior_ms, Source::Prior),
+            (&mut class.model, said.model_ms),
+            (&mut class.profile, said.profile_ms),
+            (&mut class.prior, said.prior_ms),
         ];
-        for (factor, median_ms, evaluator) in each {
+        for (factor, median_ms) in each {
             let factor = factor.get_mut(target);
-            match (stated_ms, median_ms) {
-                (Some(stated_ms), _) if stated_by == evaluator => {
-                    factor.settle(measured_ms <= stated_ms);
-                }
-                (_, Some(median_ms)) => factor.settle_own(median_ms, measured_ms),
-                _ => {}
-            }
             if let Some(median_ms) = median_ms {
                 factor.observe(median_ms, measured_ms);
             }
+            factor.keep(promise);
         }
     }
 
