@@ -204,7 +204,7 @@ impl<'a> Run<'a> {
     }
 
     /// One more of the backlog comes.
-    pub(super) fn stuck(&mut self) {
+    fn stuck(&mut self) {
         let id = self.load.number();
         let request = Box::new(backlog::stuck(id, self.now, self.pool.class()));
         self.handle("stuck", Event::Arrive(request));

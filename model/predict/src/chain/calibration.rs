@@ -255,6 +255,31 @@ mod tests {
     }
 
     #[test]
+    fn what_the_prior_missed_the_bundle_makes_up_for() {
+        let row = Features::default().0;
+        let stated_by = |tpot_source| Prediction {
+            tpot_ms: Quantiles { p50: 10.0, p90: 19.0 },
+            tpot_source,
+            ..Prediction::default()
+        };
+        let factor_after = |measured_ms: f32| {
+            let mut calibration = Calibration::default();
+            let mut learn = |source, model_ms, tpot_ms: f32| {
+                let said = Said { model_ms, profile_ms: None, prior_ms: Some(10.0) };
+                let sample = super::super::tests::sample(row, stated_by(source), 50.0, tpot_ms);
+                calibration.learn(Target::Tpot, &sample, said, tpot_ms);
+            };
+            (1..=100_u8).for_each(|step| {
+                learn(Source::Onnx, Some(10.0), 10.0 + f32::from(step) / 10.0);
+            });
+            // The bundle has no median for these, so that nothing but what is owed can move its factor.
+            (0..20).for_each(|_| learn(Source::Prior, None, measured_ms));
+            calibration.factors(&row).tpot.model
+        };
+        assert!(factor_after(18.0) < factor_after(20.0));
+    }
+
+    #[test]
     fn what_a_bundle_stated_counts_when_the_next_one_serves_already() {
         let row = Features::default().0;
         let stated = Prediction {
