@@ -25,6 +25,9 @@ pub struct PodState {
     pub phase: Phase,
     /// What is in flight there.
     pub ledger: Ledger,
+    /// The longest prompt it is asked to take, in tokens: what its KV cache holds, where another pod's holds more. Where no pod
+    /// holds a prompt its engine is to say so, which those with the largest cache are asked.
+    pub longest_prompt: f64,
     /// The last scrape and when it arrived.
     pub scrape: Option<(Time, Scrape)>,
     /// What other pools had there at the last scrape.
@@ -52,6 +55,7 @@ impl PodState {
             spec,
             class,
             phase: Phase::Ready,
+            longest_prompt: f64::INFINITY,
             ledger: Ledger::default(),
             scrape: None,
             others: Others::default(),
@@ -69,7 +73,7 @@ impl PodState {
     pub fn scraped(&mut self, now: Time, scrape: Scrape) {
         let [recent, _] = self.unscraped_tokens;
         self.unscraped_tokens = [0.0, recent];
-        if let Some(blocks) = scrape.kv_blocks.filter(|blocks| *blocks != self.class.kv_blocks) {
+        if let Some(blocks) = scrape.kv_blocks.filter(|blocks| *blocks > 0) {
             self.class.kv_blocks = blocks;
         }
         self.others = if scrape.shared { Others::beside(self, &scrape) } else { Others::default() };

@@ -197,7 +197,16 @@ impl Ledger {
 
     /// Notes how far a resident has come.
     pub fn progress(&mut self, id: RequestId, generated: u32, config: &PullConfig) -> Option<Come> {
-        let seat = self.seat(id)?;
+        self.progress_of(self.seat(id)?, generated, config)
+    }
+
+    /// The same of the one in a place among the residents.
+    pub fn progress_of(
+        &mut self,
+        seat: usize,
+        generated: u32,
+        config: &PullConfig,
+    ) -> Option<Come> {
         let (resident, pace) = (self.residents.get_mut(seat)?, self.paces.get_mut(seat)?);
         let fresh = generated.saturating_sub(resident.generated);
         resident.generated += fresh;

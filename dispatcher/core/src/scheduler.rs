@@ -380,6 +380,7 @@ impl Scheduler {
         if pod.class.kv_blocks != before {
             let blocks = self.config.named_blocks(&pod.class);
             self.pods.index_mut().set_capacity(id, blocks);
+            self.note_longest_prompts();
         }
         self.try_again(now, id);
     }
@@ -444,6 +445,7 @@ impl Scheduler {
         self.no_pod_since = if none { self.no_pod_since.or(Some(now)) } else { None };
         self.open_classes.sort_unstable();
         self.open_classes.dedup();
+        self.note_longest_prompts();
     }
 
     /// Keeps the rates of dispatch per band in step with the board.

@@ -9,7 +9,7 @@ use std::{
 
 use weir_core::{
     Band, EndKind, Event, PodId, Policy, Progress, PromptSize, Pulse, Reason, RefusalReason,
-    Request, SchedulerConfig, Scrape, Time,
+    Request, SchedulerConfig, Scrape, Time, policy::Scorer,
 };
 use world::{World, slo, steps_are_shared};
 
@@ -483,4 +483,23 @@ fn a_late_request_waits_for_its_warm_pod_unless_another_is_empty() {
     world.end(other, EndKind::Complete);
     let cold = world.pod_of(late);
     assert!(cold.is_some() && cold != Some(warm), "an idle pod is worse than a cold start");
+}
+
+#[test]
+fn nobody_waits_for_a_pod_that_would_take_it() {
+    // However little warmer a pod is, and whatever else the policy goes by.
+    let mut least_request = Policy::Weir.rules();
+    least_request.scorer = Scorer::LeastRequest;
+    for (rules, warm_gap_tokens) in [(None, 0), (None, 256), (Some(least_request), 1024)] {
+        let mut config = SchedulerConfig { rules, ..steps_are_shared() };
+        config.pull.warm_gap_tokens = warm_gap_tokens;
+        let mut world = World::new(config, 2);
+        let first = world.arrive(shares_a_prompt);
+        world.send(Event::FirstToken(first));
+        for _ in 0..3 {
+            let next = world.arrive(shares_a_prompt);
+            assert!(world.pod_of(next).is_some(), "{:?}", world.scheduler.reason(next));
+            world.send(Event::FirstToken(next));
+        }
+    }
 }

@@ -5,7 +5,7 @@ mod world;
 
 use std::time::Duration;
 
-use weir_core::{EndKind, Event, PodId, PromptSize, Reason, Request, Slo};
+use weir_core::{EndKind, Event, Phase, PodClass, PodId, PromptSize, Reason, Request, Slo};
 use world::{World, steps_are_shared};
 
 fn world(pods: u32) -> World {
@@ -39,12 +39,12 @@ fn a_prompt_goes_where_it_stalls_fewest_though_its_own_first_token_comes_later_t
     assert_ne!(crowded, other, "the second goes where nobody is");
     crowd.iter().for_each(|id| world.send(Event::FirstToken(*id)));
     // Ten more beside the first: a drained pod takes nobody.
-    world.send(Event::PodPhase(other, weir_core::Phase::Cordoned));
+    world.send(Event::PodPhase(other, Phase::Cordoned));
     for _ in 0..10 {
         let next = world.arrive(prompt(100));
         world.send(Event::FirstToken(next));
     }
-    world.send(Event::PodPhase(other, weir_core::Phase::Ready));
+    world.send(Event::PodPhase(other, Phase::Ready));
     let pending = world.arrive(prompt(500));
     assert_eq!(world.pod_of(pending), Some(other));
     let next = world.arrive(prompt(1500));
@@ -120,4 +120,42 @@ fn a_large_prompt_that_waits_keeps_one_pod_and_lets_small_ones_use_the_others() 
         world.send(Event::FirstToken(id));
     }
     assert!(world.pod_of(large).is_some_and(|pod| pod != used));
+}
+
+#[test]
+fn a_wait_for_a_warm_pod_lasts_no_longer_than_it_saves() {
+    let waits = |beside_others: bool| {
+        let mut config = steps_are_shared();
+        config.classes = vec![PodClass { max_sequences: 20, ..PodClass::default() }];
+        let mut world = World::new(config, 2);
+        let first = world.arrive(shared(60_000, 59_800));
+        let warm = world.pod_of(first).unwrap();
+        let other = PodId(1 - warm.0);
+        let phase = |world: &mut World, phase| world.send(Event::PodPhase(other, phase));
+        phase(&mut world, Phase::Cordoned);
+        world.send(Event::FirstToken(first));
+        // Its batch is full for longer than anybody waits.
+        for _ in 0..19 {
+            let next = world.arrive(prompt(100));
+            world.send(Event::FirstToken(next));
+        }
+        phase(&mut world, Phase::Ready);
+        if beside_others {
+            let one = world.arrive(prompt(100));
+            assert_eq!(world.pod_of(one), Some(other));
+            world.send(Event::FirstToken(one));
+        }
+        let next = world.arrive(shared(60_000, 59_800));
+        assert_eq!(world.scheduler.reason(next), Some(Reason::WaitsForWarmPod));
+        let came = world.now;
+        while world.pod_of(next).is_none() && world.now.since(came) < Duration::from_secs(119) {
+            world.pass(Duration::from_millis(50));
+        }
+        assert_eq!(world.pod_of(next), Some(other), "it starts cold");
+        world.now.since(came)
+    };
+    let (beside_an_empty_pod, beside_others) = (waits(false), waits(true));
+    // 60,000 tokens take some five seconds.
+    assert!(beside_an_empty_pod < Duration::from_secs(9), "{beside_an_empty_pod:?}");
+    assert!(beside_others <= Duration::from_millis(60_100), "{beside_others:?}");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_core::{
     EndKind, Event, PodClass, PodId, PodSpec, Policy, Profiles, PromptSize, Reason, Request, Rules,
-    SchedulerConfig, Scrape,
+    SchedulerConfig, Scrape, Slo,
     policy::{Filter, Mode, Order, Placement, Scorer},
 };
 use weir_schema::profile::{Percentile, Profile};
@@ -254,4 +254,26 @@ fn a_policy_may_have_both_weirs_gates_and_a_profiled_capacity() {
     assert_eq!(held_by(0.1, 2), None, "two fit by both");
     assert_eq!(held_by(0.1, 3), Some(Reason::OverCapacity), "the profile has room for two");
     assert_eq!(held_by(0.99, 2), Some(Reason::KvFull), "and the memory for none");
+}
+
+#[test]
+fn a_request_that_no_class_can_serve_holds_nobody_back() {
+    for objectives in [slo(60_000, 1000), slo(5, 1000), Slo::default()] {
+        let policy = Policy::PatternPull;
+        let profiles = profiles("[[4.0, 2.0], [3.0, 0.0]]", "[[0.5, 2.0], [1.0, 0.0]]");
+        let config = SchedulerConfig { policy, profiles, ..steps_are_shared() };
+        let mut world = World::new(config, 1);
+        let never = world.arrive(|request| {
+            long(request);
+            request.slo = objectives;
+        });
+        world.pass(Duration::from_millis(20));
+        let next = world.arrive(|request| {
+            short(request);
+            request.slo = objectives;
+        });
+        world.pass(Duration::from_millis(20));
+        assert_eq!(world.pod_of(never), None);
+        assert_eq!(world.pod_of(next), Some(PodId(0)), "{objectives:?}");
+    }
 }

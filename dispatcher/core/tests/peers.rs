@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use weir_core::{Band, EndKind, Event, PodClass, PodId, PodSpec, Policy, SchedulerConfig};
+use weir_core::{Band, EndKind, Event, PodClass, PodId, PodSpec, Policy, SchedulerConfig, Slo};
 use weir_schema::{
     Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime,
     Stride,
@@ -173,4 +173,15 @@ fn the_snapshot_has_the_policies_in_force_and_not_only_a_name() {
     let config = SchedulerConfig { policy: Policy::Random, ..SchedulerConfig::default() };
     let shown = World::new(config, 1).scheduler.snapshot(weir_core::Time::ZERO);
     assert_eq!((shown.rules, shown.rules_by_header), (Policy::Random.rules(), None));
+}
+
+/// Llumnix compares what a request has waited and what it will take with a threshold, whoever promised what.
+#[test]
+fn who_is_promised_no_first_token_does_not_wait_in_vain_because_it_has_waited() {
+    let config = SchedulerConfig { policy: Policy::LlumnixSlo, ..SchedulerConfig::default() };
+    let mut world = World::new(config, 0);
+    let waited = world.arrive(|request| request.slo = Slo::default());
+    world.pass(Duration::from_secs(8));
+    world.send(Event::PodUp(PodSpec { id: PodId(0), name: "pod-0".into(), class: 0 }));
+    assert_eq!(world.pod_of(waited), Some(PodId(0)));
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use weir_core::{
-    Band, Control, EndKind, Event, Gate, Phase, PodId, PromptSize, Reason, RefusalReason,
+    Band, Control, End, EndKind, Event, Gate, Phase, PodId, PromptSize, Reason, RefusalReason,
     RequestId, SchedulerConfig,
     inspect::{Against, Census, Filter, Out, State, Supposition, Would},
 };
@@ -123,6 +123,28 @@ fn what_missed_an_objective_or_was_refused_is_sent_and_not_attained() {
     assert_eq!((tally.sent, tally.attained, tally.refused), (2, 0, 1));
     let seen = world.scheduler.inspect(world.now, cancelled).unwrap();
     assert!(seen.explanation.ends_with("an operator cancelled it."), "{}", seen.explanation);
+}
+
+#[test]
+fn a_whole_answer_of_one_token_has_kept_its_ttft_where_no_pace_was_promised() {
+    let mut world = world(1);
+    for output_tokens in [Some(1), None] {
+        let whole = world.arrive(|request| {
+            request.streamed = false;
+            request.slo.tpot = None;
+        });
+        world.pass(Duration::from_millis(50));
+        let (id, kind) = (whole, EndKind::Complete);
+        world.send(Event::End(End {
+            id,
+            kind,
+            output_tokens,
+            prompt_tokens: None,
+            last_token_at: None,
+        }));
+    }
+    let (_, tally) = world.scheduler.tallies().next().unwrap();
+    assert_eq!((tally.sent, tally.attained), (2, 2));
 }
 
 #[test]

@@ -26,8 +26,8 @@ impl Floor<'_> {
     }
 
     /// The warmer pod, not open to a head at this moment, on which it would cost so much less than
-    /// where it fits that it rather waits.
-    pub fn cheaper(&self, waiting: &Waiting, fit: &Fit) -> Option<Outlook> {
+    /// where it fits that it rather waits, and how much less, in milliseconds.
+    pub fn cheaper(&self, waiting: &Waiting, fit: &Fit) -> Option<(Outlook, f64)> {
         let prior_ms =
             |on: &Outlook| self.delay_ms(waiting, on, on.ttft_ms, self.prior_tpot_ms(on));
         let here_ms = prior_ms(&fit.outlook);
@@ -36,6 +36,7 @@ impl Floor<'_> {
             Some((prior_ms(&on), on))
         });
         let best = warmer.min_by(|(a, _), (b, _)| a.total_cmp(b));
-        best.filter(|(ms, _)| *ms < WORTH_WAITING * here_ms).map(|(_, on)| on)
+        let best = best.filter(|(ms, _)| *ms < WORTH_WAITING * here_ms);
+        best.map(|(ms, on)| (on, here_ms - ms))
     }
 }

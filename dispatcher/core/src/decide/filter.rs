@@ -10,14 +10,29 @@ pub fn is_open(pod: &PodState) -> bool {
     pod.phase == Phase::Ready && pod.class.role != Role::Decode
 }
 
-/// Whether a pod may take a request: open, and not one that the request could not be delivered to.
+/// Whether a pod may take a request: open, not one that the request could not be delivered to, and not one whose cache is too small
+/// for it where another's is not.
 pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
-    is_open(pod) && !waiting.excluded().contains(&pod.spec.id)
+    is_open(pod)
+        && f64::from(waiting.input_tokens) <= pod.longest_prompt
+        && !waiting.excluded().contains(&pod.spec.id)
+}
+
+/// Whether no gate of a pod is held against a request. On an empty pod it keeps nobody waiting: no deadlock, and no idle GPU. A prompt
+/// that its cache does not hold at all waits for nothing that could happen: the engine refuses it at once, and says why.
+pub fn ungated(pod: &PodState, waiting: &Waiting, outlook: &Outlook) -> bool {
+    outlook.empty || f64::from(waiting.input_tokens) > pod.kv_capacity_tokens()
+}
+
+/// Sequences of a request that run on a pod at a time: at most half of what the engine runs. It keeps the others until there is room
+/// for them, so that a request of many need not find the pod empty.
+pub fn at_once(pod: &PodState, waiting: &Waiting) -> f64 {
+    let half = (pod.class.max_sequences / 2).max(1);
+    f64::from(waiting.request.sequences.min(half))
 }
 
 /// Whether the KV cache and the engine's sequence limit have room for a request and some of its
-/// growth. An empty pod always does: a prompt that does not fit there fits nowhere, and the engine
-/// says so. One that gives way to others on the pod leaves them a part of the cache: it can wait, and they
+/// growth. One that gives way to others on the pod leaves them a part of the cache: it can wait, and they
 /// come when it has long taken the last room.
 ///
 /// # Errors
@@ -29,10 +44,7 @@ pub fn fits_memory(
     now: Time,
     config: &PullConfig,
 ) -> Result<(), Reason> {
-    if outlook.empty {
-        return Ok(());
-    }
-    let sequences = f64::from(waiting.request.sequences);
+    let sequences = at_once(pod, waiting);
     let growth = config.kv_growth * f64::from(waiting.output_tokens) * sequences;
     let used = pod.kv_tokens(now, config.stale_after_ms) + outlook.uncached_tokens + growth;
     let others = pod.others(now, config.stale_after_ms);

@@ -23,8 +23,8 @@ pub struct Grounds {
     classes: Vec<u16>,
     /// Pods of one class that stand together.
     alike: Vec<(u16, Range<usize>)>,
-    /// Whether each takes requests.
-    pub open: Vec<bool>,
+    /// The longest prompt that each takes, in tokens; [`NONE`] where it takes no requests.
+    pub takes: Vec<f64>,
     starts: Starts,
     /// The pods' changes that these are of; [`NEVER`] for one that is not to be used again.
     changes: Vec<u64>,
@@ -35,6 +35,9 @@ pub struct Grounds {
     pub answers_ms: Vec<f32>,
 }
 
+/// Longer is any prompt.
+const NONE: f64 = -1.0;
+
 /// No change of a pod has this number.
 const NEVER: u64 = u64::MAX;
 
@@ -43,7 +46,7 @@ impl Grounds {
     fn resize(&mut self, pods: usize) {
         self.ids.resize(pods, PodId(0));
         self.classes.resize(pods, 0);
-        self.open.resize(pods, false);
+        self.takes.resize(pods, NONE);
         self.starts.resize(pods);
         self.cached_shares.resize(pods, 0.0);
         self.answers_ms.resize(pods, 0.0);
@@ -105,18 +108,19 @@ impl Floor<'_> {
         if grounds.changes.len() != pods.len() {
             grounds.resize(pods.len());
         }
-        let Grounds { ids, classes, open, starts, changes, .. } = grounds;
-        let known = changes.iter_mut().zip(ids).zip(classes.iter_mut().zip(open));
+        let Grounds { ids, classes, takes, starts, changes, .. } = grounds;
+        let known = changes.iter_mut().zip(ids).zip(classes.iter_mut().zip(takes));
         let mut other_classes = false;
         let pods = pods.iter().zip(self.pods.changes());
-        for (place, (((known, id), (class, open)), (pod, change))) in known.zip(pods).enumerate() {
+        for (place, (((known, id), (class, takes)), (pod, change))) in known.zip(pods).enumerate() {
             if known == change {
                 continue;
             }
             // What other pools have there counts while a scrape is fresh: that is a matter of time.
             *known = if pod.is_alone() { *change } else { NEVER };
             other_classes |= *class != pod.spec.class;
-            (*id, *class, *open) = (pod.spec.id, pod.spec.class, filter::is_open(pod));
+            let longest = if filter::is_open(pod) { pod.longest_prompt } else { NONE };
+            (*id, *class, *takes) = (pod.spec.id, pod.spec.class, longest);
             let others = pod.others(self.now, self.config.pull.stale_after_ms);
             starts.set(place, &Ground::of(pod, &self.steps_of(*class), others).start);
         }

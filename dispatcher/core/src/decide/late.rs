@@ -55,7 +55,8 @@ fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId) -> Turn {
             _ => Turn::Go(fit.choice(id)),
         };
     }
-    if hold.only_its_pods(floor, id) { Turn::Next } else { Turn::Stop }
+    let passed = floor.is_infeasible(id) || hold.only_its_pods(floor, id);
+    if passed { Turn::Next } else { Turn::Stop }
 }
 
 impl Floor<'_> {

@@ -159,12 +159,11 @@ impl Floor<'_> {
         if fits.is_empty() { Err(reason.or(shut).unwrap_or(Reason::PodsClaimed)) } else { Ok(fits) }
     }
 
-    /// The gates that need no prediction. An empty pod is never held against anybody: no deadlock,
-    /// and no idle GPU.
+    /// The gates that need no prediction.
     pub(crate) fn cheap(&self, waiting: &Waiting, outlook: &Outlook) -> Result<(), Reason> {
         let pod = self.pods.as_slice().get(outlook.place);
         let Some(pod) = pod else { return Err(Reason::NoPodReady) };
-        if outlook.empty {
+        if filter::ungated(pod, waiting, outlook) {
             return Ok(());
         }
         let pull = &self.config.pull;
@@ -205,7 +204,8 @@ impl Floor<'_> {
     /// The gates that ask the prediction.
     pub(crate) fn judge(&self, id: RequestId, fit: &Fit) -> Result<(), Reason> {
         let Some(waiting) = self.board.get(id) else { return Err(Reason::NotConsidered) };
-        if fit.outlook.empty {
+        let pod = self.pods.as_slice().get(fit.outlook.place);
+        if pod.is_none_or(|pod| filter::ungated(pod, waiting, &fit.outlook)) {
             return Ok(());
         }
         let waited_ms = self.now.ms_since(waiting.request.arrived);

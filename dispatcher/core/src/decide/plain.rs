@@ -190,15 +190,16 @@ impl Floor<'_> {
         likely: &mut Vec<Likely>,
     ) {
         self.survey(waiting, grounds);
+        let input_tokens = f64::from(waiting.input_tokens);
         // In the cost of a request that is promised nothing its tokens are already.
         let promised = !waiting.request.slo.is_empty();
-        let counted_tokens = if promised { f64::from(waiting.input_tokens) } else { 0.0 };
+        let counted_tokens = if promised { input_tokens } else { 0.0 };
         likely.resize(self.pods.len(), Likely::NEVER);
-        let figures = grounds.cached_shares.iter().zip(&grounds.answers_ms).zip(&grounds.open);
-        for (likely, ((cached_share, answer_ms), open)) in likely.iter_mut().zip(figures) {
+        let figures = grounds.cached_shares.iter().zip(&grounds.answers_ms).zip(&grounds.takes);
+        for (likely, ((cached_share, answer_ms), takes)) in likely.iter_mut().zip(figures) {
             let token_steps = token_steps(start::uncached(counted_tokens, *cached_share));
             let known = Likely::new(token_steps, *answer_ms * share);
-            *likely = if *open { known } else { Likely::NEVER };
+            *likely = if input_tokens <= *takes { known } else { Likely::NEVER };
         }
         for pod in claimed.iter().chain(waiting.excluded()) {
             let place = self.pods.place(*pod);

@@ -146,7 +146,11 @@ impl Hold {
 
     /// Keeps everybody off the pods that a blocked request may use, if it may not use all.
     pub(super) fn only_its_pods(&mut self, floor: &Floor<'_>, id: RequestId) -> bool {
-        let waiting = floor.board.get(id).filter(|waiting| !waiting.excluded().is_empty());
+        let is_short = |waiting: &&Waiting| {
+            !waiting.excluded().is_empty()
+                || floor.pods.are_short_of(f64::from(waiting.input_tokens))
+        };
+        let waiting = floor.board.get(id).filter(is_short);
         if let Some(waiting) = waiting {
             floor.usable(waiting).for_each(|pod| self.keep(pod.spec.id));
         }
@@ -245,12 +249,15 @@ fn try_head(
     }
     let elsewhere = pick_elsewhere(floor, hold, (band, id), behind);
     match elsewhere.unwrap_or_else(|| floor.pick(id, &hold.claimed)) {
-        Pick::Fits(fit) => match floor.begin_wait(id, &fit) {
+        Pick::Fits(fit) => match floor.begin_wait(id, &fit, &hold.claimed) {
             Some(warm) => wait_for(floor, hold, id, warm),
             None => Turn::Go(fit.choice(id)),
         },
         Pick::Blocked(reason, soonest) => {
             note(floor, id, reason);
+            if floor.is_infeasible(id) {
+                return Turn::Next;
+            }
             block(floor, hold, band, id, soonest)
         }
     }

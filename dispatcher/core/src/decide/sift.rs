@@ -96,7 +96,9 @@ impl Floor<'_> {
             } => {
                 let Some(waiting) = self.board.get(id) else { return Reason::NotConsidered };
                 let slo = &waiting.request.slo;
-                let waited_ms = self.now.ms_since(waiting.request.arrived);
+                // Who is promised no first token is late for none: what it waits is no reason to let it wait on.
+                let waited = ttft_slo_ms(slo).map(|_| self.now.ms_since(waiting.request.arrived));
+                let waited_ms = waited.unwrap_or_default();
                 let ttft_ms = ttft_slo_ms(slo).unwrap_or(ttft_ms) * ttft_dispatch_threshold;
                 let tpot_ms = tpot_slo_ms(slo).unwrap_or(tpot_ms) * tpot_dispatch_threshold;
                 fits.retain(|fit| {
@@ -139,6 +141,16 @@ impl Floor<'_> {
         let Some(pod) = self.pods.get(&pod) else { return false };
         let Some(load) = self.load_of(waiting, pod) else { return false };
         pod.ledger.is_empty() || pod.load + load <= most + LOAD_ROUNDING
+    }
+
+    /// Whether no class of the pods has profiled capacity for a request at all: it keeps nobody waiting, for there is nothing that it
+    /// waits for itself.
+    pub(super) fn is_infeasible(&self, id: RequestId) -> bool {
+        let is_bound = |filter: &Filter| matches!(filter, Filter::Capacity { .. });
+        let waiting = self.board.get(id).filter(|_| self.rules.filters.iter().any(is_bound));
+        waiting.is_some_and(|waiting| {
+            self.usable(waiting).all(|pod| self.load_of(waiting, pod).is_none())
+        })
     }
 
     fn is_stale(&self, pod: PodId, after_ms: Option<u64>) -> bool {

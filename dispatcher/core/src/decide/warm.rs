@@ -19,6 +19,8 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     pod: PodId,
+    /// Since when it has waited for that pod.
+    since: Time,
     /// What was found there last.
     shut: Shut,
     /// All pods are looked at again then.
@@ -28,7 +30,7 @@ pub struct Wait {
 #[cfg(test)]
 impl Wait {
     pub(super) const fn example(shut: Shut) -> Self {
-        Self { pod: PodId(1), shut, ends: Time::NEVER }
+        Self { pod: PodId(1), since: Time::ZERO, shut, ends: Time::NEVER }
     }
 }
 
@@ -53,17 +55,36 @@ impl Floor<'_> {
     /// others have cached. Shortly before the cold start would be too late as well the head takes it, so that
     /// a prompt that one pod cannot serve to all gets a second one.
     ///
-    /// One that is promised nothing waits while it costs everybody less.
-    pub(super) fn begin_wait(&mut self, id: RequestId, fit: &Fit) -> Option<PodId> {
+    /// One that is promised nothing waits while it costs everybody less, and no longer than it saves: beside an empty pod what its own
+    /// first token is sooner by, else what all save together, a minute at most.
+    pub(super) fn begin_wait(
+        &mut self,
+        id: RequestId,
+        fit: &Fit,
+        claimed: &[PodId],
+    ) -> Option<PodId> {
         let (warm, most) = self.worth_waiting(id, fit)?;
         let ends = self.now.plus(most.min(TICK));
         let (waiting, pod) = (self.board.get(id)?, self.pods.as_slice().get(warm.place)?);
+        let shut_until = self.shut_until(waiting, pod);
+        let since = waiting.wait().filter(|wait| wait.pod == warm.pod);
+        let since = since.map_or(self.now, |wait| wait.since);
+        // One that would take it was left for another by what the policy goes by: there is nothing to wait for.
+        if shut_until.is_none() && !claimed.contains(&warm.pod) && self.takes(id, &warm) {
+            return None;
+        }
         // Where only a prediction is against the pod, that stands until the pod changes.
-        let until = self.shut_until(waiting, pod).unwrap_or(ends);
+        let until = shut_until.unwrap_or(ends);
         let change = *self.pods.changes().get(warm.place)?;
-        let wait = Wait { pod: warm.pod, shut: Shut { change, until }, ends };
+        let wait = Wait { pod: warm.pod, since, shut: Shut { change, until }, ends };
         self.board.standing_of(id)?.wait = Some(wait);
         Some(warm.pod)
+    }
+
+    /// Whether the prediction lets a head go to a pod.
+    fn takes(&mut self, id: RequestId, on: &Outlook) -> bool {
+        let fits = self.predict(id, &[*on]);
+        fits.first().is_some_and(|fit| self.judge(id, fit).is_ok())
     }
 
     /// The warm pod that is worth waiting for, and how long at most.
@@ -72,7 +93,16 @@ impl Floor<'_> {
         let waiting = self.board.get(id)?;
         let request = &waiting.request;
         if request.slo.is_empty() {
-            return self.cheaper(waiting, fit).map(|cheaper| (cheaper, TICK));
+            let (cheaper, saved_ms) = self.cheaper(waiting, fit)?;
+            let begun = waiting.wait().filter(|wait| wait.pod == cheaper.pod);
+            let waited_ms = begun.map_or(0.0, |wait| self.now.ms_since(wait.since));
+            let most_ms = if fit.outlook.empty {
+                fit.outlook.ttft_ms - cheaper.ttft_ms
+            } else {
+                saved_ms.min(request.may_wait().as_secs_f64() * 1e3)
+            };
+            let left = Duration::try_from_secs_f64((most_ms - waited_ms) / 1e3).unwrap_or(TICK);
+            return (waited_ms < most_ms).then_some((cheaper, left));
         }
         request.slo.ttft?;
         let slo_ms = request.may_wait().as_secs_f64() * 1e3;
@@ -114,7 +144,8 @@ impl Floor<'_> {
             .iter()
             .map(move |known| (known, start::uncached(input_tokens, known.share)));
         tokens.filter(move |(known, warm_tokens)| {
-            affinity::much_colder(cold_tokens, *warm_tokens, &self.config.pull)
+            known.pod != fit.outlook.pod
+                && affinity::much_colder(cold_tokens, *warm_tokens, &self.config.pull)
                 && self.pods.get(&known.pod).is_some_and(|pod| filter::usable(pod, waiting))
         })
     }

@@ -19,6 +19,8 @@ pub struct Pods {
     clock: u64,
     /// [`Self::clock`] when a pod last joined or left.
     order: u64,
+    /// What some pod is asked to take at most, if that is less than what others take.
+    short_of: Option<f64>,
 }
 
 impl Pods {
@@ -57,6 +59,30 @@ impl Pods {
     pub fn touch_all(&mut self) {
         self.clock += 1;
         self.changes.fill(self.clock);
+    }
+
+    /// Says of each pod how long a prompt it is asked to take, after those that are open or what their caches hold has changed. Tells
+    /// whether other prompts are too long for some pod now.
+    pub fn note_longest_prompts(&mut self, is_open: impl Fn(&PodState) -> bool) -> bool {
+        let open = self.all.iter().filter(|pod| is_open(pod));
+        let most = open.map(PodState::kv_capacity_tokens).fold(0.0, f64::max);
+        let longest_prompt = |pod: &PodState| match pod.kv_capacity_tokens() {
+            tokens if tokens < most => tokens,
+            _ => f64::INFINITY,
+        };
+        let same = |pod: &PodState| pod.longest_prompt.total_cmp(&longest_prompt(pod)).is_eq();
+        if !self.all.iter().all(same) {
+            self.values_mut().for_each(|pod| pod.longest_prompt = longest_prompt(pod));
+        }
+        let shortest = self.all.iter().map(|pod| pod.longest_prompt).reduce(f64::min);
+        let before = self.short_of;
+        self.short_of = shortest.filter(|tokens| tokens.is_finite());
+        self.short_of != before
+    }
+
+    /// Whether a prompt is longer than what some pod is asked to take.
+    pub fn are_short_of(&self, tokens: f64) -> bool {
+        self.short_of.is_some_and(|most| tokens > most)
     }
 
     /// Its place in the order.

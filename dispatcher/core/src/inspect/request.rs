@@ -33,6 +33,8 @@ pub enum Out {
     WrongRole,
     /// The request could not be delivered to it.
     FailedBefore,
+    /// Its KV cache does not hold the prompt; that of another pod does.
+    PromptTooLong,
     /// The request is late, and as many pods as may are at work on long prompts of late ones.
     LeftToOthers,
     /// A request that goes first waits for it.
@@ -55,6 +57,9 @@ impl Against {
             Out::PodDraining => "an operator drains it".to_owned(),
             Out::WrongRole => "it only decodes".to_owned(),
             Out::FailedBefore => "the request could not be delivered to it".to_owned(),
+            Out::PromptTooLong => {
+                "its KV cache does not hold the prompt, and that of another pod does".to_owned()
+            }
             Out::LeftToOthers => {
                 "it is left to those that can be in time, for enough pods compute long prompts of late requests".to_owned()
             }

@@ -22,8 +22,8 @@ const SETTLED_S: f64 = 10.0;
 
 #[derive(Clone, Copy, Debug)]
 struct Flow {
-    /// Whether the band has a backlog.
-    waits: bool,
+    /// Since when the band has a backlog, if it has one.
+    since: Option<Time>,
     /// When the others were last decayed.
     at: Time,
     /// Dispatches under backlog, decayed.
@@ -38,7 +38,7 @@ impl Flow {
     fn decay(&mut self, now: Time) {
         let passed = now.since(self.at).as_secs_f64();
         let keep = (-passed / MEMORY_S).exp();
-        let more = if self.waits { MEMORY_S * (1.0 - keep) } else { 0.0 };
+        let more = if self.since.is_some() { MEMORY_S * (1.0 - keep) } else { 0.0 };
         self.dispatched *= keep;
         self.seconds = self.seconds * keep + more;
         self.at = now;
@@ -62,21 +62,22 @@ impl Drain {
     /// Whether something waits in a band from now on.
     pub fn backlog(&mut self, band: Band, waits: bool, now: Time) {
         match self.flow(band) {
-            Some(flow) if flow.waits != waits => {
+            Some(flow) if flow.since.is_some() != waits => {
                 flow.decay(now);
-                flow.waits = waits;
+                flow.since = waits.then_some(now);
             }
             None if waits => {
-                let (dispatched, seconds, last) = (0.0, 0.0, None);
-                self.flows.push((band, Flow { waits, at: now, dispatched, seconds, last }));
+                let (since, dispatched, seconds, last) = (Some(now), 0.0, 0.0, None);
+                self.flows.push((band, Flow { since, at: now, dispatched, seconds, last }));
             }
             _ => {}
         }
     }
 
-    /// A request of a band was dispatched.
+    /// A request of a band was dispatched. One that went the moment it came was no backlog, if it was the only one.
     pub fn dispatched(&mut self, band: Band, now: Time) {
-        if let Some(flow) = self.flow(band).filter(|flow| flow.waits) {
+        let flow = self.flow(band);
+        if let Some(flow) = flow.filter(|flow| flow.since.is_some_and(|since| since < now)) {
             flow.decay(now);
             flow.dispatched += 1.0;
             flow.last = Some(now);
@@ -150,6 +151,21 @@ mod tests {
         drain.backlog(BAND, false, Time::from_millis(5));
         drain.dispatched(BAND, Time::from_millis(10));
         assert_eq!(rate_of(&drain, Time::from_millis(50_000)), None);
+    }
+
+    #[test]
+    fn what_goes_the_moment_it_comes_says_nothing_of_how_fast_a_backlog_goes() {
+        let (mut drain, start) = draining(20);
+        drain.backlog(BAND, false, start);
+        let before = rate_of(&drain, start).unwrap();
+        for hundredth in 1..=500 {
+            let now = start.plus(Duration::from_millis(10 * hundredth));
+            drain.backlog(BAND, true, now);
+            drain.dispatched(BAND, now);
+            drain.backlog(BAND, false, now);
+        }
+        let after = rate_of(&drain, start.plus(Duration::from_secs(5))).unwrap();
+        assert!((after - before).abs() < 0.01, "{after} in place of {before}");
     }
 
     #[test]

@@ -133,6 +133,7 @@ impl Scheduler {
 
     /// Gives a request the place that it has under the order of the pool.
     pub(super) fn rerank(&self, waiting: &mut Waiting) {
+        waiting.long = self.is_long(waiting);
         let order = self.rules.order;
         let may_wait = waiting.request.may_wait();
         let (head_start, spare) = match order {
@@ -144,6 +145,28 @@ impl Scheduler {
         };
         waiting.spare_ms = spare.as_secs_f32() * 1e3;
         waiting.due = order::due(&waiting.request, waiting.input_tokens, order, head_start);
+    }
+
+    /// Whether the cache of some pod is too small for a request's prompt, and not that of another.
+    pub(super) fn is_long(&self, waiting: &Waiting) -> bool {
+        self.pods.are_short_of(f64::from(waiting.input_tokens))
+    }
+
+    /// The pods that take requests, or what their caches hold, may have changed.
+    pub(super) fn note_longest_prompts(&mut self) {
+        if !self.pods.note_longest_prompts(filter::is_open) {
+            return;
+        }
+        let moves = |id: &RequestId| {
+            self.board.get(*id).is_some_and(|waiting| waiting.long != self.is_long(waiting))
+        };
+        let moved: Vec<RequestId> = self.board.ids().into_iter().filter(moves).collect();
+        for id in moved {
+            let Some(mut waiting) = self.board.remove(id) else { continue };
+            waiting.long = !waiting.long;
+            self.board.recycle(&mut waiting);
+            self.board.insert(waiting);
+        }
     }
 
     /// About the best TTFT that an idle pod could give a request, in milliseconds: of the fastest class, with as much of

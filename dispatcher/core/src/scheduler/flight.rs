@@ -9,8 +9,9 @@ use crate::{
     RequestId, RequestView, Time,
     decide::Choice,
     decisions::{Ended, Outcome},
+    fleet::PodState,
     headroom::judge,
-    ledger::{Ledger, Pending, Resident},
+    ledger::{Come, Ledger, Pending, Resident},
     length::LengthHistory,
     pattern::Pattern,
     queue::{Failed, Waiting},
@@ -182,8 +183,9 @@ impl Flight {
             within(ttft_ms, ttft_slo_ms) && within(tpot_ms, tpot_slo_ms)
         } else {
             // All that is seen is the whole, which may take what its parts may take together.
-            let most = ttft_slo_ms.map(|ms| ms + tpot_slo_ms.unwrap_or(f64::INFINITY) * gaps);
-            within(Some(now.ms_since(arrived)), most)
+            let rest_ms =
+                if gaps > 0.0 { tpot_slo_ms.unwrap_or(f64::INFINITY) * gaps } else { 0.0 };
+            within(Some(now.ms_since(arrived)), ttft_slo_ms.map(|ms| ms + rest_ms))
         };
         Ended {
             tenant: self.request.tenant.clone(),
@@ -282,11 +284,15 @@ impl Scheduler {
 
     pub(super) fn advance(&mut self, pod: PodId, id: RequestId, generated: u32) {
         let Some(pod) = self.pods.get_mut(&pod) else { return };
-        let Some(come) = pod.ledger.progress(id, generated, &self.config.pull) else { return };
-        if come.is_due {
-            estimate(&mut pod.ledger, come.seat, &self.length, &self.config.pull);
-        }
-        pod.stride.streamed(come.tokens);
+        let come = pod.ledger.progress(id, generated, &self.config.pull);
+        note_progress(pod, come, &self.length, &self.config.pull);
+    }
+
+    /// The same of the one in a place among a pod's residents.
+    pub(super) fn advance_seat(&mut self, pod: PodId, seat: usize, generated: u32) {
+        let Some(pod) = self.pods.get_mut(&pod) else { return };
+        let come = pod.ledger.progress_of(seat, generated, &self.config.pull);
+        note_progress(pod, come, &self.length, &self.config.pull);
     }
 
     /// A dispatched request is over.
@@ -357,7 +363,8 @@ impl Scheduler {
         self.counters.requeued += 1;
         self.note_requeue(now, &flight);
         let spent = flight.attempts() >= self.config.max_attempts;
-        let waiting = flight.come_back(now);
+        let mut waiting = flight.come_back(now);
+        waiting.long = self.is_long(&waiting);
         self.note_immediate(&waiting.request);
         self.enqueue(now, waiting);
         if self.closing {
@@ -376,6 +383,19 @@ fn within(measured_ms: Option<f64>, slo_ms: Option<f64>) -> bool {
 }
 
 /// Estimates anew how many tokens a resident still has to come.
+fn note_progress(
+    pod: &mut PodState,
+    come: Option<Come>,
+    length: &LengthHistory,
+    config: &PullConfig,
+) {
+    let Some(come) = come else { return };
+    if come.is_due {
+        estimate(&mut pod.ledger, come.seat, length, config);
+    }
+    pod.stride.streamed(come.tokens);
+}
+
 fn estimate(ledger: &mut Ledger, seat: usize, length: &LengthHistory, config: &PullConfig) {
     let Some(resident) = ledger.residents().get(seat) else { return };
     let remaining = length.remaining(

@@ -104,13 +104,18 @@ impl Scheduler {
             let steps = self.predictor.step_time(state.spec.class);
             let step_ms =
                 steps.step_ms(state.ledger.decodes(), state.ledger.kv_tokens(), 0.0).max(1.0);
-            let hidden = state.ledger.residents().iter().filter(|one| !one.streamed);
-            moves.extend(hidden.map(|one| {
+            let residents = state.ledger.residents().iter().enumerate();
+            let hidden = residents.filter(|(_, one)| !one.streamed);
+            moves.extend(hidden.filter_map(|(seat, one)| {
                 let most = one.max_output_tokens.unwrap_or(u32::MAX);
                 let generated = 1.0 + now.ms_since(one.first_token) / step_ms;
-                (pod, one.id, (generated as u32).min(most))
+                let generated = (generated as u32).min(most);
+                (generated > one.generated).then_some((pod, seat, generated))
             }));
         }
-        moves.into_iter().for_each(|(pod, id, generated)| self.advance(pod, id, generated));
+        // Nobody comes or goes meanwhile: each keeps its place.
+        moves
+            .into_iter()
+            .for_each(|(pod, seat, generated)| self.advance_seat(pod, seat, generated));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Phase, PodId, Reason, RequestId, Role, Time,
-    decide::{Floor, pick::Fit},
+    decide::{Floor, filter, pick::Fit},
     fleet::PodState,
     headroom::{Outlook, judge, risk},
     inspect::{Against, Look, Out},
@@ -119,6 +119,9 @@ fn out(waiting: &Waiting, pod: &PodState) -> Option<Out> {
     if pod.class.role == Role::Decode {
         return Some(Out::WrongRole);
     }
+    if f64::from(waiting.input_tokens) > pod.longest_prompt {
+        return Some(Out::PromptTooLong);
+    }
     waiting.excluded().contains(&pod.spec.id).then_some(Out::FailedBefore)
 }
 
@@ -134,8 +137,8 @@ fn look(
     let (outlook, pull) = (&fit.outlook, &floor.config.pull);
     let ttft_ms =
         floor.now.ms_since(waiting.request.arrived) + f64::from(fit.prediction.ttft_ms.p50);
-    let growth =
-        pull.kv_growth * f64::from(waiting.output_tokens) * f64::from(waiting.request.sequences);
+    let sequences = filter::at_once(pod, waiting);
+    let growth = pull.kv_growth * f64::from(waiting.output_tokens) * sequences;
     let kv_tokens = pod.kv_tokens(floor.now, pull.stale_after_ms) + outlook.uncached_tokens;
     let uncached_tokens = outlook.uncached_tokens as u32;
     Look {

@@ -48,7 +48,8 @@ impl Scheduler {
         let mut resized = Vec::new();
         for pod in self.pods.values_mut() {
             let mut class = score::class(&self.config, pod.spec.class);
-            let scraped = pod.scrape.and_then(|(_, scrape)| scrape.kv_blocks);
+            let scraped =
+                pod.scrape.and_then(|(_, scrape)| scrape.kv_blocks.filter(|one| *one > 0));
             class.kv_blocks = scraped.unwrap_or(class.kv_blocks);
             if class.kv_blocks != pod.class.kv_blocks {
                 resized.push((pod.spec.id, self.config.named_blocks(&class)));

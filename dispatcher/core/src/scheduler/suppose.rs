@@ -139,6 +139,8 @@ impl Scheduler {
                 (standing.reason, standing.claim, standing.wait) = noted.unwrap_or_default();
             }
         }
+        // What it found of pods was found beside one that is not there.
+        self.pods.touch_all();
         if let Some(reason) = lost {
             return Said::Refuse(reason);
         }

@@ -172,11 +172,15 @@ fn reasons(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call: &Cal
         let lost = due.is_some_and(|due| due < call.now);
         let holds = naive.config.policy == Policy::Weir && call.sound;
         assert!(!(lost && holds), "I7: a head that cannot make it is not late: {tale:?}");
-        let usable = |pod: &PodId| tale.is_some_and(|tale| naive.may_use(tale, *pod));
-        let homeless = !naive.pods.keys().any(usable);
+        let of_pods = |usable: &dyn Fn(&Tale, PodId) -> bool| {
+            tale.is_some_and(|tale| naive.pods.keys().any(|pod| usable(tale, *pod)))
+        };
+        let homeless = !of_pods(&|tale, pod| naive.may_use(tale, pod));
+        let surely_not = of_pods(&|tale, pod| naive.surely_may_use(tale, pod));
         let says_so = lane.reason == Reason::NoPodReady;
         let behind = matches!(lane.reason, Reason::BehindHead { .. });
-        assert!(says_so == homeless || behind && homeless, "I8: {lane:?} of {tale:?}");
+        let is_told = if says_so { !surely_not } else { !homeless || behind };
+        assert!(is_told, "I8: {lane:?} of {tale:?}");
         if let Reason::BehindHead { head } = lane.reason {
             let before = naive.tales.get(&head).is_some_and(Tale::waits);
             assert!(before, "I8: {lane:?} waits behind what does not wait");
@@ -235,7 +239,7 @@ fn nothing_idles(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call
     let leave = naive.config.pull.late_share < 1.0 && naive.flying().any(|(_, stay)| stay.booked);
     let leaves = |tale: &&Tale| leave && scheduler.reason(tale.request.id) == Some(Reason::Late);
     for tale in naive.waiting().filter(|tale| !held(tale) && !leaves(tale)) {
-        let beside = idle.iter().find(|pod| naive.may_use(tale, **pod));
+        let beside = idle.iter().find(|pod| naive.surely_may_use(tale, **pod));
         assert_eq!(beside, None, "I5: after {}: idle beside {tale:?}; {snapshot:?}", call.name);
     }
 }
@@ -260,7 +264,8 @@ fn lesser_requests_delay_nobody(naive: &Naive, snapshot: &Snapshot, call: &Call)
         least = least.min(rank);
         let open = snapshot.lanes.iter().filter(|lane| lane.reason != Reason::Paused);
         for lane in open.filter(|lane| late || strict && lane.band > band) {
-            let delayed = head(naive, lane).is_some_and(|head| naive.may_use(head, dispatch.pod));
+            let delayed =
+                head(naive, lane).is_some_and(|head| naive.surely_may_use(head, dispatch.pod));
             assert!(!delayed, "I7: {dispatch:?} (late: {late}) went before {lane:?}");
         }
     }

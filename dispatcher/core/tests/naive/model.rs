@@ -9,8 +9,8 @@ use std::{
 };
 
 use weir_core::{
-    Action, Control, Dispatch, EndKind, Event, Gate, Phase, PodId, Progress, Refusal,
-    RefusalReason, Request, RequestId, Role, SchedulerConfig, Time,
+    Action, Control, Dispatch, EndKind, Event, Gate, Phase, PodClass, PodId, Progress, PromptSize,
+    Refusal, RefusalReason, Request, RequestId, Role, SchedulerConfig, Scrape, Time,
 };
 
 use super::moody;
@@ -82,6 +82,8 @@ pub struct Seen {
     pub phase: Phase,
     pub role: Role,
     pub dispatched: u64,
+    /// Tokens that its KV cache holds.
+    pub kv_tokens: u64,
 }
 
 /// Outcomes counted, in the order of [`weir_core::Counters`].
@@ -149,7 +151,38 @@ impl Naive {
 
     /// Whether a pod takes a request, whatever it would cost.
     pub fn may_use(&self, tale: &Tale, pod: PodId) -> bool {
+        self.is_open_to(tale, pod) && self.holds(tale, pod) != Some(false)
+    }
+
+    /// The same, where a naive eye can tell.
+    pub fn surely_may_use(&self, tale: &Tale, pod: PodId) -> bool {
+        self.is_open_to(tale, pod) && self.holds(tale, pod) == Some(true)
+    }
+
+    fn is_open_to(&self, tale: &Tale, pod: PodId) -> bool {
         self.pods.get(&pod).is_some_and(is_open) && !tale.excluded.contains(&pod)
+    }
+
+    /// Whether a pod's cache holds a prompt, or no other's holds more. Bytes are more than no and at most as many tokens.
+    fn holds(&self, tale: &Tale, pod: PodId) -> Option<bool> {
+        let kv_tokens = self.pods.get(&pod).map_or(0, |seen| seen.kv_tokens);
+        let most = self.pods.values().filter(|seen| is_open(seen)).map(|seen| seen.kv_tokens).max();
+        if most.is_none_or(|most| kv_tokens >= most) {
+            return Some(true);
+        }
+        match tale.request.prompt {
+            PromptSize::Tokens(tokens) => Some(u64::from(tokens) <= kv_tokens),
+            PromptSize::Bytes(bytes) if u64::from(bytes) <= kv_tokens => Some(true),
+            PromptSize::Bytes(_) => None,
+        }
+    }
+
+    fn scraped(&mut self, now: Time, pod: PodId, scrape: &Scrape) {
+        let Some(seen) = self.pods.get_mut(&pod) else { return };
+        if let Some(blocks) = scrape.kv_blocks.filter(|blocks| *blocks > 0) {
+            seen.kv_tokens = 16 * u64::from(blocks);
+        }
+        self.answers(now, pod);
     }
 
     /// Takes an event in, before the scheduler does.
@@ -164,13 +197,14 @@ impl Naive {
             Event::FirstToken(id) => self.first_token(now, *id),
             Event::Progress(progress) => self.progress(now, progress),
             Event::End(end) => self.end(end.id, end.kind),
-            Event::Scraped(pod, _) if self.pods.contains_key(pod) => self.answers(now, *pod),
-            Event::Scraped(..) => {}
+            Event::Scraped(pod, scrape) => self.scraped(now, *pod, scrape),
             Event::PodUp(spec) => {
-                let role = self.config.classes.get(usize::from(spec.class));
-                let role = role.map_or(Role::Both, |class| class.role);
-                let fresh = Seen { phase: Phase::Ready, role, dispatched: 0 };
-                self.pods.entry(spec.id).or_insert(fresh).role = role;
+                let class = self.config.classes.get(usize::from(spec.class)).cloned();
+                let PodClass { role, kv_blocks, .. } = class.unwrap_or_default();
+                let kv_tokens = 16 * u64::from(kv_blocks);
+                let fresh = Seen { phase: Phase::Ready, role, dispatched: 0, kv_tokens };
+                let seen = self.pods.entry(spec.id).or_insert(fresh);
+                (seen.role, seen.kv_tokens) = (role, kv_tokens);
             }
             Event::PodUpAs(..) => unreachable!("no test of this model sends it"),
             Event::PodPhase(pod, phase) => self.phase(*pod, *phase),
