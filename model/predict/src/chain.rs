@@ -32,7 +32,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use weir_schema::{
-    Predict, PredictError, Prediction, Rollback, Row, Sample, Source, Status, TPOT_TOKENS, Target,
+    Predict, PredictError, Prediction, Rollback, Row, Sample, Source, Status, Target,
 };
 use weir_schema::{StepTime, Stride};
 
@@ -341,9 +341,8 @@ impl Predict for Chain {
         if !sample.streamed {
             return;
         }
-        let tpot_ms = sample.tpot_ms.filter(|_| sample.output_tokens >= TPOT_TOKENS);
         let measured =
-            Both { ttft: sample.ttft_ms.and_then(measurable), tpot: tpot_ms.and_then(measurable) };
+            Both { ttft: Target::Ttft, tpot: Target::Tpot }.map(|of| sample.measured_ms(*of));
         self.calibration.grade(sample, &measured);
         self.learn_errors(sample, measured);
         self.judge_newcomer(sample, measured);

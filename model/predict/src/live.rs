@@ -6,10 +6,6 @@ const ERROR_WINDOW: u32 = 200;
 /// percentage point.
 pub(crate) const COVERAGE_WINDOW: u32 = 1000;
 
-/// Largest relative error that counts. A client's stall or a pod's hiccup can make one outcome wrong
-/// by a factor of a hundred; it must not decide between two evaluators by itself.
-const ERROR_CAP: f64 = 3.0;
-
 /// Mean of the recent past: plain up to `WINDOW` observations, exponentially weighted from there on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LiveMean<const WINDOW: u32 = ERROR_WINDOW> {
@@ -40,12 +36,6 @@ impl<const WINDOW: u32> LiveMean<WINDOW> {
     }
 }
 
-/// Absolute error relative to what was measured, as a fraction.
-pub(crate) fn relative_error(predicted_ms: f32, measured_ms: f32) -> f64 {
-    let (predicted, measured) = (f64::from(predicted_ms), f64::from(measured_ms));
-    ((predicted - measured).abs() / measured).min(ERROR_CAP)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,11 +51,5 @@ mod tests {
             mean.add(7.0);
         }
         assert!((mean.mean().unwrap() - 7.0).abs() < 0.01);
-    }
-
-    #[test]
-    fn one_absurd_outcome_counts_as_no_more_than_the_cap() {
-        assert_eq!(relative_error(1e6, 1.0), ERROR_CAP);
-        assert!((relative_error(110.0, 100.0) - 0.1).abs() < 1e-6);
     }
 }

@@ -21,13 +21,10 @@ mod rls;
 #[cfg(test)]
 mod tests;
 
-use weir_schema::{StepTime, Stride};
+use weir_schema::{LEAST_STEP_MS, StepTime, Stride};
 
 use self::rls::{Rls, Vector};
 
-/// What a step takes at least, in milliseconds. Tokens that come faster, as all at once from a machine that stood still, say nothing of
-/// its steps, and a step that took no time would be no prediction.
-const LEAST_STEP_MS: f64 = 0.02;
 /// Longest gap between two steps that can still be work, in milliseconds.
 const LONGEST_STEP_MS: f64 = 20_000.0;
 /// Shape error of the linear formula against real engines, as a share (the plain linear form misses

@@ -37,7 +37,8 @@ pub use predict::{
 pub use profile::{Profile, ProfileError};
 pub use quality::{
     ClassQuality, Drift, Grade, Grades, PatternQuality, Rollback, TargetQuality, VersionQuality,
+    relative_error,
 };
-pub use sample::{Sample, SampleOutcome, TPOT_TOKENS};
-pub use step::{StepTime, Stride, prefill_pairs};
+pub use sample::{Sample, SampleOutcome};
+pub use step::{LEAST_STEP_MS, StepTime, Stride, prefill_pairs};
 pub use target::Target;

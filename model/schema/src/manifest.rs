@@ -60,11 +60,11 @@ pub fn current_bundle(bundles: &Path) -> std::io::Result<Option<PathBuf>> {
 pub struct TargetError {
     /// Rows measured.
     pub rows: usize,
-    /// Mean absolute relative error, as a fraction.
+    /// Mean absolute relative error as [`crate::relative_error`] counts it, as a fraction.
     pub mape: f64,
     /// Root of the mean squared error of the logarithm.
     pub rmse_log: f64,
-    /// Mean absolute relative error of the prior on the same rows, as a fraction.
+    /// The same of the prior on the same rows.
     pub prior_mape: f64,
     /// 90th percentile of measured / predicted.
     pub ratio_p90: f64,

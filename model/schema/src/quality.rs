@@ -6,6 +6,17 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Largest relative error that counts. A client's stall or a pod's hiccup can make one outcome wrong
+/// by a factor of a hundred; it must not decide by itself which of two evaluators is the better one.
+const ERROR_CAP: f64 = 3.0;
+
+/// Absolute error relative to what was measured, as a fraction, and no more than counts; not finite when the prediction is not.
+pub fn relative_error(predicted_ms: f32, measured_ms: f32) -> f64 {
+    let (predicted, measured) = (f64::from(predicted_ms), f64::from(measured_ms));
+    let error = (predicted - measured).abs() / measured;
+    if error.is_finite() { error.min(ERROR_CAP) } else { error }
+}
+
 /// What was stated of one latency against what was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Grade {
@@ -93,4 +104,17 @@ pub struct Rollback {
     pub to: u64,
     /// Why.
     pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_absurd_outcome_counts_as_no_more_than_the_cap() {
+        assert_eq!(relative_error(1e6, 1.0), ERROR_CAP);
+        assert!((relative_error(110.0, 100.0) - 0.1).abs() < 1e-6);
+        assert!(relative_error(f32::NAN, 100.0).is_nan());
+        assert!(relative_error(f32::INFINITY, 100.0).is_infinite());
+    }
 }

@@ -4,11 +4,11 @@ use std::{borrow::Cow, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Prediction, Quantiles, Row, Source};
+use crate::{LEAST_STEP_MS, Prediction, Quantiles, Row, Source, Target};
 
 /// Response length from which a mean time per token is a measurement, in tokens: that of so few gaps is mostly the noise of the
 /// network and of the step around the first token, while the prior it is divided by describes a steady state.
-pub const TPOT_TOKENS: u32 = 8;
+const TPOT_TOKENS: u32 = 8;
 
 /// How a sampled request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +57,17 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// What was measured of a target, in milliseconds, where it says something of the engine: on a stream, of enough tokens, and not
+    /// below what a step takes.
+    pub fn measured_ms(&self, target: Target) -> Option<f32> {
+        let measured_ms = match target {
+            Target::Ttft => self.ttft_ms,
+            Target::Tpot => self.tpot_ms.filter(|_| self.output_tokens >= TPOT_TOKENS),
+        };
+        let says = |ms: &f32| self.streamed && ms.is_finite() && f64::from(*ms) >= LEAST_STEP_MS;
+        measured_ms.filter(says)
+    }
+
     /// Appends it as a line of the spool: what `serde_json` writes of it, at half the price, for every request is written so.
     pub fn write_line(&self, to: &mut Vec<u8>) {
         let mut line = Line(to);

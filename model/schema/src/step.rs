@@ -5,6 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+/// What a step takes at least, in milliseconds, and so either latency. Tokens that come faster, as all at once from a machine that
+/// stood still or from an answer that something between kept back, say nothing of the engine.
+pub const LEAST_STEP_MS: f64 = 0.02;
+
 /// Coefficients of `step_ms = base + per_decode x D + per_kv x KV + per_prefill x P`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepTime {

@@ -3,10 +3,10 @@
 //! The label of a target is `ln(measured / prior)`: the step-time prior carries the scale, and the
 //! trees learn by which factor the pod's state makes it wrong.
 
-use weir_schema::{Features, Row, Sample, SampleOutcome, TPOT_TOKENS, Target};
+use weir_schema::{Features, Row, Sample, SampleOutcome, Target};
 
-/// A time below a microsecond is no time: its logarithm would be far from every other.
-const MIN_MS: f32 = 1e-3;
+/// A prior below a microsecond is no time: the logarithm of what is divided by it would be far from every other.
+const LEAST_PRIOR_MS: f32 = 1e-3;
 
 /// What of a sample is learned from. A time that was not measured, or may not be used, is NaN.
 #[derive(Clone, Copy, Debug)]
@@ -28,15 +28,14 @@ impl Example {
         // part before the end. A pod that failed was not in a state to learn from.
         let complete = sample.outcome == SampleOutcome::Complete;
         let ttft = complete || sample.outcome == SampleOutcome::ClientGone;
-        let tpot = complete && sample.output_tokens >= TPOT_TOKENS;
-        let measured = |usable: bool, ms: Option<f32>| {
-            ms.filter(|_| usable && sample.streamed).unwrap_or(f32::NAN)
+        let measured = |usable: bool, target: Target| {
+            sample.measured_ms(target).filter(|_| usable).unwrap_or(f32::NAN)
         };
         let example = Self {
             at_unix_ms: sample.at_unix_ms,
             row: sample.row,
-            ttft_ms: measured(ttft, sample.ttft_ms),
-            tpot_ms: measured(tpot, sample.tpot_ms),
+            ttft_ms: measured(ttft, Target::Ttft),
+            tpot_ms: measured(complete, Target::Tpot),
         };
         Target::ALL.iter().any(|target| example.measured_ms(*target).is_some()).then_some(example)
     }
@@ -47,7 +46,8 @@ impl Example {
             Target::Ttft => self.ttft_ms,
             Target::Tpot => self.tpot_ms,
         };
-        (measured_ms >= MIN_MS && prior_ms(&self.row, target).is_some()).then_some(measured_ms)
+        let usable = !measured_ms.is_nan() && prior_ms(&self.row, target).is_some();
+        usable.then_some(measured_ms)
     }
 
     /// What the trees are fitted to.
@@ -58,7 +58,7 @@ impl Example {
 
 /// The row's prior in milliseconds, if there is one to multiply.
 pub(crate) fn prior_ms(row: &Row, target: Target) -> Option<f32> {
-    Some(Features(*row).get(target.prior())).filter(|ms| *ms >= MIN_MS)
+    Some(Features(*row).get(target.prior())).filter(|ms| *ms >= LEAST_PRIOR_MS)
 }
 
 #[cfg(test)]
@@ -78,7 +78,10 @@ mod tests {
         assert_eq!(teaches(&sample()), [true, true]);
         assert_eq!(teaches(&Sample { streamed: false, ..sample() }), [false, false]);
         assert_eq!(teaches(&Sample { ttft_ms: None, ..sample() }), [false, true]);
-        assert_eq!(teaches(&Sample { tpot_ms: Some(0.0), ..sample() }), [true, false]);
+        for tpot_ms in [0.0, 0.019, f32::NAN, f32::INFINITY] {
+            let faster_than_a_step = Sample { tpot_ms: Some(tpot_ms), ..sample() };
+            assert_eq!(teaches(&faster_than_a_step), [true, false], "{tpot_ms}");
+        }
     }
 
     #[test]

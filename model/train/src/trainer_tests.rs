@@ -185,6 +185,28 @@ fn a_worse_model_does_not_replace_the_one_being_served() {
 }
 
 #[test]
+fn answers_that_come_at_once_do_not_end_training() {
+    let place = Place::new();
+    let mut world = World::new(13);
+    world.write(&place.spool(), 1, 2000);
+    let mut trainer = place.open();
+    assert_eq!(published(trainer.run_at(world.now_unix_ms()).unwrap()).0, 1);
+    // The world changes, and the answers of one pod are kept back until they are whole.
+    world.factor = 3.0;
+    let lines: Vec<String> = (0..3000)
+        .map(|at| {
+            let sample = world.next();
+            let tpot_ms = if at % 300 == 7 { Some(0.003) } else { sample.tpot_ms };
+            Sample { tpot_ms, ..sample }
+        })
+        .map(|sample| serde_json::to_string(&sample).unwrap() + "\n")
+        .collect();
+    fs::write(place.spool().join(segment_name(2)), lines.concat()).unwrap();
+    let (version, holdout) = published(trainer.run_at(world.now_unix_ms()).unwrap());
+    assert_eq!((version, holdout.ttft.rows, holdout.tpot.rows), (2, 750, 748), "{holdout:?}");
+}
+
+#[test]
 fn a_clock_that_was_ahead_once_does_not_end_training() {
     let place = Place::new();
     let mut world = World::new(12);

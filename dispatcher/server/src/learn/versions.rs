@@ -15,7 +15,7 @@ use std::{
 use parking_lot::Mutex;
 use serde::Serialize;
 use weir_core::RecentError;
-use weir_schema::{Sample, SampleOutcome, TPOT_TOKENS};
+use weir_schema::{Sample, SampleOutcome, Target};
 
 /// Versions kept per pool.
 const KEPT: usize = 8;
@@ -70,9 +70,8 @@ impl Versions {
         let live = versions.entry(predicted.model_version).or_default();
         let decided = predicted.ttft_source.is_bundle() || predicted.tpot_source.is_bundle();
         live.served += u64::from(decided);
-        live.ttft.learn(predicted.model_ttft_ms, sample.ttft_ms);
-        let tpot_ms = sample.tpot_ms.filter(|_| sample.output_tokens >= TPOT_TOKENS);
-        live.tpot.learn(predicted.model_tpot_ms, tpot_ms);
+        live.ttft.learn(predicted.model_ttft_ms, sample.measured_ms(Target::Ttft));
+        live.tpot.learn(predicted.model_tpot_ms, sample.measured_ms(Target::Tpot));
         if versions.len() > KEPT {
             let mut others = versions.keys().filter(|one| **one != predicted.model_version);
             if let Some(oldest) = others.next().copied() {

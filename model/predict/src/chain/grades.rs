@@ -9,11 +9,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use weir_schema::{
     ClassQuality, Feature, Features, Grade, Grades, PatternQuality, Prediction, Sample, Target,
-    VersionQuality,
+    VersionQuality, relative_error,
 };
 
 use crate::both::Both;
-use crate::live::{COVERAGE_WINDOW, LiveMean, relative_error};
+use crate::live::{COVERAGE_WINDOW, LiveMean};
 use crate::prior::measurable;
 
 /// Versions kept.

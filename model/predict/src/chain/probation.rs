@@ -10,11 +10,11 @@
 //! of the same traffic differ by far less. Whether the prior is better than both does not matter: the
 //! better bundle is still the better one to go on with. After 400 outcomes the newcomer has passed.
 
-use weir_schema::{Sample, Target};
+use weir_schema::{Sample, Target, relative_error};
 
 use super::serving::Serving;
 use crate::both::Both;
-use crate::live::{LiveMean, relative_error};
+use crate::live::LiveMean;
 use crate::prior::measurable;
 
 /// Outcomes of a target before it can be found worse.

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use weir_schema::{Feature, Features, ProfileStatus, Row, Source, Target};
+use weir_schema::{Feature, Features, ProfileStatus, Row, Source, Target, relative_error};
 
 use super::serving::keeps;
 use crate::both::Both;
-use crate::live::{LiveMean, relative_error};
+use crate::live::LiveMean;
 use crate::prior;
 use crate::profile::{ClassProfile, Median};
 

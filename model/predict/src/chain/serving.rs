@@ -4,11 +4,11 @@
 //! What would serve in its place is the next evaluator in the order of trust: the profile of the row's
 //! pod class if there is one and it does better than the prior, else the prior (`profiled`).
 
-use weir_schema::{Feature, Features, PredictError, Row, Source, Target};
+use weir_schema::{Feature, Features, PredictError, Row, Source, Target, relative_error};
 
 use crate::both::Both;
 use crate::bundle::Bundle;
-use crate::live::{LiveMean, relative_error};
+use crate::live::LiveMean;
 
 /// Outcomes of an evaluator before the next one may take a target from it.
 const TRUSTED_OUTCOMES: u64 = 30;
