@@ -2,10 +2,11 @@
 //!
 //! Called by the loader thread, off the hot path: some tens of milliseconds for a usual bundle. A bundle
 //! that comes out of [`Bundle::load_by`] was trained for this feature schema, is the file its manifest
-//! describes, holds no operator that a tree model does not need, and reproduces its own golden rows with
-//! the evaluator that will serve it. Anything else is a [`BundleError`] with a reason, and what serves
+//! describes, holds no operator that a tree model does not need and nothing that takes more than one does, and reproduces its own golden
+//! rows in good time with the evaluator that will serve it. Anything else is a [`BundleError`] with a reason, and what serves
 //! goes on serving.
 
+mod bounds;
 mod error;
 mod scan;
 #[cfg(test)]
@@ -57,6 +58,7 @@ impl Bundle {
             return Err(BundleError::Sha256Mismatch { manifest: manifest.sha256, found });
         }
         scan::check(&model)?;
+        bounds::check(&model)?;
         let evaluator = Evaluator::proven(evaluators, &model, &manifest.golden)?;
         Ok(Self { manifest, evaluator })
     }

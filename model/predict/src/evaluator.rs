@@ -3,7 +3,10 @@
 //! A bundle's graph is evaluated by its flattened trees ([`Forest`]) or by ONNX Runtime
 //! ([`OnnxEvaluator`]). Both must reproduce the bundle's golden rows, which XGBoost itself answered. The
 //! forest must besides agree with ONNX Runtime wherever that is there; without it the golden rows are the
-//! proof, so that a bundle of known form serves without any native library.
+//! proof, so that a bundle of known form serves without any native library. Whichever serves, a decision waits
+//! for it: one that takes longer than any sound graph is refused.
+
+use std::time::{Duration, Instant};
 
 use weir_schema::{GoldenRow, PredictError, Row, Source, Target};
 
@@ -15,6 +18,14 @@ use crate::runtime::Runtime;
 
 /// Largest relative difference on a golden row: ten times what sums of f32 in another order differ by.
 const GOLDEN_TOLERANCE: f32 = 1e-4;
+
+/// Rows that are evaluated at once to see how long one takes.
+const PACE_ROWS: usize = 16;
+/// Times that it is looked at: what the machine does besides spoils some of them.
+const LOOKS: usize = 5;
+/// What a row takes at most. A row of the trainer's graphs takes some microseconds, in a build without optimisation some dozens; at
+/// this much a decision among 24 pods would hold its pool's other requests up for a tenth of a second.
+const LONGEST_ROW: Duration = Duration::from_millis(5);
 
 /// Which evaluator is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,12 +73,14 @@ impl Evaluator {
         let Some(runtime) = &by.runtime else {
             let wanted = if by.choice == Choice::Ort { Err(Unfit::Configured) } else { forest };
             let mut forest = Self::Forest(wanted.map_err(BundleError::NoEvaluator)?);
+            forest.check_pace(&rows)?;
             forest.check_golden(golden, &rows)?;
             return Ok(forest);
         };
         let onnx = OnnxEvaluator::new(runtime, model)?;
         // Nothing is wrong with the bundle yet when the forest cannot take it.
         let mut onnx = Self::Onnx { onnx, unfit: Unfit::Configured, least_ttft_share: 0.0 };
+        onnx.check_pace(&rows)?;
         onnx.check_golden(golden, &rows)?;
         let Self::Onnx { mut onnx, .. } = onnx else { return Ok(onnx) };
         let agreed = forest.and_then(|mut forest| {
@@ -120,6 +133,17 @@ impl Evaluator {
         }
     }
 
+    /// Before anything else is asked of it: there may be thousands of golden rows.
+    fn check_pace(&mut self, golden: &[Row]) -> Result<(), BundleError> {
+        let rows = golden.get(..PACE_ROWS).unwrap_or(golden);
+        check_pace(rows.len(), || {
+            let started = Instant::now();
+            let answered = self.evaluate(rows).map(drop);
+            answered.map_err(|error| BundleError::Evaluation { detail: error.to_string() })?;
+            Ok(started.elapsed())
+        })
+    }
+
     fn check_golden(&mut self, golden: &[GoldenRow], rows: &[Row]) -> Result<(), BundleError> {
         let medians = self
             .evaluate(rows)
@@ -148,4 +172,41 @@ fn check_value(row: usize, target: Target, expected: f32, got: f32) -> Result<()
     }
     let close = (got - expected).abs() <= GOLDEN_TOLERANCE * expected.abs();
     if close { Ok(()) } else { Err(BundleError::GoldenMismatch { row, target, expected, got }) }
+}
+
+/// Whether most looks at so many rows are in time; the others are left out.
+fn check_pace(
+    rows: usize,
+    mut look: impl FnMut() -> Result<Duration, BundleError>,
+) -> Result<(), BundleError> {
+    let rows = u32::try_from(rows).unwrap_or(u32::MAX).max(1);
+    let (mut in_time, mut slow) = (0, 0);
+    loop {
+        let took = look()? / rows;
+        let count = if took <= LONGEST_ROW { &mut in_time } else { &mut slow };
+        *count += 1;
+        if in_time > LOOKS / 2 {
+            return Ok(());
+        }
+        if slow > LOOKS / 2 {
+            return Err(BundleError::TooSlow { took, most: LONGEST_ROW });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_is_too_slow_when_most_looks_at_it_are() {
+        let paced = |looks_ms: &[u64]| {
+            let mut looks = looks_ms.iter();
+            let paced = check_pace(10, || Ok(Duration::from_millis(*looks.next().unwrap())));
+            (paced.err().map(|error| error.reason()), looks.count())
+        };
+        assert_eq!(paced(&[50, 1, 50, 9]), (None, 1), "the rest need not be seen");
+        assert_eq!(paced(&[9000, 3, 9000, 3, 3]), (None, 0), "the machine was busy twice");
+        assert_eq!(paced(&[51, 51, 51]), (Some("too_slow"), 0));
+    }
 }

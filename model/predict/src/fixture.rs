@@ -41,16 +41,28 @@ impl Fixture {
     /// The form that the trainer writes: priors times exp of a tree ensemble. TTFT doubles above 1000
     /// input tokens, TPOT is always half as much again.
     pub fn trees(version: u64) -> Self {
-        let nodes = [
-            gather("priors", "prior_columns"),
-            node("TreeEnsembleRegressor", "ai.onnx.ml", &[INPUT_NAME], "logs", &stumps()),
-            node("Exp", "", &["logs"], "ratios", &[]),
-            node("Mul", "", &["priors", "ratios"], OUTPUT_NAME, &[]),
-        ];
-        Self::new(version, model(&nodes, &[prior_columns()]), |row| {
+        Self::new(version, trees_graph(&stumps()), |row| {
             let long = Features(*row).get(Feature::InputTokens) > 1000.0;
             priors(row, if long { 2.0 } else { 1.0 }, 1.5)
         })
+    }
+
+    /// Priors times exp of trees, the deepest of which asks so many questions in a row: the priors.
+    pub fn of_depth(version: u64, depth: u64) -> Self {
+        Self::new(version, trees_graph(&chain(depth)), |row| priors(row, 1.0, 1.0))
+    }
+
+    /// The priors, beside a value that is twice as wide as the one before it so many times over.
+    pub fn doubling(version: u64, times: usize) -> Self {
+        let names: Vec<String> = (0..=times).map(|at| format!("wide{at}")).collect();
+        let mut nodes = vec![node("Identity", "", &[INPUT_NAME], "wide0", &[])];
+        nodes.extend(names.windows(2).map(|pair| {
+            let inputs = [pair[0].as_str(), pair[0].as_str()];
+            node("Concat", "", &inputs, &pair[1], &[along_columns()])
+        }));
+        let last = names.last().map(String::as_str).unwrap_or_default();
+        nodes.push(node("Gather", "", &[last, "prior_columns"], OUTPUT_NAME, &[along_columns()]));
+        Self::new(version, model(&nodes, &[prior_columns()]), |row| priors(row, 1.0, 1.0))
     }
 
     /// A bundle around any model, with the outputs of `expect` as golden rows.
@@ -109,6 +121,16 @@ fn priors(row: &Row, ttft: f32, tpot: f32) -> [f32; 2] {
     [features.get(Feature::PriorTtftMs) * ttft, features.get(Feature::PriorTpotMs) * tpot]
 }
 
+fn trees_graph(ensemble: &[Vec<u8>]) -> Vec<u8> {
+    let nodes = [
+        gather("priors", "prior_columns"),
+        node("TreeEnsembleRegressor", "ai.onnx.ml", &[INPUT_NAME], "logs", ensemble),
+        node("Exp", "", &["logs"], "ratios", &[]),
+        node("Mul", "", &["priors", "ratios"], OUTPUT_NAME, &[]),
+    ];
+    model(&nodes, &[prior_columns()])
+}
+
 /// The graph of [`Fixture::scaled`].
 pub fn scaled_graph(ttft: f32, tpot: f32) -> Vec<u8> {
     let nodes = [
@@ -162,9 +184,13 @@ pub fn node(
 }
 
 fn gather(output: &str, columns: &str) -> Vec<u8> {
+    node("Gather", "", &[INPUT_NAME, columns], output, &[along_columns()])
+}
+
+fn along_columns() -> Vec<u8> {
     let mut axis = attribute("axis", 2);
     number(&mut axis, 3, 1);
-    node("Gather", "", &[INPUT_NAME, columns], output, &[axis])
+    axis
 }
 
 fn prior_columns() -> Vec<u8> {
@@ -199,36 +225,58 @@ pub fn external_tensor(name: &str) -> Vec<u8> {
 
 /// Two trees: a split on the input tokens for the first target, one leaf for the second.
 fn stumps() -> Vec<Vec<u8>> {
-    let ints = |name: &str, values: &[u64]| {
+    let split = ("BRANCH_LEQ", Feature::InputTokens as u64, 1000.0, [1, 2]);
+    let nodes = [(0, 0, split), (0, 1, LEAF), (0, 2, LEAF), (1, 0, LEAF)];
+    ensemble(&nodes, &[(0, 1, 0, 0.0), (0, 2, 0, 2_f32.ln()), (1, 0, 1, 1.5_f32.ln())])
+}
+
+/// A tree for the first target that asks for so many thresholds of the input tokens in a row, whose leaves change nothing, and one
+/// leaf for the second.
+fn chain(depth: u64) -> Vec<Vec<u8>> {
+    // The node after the last question is the first leaf, and every question has one of its own after that.
+    let question = |at| ("BRANCH_LT", Feature::InputTokens as u64, 0.0, [depth + 1 + at, at + 1]);
+    let splits = (0..depth).map(|at| (0, at, question(at)));
+    let ends = (depth..=2 * depth).map(|at| (0, at, LEAF));
+    let nodes: Vec<_> = splits.chain(ends).chain([(1, 0, LEAF)]).collect();
+    let leaves: Vec<_> =
+        (depth..=2 * depth).map(|at| (0, at, 0, 0.0)).chain([(1, 0, 1, 0.0)]).collect();
+    ensemble(&nodes, &leaves)
+}
+
+/// Mode, feature, threshold, and the nodes for yes and no.
+type Asked = (&'static str, u64, f32, [u64; 2]);
+
+const LEAF: Asked = ("LEAF", 0, 0.0, [0, 0]);
+
+/// The attributes of an ensemble of two targets: nodes by tree and id, and what the leaves add by tree, id and target.
+fn ensemble(nodes: &[(u64, u64, Asked)], leaves: &[(u64, u64, u64, f32)]) -> Vec<Vec<u8>> {
+    let ints = |name: &str, values: &mut dyn Iterator<Item = u64>| {
         let mut attribute = attribute(name, 7);
-        values.iter().for_each(|value| number(&mut attribute, 8, *value));
+        values.for_each(|value| number(&mut attribute, 8, value));
         attribute
     };
-    let floats = |name: &str, values: &[f32]| {
+    let floats = |name: &str, values: &mut dyn Iterator<Item = f32>| {
         let mut attribute = attribute(name, 6);
-        let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        bytes(&mut attribute, 7, &raw);
+        bytes(&mut attribute, 7, &values.flat_map(f32::to_le_bytes).collect::<Vec<u8>>());
         attribute
     };
     let mut modes = attribute("nodes_modes", 8);
-    for mode in ["BRANCH_LEQ", "LEAF", "LEAF", "LEAF"] {
-        bytes(&mut modes, 9, mode.as_bytes());
-    }
+    nodes.iter().for_each(|(.., asked)| bytes(&mut modes, 9, asked.0.as_bytes()));
     let mut targets = attribute("n_targets", 2);
     number(&mut targets, 3, 2);
     vec![
         modes,
         targets,
-        ints("nodes_treeids", &[0, 0, 0, 1]),
-        ints("nodes_nodeids", &[0, 1, 2, 0]),
-        ints("nodes_featureids", &[Feature::InputTokens as u64, 0, 0, 0]),
-        floats("nodes_values", &[1000.0, 0.0, 0.0, 0.0]),
-        ints("nodes_truenodeids", &[1, 0, 0, 0]),
-        ints("nodes_falsenodeids", &[2, 0, 0, 0]),
-        ints("target_treeids", &[0, 0, 1]),
-        ints("target_nodeids", &[1, 2, 0]),
-        ints("target_ids", &[0, 0, 1]),
-        floats("target_weights", &[0.0, 2_f32.ln(), 1.5_f32.ln()]),
+        ints("nodes_treeids", &mut nodes.iter().map(|node| node.0)),
+        ints("nodes_nodeids", &mut nodes.iter().map(|node| node.1)),
+        ints("nodes_featureids", &mut nodes.iter().map(|node| node.2.1)),
+        floats("nodes_values", &mut nodes.iter().map(|node| node.2.2)),
+        ints("nodes_truenodeids", &mut nodes.iter().map(|node| node.2.3[0])),
+        ints("nodes_falsenodeids", &mut nodes.iter().map(|node| node.2.3[1])),
+        ints("target_treeids", &mut leaves.iter().map(|leaf| leaf.0)),
+        ints("target_nodeids", &mut leaves.iter().map(|leaf| leaf.1)),
+        ints("target_ids", &mut leaves.iter().map(|leaf| leaf.2)),
+        floats("target_weights", &mut leaves.iter().map(|leaf| leaf.3)),
     ]
 }
 

@@ -76,6 +76,30 @@ pub enum BundleError {
         /// The operator with its domain, or what else was found.
         op: String,
     },
+    /// A tree would take ONNX Runtime's stack.
+    #[error("graph holds a tree of depth {depth}, of at most {most}")]
+    TooDeep {
+        /// Questions from the root to a leaf.
+        depth: usize,
+        /// Questions that one may have.
+        most: usize,
+    },
+    /// The graph would take memory and time.
+    #[error("graph has more than {most} {what}")]
+    TooMuch {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        most: u64,
+    },
+    /// Decisions would wait for it.
+    #[error("graph takes {} us for a row, of at most {}", took.as_micros(), most.as_micros())]
+    TooSlow {
+        /// What a row takes.
+        took: std::time::Duration,
+        /// What one may take.
+        most: std::time::Duration,
+    },
     /// Only the forest is wanted, and it cannot take the graph.
     #[error("the forest is wanted and cannot take the graph: {0}")]
     ForestRefused(Unfit),
@@ -144,6 +168,9 @@ impl BundleError {
             Self::CorruptModel { .. } => "corrupt_model",
             Self::ExternalData => "external_data",
             Self::DisallowedOp { .. } => "disallowed_op",
+            Self::TooDeep { .. } => "too_deep",
+            Self::TooMuch { .. } => "too_much",
+            Self::TooSlow { .. } => "too_slow",
             Self::ForestRefused(_) => "forest_refused",
             Self::NoEvaluator(_) => "no_evaluator",
             Self::Session { .. } => "session_refused",

@@ -162,6 +162,54 @@ fn a_graph_with_anything_but_a_tree_models_operators_is_refused() {
     assert_eq!(refused_model(with_function), "disallowed_op");
 }
 
+/// The reasons for which a fixture is refused by each evaluator, where it is.
+fn refusals(fixture: &Fixture) -> [Option<&'static str>; 3] {
+    [(Choice::Ort, true), (Choice::Auto, true), (Choice::Forest, false)]
+        .map(|(choice, with)| loaded_by(fixture, choice, with).err().map(|error| error.reason()))
+}
+
+#[test]
+fn a_tree_that_would_take_the_stack_is_refused_before_onnx_runtime_reads_it() {
+    assert_eq!(refusals(&Fixture::of_depth(7, 8)), [None; 3]);
+    assert_eq!(refusals(&Fixture::of_depth(7, 64)), [None, None, Some("no_evaluator")]);
+    for depth in [65, 20_000] {
+        assert_eq!(refusals(&Fixture::of_depth(7, depth)), [Some("too_deep"); 3]);
+    }
+}
+
+#[test]
+fn a_graph_that_would_take_all_memory_is_refused_before_onnx_runtime_runs_it() {
+    assert_eq!(refusals(&Fixture::doubling(7, 3)), [None; 3]);
+    for times in [23, 60, 900] {
+        assert_eq!(refusals(&Fixture::doubling(7, times)), [Some("too_much"); 3]);
+    }
+    let endless = tensor("w", 1, &[1 << 40], &[]);
+    let mul = node("Mul", "", &["features", "w"], OUTPUT_NAME, &[]);
+    assert_eq!(refused_model(model(&[mul], &[endless])), "too_much");
+}
+
+#[test]
+fn a_graph_that_two_readers_may_understand_in_two_ways_is_refused() {
+    let mul = |attributes: &[Vec<u8>]| {
+        let mul = node("Mul", "", &["features", "w"], OUTPUT_NAME, attributes);
+        refused_model(model(
+            &[mul],
+            &[tensor("w", 1, &[1], &[0; 4]), tensor("w", 1, &[1], &[0; 4])],
+        ))
+    };
+    assert_eq!(mul(&[]), "corrupt_model");
+    let identity = |attributes: &[Vec<u8>]| {
+        refused_model(model(&[node("Identity", "", &["features"], OUTPUT_NAME, attributes)], &[]))
+    };
+    // Name (1) `a`, then i (3), f (2) and type (20).
+    let [int, both] =
+        [vec![10, 1, b'a', 24, 1, 0xa0, 1, 2], vec![10, 1, b'a', 24, 1, 21, 0, 0, 0, 0]];
+    assert_eq!(identity(&[int.clone(), int.clone()]), "corrupt_model", "twice");
+    assert_eq!(identity(&[both]), "corrupt_model", "of two kinds");
+    assert_eq!(identity(&[int[..5].to_vec()]), "corrupt_model", "of a kind that is not said");
+    assert_eq!(identity(&[int]), "session_refused");
+}
+
 #[test]
 fn a_graph_that_reads_another_file_is_refused() {
     let mul = node("Mul", "", &["features", "w"], OUTPUT_NAME, &[]);
@@ -189,7 +237,34 @@ fn a_graph_with_other_inputs_or_outputs_is_refused() {
 }
 
 #[test]
-fn an_operator_that_onnx_runtime_cannot_resolve_is_refused_without_a_panic() {
+fn an_operator_that_reads_what_nothing_made_is_refused() {
     let dangling = node("Mul", "", &["features", "nowhere"], OUTPUT_NAME, &[]);
-    assert_eq!(refused_model(model(&[dangling], &[])), "session_refused");
+    assert_eq!(refused_model(model(&[dangling], &[])), "corrupt_model");
+}
+
+#[test]
+fn a_graph_of_other_shapes_than_the_trainers_is_followed_too() {
+    let list = |name: &str, values: &[i64]| {
+        let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        tensor(name, 7, &[values.len() as u64], &raw)
+    };
+    // The value of a constant (5) is a tensor, its type (20) 4; that of a cast is an integer: float.
+    let mut one = vec![10, 5, b'v', b'a', b'l', b'u', b'e', 0xa0, 1, 4, 42];
+    let value = tensor("", 1, &[1], &1_f32.to_le_bytes());
+    one.push(u8::try_from(value.len()).unwrap());
+    one.extend(value);
+    let to = vec![10, 2, b't', b'o', 24, 1, 0xa0, 1, 2];
+    let nodes = [
+        node("Constant", "", &[], "one", &[one]),
+        node("Slice", "", &["features", "from", "until", "columns"], "priors", &[]),
+        node("Unsqueeze", "", &["priors", "columns"], "deep", &[]),
+        node("Mul", "", &["deep", "one"], "same", &[]),
+        node("Reshape", "", &["same", "pairs"], "flat", &[]),
+        node("Cast", "", &["flat"], OUTPUT_NAME, &[to]),
+    ];
+    let lists = [("from", &[15][..]), ("until", &[17]), ("columns", &[1]), ("pairs", &[-1, 2])];
+    let lists = lists.map(|(name, values)| list(name, values));
+    let fixture = Fixture::new(7, model(&nodes, &lists), |row| [row[15], row[16]]);
+    let bundle = loaded_by(&fixture, Choice::Auto, true).unwrap();
+    assert_eq!(bundle.evaluator().source, Source::Onnx);
 }

@@ -52,7 +52,9 @@ pub struct Attribute {
     pub ints: Vec<i64>,
     /// One string or a list of them.
     pub texts: Vec<String>,
-    /// Whether it holds anything else: a tensor, a graph, a reference.
+    /// A tensor.
+    pub tensor: Option<TensorParts>,
+    /// Whether it holds anything but numbers and strings: a tensor, a graph, a reference.
     pub foreign: bool,
 }
 
@@ -153,6 +155,10 @@ fn attribute(bytes: &[u8]) -> Result<(String, Attribute), WireError> {
             (3 | 8, value) => value.ints(&mut found.ints)?,
             (2 | 7, value) => value.floats(&mut found.floats)?,
             (4 | 9, value) => found.texts.push(value.text()?),
+            (5, value) => {
+                found.tensor = Some(tensor(value.bytes()?)?.1);
+                found.foreign = true;
+            }
             // What it is for, and which of the lists is meant: the one that is filled.
             (13 | 20, _) => {}
             _ => found.foreign = true,

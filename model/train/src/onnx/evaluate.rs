@@ -11,6 +11,9 @@ use weir_schema::{
     onnx::{Attribute, GraphParts, NodeParts, TensorParts, WireError, graph::read},
 };
 
+/// Columns of a table. The trainer's graphs have those of the features; one that doubles its width again and again is hostile.
+const MOST_COLUMNS: usize = 1024;
+
 /// Why a graph cannot be read or evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GraphError {
@@ -85,6 +88,9 @@ impl Graph {
                 step.inputs.iter().map(|name| known.get(name.as_str())).collect();
             let output =
                 step.operator.apply(&inputs.ok_or(GraphError::Part("input of a node"))?)?;
+            if output.columns > MOST_COLUMNS {
+                return Err(GraphError::Part("width of a table"));
+            }
             known.insert(&step.output, output);
         }
         let output = known.get(OUTPUT_NAME).ok_or(GraphError::Part("output latency_ms"))?;
