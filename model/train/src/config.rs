@@ -103,6 +103,11 @@ impl TrainConfig {
         let fraction = window.holdout_fraction;
         let rules = [
             (self.min_samples >= 10, "min_samples", "must be at least 10"),
+            (
+                self.min_new_samples <= window.max_samples,
+                "min_new_samples",
+                "must be at most max_samples",
+            ),
             ((1..=10_000).contains(&self.trees), "trees", "must be from 1 to 10000"),
             ((1..=16).contains(&self.depth), "depth", "must be from 1 to 16"),
             (self.eta > 0.0 && self.eta <= 1.0, "eta", "must be above 0, and at most 1"),
@@ -132,8 +137,8 @@ mod tests {
         let wrong = TrainConfig { eta: f32::NAN, ..TrainConfig::default() };
         let error = wrong.check().unwrap_err().to_string();
         assert!(error.contains("eta must be above 0, and at most 1"), "{error}");
-        let wrong = TrainConfig { trees: 0, depth: 17, ..wrong };
+        let wrong = TrainConfig { trees: 0, depth: 17, min_new_samples: 50_001, ..wrong };
         let keys: Vec<_> = wrong.problems().into_iter().map(|(key, _)| key).collect();
-        assert_eq!(keys, ["trees", "depth", "eta"]);
+        assert_eq!(keys, ["min_new_samples", "trees", "depth", "eta"]);
     }
 }

@@ -5,7 +5,7 @@ use weir_schema::{Holdout, Target, TargetError, relative_error};
 use crate::example::{Example, prior_ms};
 
 /// Fewer rows than this decide nothing: their mean error is mostly chance.
-const MIN_ROWS: usize = 20;
+pub(crate) const MIN_ROWS: usize = 20;
 /// How much worse a candidate may look: a twentieth of the serving error and 0.2 points. Two
 /// trainings on nearly the same rows differ by about that much, and without the allowance a model
 /// that was lucky once would never be replaced by one that has seen more.

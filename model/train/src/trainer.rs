@@ -80,9 +80,10 @@ pub struct Trainer {
     spool: SpoolReader,
     window: Window,
     bundles: Bundles,
-    /// Samples taken since the last round that trained.
+    /// Samples taken since the last round that trained; as long as none has, those that the bundle being served has not seen.
     fresh: usize,
-    trained: bool,
+    /// Whether that is what `fresh` counts.
+    counted: bool,
     /// The version that was told to be dated ahead of the clock.
     told_ahead: Option<u64>,
     metrics: TrainMetrics,
@@ -114,7 +115,7 @@ impl Trainer {
             xgboost,
             bundles,
             fresh: 0,
-            trained: false,
+            counted: false,
             told_ahead: None,
             metrics: TrainMetrics::default(),
         })
@@ -189,9 +190,7 @@ impl Trainer {
         if targets.is_empty() {
             return Ok(Round::NotEnough { have, need: self.config.min_samples, skipped });
         }
-        // Of a bundle that a trainer before this one published, only what it has not seen is new.
-        let unseen = if serving.is_some() { split.newest.len() } else { usize::MAX };
-        let fresh = if self.trained { self.fresh.min(unseen) } else { unseen };
+        let fresh = if serving.is_some() { self.count_fresh(&split) } else { usize::MAX };
         if fresh < self.config.min_new_samples {
             return Ok(Round::Unchanged { fresh, skipped });
         }
@@ -217,6 +216,16 @@ impl Trainer {
         Ok(Round::Published { version, rows, holdout, serving, took: started.elapsed(), skipped })
     }
 
+    /// Samples that are new, whatever share of the window they are and whether or not it still has them.
+    fn count_fresh(&mut self, split: &Split) -> usize {
+        // Of a bundle that a trainer before this one published, only what it has not seen.
+        if !std::mem::replace(&mut self.counted, true) {
+            self.fresh = split.unseen;
+        }
+        // What ended before the last training and was written after it is new, but nothing to compare by.
+        if split.unseen < holdout::MIN_ROWS { self.fresh.min(split.unseen) } else { self.fresh }
+    }
+
     /// Until when the bundle being served has seen samples; `None` when a clock that was ahead dated it: by that
     /// date nothing would be new until the clock has come there, so all counts as new.
     fn seen_until(&mut self, serving: &Serving, now_unix_ms: u64) -> Option<u64> {
@@ -239,7 +248,7 @@ impl Trainer {
     /// tried again with the same samples.
     const fn mark_trained(&mut self) {
         self.fresh = 0;
-        self.trained = true;
+        self.counted = true;
     }
 
     /// The most samples that a target has, and the targets that have enough of them.

@@ -146,6 +146,38 @@ fn a_round_needs_enough_samples_and_then_enough_new_ones() {
 }
 
 #[test]
+fn what_is_new_may_have_to_be_more_than_is_held_out() {
+    let place = Place::new();
+    let mut world = World::new(14);
+    let mut config = TrainConfig { min_new_samples: 300, ..place.config() };
+    (config.window.max_samples, config.window.per_bucket_cap) = (1000, 20);
+    world.write(&place.spool(), 1, 2000);
+    let mut trainer = place.open_with(config.clone());
+    let fresh = |trainer: &mut Trainer, world: &World| match trainer.run_at(world.now_unix_ms()) {
+        Ok(Round::Unchanged { fresh, .. }) => Some(fresh),
+        Ok(Round::Published { .. } | Round::NotBetter { .. }) => None,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(fresh(&mut trainer, &world), None);
+    let full = trainer.metrics().window_samples;
+    assert!(full <= 1000, "{full}");
+    world.write(&place.spool(), 2, 299);
+    assert_eq!(fresh(&mut trainer, &world), Some(299));
+    world.write(&place.spool(), 2, 1);
+    assert_eq!(fresh(&mut trainer, &world), None, "15 % of the window are {}", full * 15 / 100);
+    // Another trainer knows by the bundle's date what that one has not seen.
+    drop(trainer);
+    let published = place.manifest().trained_at_unix_ms;
+    let mut trainer = place.open_with(config);
+    let seen = usize::try_from(world.now_unix_ms() - published).unwrap() / 10;
+    assert_eq!(fresh(&mut trainer, &world), Some(seen));
+    world.write(&place.spool(), 2, 250 - seen);
+    assert_eq!(fresh(&mut trainer, &world), Some(250));
+    world.write(&place.spool(), 2, 50);
+    assert_eq!(fresh(&mut trainer, &world), None);
+}
+
+#[test]
 fn the_newest_slice_is_never_trained_on() {
     let place = Place::new();
     let mut world = World::new(4);

@@ -58,6 +58,8 @@ pub(crate) struct Split {
     pub train: Vec<Example>,
     /// The newest slice, which is not trained on.
     pub newest: Vec<Example>,
+    /// How many came after what the bundle being served has seen.
+    pub unseen: usize,
 }
 
 /// Samples in buckets.
@@ -160,10 +162,11 @@ impl Window {
         let share = (all.len() as f64 * self.config.holdout_fraction).ceil() as usize;
         let seen = seen_until_unix_ms
             .map_or(0, |until| all.partition_point(|(_, example)| example.at_unix_ms <= until));
-        let held_out = share.min(self.config.max_holdout).min(all.len() - seen);
+        let unseen = all.len() - seen;
+        let held_out = share.min(self.config.max_holdout).min(unseen);
         let (train, newest) = all.split_at(all.len() - held_out);
         let copied = |part: &[&(u64, Example)]| part.iter().map(|(_, example)| *example).collect();
-        Split { train: copied(train), newest: copied(newest) }
+        Split { train: copied(train), newest: copied(newest), unseen }
     }
 }
 
@@ -194,7 +197,7 @@ mod tests {
     }
 
     fn kv_usages(window: &Window) -> Vec<f32> {
-        let Split { train, newest } = window.split(None);
+        let Split { train, newest, .. } = window.split(None);
         train.iter().chain(&newest).map(|kept| Features(kept.row).get(Feature::KvUsage)).collect()
     }
 
@@ -249,7 +252,7 @@ mod tests {
             window.offer(example, NOW_UNIX_MS);
         }
         window.settle(NOW_UNIX_MS);
-        let Split { train, newest } = window.split(None);
+        let Split { train, newest, .. } = window.split(None);
         assert_eq!((window.len(), train.len() + newest.len()), (50, 50));
         assert_eq!(train[0].at_unix_ms, NOW_UNIX_MS - 850);
     }
@@ -270,7 +273,7 @@ mod tests {
         for back in 1..=20 {
             window.offer(example(0.1 * (back % 9) as f32, NOW_UNIX_MS - back), NOW_UNIX_MS);
         }
-        let Split { train, newest } = window.split(None);
+        let Split { train, newest, .. } = window.split(None);
         let times: Vec<u64> = newest.iter().map(|kept| NOW_UNIX_MS - kept.at_unix_ms).collect();
         assert_eq!((train.len(), times), (17, vec![3, 2, 1]));
     }
