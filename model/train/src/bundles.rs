@@ -60,9 +60,10 @@ impl Bundles {
         Ok(bundles)
     }
 
-    /// The bundle being served, if it can be compared with: whole, and of this schema.
-    pub(crate) fn serving(&self) -> Option<Serving> {
-        match self.read_serving() {
+    /// The bundle being served, if it can be compared with: whole, of this schema and of these pod classes. Of others no
+    /// dispatcher serves it.
+    pub(crate) fn serving(&self, classes: &[String]) -> Option<Serving> {
+        match self.read_serving(classes) {
             Ok(serving) => serving,
             Err(reason) => {
                 tracing::warn!(reason, "the current bundle cannot be compared with");
@@ -71,7 +72,7 @@ impl Bundles {
         }
     }
 
-    fn read_serving(&self) -> Result<Option<Serving>, String> {
+    fn read_serving(&self, classes: &[String]) -> Result<Option<Serving>, String> {
         let Some(path) = current_bundle(&self.dir).map_err(|error| error.to_string())? else {
             return Ok(None);
         };
@@ -83,6 +84,9 @@ impl Bundles {
             serde_json::from_slice(&read(MANIFEST_FILE)?).map_err(|error| error.to_string())?;
         if manifest.schema != schema_hash() {
             return Err(format!("it is of schema {}", manifest.schema));
+        }
+        if !manifest.fits(classes) {
+            return Err(format!("it is of the pod classes {:?}", manifest.classes));
         }
         let model = read(MODEL_FILE)?;
         if sha256(&model) != manifest.sha256 {

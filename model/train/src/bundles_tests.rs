@@ -46,7 +46,7 @@ fn listed(names: &[&str]) -> BTreeSet<String> {
 }
 
 fn serving_version(bundles: &Bundles) -> Option<u64> {
-    bundles.serving().map(|serving| serving.version)
+    bundles.serving(&[]).map(|serving| serving.version)
 }
 
 #[test]

@@ -183,14 +183,18 @@ impl Trainer {
         started: Instant,
         skipped: Skipped,
     ) -> Result<Round, TrainError> {
-        let serving = self.bundles.serving();
+        let serving = self.bundles.serving(&self.config.classes);
         let seen_until = serving.as_ref().and_then(|serving| self.seen_until(serving, now_unix_ms));
         let split = self.window.split(seen_until);
         let (have, targets) = self.learnable(&split);
         if targets.is_empty() {
             return Ok(Round::NotEnough { have, need: self.config.min_samples, skipped });
         }
-        let fresh = if serving.is_some() { self.count_fresh(&split) } else { usize::MAX };
+        // Where nothing is served and nothing was trained, whatever there is is worth it.
+        let fresh = match &serving {
+            None if !self.counted => usize::MAX,
+            _ => self.count_fresh(&split),
+        };
         if fresh < self.config.min_new_samples {
             return Ok(Round::Unchanged { fresh, skipped });
         }

@@ -273,6 +273,25 @@ fn a_bundle_of_another_schema_or_a_broken_one_is_replaced() {
 }
 
 #[test]
+fn a_bundle_of_other_pod_classes_is_not_compared_with() {
+    let place = Place::new();
+    let mut world = World::new(15);
+    world.write(&place.spool(), 1, 4000);
+    let of = |classes: &[&str]| TrainConfig {
+        classes: classes.iter().map(|name| (*name).to_owned()).collect(),
+        ..place.config()
+    };
+    let mut first = place.open_with(of(&["h100"]));
+    assert_eq!(published(first.run_at(world.now_unix_ms()).unwrap()).0, 1);
+    drop(first);
+    // Worse by far, but every dispatcher refuses what rows of other classes were learned from.
+    world.write(&place.spool(), 1, 10);
+    let mut second = place.open_with(TrainConfig { trees: 1, depth: 1, ..of(&["a100", "h100"]) });
+    assert_eq!(published(second.run_at(world.now_unix_ms()).unwrap()).0, 2);
+    assert_eq!(place.manifest().classes, ["a100", "h100"]);
+}
+
+#[test]
 fn the_same_samples_give_the_same_graph() {
     let graph = |place: &Place| {
         World::new(7).write(&place.spool(), 1, 600);
