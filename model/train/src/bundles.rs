@@ -3,11 +3,13 @@
 //! Owned by one trainer at a time, by a lock that the system lets go when the process ends,
 //! however it ends. A bundle is written under a hidden name, flushed, and renamed; then `current`
 //! is replaced by a rename. A crash at any point leaves hidden entries, which the next trainer
-//! removes, or a whole bundle that nothing points to, whose version is not used again.
+//! removes, or a whole bundle that nothing points to, whose version is not used again. A directory
+//! that was removed is made and taken over anew: a lock on what has no name keeps nobody out.
 
 use std::{
     fs::{self, File, TryLockError},
     io::{self, Write},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -42,8 +44,10 @@ pub(crate) struct Serving {
 pub(crate) struct Bundles {
     dir: PathBuf,
     keep: usize,
-    /// Held, not read. `None` where the file system knows no locks.
-    _lock: Option<File>,
+    /// `None` where the file system knows no locks.
+    lock: Option<File>,
+    /// The highest version that was ever visible here to this trainer.
+    highest: u64,
 }
 
 impl Bundles {
@@ -51,13 +55,35 @@ impl Bundles {
     pub(crate) fn open(dir: &Path, keep: usize) -> Result<Self, TrainError> {
         fs::create_dir_all(dir).map_err(failed("create", dir))?;
         let lock = lock(dir)?;
-        let bundles = Self { dir: dir.to_owned(), keep, _lock: lock };
+        let mut bundles = Self { dir: dir.to_owned(), keep, lock, highest: 0 };
         for name in bundles.names()?.iter().filter(|name| name.starts_with(PART)) {
             let path = dir.join(name);
             remove(&path).map_err(failed("remove", &path))?;
             tracing::info!(path = %path.display(), "removed what a crash left");
         }
+        bundles.highest = bundles.highest_version()?;
         Ok(bundles)
+    }
+
+    /// Makes sure that the directory is there and still this trainer's, and says whether it had to be taken over anew.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`]: also when another trainer was there first.
+    pub(crate) fn hold(&mut self) -> Result<bool, TrainError> {
+        if self.is_held() {
+            return Ok(false);
+        }
+        tracing::warn!(dir = %self.dir.display(), "the folder of the bundles or its lock is gone");
+        let anew = Self::open(&self.dir, self.keep)?;
+        *self = Self { highest: self.highest.max(anew.highest), ..anew };
+        Ok(true)
+    }
+
+    fn is_held(&self) -> bool {
+        let Some(lock) = &self.lock else { return self.dir.is_dir() };
+        let file = |about: fs::Metadata| (about.dev(), about.ino());
+        let there = fs::metadata(self.dir.join(LOCK_FILE)).map(file);
+        matches!((lock.metadata().map(file), there), (Ok(held), Ok(there)) if held == there)
     }
 
     /// The bundle being served, if it can be compared with: whole, of this schema and of these pod classes. Of others no
@@ -99,17 +125,21 @@ impl Bundles {
 
     /// A version that is higher than every one that was ever visible here.
     pub(crate) fn next_version(&self) -> Result<u64, TrainError> {
-        let current = current_bundle(&self.dir).ok().flatten();
-        let current = current.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
-        let names = self.names()?;
-        let versions = names.iter().map(String::as_str).chain(current).filter_map(bundle_version);
-        versions.max().unwrap_or(0).checked_add(1).ok_or_else(|| {
+        self.highest_version()?.checked_add(1).ok_or_else(|| {
             failed("count on in", &self.dir)(io::Error::other("the highest version is taken"))
         })
     }
 
+    fn highest_version(&self) -> Result<u64, TrainError> {
+        let current = current_bundle(&self.dir).ok().flatten();
+        let current = current.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+        let names = self.names()?;
+        let versions = names.iter().map(String::as_str).chain(current).filter_map(bundle_version);
+        Ok(versions.fold(self.highest, u64::max))
+    }
+
     /// Publishes a bundle, makes it the current one, and removes the oldest.
-    pub(crate) fn publish(&self, manifest: &Manifest, model: &[u8]) -> Result<(), TrainError> {
+    pub(crate) fn publish(&mut self, manifest: &Manifest, model: &[u8]) -> Result<(), TrainError> {
         let name = bundle_name(manifest.version);
         let (part, whole) = (self.part(&name), self.dir.join(&name));
         let written = write_bundle(&part, manifest, model)
@@ -123,6 +153,7 @@ impl Bundles {
             }
             return Err(error);
         }
+        self.highest = manifest.version;
         self.prune();
         Ok(())
     }

@@ -29,7 +29,7 @@ fn manifest(version: u64, model: &[u8]) -> Manifest {
     }
 }
 
-fn publish(bundles: &Bundles) -> Result<u64, TrainError> {
+fn publish(bundles: &mut Bundles) -> Result<u64, TrainError> {
     let model = write([&[], &[]]);
     let version = bundles.next_version()?;
     bundles.publish(&manifest(version, &model), &model)?;
@@ -52,10 +52,10 @@ fn serving_version(bundles: &Bundles) -> Option<u64> {
 #[test]
 fn a_published_bundle_is_current_and_only_the_newest_are_kept() {
     let dir = TempDir::new().unwrap();
-    let bundles = Bundles::open(&dir.path().join("new/bundles"), 2).unwrap();
+    let mut bundles = Bundles::open(&dir.path().join("new/bundles"), 2).unwrap();
     assert_eq!(serving_version(&bundles), None);
     for version in 1..=4 {
-        assert_eq!(publish(&bundles).unwrap(), version);
+        assert_eq!(publish(&mut bundles).unwrap(), version);
         assert_eq!(serving_version(&bundles), Some(version));
     }
     let expected = listed(&["current", "v000000000003", "v000000000004"]);
@@ -83,14 +83,14 @@ fn what_a_crash_left_is_removed_and_its_version_is_not_used_again() {
     symlink("/nowhere", dir.path().join(".part-link")).unwrap();
     // Renamed into place, but `current` was not written any more.
     fs::create_dir(dir.path().join("v000000000007")).unwrap();
-    let bundles = Bundles::open(dir.path(), 5).unwrap();
+    let mut bundles = Bundles::open(dir.path(), 5).unwrap();
     assert_eq!(names(dir.path()), listed(&["v000000000007"]));
-    assert_eq!(publish(&bundles).unwrap(), 8);
+    assert_eq!(publish(&mut bundles).unwrap(), 8);
     // Even when every bundle was deleted by hand.
     fs::remove_dir_all(dir.path().join("v000000000007")).unwrap();
     fs::remove_dir_all(dir.path().join("v000000000008")).unwrap();
     assert_eq!(serving_version(&bundles), None);
-    assert_eq!(publish(&bundles).unwrap(), 9);
+    assert_eq!(publish(&mut bundles).unwrap(), 9);
 }
 
 #[test]
@@ -106,15 +106,15 @@ fn a_second_trainer_in_the_same_directory_is_refused() {
 #[test]
 fn a_full_disk_is_an_error_and_leaves_the_served_bundle() {
     let dir = TempDir::new().unwrap();
-    let bundles = Bundles::open(dir.path(), 5).unwrap();
-    publish(&bundles).unwrap();
+    let mut bundles = Bundles::open(dir.path(), 5).unwrap();
+    publish(&mut bundles).unwrap();
     let before = names(dir.path());
     // The device answers every write as a full disk does.
     symlink("/dev/full", dir.path().join(".part-current")).unwrap();
-    let error = publish(&bundles).unwrap_err().to_string();
+    let error = publish(&mut bundles).unwrap_err().to_string();
     assert!(error.contains(".part-current") && error.contains("No space left"), "{error}");
     assert_eq!((names(dir.path()), serving_version(&bundles)), (before, Some(1)));
-    assert_eq!(publish(&bundles).unwrap(), 2);
+    assert_eq!(publish(&mut bundles).unwrap(), 2);
 }
 
 #[test]
@@ -125,20 +125,45 @@ fn a_directory_that_cannot_be_written_is_an_error_that_names_it() {
     let error = Bundles::open(&file.join("bundles"), 5).unwrap_err().to_string();
     assert!(error.contains("cannot create") && error.contains("file/bundles"), "{error}");
 
-    let bundles = Bundles::open(&dir.path().join("bundles"), 5).unwrap();
+    let mut bundles = Bundles::open(&dir.path().join("bundles"), 5).unwrap();
     fs::create_dir(bundles.dir.join(CURRENT_FILE)).unwrap();
-    let error = publish(&bundles).unwrap_err().to_string();
+    let error = publish(&mut bundles).unwrap_err().to_string();
     assert!(error.contains("current"), "{error}");
     assert_eq!(names(&bundles.dir), listed(&["current"]), "nothing half-published");
     fs::remove_dir_all(&bundles.dir).unwrap();
-    assert!(publish(&bundles).is_err());
+    assert!(publish(&mut bundles).is_err());
+}
+
+#[test]
+fn a_directory_that_was_removed_is_taken_over_anew_unless_another_has_it() {
+    let dir = TempDir::new().unwrap();
+    let (place, aside) = (dir.path().join("bundles"), dir.path().join("aside"));
+    let mut bundles = Bundles::open(&place, 5).unwrap();
+    assert_eq!((publish(&mut bundles).unwrap(), publish(&mut bundles).unwrap()), (1, 2));
+    assert!(!bundles.hold().unwrap(), "nothing happened");
+    fs::remove_dir_all(&place).unwrap();
+    assert!(bundles.hold().unwrap());
+    assert_eq!((publish(&mut bundles).unwrap(), names(&place).len()), (3, 3), "no version twice");
+    let second = Bundles::open(&place, 5).unwrap_err();
+    assert!(matches!(second, TrainError::Locked(_)), "{second}");
+
+    fs::rename(&place, &aside).unwrap();
+    let second = Bundles::open(&place, 5).unwrap();
+    for _ in 0..2 {
+        let refused = bundles.hold().unwrap_err();
+        assert!(matches!(refused, TrainError::Locked(_)), "{refused}");
+    }
+    drop(second);
+    assert!(bundles.hold().unwrap());
+    fs::remove_file(place.join(LOCK_FILE)).unwrap();
+    assert!(bundles.hold().unwrap() && !bundles.hold().unwrap());
 }
 
 #[test]
 fn a_current_bundle_that_is_not_whole_does_not_serve() {
     let dir = TempDir::new().unwrap();
-    let bundles = Bundles::open(dir.path(), 5).unwrap();
-    publish(&bundles).unwrap();
+    let mut bundles = Bundles::open(dir.path(), 5).unwrap();
+    publish(&mut bundles).unwrap();
     let inside = |file: &str| dir.path().join("v000000000001").join(file);
     let whole = fs::read(inside(MANIFEST_FILE)).unwrap();
     let foreign = String::from_utf8(whole.clone()).unwrap().replace(schema_hash(), "0123");
@@ -159,9 +184,9 @@ fn a_current_bundle_that_is_not_whole_does_not_serve() {
 #[test]
 fn publish_until_killed() {
     let Some(dir) = std::env::var_os(VICTIM_DIR) else { return };
-    let bundles = Bundles::open(Path::new(&dir), 2).unwrap();
+    let mut bundles = Bundles::open(Path::new(&dir), 2).unwrap();
     loop {
-        println!("published {}", publish(&bundles).unwrap());
+        println!("published {}", publish(&mut bundles).unwrap());
     }
 }
 
@@ -184,11 +209,11 @@ fn a_trainer_killed_in_the_middle_leaves_a_whole_bundle_and_the_next_one_goes_on
         victim.wait().unwrap();
         assert!(seen > last, "version {seen} after {last}");
 
-        let bundles = Bundles::open(dir.path(), 2).unwrap();
+        let mut bundles = Bundles::open(dir.path(), 2).unwrap();
         let serving = serving_version(&bundles).unwrap();
         assert!(serving >= seen, "{serving} serves, but {seen} was published");
         assert!(!names(dir.path()).iter().any(|name| name.starts_with(PART)));
-        last = publish(&bundles).unwrap();
+        last = publish(&mut bundles).unwrap();
         assert!(last > serving);
     }
 }

@@ -183,6 +183,7 @@ impl Trainer {
         started: Instant,
         skipped: Skipped,
     ) -> Result<Round, TrainError> {
+        self.hold_bundles()?;
         let serving = self.bundles.serving(&self.config.classes);
         let seen_until = serving.as_ref().and_then(|serving| self.seen_until(serving, now_unix_ms));
         let split = self.window.split(seen_until);
@@ -211,6 +212,8 @@ impl Trainer {
         // What was held out is the part of the window that the next requests resemble most.
         let whole = [split.train, split.newest].concat();
         let (candidate, model, _) = self.learn(&whole, &whole, &targets)?;
+        // Training takes its time, in which the folder may have become another's.
+        self.hold_bundles()?;
         let manifest = self.manifest(now_unix_ms, &candidate, &whole, holdout, &model)?;
         self.bundles.publish(&manifest, &model)?;
         self.mark_trained();
@@ -218,6 +221,14 @@ impl Trainer {
         let serving = serving.map(|(_, errors)| errors);
         tracing::info!(version, ?rows, ?holdout, "published a bundle");
         Ok(Round::Published { version, rows, holdout, serving, took: started.elapsed(), skipped })
+    }
+
+    /// Before anything is published: what was there may have been removed, and then nothing serves.
+    fn hold_bundles(&mut self) -> Result<(), TrainError> {
+        if self.bundles.hold()? {
+            self.counted = false;
+        }
+        Ok(())
     }
 
     /// Samples that are new, whatever share of the window they are and whether or not it still has them.

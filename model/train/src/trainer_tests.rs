@@ -366,6 +366,18 @@ fn a_round_that_cannot_publish_is_an_error_and_is_tried_again() {
 }
 
 #[test]
+fn a_removed_folder_of_bundles_is_filled_again() {
+    let place = Place::new();
+    World::new(16).write(&place.spool(), 1, 300);
+    let mut trainer = place.open();
+    assert_eq!(published(round(&mut trainer)).0, 1);
+    fs::remove_dir_all(place.bundles()).unwrap();
+    assert_eq!(published(round(&mut trainer)).0, 2, "nothing serves, so what there is will do");
+    assert!(matches!(round(&mut trainer), Round::Unchanged { fresh: 0, .. }));
+    assert!(matches!(Trainer::open(place.config()), Err(TrainError::Locked(_))));
+}
+
+#[test]
 fn a_trainer_without_its_library_refuses_and_says_where_it_looked() {
     let place = Place::new();
     let library = Some(Path::new("/nowhere/libxgboost.so").to_owned());
