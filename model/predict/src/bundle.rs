@@ -12,22 +12,16 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-use std::io::Read;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
-use weir_schema::manifest::{MANIFEST_FILE, MODEL_FILE};
+use weir_schema::manifest::{MANIFEST_CAP, MANIFEST_FILE, MODEL_CAP, MODEL_FILE, read_capped};
 use weir_schema::{BundleEvaluator, Manifest, Source, schema_hash};
 
 pub use self::error::BundleError;
 use crate::evaluator::{Choice, Evaluator, Evaluators};
 use crate::forest::Unfit;
 use crate::runtime::Runtime;
-
-/// Largest manifest that is read, in bytes. Golden rows take most of it, 200 bytes each.
-const MANIFEST_CAP: u64 = 4 << 20;
-/// Largest graph that is read, in bytes; 300 trees of depth 6 per target take 2 MB.
-const MODEL_CAP: u64 = 64 << 20;
 
 /// A verified bundle, ready to serve.
 #[derive(Debug)]
@@ -92,19 +86,12 @@ impl Bundle {
 fn read(path: &Path, cap: u64) -> Result<Vec<u8>, BundleError> {
     let failed = |source: std::io::Error| match source.kind() {
         std::io::ErrorKind::NotFound => BundleError::Missing { path: path.to_owned() },
+        std::io::ErrorKind::FileTooLarge => {
+            BundleError::TooLarge { path: path.to_owned(), cap_bytes: cap }
+        }
         _ => BundleError::Unreadable { path: path.to_owned(), source },
     };
-    // Asked before opening: opening a pipe would wait for its writer.
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(failed(std::io::Error::other("not a regular file")));
-    }
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    file.take(cap + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > cap {
-        return Err(BundleError::TooLarge { path: path.to_owned(), cap_bytes: cap });
-    }
-    Ok(bytes)
+    read_capped(path, cap).map_err(failed)
 }
 
 fn read_manifest(path: &Path) -> Result<Manifest, BundleError> {

@@ -10,7 +10,11 @@
 //! The two outputs are the median TTFT and TPOT in milliseconds, that is the row's priors times the
 //! learned ratios; a reader needs to know nothing about how they were learned.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +26,12 @@ pub const MODEL_FILE: &str = "model.onnx";
 pub const MANIFEST_FILE: &str = "manifest.json";
 /// File name of the pointer to the bundle to serve.
 pub const CURRENT_FILE: &str = "current";
+/// Largest manifest that is read, in bytes. Golden rows take most of it, 200 bytes each.
+pub const MANIFEST_CAP: u64 = 4 << 20;
+/// Largest graph that is read, in bytes; 300 trees of depth 6 per target take 2 MB.
+pub const MODEL_CAP: u64 = 64 << 20;
+/// Largest pointer that is read, in bytes.
+const CURRENT_CAP: u64 = 4096;
 /// Name of the graph's input.
 pub const INPUT_NAME: &str = "features";
 /// Name of the graph's output.
@@ -41,18 +51,36 @@ pub fn bundle_version(name: &str) -> Option<u64> {
 ///
 /// # Errors
 /// When the pointer cannot be read or does not name a bundle.
-pub fn current_bundle(bundles: &Path) -> std::io::Result<Option<PathBuf>> {
-    let text = match std::fs::read_to_string(bundles.join(CURRENT_FILE)) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+pub fn current_bundle(bundles: &Path) -> io::Result<Option<PathBuf>> {
+    let bytes = match read_capped(&bundles.join(CURRENT_FILE), CURRENT_CAP) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
+    let text = String::from_utf8_lossy(&bytes);
     let name = text.trim();
     if bundle_version(name).is_none() {
         let message = format!("current names {name:?}, which is no bundle");
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, message));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     Ok(Some(bundles.join(name)))
+}
+
+/// The bytes of one of the files here.
+///
+/// # Errors
+/// When it cannot be read, is no regular file, or is larger than `cap` bytes ([`io::ErrorKind::FileTooLarge`]).
+pub fn read_capped(path: &Path, cap: u64) -> io::Result<Vec<u8>> {
+    // Asked before opening: opening a pipe would wait for its writer.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(cap + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > cap {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "larger than any sound one"));
+    }
+    Ok(bytes)
 }
 
 /// Error of one target on the holdout.

@@ -17,7 +17,8 @@ use sha2::{Digest, Sha256};
 use weir_schema::{
     Manifest,
     manifest::{
-        CURRENT_FILE, MANIFEST_FILE, MODEL_FILE, bundle_name, bundle_version, current_bundle,
+        CURRENT_FILE, MANIFEST_CAP, MANIFEST_FILE, MODEL_CAP, MODEL_FILE, bundle_name,
+        bundle_version, current_bundle, read_capped,
     },
     schema_hash,
 };
@@ -102,19 +103,19 @@ impl Bundles {
         let Some(path) = current_bundle(&self.dir).map_err(|error| error.to_string())? else {
             return Ok(None);
         };
-        let read = |file: &str| {
+        let read = |file: &str, cap: u64| {
             let path = path.join(file);
-            fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
+            read_capped(&path, cap).map_err(|error| format!("{}: {error}", path.display()))
         };
-        let manifest: Manifest =
-            serde_json::from_slice(&read(MANIFEST_FILE)?).map_err(|error| error.to_string())?;
+        let manifest: Manifest = serde_json::from_slice(&read(MANIFEST_FILE, MANIFEST_CAP)?)
+            .map_err(|error| error.to_string())?;
         if manifest.schema != schema_hash() {
             return Err(format!("it is of schema {}", manifest.schema));
         }
         if !manifest.fits(classes) {
             return Err(format!("it is of the pod classes {:?}", manifest.classes));
         }
-        let model = read(MODEL_FILE)?;
+        let model = read(MODEL_FILE, MODEL_CAP)?;
         if sha256(&model) != manifest.sha256 {
             return Err("its graph is not the one its manifest was written for".into());
         }

@@ -180,6 +180,27 @@ fn a_current_bundle_that_is_not_whole_does_not_serve() {
     assert_eq!(serving_version(&bundles), None);
 }
 
+#[test]
+fn what_is_no_file_is_an_error_and_is_not_waited_for() {
+    let dir = TempDir::new().unwrap();
+    let mut bundles = Bundles::open(dir.path(), 5).unwrap();
+    publish(&mut bundles).unwrap();
+    let inside = |file: &str| dir.path().join("v000000000001").join(file);
+    for place in [dir.path().join(CURRENT_FILE), inside(MANIFEST_FILE), inside(MODEL_FILE)] {
+        let kept = fs::read(&place).unwrap();
+        fs::remove_file(&place).unwrap();
+        assert!(Command::new("mkfifo").arg(&place).status().unwrap().success());
+        let reason = bundles.read_serving(&[]).err().unwrap();
+        assert!(reason.ends_with("not a regular file"), "{reason}");
+        fs::remove_file(&place).unwrap();
+        fs::write(&place, kept).unwrap();
+        assert_eq!(serving_version(&bundles), Some(1));
+    }
+    fs::write(dir.path().join(CURRENT_FILE), [b' '; 5000]).unwrap();
+    let error = current_bundle(dir.path()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+}
+
 /// Not a test of its own: the process that the next test kills.
 #[test]
 fn publish_until_killed() {

@@ -19,7 +19,9 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use weir_schema::{
     FeatureGain, Holdout, Manifest,
-    manifest::{MANIFEST_FILE, bundle_name, bundle_version, current_bundle},
+    manifest::{
+        MANIFEST_CAP, MANIFEST_FILE, bundle_name, bundle_version, current_bundle, read_capped,
+    },
     schema_hash,
 };
 
@@ -29,9 +31,6 @@ use super::reload::Bell;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Orders that wait for the loader at most.
 const ORDERS: usize = 8;
-/// Largest manifest that is read for the list, in bytes.
-const MANIFEST_CAP: u64 = 4 << 20;
-
 /// What an operator wants of the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -200,10 +199,6 @@ fn read(version: u64, dir: &Path) -> BundleView {
 }
 
 fn manifest(path: &Path) -> Result<Manifest, String> {
-    let about = fs::metadata(path).map_err(|error| format!("no manifest: {error}"))?;
-    if !about.is_file() || about.len() > MANIFEST_CAP {
-        return Err("its manifest is no file of a usual size".to_owned());
-    }
-    let bytes = fs::read(path).map_err(|error| format!("no manifest: {error}"))?;
+    let bytes = read_capped(path, MANIFEST_CAP).map_err(|error| format!("no manifest: {error}"))?;
     serde_json::from_slice(&bytes).map_err(|error| format!("corrupt manifest: {error}"))
 }
