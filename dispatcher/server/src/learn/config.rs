@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use weir_predict::Choice;
+use weir_predict::{Choice, forest::DEEPEST};
 use weir_train::TrainConfig;
 
 use crate::{config::Problems, fleet::config::RawClass};
@@ -80,13 +80,13 @@ pub struct RawTrainer {
     pub interval_s: u64,
     /// Samples a target needs before it is learned.
     pub min_samples: usize,
-    /// New samples that make another round worth it.
+    /// New samples that make another round worth it; at most `max_samples`.
     pub min_new_samples: usize,
     /// The XGBoost library, or its folder; searched for when left out.
     pub xgboost: Option<PathBuf>,
     /// Trees per target.
     pub trees: usize,
-    /// Depth of a tree.
+    /// Depth of a tree; at most 8 where `model.evaluator` is `forest`.
     pub depth: usize,
     /// Learning rate.
     pub eta: f32,
@@ -163,6 +163,11 @@ impl LearnConfig {
         problems.require(room, "spool.max_bytes", "must be at least twice spool.segment_bytes");
         let sane = (1..=86_400).contains(&trainer.interval_s);
         problems.require(sane, "trainer.interval_s", "must be from 1 to 86400");
+        // Every bundle would be refused.
+        if model.evaluator == RawEvaluator::Forest && (DEEPEST + 1..=16).contains(&trainer.depth) {
+            let wanted = format!("must be at most {DEEPEST} where model.evaluator is forest");
+            problems.add("trainer.depth", wanted);
+        }
         let mut train = train_config(model, spool, trainer);
         train.classes = classes.iter().map(|class| class.name.clone()).collect();
         for (name, why) in train.problems() {
@@ -202,4 +207,35 @@ fn train_config(model: &RawModel, spool: &RawSpool, trainer: &RawTrainer) -> Tra
     train.window.max_samples = trainer.max_samples;
     train.window.max_age = Duration::from_secs(trainer.max_age_h.saturating_mul(3600));
     train
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(evaluator: RawEvaluator, depth: usize, min_new_samples: usize) -> String {
+        let model = RawModel { evaluator, ..RawModel::default() };
+        let trainer = RawTrainer { depth, min_new_samples, ..RawTrainer::default() };
+        let mut problems = Problems::default();
+        LearnConfig::check(&model, &RawSpool::default(), &trainer, &[], &mut problems);
+        problems.to_string()
+    }
+
+    #[test]
+    fn trees_that_the_forest_would_refuse_are_refused_where_nothing_else_evaluates() {
+        assert_eq!(problems(RawEvaluator::Forest, 8, 20), "");
+        assert_eq!(problems(RawEvaluator::Auto, 16, 20), "");
+        let said = "trainer.depth: must be at most 8 where model.evaluator is forest";
+        for depth in [9, 16] {
+            assert_eq!(problems(RawEvaluator::Forest, depth, 20), said);
+        }
+        assert_eq!(problems(RawEvaluator::Forest, 17, 20), "trainer.depth: must be from 1 to 16");
+    }
+
+    #[test]
+    fn more_new_samples_than_are_kept_would_never_come() {
+        assert_eq!(problems(RawEvaluator::Auto, 4, 50_000), "");
+        let said = "trainer.min_new_samples: must be at most max_samples";
+        assert_eq!(problems(RawEvaluator::Auto, 4, 50_001), said);
+    }
 }

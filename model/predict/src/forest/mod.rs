@@ -24,12 +24,8 @@ mod unfit;
 
 use weir_schema::{FEATURE_COUNT, Row, onnx::graph};
 
-pub use self::unfit::Unfit;
-use self::{
-    kernel::Score,
-    padded::{DEEPEST, Trees},
-    plan::Plan,
-};
+use self::{kernel::Score, padded::Trees, plan::Plan};
+pub use self::{padded::DEEPEST, unfit::Unfit};
 
 /// Share of a latency that sums and products of 32 bits are rounded by at most, here and in ONNX Runtime.
 const ROUNDING: f32 = 1e-4;

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Deepest tree that is laid out; each level beyond doubles the room and brought no accuracy.
-pub(super) const DEEPEST: usize = 8;
+pub const DEEPEST: usize = 8;
 /// Columns of a row as it is asked: the features with a missing value above every threshold, and from [`MISSING_YES`] on the same
 /// with it below. They are as many as a byte can name, so that whatever a node names is one of them and nobody has to check.
 pub(super) const COLUMNS: usize = 1 << u8::BITS;
