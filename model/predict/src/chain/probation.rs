@@ -8,7 +8,9 @@
 //! The rule: after 100 such outcomes of a target, an error above 1.25 times the predecessor's and at
 //! least one percentage point above it is worse, on either target. Paired errors of two sound models
 //! of the same traffic differ by far less. Whether the prior is better than both does not matter: the
-//! better bundle is still the better one to go on with. After 400 outcomes the newcomer has passed.
+//! better bundle is still the better one to go on with. After 400 outcomes the newcomer has passed, and
+//! not before a target has a hundred that has any: where few responses have the tokens that a TPOT needs,
+//! those of all would be over before those of TPOT can say anything. After 10,000 it has passed in any case.
 
 use weir_schema::{Sample, Target, relative_error};
 
@@ -19,8 +21,10 @@ use crate::prior::measurable;
 
 /// Outcomes of a target before it can be found worse.
 const LEAST_OUTCOMES: u64 = 100;
-/// Outcomes after which the newcomer has passed.
+/// Outcomes after which the newcomer has passed, if each target that has any has enough of them.
 const ALL_OUTCOMES: u64 = 400;
+/// Outcomes after which it has passed with fewer: so many are enough where one in a hundred counts.
+const MOST_OUTCOMES: u64 = 10_000;
 /// Share of the predecessor's error above which the newcomer is worse.
 const WORSE: f64 = 1.25;
 /// Difference below which it is not, as a fraction: both are excellent then.
@@ -32,6 +36,8 @@ pub(super) struct Probation {
     pub(super) predecessor: Serving,
     /// Outcomes seen, whether or not the predecessor could be asked.
     outcomes: u64,
+    /// Whether a target had outcomes under the predecessor, so that some are to come.
+    expected: Both<bool>,
     newcomer_error: Both<LiveMean>,
     predecessor_error: Both<LiveMean>,
 }
@@ -46,17 +52,23 @@ pub(super) enum Verdict {
 
 impl Probation {
     pub(super) fn new(predecessor: Serving) -> Self {
+        let expected = predecessor.model.map(|error| error.count() > 0);
         Self {
             predecessor,
             outcomes: 0,
+            expected,
             newcomer_error: Both::default(),
             predecessor_error: Both::default(),
         }
     }
 
     /// Whether the newcomer has had enough outcomes to be found worse and was not.
-    pub(super) const fn is_established(&self) -> bool {
-        self.outcomes >= LEAST_OUTCOMES
+    pub(super) fn is_established(&self) -> bool {
+        let heard = |target: Target| {
+            let outcomes = self.newcomer_error.get(target).count();
+            outcomes >= LEAST_OUTCOMES || (outcomes == 0 && !self.expected.get(target))
+        };
+        self.outcomes >= LEAST_OUTCOMES && Target::ALL.into_iter().all(heard)
     }
 
     /// Learns from an outcome that the newcomer had predicted.
@@ -79,7 +91,8 @@ impl Probation {
         if let Some(reason) = Target::ALL.into_iter().find_map(|target| self.worse(target)) {
             return Verdict::Worse(reason);
         }
-        if self.outcomes >= ALL_OUTCOMES { Verdict::Passed } else { Verdict::Open }
+        let heard = self.outcomes >= ALL_OUTCOMES && self.is_established();
+        if heard || self.outcomes >= MOST_OUTCOMES { Verdict::Passed } else { Verdict::Open }
     }
 
     fn worse(&self, target: Target) -> Option<String> {
