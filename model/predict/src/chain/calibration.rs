@@ -26,12 +26,10 @@ use crate::prior::measurable;
 const TTFT_FACTOR: f32 = 1.5;
 /// TPOT's factor before outcomes: a mean over many steps varies less.
 const TPOT_FACTOR: f32 = 1.2;
-/// How far an outcome moves the rank of TTFT's factor. At 0.01 it is back within some tens of outcomes
-/// after a change, and wanders by two percentage points without one.
-const TTFT_FOLLOW: f64 = 0.01;
-/// The same for TPOT, which is known a whole response after it was stated: some hundred outcomes at a
-/// busy pool. What corrects faster than it hears of the correction swings.
-const TPOT_FOLLOW: f64 = 0.004;
+/// How far an outcome moves the rank of the factor. An outcome of either target is known when its response is over, some hundred outcomes
+/// after it was stated at a busy pool, and what corrects faster than it hears of the correction swings: three hundred outcomes late and
+/// at 0.01 the rank is up at its end and down at the other in turns.
+const FOLLOW: f64 = 0.004;
 
 /// The current factors of one target.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +92,7 @@ impl ClassFactors {
             tpot: Conformal::new(of(first.tpot)),
         };
         Self {
-            promise: Both { ttft: Promise::new(TTFT_FOLLOW), tpot: Promise::new(TPOT_FOLLOW) },
+            promise: Both { ttft: Promise::new(FOLLOW), tpot: Promise::new(FOLLOW) },
             model: fresh(|one| one.model),
             profile: fresh(|one| one.profile),
             prior: fresh(|one| one.prior),
@@ -303,5 +301,46 @@ mod tests {
             calibration.factors(&row).tpot.model
         };
         assert!(factor_after(18.0) < factor_after(20.0));
+    }
+
+    /// Share covered and the factor of each stretch of 500 outcomes, when each is known 300 outcomes after it was stated, and after
+    /// a while they are all half as slow again for as long.
+    fn late_course() -> Vec<(f32, f32)> {
+        use std::collections::VecDeque;
+        let (mut calibration, mut noise) = (Calibration::default(), crate::noise::Noise::new(3));
+        let (mut flights, row) = (VecDeque::new(), Features::default().0);
+        let mut stretch = |level: f64| {
+            let mut covered = 0_u16;
+            for _ in 0..500 {
+                let measured_ms = (100.0 * level * (0.3 * noise.normal()).exp()) as f32;
+                let p90 = 100.0 * calibration.factors(&row).ttft.prior;
+                covered += u16::from(measured_ms <= p90);
+                let ttft_ms = Quantiles { p50: 100.0, p90 };
+                flights.push_back((Prediction { ttft_ms, ..Prediction::default() }, measured_ms));
+                if flights.len() > 300
+                    && let Some((predicted, measured_ms)) = flights.pop_front()
+                {
+                    let sample = super::super::tests::sample(row, predicted, measured_ms, 20.0);
+                    let said = Said { model_ms: None, profile_ms: None, prior_ms: Some(100.0) };
+                    calibration.learn(Target::Ttft, &sample, said, measured_ms);
+                }
+            }
+            (f32::from(covered) / 500.0, calibration.factors(&row).ttft.prior)
+        };
+        let mut course: Vec<_> = (0..10).map(|_| stretch(1.0)).collect();
+        course.push(stretch(1.5));
+        course.extend((0..30).map(|_| stretch(1.0)));
+        course
+    }
+
+    #[test]
+    fn late_outcomes_do_not_swing_the_factor_after_a_stretch_that_was_missed() {
+        let course = late_course();
+        // What comes right after is covered by what that stretch has left owed.
+        let settled = course.iter().enumerate().filter(|(at, _)| !(10..15).contains(at));
+        for (at, (covered, factor)) in settled {
+            assert!((0.83..=0.97).contains(covered), "{at}: {covered} of {course:?}");
+            assert!((1.2..=2.0).contains(factor), "{at}: {factor} of {course:?}");
+        }
     }
 }
