@@ -141,6 +141,10 @@ impl Bundles {
 
     /// Publishes a bundle, makes it the current one, and removes the oldest.
     pub(crate) fn publish(&mut self, manifest: &Manifest, model: &[u8]) -> Result<(), TrainError> {
+        if model.len() as u64 > MODEL_CAP {
+            let why = "larger than any dispatcher reads: ask for fewer trees or less depth";
+            return Err(failed("publish into", &self.dir)(io::Error::other(why)));
+        }
         let name = bundle_name(manifest.version);
         let (part, whole) = (self.part(&name), self.dir.join(&name));
         let written = write_bundle(&part, manifest, model)

@@ -181,6 +181,17 @@ fn a_current_bundle_that_is_not_whole_does_not_serve() {
 }
 
 #[test]
+fn a_graph_that_no_dispatcher_reads_is_not_published() {
+    let dir = TempDir::new().unwrap();
+    let mut bundles = Bundles::open(dir.path(), 5).unwrap();
+    publish(&mut bundles).unwrap();
+    let model = vec![0; usize::try_from(MODEL_CAP).unwrap() + 1];
+    let error = bundles.publish(&manifest(2, b""), &model).unwrap_err().to_string();
+    assert!(error.contains("fewer trees or less depth"), "{error}");
+    assert_eq!(serving_version(&bundles), Some(1));
+}
+
+#[test]
 fn what_is_no_file_is_an_error_and_is_not_waited_for() {
     let dir = TempDir::new().unwrap();
     let mut bundles = Bundles::open(dir.path(), 5).unwrap();
