@@ -81,7 +81,8 @@ impl Advice {
         };
         let best = sweep.best();
         let least = sweep.tried.iter().map(|one| one.least_requests).max().unwrap_or_default();
-        let warning = (least > setting.requests).then(|| too_short(setting, policy, least));
+        let whose = format!("the highest load of {policy}");
+        let warning = (least > setting.requests).then(|| too_short(setting, &whose, least));
         Self {
             workload: setting.source.name().to_owned(),
             means: [input_tokens, output_tokens, hit],

@@ -8,12 +8,12 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::contest::WEIR;
+use super::{contest::WEIR, wanted::OVERLOAD};
 
 use crate::{
     contender::Contender,
     sim::Pool,
-    study::{Knowledge, Setting, least_span_s},
+    study::{Knowledge, Setting, least_requests},
     workload::{Objectives, Replay, Source, scenario, staged_requests},
 };
 
@@ -94,7 +94,11 @@ pub(super) static CASES: [Case; 19] = [
         ..case("mooncake-8", "Mooncake conversation, 8 pods", MOONCAKE, "one-long", 8)
     },
     chunk_512("conv-one-512", "Azure conv, one class, chunk 512", CONV, "one"),
-    chunk_512("conv-two-512", "Azure conv, two classes, chunk 512", CONV, "two"),
+    // Load 1.4 and more is held, and batch may wait for half a minute.
+    Case {
+        seconds: 240.0,
+        ..chunk_512("conv-two-512", "Azure conv, two classes, chunk 512", CONV, "two")
+    },
     chunk_512("servegen-one-512", "ServeGen m-large, one class, chunk 512", SERVEGEN, "one"),
     // Users come back: the 6,000 of A once each, the 750 of C for two conversations.
     Case { seconds: 240.0, ..case("a-one", "scenario A, one class", SCENARIO_A, "one", 4) },
@@ -169,9 +173,11 @@ impl Case {
         Some(folder.join(find(folder, stem)?))
     }
 
-    /// Requests per seed that a run needs at least at load 1: for its seconds, and for a highest load to show.
+    /// Requests per seed that a run needs at least: for its seconds at load 1, and for what is asked of any class to show at
+    /// every load that is given; where more is held, its seconds say so.
     pub(super) fn least(&self, setting: &Setting) -> usize {
-        (setting.capacity_rps() * self.seconds.max(least_span_s(setting))).ceil() as usize
+        let for_its_seconds = (setting.capacity_rps() * self.seconds).ceil() as usize;
+        for_its_seconds.max(least_requests(setting, OVERLOAD))
     }
 
     /// Why it cannot be run here though its requests are there, if so.
@@ -233,6 +239,21 @@ mod tests {
         );
         assert!(case.setting(None, 100).unwrap().is_none());
         assert!(case.missing(None).contains("set WEIR_TRACES"));
+    }
+
+    #[test]
+    fn runs_of_two_classes_are_long_enough_for_the_one_that_may_wait() {
+        let least_s = |mix| {
+            let case = Case { mix, ..*Case::named("a-two").unwrap() };
+            let setting = case.setting(None, 1).unwrap().unwrap();
+            let case = Case { seconds: 0.0, ..case };
+            (case.least(&setting) as f64 / setting.capacity_rps(), setting.source.means())
+        };
+        let (two_s, means) = least_s("two");
+        // Three times half a minute and an answer at 100 ms per token.
+        let wanted_s = OVERLOAD * 3.0 * (30.0 + 0.1 * means.output_tokens);
+        assert!((two_s - wanted_s).abs() < 1.0, "{two_s} for {wanted_s}");
+        assert!(least_s("one").0 < Case::named("a-one").unwrap().seconds);
     }
 
     #[test]

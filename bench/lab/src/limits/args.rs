@@ -6,10 +6,15 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use super::{Sight, highest::highest, lines::compare, table};
+use super::{
+    LIMIT, Sight,
+    highest::{Highest, highest},
+    lines::compare,
+    table,
+};
 use crate::{
     results::{ResultFile, command, say},
-    study::SimArgs,
+    study::{Setting, SimArgs, note_of_given, notes_of_found},
 };
 
 /// How far policies are from what no scheduler could beat, and from one that sees the future
@@ -47,21 +52,24 @@ impl LimitsArgs {
         let sight = Sight { pods: pods.unwrap_or(usize::MAX), ..Sight::default() };
         let sight = (!self.no_oracle).then_some(sight);
         let (seeds, threads) = (asked.seeds(), asked.threads());
-        let of = match (asked.loads(), asked.at()) {
+        let (of, notes) = match (asked.loads(), asked.at()) {
             (Some(loads), _) => {
                 let lines = compare(&setting, &contenders, loads, &seeds, sight, threads)?;
                 write(json, started, &lines)?;
-                table::of(&lines)
+                (table::of(&lines), note_of_given(&setting, loads).into_iter().collect())
             }
             (None, Some(at)) => {
                 let rows = highest(&setting, &contenders, at, &seeds, sight, threads)?;
                 write(json, started, &rows)?;
-                table::of_highest(&rows)
+                (table::of_highest(&rows), notes(&setting, &rows))
             }
             (None, None) => bail!("limits are those of a load: give --load or --at"),
         };
         say!("{}", asked.head(&setting))?;
         say!("{of}")?;
+        for note in notes {
+            say!("{note}")?;
+        }
         say!(
             "{} requests of {} seeds at each load, {:.1} s",
             setting.requests,
@@ -70,6 +78,14 @@ impl LimitsArgs {
         )?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// What is to be known of highest loads. The bound is one of the requests that came, however few they were.
+fn notes(setting: &Setting, rows: &[Highest]) -> Vec<String> {
+    let policies = rows.iter().filter(|row| row.policy != LIMIT);
+    let found: Vec<_> =
+        policies.map(|row| (row.policy.as_str(), row.max_load, row.bounded)).collect();
+    notes_of_found(setting, &found)
 }
 
 /// The rows, with the command that made them.

@@ -9,7 +9,7 @@
 //!
 //! # Layout
 //! - `row`: a line of results; `figures`: a run as figures; `spread`: means, percentiles and intervals; `seek`: the highest load;
-//!   `enough`: how long a run has to be for it
+//!   `enough`: how long a run has to be
 //! - `parallel`: jobs on threads; `args`, `pool_file`: the command line of `weir-bench sim`; `table`: results for people
 
 mod args;
@@ -46,7 +46,7 @@ use crate::{
 pub(crate) use figures::{Figures, TopBand, warm_up};
 
 pub use args::SimArgs;
-pub(crate) use enough::{least_requests, least_span_s, too_short};
+pub(crate) use enough::{least_requests, note_of_given, notes_of_found, too_short};
 pub use parallel::in_parallel;
 pub(crate) use pool_file::read as read_pool;
 pub use row::Row;
