@@ -140,16 +140,19 @@ struct Fate {
     first_ms: f64,
     last_ms: f64,
     gaps: f64,
-    ttft_ms: f64,
-    tpot_ms: f64,
+    ttft_ms: Option<f64>,
+    tpot_ms: Option<f64>,
     /// What it counts for in time.
     worth: i64,
 }
 
 impl Fate {
     fn in_time(&self) -> bool {
-        let pace_ms = self.last_ms - self.first_ms;
-        self.first_ms - self.arrived_ms <= self.ttft_ms && pace_ms <= self.tpot_ms * self.gaps
+        let within = |taken_ms: f64, objective_ms: Option<f64>, times: f64| {
+            objective_ms.is_none_or(|ms| taken_ms <= ms * times)
+        };
+        within(self.first_ms - self.arrived_ms, self.ttft_ms, 1.0)
+            && within(self.last_ms - self.first_ms, self.tpot_ms, self.gaps)
     }
 }
 
@@ -192,7 +195,7 @@ impl Mirror {
         let Came { asked, came_ms, worth } = *came;
         let mut engine = self.engine.clone();
         let sequence = engine.submit(now_ms, job(asked)).ok()?;
-        let ms = |slo: Option<Duration>| slo.map_or(f64::INFINITY, |slo| slo.as_secs_f64() * 1e3);
+        let ms = |slo: Option<Duration>| slo.map(|slo| slo.as_secs_f64() * 1e3);
         let newcomer = Fate {
             arrived_ms: came_ms,
             first_ms: 0.0,

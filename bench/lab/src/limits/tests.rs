@@ -330,6 +330,22 @@ fn who_cannot_be_served_as_promised_is_served_all_the_same() {
 }
 
 #[test]
+fn the_oracle_gives_an_answer_of_one_token_without_a_pace_at_once() {
+    let pool = pool(&[GPU], 2048);
+    let prompt_only = Slo { tpot: None, ..slo(2000, 50) };
+    let requests: Vec<SimRequest> = [prompt_only, Slo::default()]
+        .into_iter()
+        .enumerate()
+        .map(|(place, slo)| request(place, 500 * place as u64, 600, 1, slo))
+        .collect();
+    let run = clairvoyant(&pool, &requests, Sight::default(), 4);
+    assert_eq!(run.served().count(), requests.len());
+    for served in run.served() {
+        assert!(served.wait_ms < 1.0, "{served:?}");
+    }
+}
+
+#[test]
 fn an_oracle_is_the_same_every_time() {
     let pool = noisy(pool(&[GPU, GPU], 2048));
     let requests = workload(&mut SmallRng::seed_from_u64(23));
