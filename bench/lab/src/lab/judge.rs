@@ -12,7 +12,7 @@ use super::{
         Ask, EXACT, FREE_LOAD, LADDER_RIVAL, LARGE_LOAD, LIVE_LOAD, OVERLOAD, Predicted, Wanted,
     },
 };
-use crate::{limits::Line, report::Target, study::Row};
+use crate::{limits::Line, report::Target, study::Row, workload::Objectives};
 
 /// The share that a stated 90th percentile is to hold for.
 const STATED: f64 = 0.9;
@@ -79,6 +79,8 @@ impl Evidence<'_> {
             best_rival: Some(rival.policy.clone()),
             interval: own.over(&others),
             limit: self.limit(weir, wanted.ask),
+            lower_in_time: self.lower_in_time(weir, wanted.ask),
+            rival_lower_in_time: self.lower_in_time(rival, wanted.ask),
             note: self.oracle(wanted.ask),
             command,
             ..blank
@@ -96,6 +98,27 @@ impl Evidence<'_> {
         let line = self.limits.iter().find(|line| line.policy == WEIR && line.load == OVERLOAD)?;
         let row = weir.at(OVERLOAD)?.rows.first().filter(|row| row.attainment > 0.0)?;
         Some(row.goodput_rps / row.attainment * line.attainment_limit)
+    }
+
+    /// Share of the requests below the highest band that are in time at a highest load: a load is held for that band alone.
+    fn lower_in_time(&self, showing: &Showing, ask: Ask) -> Option<f64> {
+        let (share, at) = match ask {
+            Ask::Load(at) => (Share::Attained, at),
+            Ask::LoadFrom16(at) => (Share::From16, at),
+            _ => return None,
+        };
+        let (_, objectives) = Objectives::named_or_read(self.case.mix).ok()?;
+        let top = objectives.classes.iter().map(|class| class.band).max()?;
+        let is_lower = |row: &&Row| {
+            let class = objectives.place_of(&row.class).and_then(|at| objectives.classes.get(at));
+            class.is_some_and(|class| class.band < top)
+        };
+        let rows = &showing.highest(share, at)?.rows;
+        let (in_time, came) = rows.iter().filter(is_lower).fold((0.0, 0.0), |(part, all), row| {
+            let came = row.requests as f64;
+            (part + row.attainment * came, all + came)
+        });
+        (came > 0.0).then(|| in_time / came)
     }
 
     fn reach_of(&self, ask: Ask) -> Option<&Reach> {
@@ -372,6 +395,44 @@ mod tests {
         let note =
             "at 1.17, which the target asks for, the clairvoyant has 95.1 % of two seeds in time";
         assert_eq!(target.note.as_deref(), Some(note));
+    }
+
+    #[test]
+    fn a_highest_load_is_told_with_what_lower_classes_pay_for_it() {
+        let row = |class: &str, requests, attainment| Row {
+            class: class.to_owned(),
+            requests,
+            attainment,
+            ..Row::default()
+        };
+        let one = |policy: &str, load, batch| {
+            let rows = vec![
+                row("all", 1000, 0.97),
+                row("interactive", 700, 0.99),
+                row("batch", 300, batch),
+            ];
+            let highest = Highest { load: Reading::about(load, &[]), rows };
+            let levels = vec![(Share::Attained, 0.99, highest)];
+            Showing { policy: policy.to_owned(), levels, ..Showing::default() }
+        };
+        let showings = [one(WEIR, 1.1, 0.86), one("cap-16", 0.6, 1.0)];
+        let judge = |case: &'static str| {
+            let evidence = Evidence {
+                case: Case::named(case).unwrap(),
+                showings: &showings,
+                variants: &[],
+                limits: &[],
+                reach: &[],
+                seeds: 1,
+                requests: 100,
+                traces: None,
+            };
+            let target =
+                evidence.judge(&Wanted { case, ask: Ask::Load(0.99), start: None, target: 1.8 });
+            (target.lower_in_time, target.rival_lower_in_time)
+        };
+        assert_eq!(judge("conv-two"), (Some(0.86), Some(1.0)));
+        assert_eq!(judge("conv-one"), (None, None), "of one class there is no lower one");
     }
 
     #[test]

@@ -43,6 +43,12 @@ pub struct Target {
     /// What no scheduler exceeds in the same place, where a bound is known.
     #[serde(default)]
     pub limit: Option<f64>,
+    /// Share of the requests of lower classes that Weir has in time there, of a highest load where there are such classes.
+    #[serde(default)]
+    pub lower_in_time: Option<f64>,
+    /// The same of the rival, at the load that it holds itself.
+    #[serde(default)]
+    pub rival_lower_in_time: Option<f64>,
     /// Weir over the rival.
     pub ratio: Option<f64>,
     /// Half width of the 95 % interval, over seeds, of what the bound is about.

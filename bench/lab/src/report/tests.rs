@@ -99,6 +99,8 @@ fn summary() -> Summary {
         rival: Some(0.62),
         best_rival: Some("push-it".to_owned()),
         interval: Some(0.041),
+        lower_in_time: Some(0.867),
+        rival_lower_in_time: Some(1.0),
         seeds: 5,
         requests: 3500,
         ..Target::default()
@@ -164,6 +166,7 @@ fn every_headline_number_is_in_the_page() {
         .collect();
     for number in [
         "Of 2 targets 0 were reached and 1 missed; 1 were not run",
+        "86.7 % / 100.0 %",
         "weir holds load 0.83, the best rival, push-it, 0.62: 1.34x",
         "At load 1, 95.4 % ± 1.2 % of interactive attained with weir, 61.3 % ± 1.2 %",
         "goodput 9.54 against 6.13 requests per second of push-it, 1.56x",

@@ -6,7 +6,7 @@ use crate::report::{
     html::Table,
     input::Runs,
     target::{Judged, Keep},
-    words::{clock, number, times},
+    words::{clock, number, percent, times},
 };
 
 pub(super) fn section(runs: &Runs) -> Option<Section> {
@@ -28,6 +28,7 @@ pub(super) fn section(runs: &Runs) -> Option<Section> {
         "ratio",
         "target",
         "at most",
+        "lower classes in time there: weir / rival",
         "start",
         "seeds",
     ]);
@@ -39,12 +40,12 @@ pub(super) fn section(runs: &Runs) -> Option<Section> {
         id: "targets",
         title: "Targets",
         lead,
-        how: "A ratio is Weir's figure over that of the best rival in the same run, with the half width of its 95 % interval over the seeds where one could be computed. A load is in units of what the pool holds by formula, 1.0. At most: the ratio that no scheduler exceeds, where a bound is known.",
+        how: "A ratio is Weir's figure over that of the best rival in the same run, with the half width of its 95 % interval over the seeds where one could be computed. A load is in units of what the pool holds by formula, 1.0. At most: the ratio that no scheduler exceeds, where a bound is known. Lower classes in time there: a load is held for the requests of the highest band, and this is the share of the others that was in time at it, for each at the load of its own.",
         parts: vec![Part { run: notes, table, open: true, ..Part::default() }],
     })
 }
 
-fn cells(target: &Target) -> [String; 9] {
+fn cells(target: &Target) -> [String; 10] {
     let verdict = match target.passed {
         Some(true) => "reached",
         Some(false) => "missed",
@@ -64,6 +65,10 @@ fn cells(target: &Target) -> [String; 9] {
         (Judged::Measured, Some(half)) => (optional(target.measured) + &half, ratio),
         (_, None) => (optional(target.measured), ratio),
     };
+    let lower = match (target.lower_in_time, target.rival_lower_in_time) {
+        (Some(own), Some(others)) => format!("{} / {}", percent(own), percent(others)),
+        _ => "-".to_owned(),
+    };
     let side = if target.keep == Keep::AtLeast { "≥" } else { "≤" };
     let note = target.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
     [
@@ -74,6 +79,7 @@ fn cells(target: &Target) -> [String; 9] {
         ratio,
         format!("{side} {}", about(target.target)),
         target.most().map_or_else(|| "-".to_owned(), times),
+        lower,
         target.start.clone().unwrap_or_else(|| "-".to_owned()),
         format!("{} x {}", target.seeds, target.requests),
     ]
