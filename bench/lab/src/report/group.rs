@@ -106,10 +106,11 @@ impl<'a> Group<'a> {
         let count = self.policies().len();
         let policies = if count == 1 { "1 policy".to_owned() } else { format!("{count} policies") };
         format!(
-            "{policies} in front of {pool}; traffic `{}`; {}; {seeds}, {requests} requests counted per run of all seeds. {}",
+            "{policies} in front of {pool}; traffic `{}`; {}; {seeds}, {requests} requests counted per run of all seeds. {}{}",
             row.workload,
             mix_words(&row.mix),
             self.commands(runs),
+            caveat(self.rows.iter().map(|(row, _)| *row)),
         )
     }
 
@@ -146,6 +147,15 @@ impl<'a> Group<'a> {
     /// A name for files.
     pub(super) fn slug(&self) -> String {
         words::slug(&self.heading())
+    }
+}
+
+/// A warning where some runs were too short for their loads to show, or nothing.
+pub(super) fn caveat<'a>(mut rows: impl Iterator<Item = &'a Row>) -> &'static str {
+    if rows.any(|row| row.too_short) {
+        " Warning: some of these runs were too short for their loads to show, and what waited at their end was served while nothing came any more: shares in time and highest loads can be too high."
+    } else {
+        ""
     }
 }
 

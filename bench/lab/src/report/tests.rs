@@ -35,6 +35,7 @@ fn highest(policy: &str, load: f64) -> Row {
     Row {
         load: None,
         max_load: Some(load),
+        bounded: true,
         at: Some(0.99),
         ..row(policy, "interactive", 1.0, 0.991)
     }
@@ -272,6 +273,30 @@ fn rows_of_other_predictions_are_not_the_same() {
     }
     let files = fs::read_dir(folder.path().join("out/plots")).unwrap().count();
     assert_eq!(files, written.pictures, "two pictures of one name");
+}
+
+#[test]
+fn a_run_that_was_too_short_or_ended_the_search_is_said_to() {
+    let text = |rows: &[Row]| {
+        let folder = tempfile::tempdir().unwrap();
+        put(folder.path(), "a.json", &json!({"rows": rows}));
+        let (html, _) = page_of(folder.path());
+        let document = parse(&html);
+        let texts = document.descendants().filter(|node| node.is_text());
+        texts.filter_map(|node| node.text()).collect::<String>()
+    };
+    let pair = [highest("weir", 0.88), highest("push-it", 0.4)];
+    let said = text(&pair);
+    assert!(said.contains("Against the best rival, weir holds 2.20x of the load."), "{said}");
+    assert!(!said.contains("too short") && !said.contains("2.20x to 2.20x"), "{said}");
+    let [weir, rival] = pair;
+    let said = text(&[Row { too_short: true, ..weir }, Row { bounded: false, ..rival }]);
+    for word in ["holds load 0.88 (run too short)", "at least 16", "were too short for their loads"]
+    {
+        assert!(said.contains(word), "{word:?} is not in: {said}");
+    }
+    let given = Row { too_short: true, ..row("weir", "all", 1.3, 0.9) };
+    assert!(text(&[given]).contains("were too short for their loads"));
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub(crate) fn too_short(setting: &Setting, what: &str, least: usize) -> String {
     format!(
         "warning: {} requests per seed are too few for {what}: there they come in less than {:.0} s, three times the longest \
          that one may take, to its first token and for a mean answer; what waits at the end is served while nothing comes any \
-         more, and the share in time can be too high. It takes --requests {least}",
+         more, and shares in time and highest loads can be too high. It takes --requests {least}",
         setting.requests,
         least_span_s(setting),
     )

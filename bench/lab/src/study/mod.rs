@@ -283,6 +283,14 @@ pub(crate) struct Asked {
     pub(crate) at: Option<f64>,
 }
 
+impl Asked {
+    /// Whether the run has too few requests for its load to show.
+    fn is_too_short(&self, setting: &Setting) -> bool {
+        let load = self.max_load.map(|found| found.load).or(self.load);
+        load.is_some_and(|load| least_requests(setting, load) > setting.requests)
+    }
+}
+
 /// What rows of all classes together are called.
 pub(crate) const ALL: &str = "all";
 
@@ -303,6 +311,7 @@ pub(crate) fn rows(
         load: asked.load,
         max_load: asked.max_load.map(|found| found.load),
         bounded: asked.max_load.is_none_or(|found| found.bounded),
+        too_short: asked.is_too_short(setting),
         at: asked.at,
         seeds: seeds.len(),
         ..Row::default()

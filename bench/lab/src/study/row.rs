@@ -30,6 +30,9 @@ pub struct Row {
     /// Whether a higher load was tried that does not keep it: false where the search ended before one did not.
     #[serde(default = "yes")]
     pub bounded: bool,
+    /// Whether requests came for too short a time for the load to show: see `weir-bench sim`'s warning.
+    #[serde(default)]
+    pub too_short: bool,
     /// Attainment that was asked of the class of the highest band; `None` where the load was given.
     pub at: Option<f64>,
     /// How many seeds.

@@ -46,6 +46,19 @@ fn rows_are_all_classes_first_and_their_sums_agree() {
 }
 
 #[test]
+fn rows_say_whether_their_run_was_too_short_for_the_load() {
+    let least = least_requests(&setting(1), 0.4);
+    let short = |requests, load| {
+        let rows = at_load(&setting(requests), &contender("round-robin"), load, &[1]).unwrap();
+        rows.iter().map(|row| row.too_short).collect::<Vec<_>>()
+    };
+    assert_eq!(short(least, 0.4), [false; 3]);
+    assert_eq!(short(least, 0.5), [true; 3]);
+    let sought = max_load(&setting(60), &contender("round-robin"), 0.9, &[1]).unwrap();
+    assert!(sought[0].max_load > Some(0.1) && sought[0].too_short, "{:?}", sought[0]);
+}
+
+#[test]
 fn rates_of_a_class_that_is_rare_add_up_over_the_seeds_in_which_it_did_not_come() {
     let mut rare = setting(40);
     rare.objectives.classes[1].share = 0.01;

@@ -6,13 +6,13 @@ use super::{Part, Section, with_interval};
 use crate::{
     report::{
         cast::{Cast, SUBJECT_NAME, is_variant},
-        group::{Group, groups},
+        group::{Group, caveat, groups},
         html::Table,
         input::Runs,
         plot::{Bar, Bars, Look, Unit},
         words::{asked, number, percent, times},
     },
-    study::Row,
+    study::{Row, told},
 };
 
 /// Bars in one picture.
@@ -36,20 +36,29 @@ pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
 
 /// Weir's ratios to the best rival over all settings.
 fn lead(groups: &[Group<'_>]) -> String {
-    let mut ratios: Vec<f64> = groups
-        .iter()
-        .flat_map(|group| levels(group).into_iter().filter_map(|at| ratio(&ranked(group, at))))
-        .collect();
+    let compared = groups.iter().flat_map(|group| {
+        levels(group).into_iter().map(|at| ranked(group, at)).collect::<Vec<_>>()
+    });
+    let compared: Vec<(f64, Vec<&Row>)> =
+        compared.filter_map(|rows| Some((ratio(&rows)?, rows))).collect();
+    let mut ratios: Vec<f64> = compared.iter().map(|(ratio, _)| *ratio).collect();
     ratios.sort_by(f64::total_cmp);
-    match (ratios.first(), ratios.get(ratios.len() / 2), ratios.last()) {
-        (Some(low), Some(middle), Some(high)) => format!(
-            "Against the best rival of each setting, `{SUBJECT_NAME}` holds {} to {} of the load, {} in the median of {} comparisons.",
+    let caveat = caveat(compared.iter().flat_map(|(_, rows)| rows.iter().copied()));
+    match (ratios.as_slice(), ratios.get(ratios.len() / 2)) {
+        ([], _) | (_, None) => {
+            "The settings below have no comparison of `weir` with a rival.".to_owned()
+        }
+        ([only], _) => format!(
+            "Against the best rival, `{SUBJECT_NAME}` holds {} of the load.{caveat}",
+            times(*only)
+        ),
+        ([low, .., high], Some(middle)) => format!(
+            "Against the best rival of each setting, `{SUBJECT_NAME}` holds {} to {} of the load, {} in the median of {} comparisons.{caveat}",
             times(*low),
             times(*high),
             times(*middle),
             ratios.len(),
         ),
-        _ => "The settings below have no comparison of `weir` with a rival.".to_owned(),
     }
 }
 
@@ -100,22 +109,29 @@ fn part(group: &Group<'_>, runs: &Runs, cast: &Cast) -> Result<Part> {
 fn shows(rows: &[&Row], at: f64) -> String {
     let share = asked(at);
     let best = |subject: bool| rows.iter().find(|row| (row.policy == SUBJECT_NAME) == subject);
-    let load = |row: &Row| number(row.max_load.unwrap_or(0.0));
     match (best(true), best(false)) {
         (Some(weir), Some(rival)) => {
             let ratio = ratio(rows).map(|ratio| format!(": {}", times(ratio))).unwrap_or_default();
             format!(
                 " At {share}, `weir` holds load {}, the best rival, `{}`, {}{ratio}.",
-                load(weir),
+                held(weir),
                 rival.policy,
-                load(rival)
+                held(rival)
             )
         }
         (Some(only), None) | (None, Some(only)) => {
-            format!(" At {share}, `{}` holds load {}.", only.policy, load(only))
+            format!(" At {share}, `{}` holds load {}.", only.policy, held(only))
         }
         (None, None) => String::new(),
     }
+}
+
+/// A highest load with what it is not: found, where nothing that fails was tried above it, or sure, where the run was too short.
+fn held(row: &Row) -> String {
+    let load = row.max_load.unwrap_or(0.0);
+    let load = if row.bounded { number(load) } else { told(load, false) };
+    let short = if row.too_short { " (run too short)" } else { "" };
+    format!("{load}{short}")
 }
 
 fn bars(group: &Group<'_>, rows: &[&Row], at: f64, cast: &Cast) -> Bars {
@@ -145,7 +161,7 @@ fn cells(row: &Row, at: f64) -> [String; 7] {
     [
         asked(at),
         format!("`{}`", row.policy),
-        row.max_load.map_or_else(|| "-".to_owned(), number),
+        held(row),
         with_interval(percent(row.attainment), row.attainment_ci.map(percent)),
         number(row.goodput_rps),
         pair(row.ttft_ms_p50, row.ttft_ms_p99),
