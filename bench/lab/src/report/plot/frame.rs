@@ -12,7 +12,7 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use super::{Axis, Guide, Look, Picture, marker::marker};
+use super::{Axis, Guide, Look, Picture, marker::marker, round};
 use crate::report::palette::{FAINT, GRID, INK, PAPER};
 
 /// Width of every picture. Coordinates are whole numbers, so the canvas is twice as fine as it is shown on a desk.
@@ -177,11 +177,13 @@ pub(super) fn axes(
     (y, y_range): (&Axis, (f64, f64)),
 ) -> Result<Plane> {
     let (xs, ys) = (x_range.0..x_range.1, y_range.0..y_range.1);
+    let log =
+        |range: (f64, f64)| (range.0..range.1).log_scale().with_key_points(round::labels(range));
     let (across, up) = match (x.log, y.log) {
         (false, false) => grid(area, xs, ys, (x, y)),
-        (true, false) => grid(area, xs.log_scale(), ys, (x, y)),
-        (false, true) => grid(area, xs, ys.log_scale(), (x, y)),
-        (true, true) => grid(area, xs.log_scale(), ys.log_scale(), (x, y)),
+        (true, false) => grid(area, log(x_range), ys, (x, y)),
+        (false, true) => grid(area, xs, log(y_range), (x, y)),
+        (true, true) => grid(area, log(x_range), log(y_range), (x, y)),
     }?;
     let x = Scale { values: x_range, pixels: (across.start, across.end), log: x.log };
     let y = Scale { values: y_range, pixels: (up.end, up.start), log: y.log };
@@ -216,7 +218,7 @@ where
         .axis_style(GRID.light.stroke_width(2))
         .label_style(font(SMALL, FAINT.light))
         .axis_desc_style(font(SMALL, FAINT.light))
-        .x_labels(if x.log { 6 } else { 7 })
+        .x_labels(7)
         .y_labels(6)
         .x_desc(x.name.as_str())
         .y_desc(y.name.as_str())

@@ -4,7 +4,8 @@
 //! them stand side by side on a desk. Text is text, in the reader's own sans-serif font; nothing is loaded from anywhere.
 //!
 //! # Layout
-//! - `frame`: canvas, title, axes and legend, which all pictures share; `marker`: shapes of points
+//! - `frame`: canvas, title, axes and legend, which all pictures share; `marker`: shapes of points; `round`: what a logarithmic
+//!   axis is labelled with
 //! - `lines`: curves with bands over an axis; `bars`: one bar per policy; `points`: policies or requests in a plane
 
 mod bars;
@@ -12,6 +13,7 @@ mod frame;
 mod lines;
 mod marker;
 mod points;
+mod round;
 #[cfg(test)]
 mod tests;
 
@@ -122,7 +124,7 @@ impl Axis {
         }
         if self.log {
             let air = (high / low).powf(0.04).max(1.05);
-            return (low / air, high * air);
+            return round::widened(low / air, high * air);
         }
         // Shares that hardly differ are not to look as if they did.
         let (low, high) = match self.unit {

@@ -122,3 +122,28 @@ fn an_axis_takes_what_the_data_need() {
     let (low, high) = axis.log().span([0.0, 1.0, 100.0].into_iter());
     assert!(low > 0.5 && low < 1.0 && high > 100.0, "{low} {high}");
 }
+
+#[test]
+fn a_logarithmic_axis_of_less_than_a_decade_has_numbers_with_their_unit() {
+    let cloud = Cloud {
+        name: "weir".to_owned(),
+        look: look(0),
+        points: vec![(33.0, 61.0), (41.0, 64.0), (35.0, 62.0)],
+    };
+    let points = Points {
+        name: "p".to_owned(),
+        title: "p".to_owned(),
+        about: "p".to_owned(),
+        x: Axis::new("measured", Unit::Millis).log(),
+        y: Axis::new("predicted", Unit::Millis).log(),
+        clouds: vec![cloud],
+        guides: vec![Guide::Diagonal],
+        frontier: Vec::new(),
+        size: 4,
+        labelled: false,
+    };
+    let texts = texts(&points.draw().unwrap().svg);
+    // Across 20 and 50, up 50 and 100.
+    let times = |label: &str| texts.iter().filter(|text| *text == label).count();
+    assert_eq!(["20 ms", "50 ms", "100 ms"].map(times), [1, 2, 1], "{texts:?}");
+}
