@@ -1,4 +1,4 @@
-//! Who is who in the pictures: the same policy has the same colour and marker everywhere.
+//! Who is who in the pictures: a policy has the same colour and marker everywhere, but for pictures in which another has them.
 
 use super::{
     group::groups,
@@ -57,18 +57,41 @@ impl Cast {
         Look { colour, marker: 1 + place % 5, named: true }
     }
 
-    /// Everybody of one picture with their looks: Weir, the first rivals of `best_first` by name, the rest without.
+    /// Everybody of one picture with their looks: Weir, the first rivals of `best_first` by name, the rest without. No two that
+    /// are named share a colour or a marker.
     pub(super) fn looks<'a>(&self, best_first: &[&'a str]) -> Vec<(&'a str, Look)> {
-        let is_subject = |policy: &&&str| **policy == SUBJECT_NAME;
-        let subject =
-            best_first.iter().filter(is_subject).map(|policy| (*policy, self.look(policy)));
-        let rivals = best_first.iter().filter(|policy| !is_subject(policy)).enumerate();
-        let rivals = rivals.map(|(place, policy)| {
-            let look = if place < NAMED { self.look(policy) } else { Look::OTHER };
-            (*policy, look)
-        });
-        subject.chain(rivals).collect()
+        let (subject, rivals): (Vec<&str>, Vec<&str>) =
+            best_first.iter().partition(|policy| **policy == SUBJECT_NAME);
+        let (named, others) = rivals.split_at(rivals.len().min(NAMED));
+        let subject = subject.iter().map(|policy| (*policy, self.look(policy)));
+        let looks = apart(named.iter().map(|policy| self.look(policy)).collect());
+        let named = named.iter().copied().zip(looks);
+        let others = others.iter().map(|policy| (*policy, Look::OTHER));
+        subject.chain(named).chain(others).collect()
     }
+}
+
+/// Looks of which no two share a colour or a marker, while there are enough: a later one gives way to an earlier.
+fn apart(mut looks: Vec<Look>) -> Vec<Look> {
+    let colours = distinct(looks.iter().map(|look| look.colour).collect(), &RIVALS);
+    let markers = distinct(looks.iter().map(|look| look.marker).collect(), &[1, 2, 3, 4, 5]);
+    for (look, (colour, marker)) in looks.iter_mut().zip(colours.into_iter().zip(markers)) {
+        (look.colour, look.marker) = (colour, marker);
+    }
+    looks
+}
+
+/// The same with those that were there before exchanged for what nobody has of `all`.
+fn distinct<T: Copy + PartialEq>(mut own: Vec<T>, all: &[T]) -> Vec<T> {
+    let mut free: Vec<T> = all.iter().copied().filter(|one| !own.contains(one)).collect();
+    for place in 0..own.len() {
+        let (before, after) = own.split_at_mut(place);
+        let Some(one) = after.first_mut().filter(|one| before.contains(one)) else { continue };
+        if !free.is_empty() {
+            *one = free.remove(0);
+        }
+    }
+    own
 }
 
 /// Rivals with their mean places, over the questions that rows answer.
@@ -106,5 +129,30 @@ pub(super) fn worth(row: &Row) -> f64 {
         (Some(load), _) => load,
         (None, "none") => -row.e2e_ms_mean.unwrap_or(f64::INFINITY),
         (None, _) => row.attainment,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_named_in_a_picture_can_be_told_apart() {
+        let names: Vec<String> = (0..20).map(|number| format!("rival-{number}")).collect();
+        let cast = Cast::named(names.iter().map(String::as_str));
+        // Six colours and five markers apart, so that some have the same look in the whole cast.
+        let shown =
+            [&*names[0], &*names[6], &*names[12], &*names[5], "weir", &*names[3], &*names[7]];
+        let looks = cast.looks(&shown);
+        assert_eq!(looks[0].0, "weir");
+        let named: Vec<Look> =
+            looks.iter().map(|(_, look)| *look).filter(|look| look.named).collect();
+        assert_eq!((named.len(), looks.len()), (1 + NAMED, shown.len()));
+        for (place, look) in named.iter().enumerate() {
+            let before = &named[..place];
+            assert!(before.iter().all(|one| one.colour != look.colour), "{looks:?}");
+            assert!(before.iter().all(|one| one.marker != look.marker), "{looks:?}");
+        }
+        assert_eq!(looks[1].1, cast.look(&names[0]), "the first keeps its own");
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::{
     cast::{Cast, SUBJECT_NAME},
     make_folder,
-    plot::{Axis, Line, Lines, Unit},
+    plot::{Axis, Line, Lines, Marked, Unit},
 };
 
 /// A picture of policies over a quantity.
@@ -37,7 +37,7 @@ pub(crate) fn write_curves(folder: &Path, curves: Curves) -> Result<()> {
     let cast = Cast::named(names.filter(|name| *name != SUBJECT_NAME));
     let line = |(name, points): (String, Vec<(f64, f64)>)| {
         let look = cast.look(&name);
-        Line { name, look, points, band: Vec::new(), marked: true }
+        Line { name, look, points, band: Vec::new(), marked: Marked::Each }
     };
     let y = Axis::new(curves.y, Unit::Number);
     let picture = Lines {

@@ -23,8 +23,34 @@ pub(crate) struct Line {
     pub(in crate::report) points: Vec<(f64, f64)>,
     /// Half widths of the band, one per point; empty for none.
     pub(in crate::report) band: Vec<f64>,
-    /// Whether every point has a marker.
-    pub(in crate::report) marked: bool,
+    /// Which points have a marker.
+    pub(in crate::report) marked: Marked,
+}
+
+/// Where a curve has its marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::report) enum Marked {
+    /// At every point: each was measured.
+    Each,
+    /// Here and there, for a curve of many points to be told from the others.
+    Few,
+}
+
+/// Markers of a curve of many points.
+const MARKERS: usize = 6;
+
+impl Marked {
+    /// The points of so many that have one. Curves of other markers have them elsewhere: they would cover one another.
+    pub(super) fn places(self, points: usize, marker: usize) -> impl Iterator<Item = usize> {
+        let (first, step) = match self {
+            Self::Each => (0, 1),
+            Self::Few => {
+                let step = points.div_ceil(MARKERS).max(1);
+                (step * (marker % MARKERS) / MARKERS, step)
+            }
+        };
+        (first..points).step_by(step)
+    }
 }
 
 /// A picture of curves.
@@ -99,8 +125,9 @@ fn draw_line(area: &Canvas<'_>, plane: &Plane, line: &Line) -> Result<()> {
     let width = if line.look.named { 5 } else { 2 };
     let path: Vec<_> = line.points.iter().map(place).collect();
     area.draw(&PathElement::new(path, colour.stroke_width(width))).map_err(drawn)?;
-    if line.marked && line.look.named {
-        for point in &line.points {
+    if line.look.named {
+        let marked = line.marked.places(line.points.len(), line.look.marker);
+        for point in marked.filter_map(|at| line.points.get(at)) {
             area.draw(&marker(place(point), 8, line.look.marker, colour)).map_err(drawn)?;
         }
     }

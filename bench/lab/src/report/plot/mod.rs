@@ -20,7 +20,7 @@ mod tests;
 use super::palette::{self, Colour, OTHERS};
 
 pub(super) use bars::{Bar, Bars};
-pub(super) use lines::{Line, Lines};
+pub(super) use lines::{Line, Lines, Marked};
 pub(super) use points::{Cloud, Points};
 
 /// A finished picture.
@@ -139,7 +139,7 @@ impl Axis {
     }
 }
 
-/// How a policy is drawn: its colour and marker, the same in all pictures of a report.
+/// How a policy is drawn: its colour and marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     /// Colour.

@@ -9,7 +9,7 @@ fn look(marker: usize) -> Look {
 
 fn line(name: &str, marker: usize, points: &[(f64, f64)]) -> Line {
     let (points, band) = (points.to_vec(), vec![0.02; points.len()]);
-    Line { name: name.to_owned(), look: look(marker), points, band, marked: true }
+    Line { name: name.to_owned(), look: look(marker), points, band, marked: Marked::Each }
 }
 
 fn lines() -> Lines {
@@ -146,4 +146,19 @@ fn a_logarithmic_axis_of_less_than_a_decade_has_numbers_with_their_unit() {
     // Across 20 and 50, up 50 and 100.
     let times = |label: &str| texts.iter().filter(|text| *text == label).count();
     assert_eq!(["20 ms", "50 ms", "100 ms"].map(times), [1, 2, 1], "{texts:?}");
+}
+
+#[test]
+fn a_curve_of_many_points_has_a_few_markers_apart_from_those_of_others() {
+    let places = |marker| Marked::Few.places(121, marker).collect::<Vec<_>>();
+    for marker in 0..6 {
+        assert!((5..=7).contains(&places(marker).len()), "{:?}", places(marker));
+        assert!(
+            (0..marker).all(|other| places(other).iter().all(|at| !places(marker).contains(at)))
+        );
+    }
+    let many = Line { marked: Marked::Few, ..line("weir", 0, &[(0.0, 0.5), (1.0, 0.6)]) };
+    let bare = Lines { lines: vec![many], guides: Vec::new(), ..lines() };
+    let svg = bare.draw().unwrap().svg;
+    assert!(svg.matches("<circle").count() >= 2, "one in the legend and one on the curve: {svg}");
 }

@@ -9,7 +9,7 @@ use crate::{
         group::{Group, groups},
         html::Table,
         input::Runs,
-        plot::{Axis, Guide, Line, Lines, Look, Unit},
+        plot::{Axis, Guide, Line, Lines, Look, Marked, Unit},
         words::{number, percent, times},
     },
     study::Row,
@@ -174,7 +174,7 @@ fn line(rows: &[&Row], policy: &str, look: Look, kind: Kind) -> Line {
         look,
         points: rows.iter().map(|row| (row.load.unwrap_or(0.0), kind.value(row))).collect(),
         band,
-        marked: true,
+        marked: Marked::Each,
     }
 }
 

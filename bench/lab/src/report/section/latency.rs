@@ -9,7 +9,7 @@ use crate::{
         cast::{Cast, SUBJECT_NAME},
         html::Table,
         input::Runs,
-        plot::{Axis, Guide, Line, Lines, Look, Unit},
+        plot::{Axis, Guide, Line, Lines, Look, Marked, Unit},
         scene::{Scene, scenes},
         words::{ms, percent},
     },
@@ -147,7 +147,7 @@ fn curves(scene: &Scene<'_>, latency: Latency, cast: &Cast) -> Lines {
             look,
             points: curve(&values),
             band: Vec::new(),
-            marked: false,
+            marked: Marked::Few,
         }
     };
     let promised = scene.objective().and_then(|class| latency.promised(class));

@@ -8,7 +8,7 @@ use crate::report::{
     cast::{Cast, SUBJECT_NAME},
     html::Table,
     input::Runs,
-    plot::{Axis, Guide, Line, Lines, Look, Unit},
+    plot::{Axis, Guide, Line, Lines, Look, Marked, Unit},
     scene::{Scene, scenes},
     words::{number, percent},
 };
@@ -151,7 +151,7 @@ fn lines(scene: &Scene<'_>, tide: Tide, cast: &Cast) -> Lines {
         let moments = series.map(|series| series.moments.as_slice()).unwrap_or_default();
         let point = |moment: &Moment| Some((f64::from(moment.at_s), tide.of(moment)?));
         let points = moments.iter().filter_map(point).collect();
-        Line { name: name.to_owned(), look, points, band: Vec::new(), marked: false }
+        Line { name: name.to_owned(), look, points, band: Vec::new(), marked: Marked::Few }
     };
     let is_headroom = matches!(tide, Tide::Ttft | Tide::Tpot);
     Lines {
