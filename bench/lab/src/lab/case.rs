@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::{contest::WEIR, wanted::OVERLOAD};
 
@@ -209,6 +209,38 @@ impl Case {
         let trained = if self.trained { " --prediction trained" } else { "" };
         format!("{traffic} --pods {} --gpu {GPU}{chunk} --slo {}{trained}", self.pods, self.mix)
     }
+}
+
+/// The folder of traces that is named; a variable that is set to nothing names none.
+pub(super) fn folder(named: Option<&Path>) -> Option<&Path> {
+    named.filter(|path| !path.as_os_str().is_empty())
+}
+
+/// Refuses a folder that is not there: who named one wants its traces run.
+///
+/// # Errors
+/// When it is no folder.
+pub(super) fn check_folder(named: Option<&Path>) -> Result<()> {
+    let Some(traces) = folder(named) else { return Ok(()) };
+    ensure!(traces.is_dir(), "--traces or WEIR_TRACES: {} is no folder", traces.display());
+    Ok(())
+}
+
+/// Whether a name is one of those that were asked for by how they begin, or all are.
+pub(super) fn is_asked(name: &str, only: &[String]) -> bool {
+    only.is_empty() || only.iter().any(|begin| name.starts_with(begin.as_str()))
+}
+
+/// Refuses a beginning that is no known name's.
+///
+/// # Errors
+/// When there is one.
+pub(super) fn check_only(only: &[String], known: &[&str], what: &str) -> Result<()> {
+    for name in only {
+        let begins = known.iter().any(|known| known.starts_with(name.as_str()));
+        ensure!(begins, "--only {name:?}: {what} are {}", known.join(", "));
+    }
+    Ok(())
 }
 
 /// The first file, by name, that is called like this up to its first dot.

@@ -48,7 +48,7 @@ use crate::{
     results::command,
     study::simulated,
 };
-use case::{CASES, Case};
+use case::{CASES, Case, check_folder, check_only, folder, is_asked};
 use contest::{Entry, Showing};
 use effort::Work;
 use judge::{Evidence, not_run};
@@ -108,14 +108,16 @@ impl LabArgs {
     pub fn run(self) -> Result<ExitCode> {
         self.check()?;
         let (started, before) = (Instant::now(), simulated());
-        let (entries, mut targets) = self.entries()?;
+        let (entries, left) = self.entries()?;
         let output = Output::prepare(&self.out)?;
         let progress = Progress::new(started, 0);
+        reasons(&left).iter().for_each(|line| progress.say(line));
         let effort = self.effort(&entries, started, &progress)?;
         let rounds = self.rounds(&entries, &effort, started)?;
-        targets.extend(rounds.targets(&effort, self.traces.as_deref()));
+        let mut targets = rounds.targets(&effort, self.traces());
+        targets.extend(left.iter().flat_map(Left::targets));
         targets.sort_by_key(|target| table().iter().position(|row| row.id() == target.id));
-        output.runs(&rounds, &effort, self.traces.as_deref())?;
+        output.runs(&rounds, &effort, self.traces())?;
         let seconds = started.elapsed().as_secs_f64();
         let summary = Summary {
             command: command(),
@@ -136,17 +138,20 @@ impl LabArgs {
         let minutes = self.minutes;
         let fine = minutes > 0.0 && minutes <= MOST_MINUTES;
         ensure!(fine, "--minutes must be above zero and at most {MOST_MINUTES}, not {minutes}");
-        Ok(())
+        let known: Vec<&str> = CASES.iter().map(|case| case.id).collect();
+        check_only(&self.only, &known, "cases")?;
+        check_folder(self.traces.as_deref())
     }
 
-    /// The cases that can be run, and the rows that cannot.
-    fn entries(&self) -> Result<(Vec<Entry>, Vec<Target>)> {
-        let traces = self.traces.as_deref();
-        let is_wanted = |case: &&Case| {
-            self.only.is_empty() || self.only.iter().any(|name| case.id.starts_with(name.as_str()))
-        };
+    fn traces(&self) -> Option<&Path> {
+        folder(self.traces.as_deref())
+    }
+
+    /// The cases that can be run, and those that cannot.
+    fn entries(&self) -> Result<(Vec<Entry>, Vec<Left>)> {
+        let traces = self.traces();
         let (mut entries, mut left) = (Vec::new(), Vec::new());
-        for case in CASES.iter().filter(is_wanted) {
+        for case in CASES.iter().filter(|case| is_asked(case.id, &self.only)) {
             let rows: Vec<Wanted> = table().into_iter().filter(|row| row.case == case.id).collect();
             let setting = case.setting(traces, 1)?;
             let why = match &setting {
@@ -158,13 +163,10 @@ impl LabArgs {
                     let least = case.least(&setting);
                     entries.push(Entry { case, rows, least });
                 }
-                (why, _) => {
-                    let why = why.unwrap_or_default();
-                    left.extend(rows.iter().map(|row| not_run(row, why.clone())));
-                }
+                (why, _) => left.push(Left { case, rows, why: why.unwrap_or_default() }),
             }
         }
-        ensure!(!entries.is_empty(), "nothing to run: {}", nothing(&self.only, traces));
+        ensure!(!entries.is_empty(), "nothing to run: {}", reasons(&left).join("; "));
         Ok((entries, left))
     }
 
@@ -178,7 +180,7 @@ impl LabArgs {
                 (vec![requests; entries.len()], vec![requests.div_ceil(2); entries.len()]);
             return Ok(Effort { seeds, requests, screening, threads });
         }
-        let pace = stage::timed(entries, self.traces.as_deref(), threads)?;
+        let pace = stage::timed(entries, self.traces(), threads)?;
         let left = Duration::from_secs_f64(self.minutes * 60.0).saturating_sub(started.elapsed());
         let parts = effort::parts(left.as_secs_f64());
         let each = || entries.iter().zip(&pace);
@@ -206,7 +208,7 @@ impl LabArgs {
         effort: &Effort,
         started: Instant,
     ) -> Result<Rounds<'a>> {
-        let traces = self.traces.as_deref();
+        let traces = self.traces();
         let (threads, seeds) = (effort.threads, effort.seeds.as_slice());
         let screened =
             stage::screen(&stage::stages(entries, traces, &effort.screening)?, threads, started)?;
@@ -253,16 +255,32 @@ impl Rounds<'_> {
     }
 }
 
-/// Why nothing can be run.
-fn nothing(only: &[String], traces: Option<&Path>) -> String {
-    let known: Vec<&str> = CASES.iter().map(|case| case.id).collect();
-    match (only, traces) {
-        ([], _) => "no case is there".to_owned(),
-        (_, None) => {
-            format!("set WEIR_TRACES, or choose from the generated ones of {}", known.join(", "))
-        }
-        (_, Some(_)) => format!("cases are {}", known.join(", ")),
+/// A case that is not run.
+struct Left {
+    case: &'static Case,
+    rows: Vec<Wanted>,
+    why: String,
+}
+
+impl Left {
+    fn targets(&self) -> Vec<Target> {
+        self.rows.iter().map(|row| not_run(row, self.why.clone())).collect()
     }
+}
+
+/// Each reason why cases are not run, with those that it is the reason of.
+fn reasons(left: &[Left]) -> Vec<String> {
+    let mut reasons: Vec<&str> = Vec::new();
+    left.iter().for_each(|one| {
+        if !reasons.contains(&one.why.as_str()) {
+            reasons.push(&one.why);
+        }
+    });
+    let of = |why: &&str| {
+        let cases = left.iter().filter(|one| one.why == *why).map(|one| one.case.id);
+        format!("{}: {why}", cases.collect::<Vec<_>>().join(", "))
+    };
+    reasons.iter().map(of).collect()
 }
 
 fn notes(effort: &Effort) -> Vec<String> {

@@ -44,10 +44,17 @@ fn what_needs_a_trace_is_said_to_need_one() {
     let (entries, left) =
         LabArgs { only: Vec::new(), ..args(folder.path(), "") }.entries().unwrap();
     assert!(entries.iter().all(|entry| matches!(entry.case.traffic, case::Traffic::Scenario(_))));
-    assert!(left.iter().all(|target| target.passed.is_none()));
-    assert!(left.iter().all(|target| target.note.as_deref().unwrap().contains("set WEIR_TRACES")));
+    let said = reasons(&left);
+    assert!(said.iter().any(|line| line.starts_with("conv-one, conv-two, ")), "{said:?}");
+    let targets: Vec<Target> = left.iter().flat_map(Left::targets).collect();
+    assert!(targets.iter().all(|target| target.passed.is_none()));
+    let notes = targets.iter().map(|target| target.note.as_deref().unwrap());
+    assert!(notes.clone().all(|note| note.contains("set WEIR_TRACES")));
     let of_entries: usize = entries.iter().map(|entry| entry.rows.len()).sum();
-    assert_eq!(of_entries + left.len(), table().len());
+    assert_eq!(of_entries + targets.len(), table().len());
+    let error = args(folder.path(), "conv").run().unwrap_err().to_string();
+    assert!(error.starts_with("nothing to run: conv-one, conv-two, "), "{error}");
+    assert!(error.contains("set WEIR_TRACES") && !error.contains("cases are"), "{error}");
 }
 
 #[test]
@@ -68,6 +75,8 @@ fn a_wrong_argument_leaves_the_last_lab_as_it_is() {
         LabArgs { minutes: f64::INFINITY, requests: None, ..right() },
         LabArgs { minutes: f64::NAN, ..right() },
         LabArgs { seeds: 2, ..right() },
+        LabArgs { traces: Some(folder.path().join("no-traces")), ..right() },
+        LabArgs { only: vec!["ladder".to_owned(), "laddr".to_owned()], ..right() },
     ] {
         let said = format!("{wrong:?}");
         assert!(wrong.run().is_err(), "{said}");

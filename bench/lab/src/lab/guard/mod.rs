@@ -18,17 +18,15 @@ mod stored;
 mod tests;
 mod verdict;
 
-use std::{
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Instant,
-};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use super::contest::WEIR;
+use super::{
+    case::{check_folder, check_only, folder, is_asked},
+    contest::WEIR,
+};
 use crate::{contender::Contender, results::say, study::simulated};
 use slice::{SLICES, Slice};
 use stored::{Measured, Stored};
@@ -91,24 +89,17 @@ impl GuardArgs {
     /// # Errors
     /// When a name in `--only` begins no slice's, or the folder of traces is not there: who named one wants them run.
     fn wanted(&self) -> Result<Vec<&'static Slice>> {
-        if let Some(traces) = self.traces() {
-            ensure!(traces.is_dir(), "--traces or WEIR_TRACES: {} is no folder", traces.display());
-        }
+        check_folder(self.traces.as_deref())?;
         let known: Vec<&str> = SLICES.iter().map(Slice::name).collect();
-        for name in &self.only {
-            let begins = known.iter().any(|slice| slice.starts_with(name.as_str()));
-            ensure!(begins, "--only {name:?}: slices are {}", known.join(", "));
-        }
-        let is_wanted = |slice: &&Slice| {
-            self.only.is_empty() || self.only.iter().any(|name| slice.name().starts_with(name))
-        };
+        check_only(&self.only, &known, "slices")?;
+        let is_wanted = |slice: &&Slice| is_asked(slice.name(), &self.only);
         Ok(SLICES.iter().filter(is_wanted).collect())
     }
 
     /// What was measured, and a line about each slice that could not be.
     fn measured(&self, wanted: &[&Slice]) -> Result<(Vec<Measured>, Vec<String>)> {
         let subject = Contender::named(&self.subject)?;
-        let traces = self.traces();
+        let traces = folder(self.traces.as_deref());
         let (mut measured, mut left) = (Vec::new(), Vec::new());
         for slice in wanted {
             let one = slice.measure(&subject, traces, self.threads());
@@ -119,11 +110,6 @@ impl GuardArgs {
         }
         ensure!(!measured.is_empty(), "nothing to measure: {}", left.join(", "));
         Ok((measured, left))
-    }
-
-    /// The folder of traces; a variable that is set to nothing names none.
-    fn traces(&self) -> Option<&Path> {
-        self.traces.as_deref().filter(|path| !path.as_os_str().is_empty())
     }
 
     fn threads(&self) -> usize {

@@ -141,7 +141,7 @@ fn a_slice_that_nobody_knows_and_a_folder_that_is_not_there_are_errors() {
     assert_eq!(names("--only c,dem"), ["demo", "c-two", "conv-two"]);
     assert_eq!(names("").len(), SLICES.len());
     let unset = GuardArgs { traces: Some(PathBuf::new()), ..guard(&there) };
-    assert!(unset.wanted().is_ok() && unset.traces().is_none());
+    assert!(unset.wanted().is_ok() && super::folder(unset.traces.as_deref()).is_none());
 }
 
 #[test]
