@@ -17,6 +17,7 @@ use crate::{
     results::{ResultFile, say},
     sim::Pool,
     study::{Knowledge, Setting, at_load, in_parallel, read_pool},
+    trace::TRACE_HELP,
     workload::{Objectives, Replay},
 };
 
@@ -24,9 +25,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("traffic").required(true).args(["trace", "spool"])))]
 pub struct AdviseArgs {
-    /// Trace of the traffic: Mooncake, Azure, ServeGen, AIBrix, BurstGPT, Vidur, or
-    /// arrival_s,input_tokens,output_tokens[,class][,prefix_id]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help = TRACE_HELP, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Folder of samples instead, as `weir serve` writes them. They hold what was served: refused requests are not in them
     #[arg(long, value_name = "DIR")]

@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Class, ClassTally, DemoMix, LoadPlan, Planned, Tally, parse_classes, plan, run};
 use crate::{
     results::{ResultFile, say},
-    trace::{self, Window},
+    trace::{self, TRACE_HELP, Window},
 };
 
 /// Replay a trace or a synthetic mix against an OpenAI server, in open loop, and judge what comes back
@@ -28,8 +28,7 @@ pub struct LoadArgs {
     /// Model to ask for
     #[arg(long, default_value = "qwen3-32b")]
     model: String,
-    /// Trace to replay: Mooncake, Azure, ServeGen, AIBrix, or arrival_s,input_tokens,output_tokens[,class][,prefix_id]
-    #[arg(long)]
+    #[arg(long, help = TRACE_HELP)]
     trace: Option<PathBuf>,
     /// Synthetic workload to send instead
     #[arg(long, value_enum, requires = "for_s")]

@@ -29,6 +29,7 @@ use crate::{
     report::SeriesFile,
     results::{ResultFile, command, say},
     sim::Pool,
+    trace::TRACE_HELP,
     workload::{Objectives, Replay, Source, scenario_held_by, staged_requests},
 };
 
@@ -37,8 +38,7 @@ use crate::{
 #[command(group(ArgGroup::new("traffic").required(true).args(["trace", "scenario"])))]
 #[command(group(ArgGroup::new("question").args(["load", "at"])))]
 pub struct SimArgs {
-    /// Trace to replay: Mooncake, Azure, ServeGen, AIBrix, or arrival_s,input_tokens,output_tokens[,class][,prefix_id]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help = TRACE_HELP, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Traffic that is made: A to D, sharegpt, production, ladder, demo and others (an unknown name lists them)
     #[arg(long, value_name = "NAME")]

@@ -6,7 +6,7 @@
 //! would measure a load that nobody asked for. The one exception is BurstGPT, which holds requests that failed at the provider
 //! (no response tokens, often no request tokens): what they would have cost is not known, so they are left out, as the source's
 //! own files "without fails" do, and their number is logged. Its timestamps are whole seconds and are spread over their second.
-//! A file of lengths only gets Poisson arrivals, one per second on average.
+//! A file of lengths only gets Poisson arrivals, one per second on average. Blank lines before the first one are passed over.
 //!
 //! | file | recognised by | prefix identity |
 //! |---|---|---|
@@ -28,14 +28,22 @@ mod tests;
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader},
+    io::{self, BufRead, BufReader, Read},
     path::{Path, PathBuf},
 };
 
 use crate::prompt::Segment;
 
+/// What `--trace` takes, in the help of every command that has it.
+pub(crate) const TRACE_HELP: &str = "Trace: Mooncake, Azure, ServeGen, BurstGPT, AIBrix, Vidur, or \
+     arrival_s,input_tokens,output_tokens[,class][,prefix_id][,prefix_tokens]";
+
 /// What some systems begin a file with: it says that it is UTF-8.
 const MARK: &str = "\u{feff}";
+/// What a file begins with that gzip has packed.
+const GZIP: &[u8] = &[0x1f, 0x8b];
+/// Bytes of a first line that are looked at. No header is as long, and a file without line ends is not read whole for it.
+const LONGEST: u64 = 1 << 16;
 /// Characters of a first line that nobody knows which the message shows.
 const SHOWN: usize = 120;
 /// Tokens of a prompt or an answer at most. No model takes as many, and more are a mistake that would be simulated for hours.
@@ -73,7 +81,7 @@ pub enum TraceError {
         /// Which file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A row is malformed.
     #[error("{} line {line}: {reason}", path.display())]
@@ -85,8 +93,14 @@ pub enum TraceError {
         /// What is wrong with it.
         reason: String,
     },
+    /// It is packed.
+    #[error("{} is packed by gzip: unpack it first, with gunzip", path.display())]
+    Packed {
+        /// Which file.
+        path: PathBuf,
+    },
     /// The first line is none that the lab knows.
-    #[error("{}: no known trace starts with {header:?}", path.display())]
+    #[error("{}: no known trace starts with {header:?}; first lines that are known: {}", path.display(), known())]
     Unknown {
         /// Which file.
         path: PathBuf,
@@ -99,6 +113,14 @@ pub enum TraceError {
         /// Which file.
         path: PathBuf,
     },
+}
+
+/// The first lines that are known.
+fn known() -> String {
+    let tables = table::known().collect::<Vec<_>>().join("; ");
+    format!(
+        "{tables}; or lines of JSON objects with timestamp, input_length, output_length, hash_ids"
+    )
 }
 
 /// What is wrong on which line, before the file's name is known.
@@ -116,28 +138,49 @@ struct BadRow {
 pub fn read(path: &Path, seed: u64) -> Result<Vec<Arrival>, TraceError> {
     let io = |source| TraceError::Io { path: path.to_owned(), source };
     let mut file = BufReader::new(File::open(path).map_err(io)?);
-    let head = file.fill_buf().map_err(io)?;
-    let head = head.strip_prefix(MARK.as_bytes()).unwrap_or(head);
-    let parsed = if head.first() == Some(&b'{') {
-        mooncake::read(file, seed)
+    if file.fill_buf().map_err(io)?.starts_with(GZIP) {
+        return Err(TraceError::Packed { path: path.to_owned() });
+    }
+    let (first, skipped) = first_line(&mut file).map_err(io)?;
+    if first.is_empty() {
+        return Err(TraceError::Empty { path: path.to_owned() });
+    }
+    let whole = first.as_slice().chain(file);
+    let parsed = if first.trim_ascii_start().first() == Some(&b'{') {
+        mooncake::read(whole, seed)
     } else {
-        let first = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let header = String::from_utf8_lossy(first);
+        let header = String::from_utf8_lossy(&first);
         let Some(columns) = table::Columns::of(header.trim()) else {
             let header = header.trim().chars().take(SHOWN).collect();
             return Err(TraceError::Unknown { path: path.to_owned(), header });
         };
-        table::read(file, &columns, seed)
+        table::read(whole, &columns, seed)
     };
     let rows = parsed.map_err(|BadRow { line, reason }| TraceError::Row {
         path: path.to_owned(),
-        line,
+        line: line + skipped,
         reason,
     })?;
     if rows.is_empty() {
         return Err(TraceError::Empty { path: path.to_owned() });
     }
     Ok(from_zero(rows))
+}
+
+/// The first line that is not blank, without a mark before it, and how many are before it. It is empty where there is none.
+fn first_line(file: &mut impl BufRead) -> io::Result<(Vec<u8>, u64)> {
+    for skipped in 0.. {
+        let mut line = Vec::new();
+        if file.take(LONGEST).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        let line =
+            if skipped == 0 { line.strip_prefix(MARK.as_bytes()).unwrap_or(&line) } else { &line };
+        if !line.trim_ascii().is_empty() {
+            return Ok((line.to_vec(), skipped));
+        }
+    }
+    Ok((Vec::new(), 0))
 }
 
 /// Rows in order of time, the first at 0; rows of equal time keep the file's order.

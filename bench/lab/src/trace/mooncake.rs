@@ -9,7 +9,7 @@ use std::io::BufRead;
 
 use serde::Deserialize;
 
-use super::{Arrival, BadRow, MARK, sane, tick};
+use super::{Arrival, BadRow, sane, tick};
 use crate::prompt::Segment;
 
 /// Tokens that one `hash_id` stands for.
@@ -31,8 +31,7 @@ pub(super) fn read(file: impl BufRead, seed: u64) -> Result<Vec<Arrival>, BadRow
         if text.trim().is_empty() {
             continue;
         }
-        let row: Row = serde_json::from_str(text.trim_start_matches(MARK))
-            .map_err(|error| bad(error.to_string()))?;
+        let row: Row = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         if row.timestamp < 0.0 || row.input_length == 0 {
             return Err(bad("timestamp below zero or input_length zero".to_owned()));
         }

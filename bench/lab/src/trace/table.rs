@@ -5,6 +5,7 @@ use std::io::Read;
 use csv::StringRecord;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rand_distr::Exp1;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Arrival, BadRow, sane, stamp, tick};
 use crate::prompt::Segment;
@@ -47,6 +48,15 @@ static KNOWN: [Kind; 7] = [
     kind(Clock::Seconds, "arrived_at", "num_prefill_tokens", "num_decode_tokens"),
     kind(Clock::Absent, "", "num_prefill_tokens", "num_decode_tokens"),
 ];
+
+/// The columns that each known kind is recognised by.
+pub(super) fn known() -> impl Iterator<Item = String> {
+    let columns = |kind: &Kind| [kind.time, kind.input, kind.output].map(str::to_owned);
+    KNOWN.iter().map(move |kind| {
+        let named = columns(kind).into_iter().filter(|name| !name.is_empty());
+        named.collect::<Vec<_>>().join(",")
+    })
+}
 
 /// Where the columns of a known file are.
 #[derive(Debug)]
@@ -120,9 +130,9 @@ impl Columns {
         if id.is_empty() {
             return Ok(Vec::new());
         }
-        // A data frame with rows that have none writes numbers with a fraction.
+        // A data frame with rows that have none writes numbers with a fraction. Any other name stands for itself.
         let whole = id.strip_suffix(".0").unwrap_or(id);
-        let id = whole.parse().map_err(|_| format!("{id:?} is no prefix_id, a whole number"))?;
+        let id = whole.parse().unwrap_or_else(|_| xxh3_64(id.as_bytes()));
         let given = |at: &usize| record.get(*at).is_some_and(|text| !text.trim().is_empty());
         let length = self.prefix_tokens.filter(given).map(|at| tokens(record, at)).transpose()?;
         Ok(vec![Segment { id, tokens: length.unwrap_or(input_tokens / 2).min(input_tokens) }])

@@ -111,8 +111,39 @@ fn a_prefix_may_be_named_as_a_data_frame_writes_it() {
         "arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens\n0,100,10,7.0,80.0\n1,100,10,,\n",
     );
     assert_eq!(rows.unwrap()[0].prefix, [Segment { id: 7, tokens: 80 }]);
-    let half = read_text("arrival_s,input_tokens,output_tokens,prefix_id\n0,100,10,7.5\n");
-    assert!(half.unwrap_err().to_string().contains("\"7.5\" is no prefix_id"));
+}
+
+#[test]
+fn a_prefix_may_have_any_name() {
+    let rows = read_text(
+        "arrival_s,input_tokens,output_tokens,prefix_id\n0,10,1,chat-v2\n1,10,1,a1f\n2,10,1,chat-v2\n3,10,1,-1\n4,10,1,7\n",
+    );
+    let ids: Vec<u64> = rows.unwrap().iter().map(|row| row.prefix[0].id).collect();
+    assert_eq!((ids[0], ids[4]), (ids[2], 7));
+    let different: std::collections::HashSet<u64> = ids.iter().copied().collect();
+    assert_eq!(different.len(), 4, "{ids:?}");
+}
+
+#[test]
+fn blank_lines_before_the_first_one_are_passed_over_and_counted() {
+    let plain = "arrival_s,input_tokens,output_tokens\n0,10,10\n";
+    for before in ["\n\n", "\r\n  \n", "\u{feff}\n\t\n"] {
+        assert_eq!(read_text(&format!("{before}{plain}")).unwrap().len(), 1, "{before:?}");
+        let bad = message(&format!("{before}{plain}1,ten,10\n"));
+        assert!(bad.contains("line 5"), "{before:?}: {bad}");
+    }
+    let line = "{\"timestamp\":0,\"input_length\":6,\"output_length\":5,\"hash_ids\":[1]}\n";
+    assert_eq!(read_text(&format!("\n {line}")).unwrap().len(), 1);
+    assert!(message(&format!("\n{line}{{\"timestamp\":0}}\n")).contains("line 3"));
+    assert!(message(" \n\n").contains("no rows"));
+}
+
+#[test]
+fn a_packed_file_is_said_to_be_one() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&[0x1f, 0x8b, 8, 0, 0xff]).unwrap();
+    let error = read(file.path(), 1).unwrap_err().to_string();
+    assert!(error.contains("unpack it first"), "{error}");
 }
 
 #[test]
@@ -171,7 +202,16 @@ fn a_malformed_row_is_an_error_that_names_its_line() {
 
 #[test]
 fn an_unknown_or_empty_file_is_an_error() {
-    assert!(message("prefill,decode\n1,2\n").contains("no known trace"));
+    let unknown = message("prefill,decode\n1,2\n");
+    for said in [
+        "no known trace starts with \"prefill,decode\"",
+        "TIMESTAMP,ContextTokens,GeneratedTokens",
+        "arrival_s,input_tokens,output_tokens",
+        "; num_prefill_tokens,num_decode_tokens",
+        "hash_ids",
+    ] {
+        assert!(unknown.contains(said), "{said}: {unknown}");
+    }
     let failed = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,0,0,0,API log\n";
     assert!(message(failed).contains("no rows"));
     assert!(message("arrival_s,input_tokens,output_tokens\n").contains("no rows"));
