@@ -8,6 +8,8 @@ pub(crate) const MOST_PODS: usize = 100_000;
 const MOST_SEEDS: u64 = 10_000;
 /// Requests of a seed: some gigabytes of them.
 pub(crate) const MOST_REQUESTS: usize = 10_000_000;
+/// A load: so many times what the pods hold is all at one moment.
+pub(crate) const MOST_LOAD: f64 = 1000.0;
 
 /// A number of pods.
 pub(crate) fn pods() -> RangedU64ValueParser<usize> {

@@ -68,10 +68,10 @@ pub struct SimArgs {
     #[arg(long, default_value = "one", value_name = "FILE|NAME")]
     slo: String,
     /// Loads to compare at; 1 is what the pods hold by formula
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     load: Option<Loads>,
     /// Seek each policy's highest load at which this share of the requests of the highest band meets both objectives
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_name = "SHARE", allow_negative_numbers = true)]
     at: Option<f64>,
     /// How many seeds: stretches of the workload, each with noise of its own
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = bounds::seeds(1))]
@@ -105,8 +105,10 @@ impl FromStr for Loads {
     fn from_str(list: &str) -> Result<Self, String> {
         let one = |word: &str| {
             let load = word.trim().parse::<f64>().ok();
-            let load = load.filter(|load| load.is_finite() && *load > 0.0);
-            load.ok_or_else(|| format!("{word:?} is not a number above zero"))
+            let load = load.filter(|load| *load > 0.0 && *load <= bounds::MOST_LOAD);
+            load.ok_or_else(|| {
+                format!("{word:?} is not a number above zero and at most {}", bounds::MOST_LOAD)
+            })
         };
         list.split(',').map(one).collect::<Result<_, _>>().map(Self)
     }
