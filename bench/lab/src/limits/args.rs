@@ -81,7 +81,7 @@ impl LimitsArgs {
 }
 
 /// What is to be known of highest loads. The bound is one of the requests that came, however few they were.
-fn notes(setting: &Setting, rows: &[Highest]) -> Vec<String> {
+pub(super) fn notes(setting: &Setting, rows: &[Highest]) -> Vec<String> {
     let policies = rows.iter().filter(|row| row.policy != LIMIT);
     let found: Vec<_> =
         policies.map(|row| (row.policy.as_str(), row.max_load, row.bounded)).collect();

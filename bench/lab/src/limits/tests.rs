@@ -439,3 +439,18 @@ fn who_counts_the_highest_band_first_lets_lower_ones_wait() {
         (above_in_time(Sight::default()), above_in_time(Sight::default().promised()));
     assert!(first > any, "{first} {any}");
 }
+
+#[test]
+fn a_highest_load_of_a_short_run_is_warned_of_and_the_bound_is_not() {
+    let setting = setting();
+    let row = |policy: &str, max_load| Highest {
+        policy: policy.to_owned(),
+        max_load,
+        bounded: true,
+        ..Highest::default()
+    };
+    let notes = args::notes(&setting, &[row("weir", 9.0), row(LIMIT, 15.0)]);
+    let [note] = &notes[..] else { panic!("{notes:?}") };
+    assert!(note.contains("too few for the highest load of weir:"), "{note}");
+    assert!(args::notes(&setting, &[row("weir", 0.001), row(LIMIT, 15.0)]).is_empty());
+}
