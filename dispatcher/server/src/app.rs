@@ -27,7 +27,11 @@ use crate::{
         watch,
     },
     descriptors,
-    fleet::{self, Muster, config::Members, roster::Roster},
+    fleet::{
+        self, Muster,
+        config::{Members, ScrapeConfig},
+        roster::Roster,
+    },
     hub::{Hub, SampleSink, run_ticks},
     learn::{
         LearnConfig, Shelf,
@@ -171,7 +175,7 @@ impl App {
 
         let spool = spool_writer(&config.learn, samples, &watched)?;
         let (loader, bell) = loader(&config.learn, slots, &watched, (counter, bell, heard))?;
-        let musters = musters(&hubs, config.pools, config.scrape.every.is_some());
+        let musters = musters(&hubs, config.pools, config.scrape);
         let scrape = config.scrape;
         let fleet = Worker::spawn_async("weir-fleet", move |stop| {
             fleet::run(musters, scrape, ordered, stop)
@@ -276,8 +280,8 @@ fn hubs(
     pools.iter().map(hub).unzip()
 }
 
-fn musters(hubs: &[Arc<Hub>], pools: Vec<PoolConfig>, prove: bool) -> Vec<Muster> {
-    let rosters = Roster::for_each(hubs, prove).into_iter();
+fn musters(hubs: &[Arc<Hub>], pools: Vec<PoolConfig>, scrape: ScrapeConfig) -> Vec<Muster> {
+    let rosters = Roster::for_each(hubs, scrape).into_iter();
     rosters.zip(pools).map(|(roster, pool)| Muster::new(roster, pool.members)).collect()
 }
 

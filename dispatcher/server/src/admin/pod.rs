@@ -96,8 +96,10 @@ pub struct BreakerRow {
 pub struct DrainRow {
     /// Time since it was asked for, in milliseconds.
     pub since_ms: f64,
-    /// Requests that are still there.
+    /// Requests of this pool that are still there.
     pub left: usize,
+    /// Requests there that this pool does not know of, by a scrape begun after its own were gone; `null`: not known.
+    pub others: Option<u32>,
     /// Predicted time until nothing is, in milliseconds.
     pub expected_ms: f64,
 }
@@ -158,6 +160,7 @@ fn row(pool: Pool<'_>, seen: PodSeen) -> PodRow {
         drain: leaving.map(|leaving| DrainRow {
             since_ms: leaving.since_ms,
             left: leaving.left,
+            others: leaving.others(),
             expected_ms: leaving.expected_ms,
         }),
         requests: view.requests,

@@ -1,12 +1,18 @@
 //! What the fleet is told: classes, pods, discovery and scraping, as written and as validated.
 
-use std::{collections::BTreeMap, net::Ipv6Addr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{Ipv6Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_core::{PodClass, Role};
 use weir_schema::profile::Percentile;
 
+use super::family::Family;
 use crate::{
     config::{Problems, choice, suggest::one_of},
     learn::profile::{RawProfile, percentile_schema},
@@ -110,13 +116,20 @@ pub struct RawDns {
     pub port: u16,
     /// Their class; the first one when left out.
     pub class: Option<String>,
+    /// Which of its addresses are pods: any, ipv4 or ipv6. Left out: where there are both, the IPv4 ones alone.
+    #[schemars(schema_with = "family_schema")]
+    pub family: Option<Family>,
     /// Seconds between two questions.
     pub every_s: u64,
 }
 
+fn family_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "type": ["string", "null"], "enum": ["any", "ipv4", "ipv6", null] })
+}
+
 impl Default for RawDns {
     fn default() -> Self {
-        Self { host: String::new(), port: 8000, class: None, every_s: 5 }
+        Self { host: String::new(), port: 8000, class: None, family: None, every_s: 5 }
     }
 }
 
@@ -152,6 +165,7 @@ impl RawScrape {
         ScrapeConfig {
             every: (!every.is_zero()).then_some(every),
             timeout: Duration::from_millis(self.timeout_ms),
+            stale_after: Duration::from_millis(self.stale_after_ms),
         }
     }
 }
@@ -163,6 +177,8 @@ pub struct ScrapeConfig {
     pub every: Option<Duration>,
     /// Time after which a scrape or a probe has failed.
     pub timeout: Duration,
+    /// Time for which a scrape is believed.
+    pub stale_after: Duration,
 }
 
 /// A pod that is configured, or that was found.
@@ -196,6 +212,10 @@ pub struct DnsConfig {
     pub port: u16,
     /// Index of their class.
     pub class: u16,
+    /// Which of its addresses are pods.
+    pub family: Option<Family>,
+    /// Addresses that the configuration lists as pods of this pool, which are not found again.
+    pub listed: BTreeSet<SocketAddr>,
     /// Whether several pools find their pods by this name.
     pub shared: bool,
     /// Time between two questions.
@@ -236,7 +256,10 @@ impl Members {
             );
             seats.push(seat);
         }
-        let dns = dns.map(|dns| dns.check(&format!("{key}.dns"), classes, problems));
+        let dns = dns.map(|dns| DnsConfig {
+            listed: seats.iter().filter_map(|seat| seat.authority.parse().ok()).collect(),
+            ..dns.check(&format!("{key}.dns"), classes, problems)
+        });
         Self { seats, dns }
     }
 
@@ -305,6 +328,8 @@ impl RawDns {
             host: self.host.clone(),
             port: self.port,
             class: class_index(key, self.class.as_deref(), classes, problems),
+            family: self.family,
+            listed: BTreeSet::new(),
             shared: false,
             every: Duration::from_secs(self.every_s),
         }

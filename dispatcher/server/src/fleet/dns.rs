@@ -3,7 +3,12 @@
 //! The last good answer stays in force while the question fails or comes back empty: a name server
 //! that is down must not take a pool down with it, and a pod that is really gone shows by its scrapes.
 
-use std::{collections::BTreeMap, io, net::SocketAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::SocketAddr,
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -14,12 +19,13 @@ use tokio::{
 
 use super::{
     config::{DnsConfig, ScrapeConfig, Seat},
+    family::{Chosen, choose},
     roster::{Place, Places, Roster},
     watch::watch,
 };
 
 /// Keeps the pool's pods equal to what DNS answers, until it is dropped. What is asked may change; a pod that is in the answers
-/// before and after goes on as it is, unless it is of another class now.
+/// before and after goes on as it is, and joins anew at once if it is of another class now.
 pub async fn discover(roster: Roster, mut asked: Receiver<DnsConfig>, scrape: ScrapeConfig) {
     let mut found = Found::default();
     let mut dns = asked.borrow_and_update().clone();
@@ -35,7 +41,7 @@ pub async fn discover(roster: Roster, mut asked: Receiver<DnsConfig>, scrape: Sc
             }
         }
         let answer = tokio::net::lookup_host((dns.host.as_str(), dns.port)).await;
-        match found.differs(answer.map(Iterator::collect)) {
+        match found.differs(answer.map(Iterator::collect), &dns) {
             Ok(change) => found.apply(&change, &roster, &dns, scrape),
             Err(error) => tracing::warn!(host = dns.host, %error, "pods cannot be looked up"),
         }
@@ -48,9 +54,16 @@ fn pace_of(dns: &DnsConfig) -> Interval {
     pace
 }
 
-/// The pods of the last good answer, each with its watcher.
+/// The pods of the last good answer, and what of it was left out, which is said once.
 #[derive(Default)]
-struct Found(BTreeMap<SocketAddr, Watcher>);
+struct Found {
+    /// Each with its watcher.
+    pods: BTreeMap<SocketAddr, Watcher>,
+    /// Those that the configuration lists.
+    listed: BTreeSet<SocketAddr>,
+    /// Whether there are addresses of another family than the one that counts.
+    unasked: bool,
+}
 
 /// Ends the watch with the entry.
 struct Watcher {
@@ -71,31 +84,62 @@ struct Change {
 }
 
 impl Found {
-    fn differs(&self, answer: io::Result<Vec<SocketAddr>>) -> io::Result<Change> {
-        let mut answer = answer?;
-        if answer.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "no address"));
+    fn differs(
+        &mut self,
+        answer: io::Result<Vec<SocketAddr>>,
+        dns: &DnsConfig,
+    ) -> io::Result<Change> {
+        let Chosen { mut addresses, unasked } = choose(answer?, dns.family);
+        if addresses.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "no address that counts"));
         }
-        answer.sort_unstable();
-        answer.dedup();
-        let left = self.0.keys().filter(|at| answer.binary_search(at).is_err()).copied().collect();
-        answer.retain(|at| !self.0.contains_key(at));
-        Ok(Change { joined: answer, left })
+        self.say_unasked(unasked, dns);
+        self.leave_out_listed(&mut addresses, dns);
+        let gone = |at: &&SocketAddr| addresses.binary_search(at).is_err();
+        let left = self.pods.keys().filter(gone).copied().collect();
+        addresses.retain(|at| !self.pods.contains_key(at));
+        Ok(Change { joined: addresses, left })
     }
 
-    /// What is asked has changed: pods of another class have to join anew.
+    fn say_unasked(&mut self, unasked: usize, dns: &DnsConfig) {
+        if unasked > 0 && !self.unasked {
+            tracing::warn!(
+                host = dns.host,
+                left_out = unasked,
+                "name has IPv4 and IPv6 addresses, of which the IPv4 ones count; say dns.family"
+            );
+        }
+        self.unasked = unasked > 0;
+    }
+
+    /// A pod is in a pool once: where it is listed.
+    fn leave_out_listed(&mut self, addresses: &mut Vec<SocketAddr>, dns: &DnsConfig) {
+        let listed: BTreeSet<_> =
+            addresses.iter().filter(|at| dns.listed.contains(at)).copied().collect();
+        for at in listed.difference(&self.listed) {
+            tracing::warn!(pod = %at, host = dns.host, "pod found by dns is listed in pods too; it counts once, as listed");
+        }
+        addresses.retain(|at| !listed.contains(at));
+        self.listed = listed;
+    }
+
+    /// What is asked has changed: pods of another class join anew, and those that are listed now leave.
     fn are_of(&mut self, dns: &DnsConfig) {
-        self.0.retain(|_, watcher| {
-            let mut places = watcher.places.lock();
-            places.iter_mut().for_each(|place| place.seat.shared = dns.shared);
-            places.iter().all(|place| place.seat.class == dns.class)
-        });
+        self.pods.retain(|at, _| !dns.listed.contains(at));
+        for watcher in self.pods.values() {
+            for place in watcher.places.lock().iter_mut() {
+                place.seat.shared = dns.shared;
+                if place.seat.class != dns.class {
+                    place.reclass(dns.class);
+                }
+            }
+        }
     }
 
     fn apply(&mut self, change: &Change, roster: &Roster, dns: &DnsConfig, scrape: ScrapeConfig) {
         for at in &change.left {
             tracing::info!(pod = %at, "pod is gone from dns");
-            self.0.remove(at);
+            self.pods.remove(at);
         }
         for at in &change.joined {
             tracing::info!(pod = %at, "pod found by dns");
@@ -104,13 +148,15 @@ impl Found {
             let seat = Seat { name, authority, class: dns.class, shared: dns.shared };
             let places = Arc::new(Mutex::new(vec![Place::take(roster, seat)]));
             let task = tokio::spawn(watch(places.clone(), scrape));
-            self.0.insert(*at, Watcher { places, task });
+            self.pods.insert(*at, Watcher { places, task });
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn at(text: &str) -> SocketAddr {
@@ -119,21 +165,48 @@ mod tests {
 
     fn found(pods: &[&str]) -> Found {
         let watcher = || Watcher { places: Places::default(), task: tokio::spawn(async {}) };
-        Found(pods.iter().map(|pod| (at(pod), watcher())).collect())
+        Found { pods: pods.iter().map(|pod| (at(pod), watcher())).collect(), ..Found::default() }
+    }
+
+    fn asked(listed: &[&str]) -> DnsConfig {
+        DnsConfig {
+            host: "pods".to_owned(),
+            port: 80,
+            class: 0,
+            family: None,
+            listed: listed.iter().map(|pod| at(pod)).collect(),
+            shared: false,
+            every: Duration::from_secs(5),
+        }
     }
 
     #[tokio::test]
     async fn only_what_changed_joins_or_leaves() {
-        let found = found(&["10.0.0.1:80", "10.0.0.2:80"]);
+        let mut found = found(&["10.0.0.1:80", "10.0.0.2:80"]);
         let answer = vec![at("10.0.0.3:80"), at("10.0.0.2:80"), at("10.0.0.2:80")];
         let want = Change { joined: vec![at("10.0.0.3:80")], left: vec![at("10.0.0.1:80")] };
-        assert_eq!(found.differs(Ok(answer)).unwrap(), want);
+        assert_eq!(found.differs(Ok(answer), &asked(&[])).unwrap(), want);
     }
 
     #[tokio::test]
     async fn a_failed_or_empty_answer_changes_nothing() {
-        let found = found(&["10.0.0.1:80"]);
-        assert!(found.differs(Err(io::Error::other("server failure"))).is_err());
-        assert!(found.differs(Ok(vec![])).is_err());
+        let mut found = found(&["10.0.0.1:80"]);
+        let failed = Err(io::Error::other("server failure"));
+        assert!(found.differs(failed, &asked(&[])).is_err());
+        assert!(found.differs(Ok(vec![]), &asked(&[])).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_is_listed_is_not_found_again() {
+        let mut found = found(&["10.0.0.1:80"]);
+        let answer = || Ok(vec![at("10.0.0.1:80"), at("10.0.0.2:80")]);
+        let dns = asked(&["10.0.0.1:80"]);
+        let want = Change { joined: vec![at("10.0.0.2:80")], left: vec![at("10.0.0.1:80")] };
+        assert_eq!(found.differs(answer(), &dns).unwrap(), want);
+        found.are_of(&dns);
+        assert!(found.pods.is_empty(), "without a question");
+        let all = asked(&["10.0.0.1:80", "10.0.0.2:80"]);
+        let want = Change { joined: vec![], left: vec![] };
+        assert_eq!(found.differs(answer(), &all).unwrap(), want, "an answer all the same");
     }
 }

@@ -8,18 +8,21 @@
 //! - [`config`]: what is written and what it becomes
 //! - [`pod`]: one pod, shared with the hub and the relays
 //! - [`breaker`]: takes a failing pod out and back; [`cordon`]: so does an operator
+//! - [`occupancy`]: what is on a pod, by its own word
 //! - [`roster`]: lets pods join and leave a hub
 //! - `posts`: the watcher of each address, kept as the configuration asks
 //! - [`watch`]: one task per address: scrape, breakers, restarts
 //! - [`connection`], [`gauges`]: the text of a scrape, and its meaning
-//! - [`dns`]: pods found by name
+//! - [`dns`]: pods found by name; [`family`]: which of their addresses count
 
 pub mod breaker;
 pub mod config;
 pub mod connection;
 pub mod cordon;
 pub mod dns;
+pub mod family;
 pub mod gauges;
+pub mod occupancy;
 pub mod pod;
 mod posts;
 pub mod roster;

@@ -11,7 +11,7 @@ use std::sync::{
 use http::HeaderValue;
 use weir_core::{Phase, PodId, PodSpec, Pulse, Time};
 
-use super::{breaker::Breaker, cordon::Cordon};
+use super::{breaker::Breaker, cordon::Cordon, occupancy::Occupancy};
 
 /// A chunk that follows the one before it on the same pod within this time belongs to the same
 /// engine step: the engine answers all sequences of a step at once, and steps take 5 ms and more.
@@ -38,6 +38,8 @@ pub struct Pod {
     pub cordon: Arc<Cordon>,
     /// What its scrapes came to.
     pub scrapes: ScrapeTally,
+    /// What they say is on it.
+    pub occupancy: Occupancy,
 }
 
 /// What a pod's scrapes came to, for metrics.
@@ -54,21 +56,18 @@ pub struct ScrapeTally {
 impl Pod {
     /// A pod that takes requests at once.
     pub fn new(id: PodId, name: Arc<str>, authority: String, class: u16) -> Self {
-        Self::with_breaker(id, name, authority, class, Breaker::default(), Arc::default())
-    }
-
-    /// A pod whose breaker was made by the fleet.
-    pub fn with_breaker(
-        id: PodId,
-        name: Arc<str>,
-        authority: String,
-        class: u16,
-        breaker: Breaker,
-        cordon: Arc<Cordon>,
-    ) -> Self {
-        let (pulse, scrapes) = (PulseCell::default(), ScrapeTally::default());
-        let label = HeaderValue::from_str(&name).ok();
-        Self { id, name, label, authority, class, pulse, breaker, cordon, scrapes }
+        Self {
+            label: HeaderValue::from_str(&name).ok(),
+            id,
+            name,
+            authority,
+            class,
+            pulse: PulseCell::default(),
+            breaker: Breaker::default(),
+            cordon: Arc::default(),
+            scrapes: ScrapeTally::default(),
+            occupancy: Occupancy::default(),
+        }
     }
 
     /// What the scheduler is told of it.

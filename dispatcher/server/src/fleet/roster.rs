@@ -3,15 +3,23 @@
 //! Every pod that joins gets an id that was never used, so that whatever is still said of an earlier
 //! pod at the same address finds no listener.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
 use weir_core::PodId;
 
-use super::{Breaker, Cordon, Pod, config::Seat};
+use super::{
+    Ask, Breaker, Cordon, Pod,
+    config::{ScrapeConfig, Seat},
+    cordon::Cordons,
+    occupancy::Occupancy,
+};
 use crate::hub::Hub;
 
 /// The door through which a pool's pods come and go.
@@ -20,15 +28,22 @@ pub struct Roster {
     hub: Arc<Hub>,
     /// Shared by all pools of the process.
     next: Arc<AtomicU32>,
-    /// Whether a pod must answer a scrape before it is used.
-    prove: bool,
+    /// For how long a scrape is believed; `None`: there are none. With scrapes a pod must answer one before it is used.
+    believed: Option<Duration>,
+    cordons: Arc<Mutex<Cordons>>,
 }
 
 impl Roster {
-    /// A roster for each hub; with `prove`, a pod takes requests only after its first good scrape.
-    pub fn for_each(hubs: &[Arc<Hub>], prove: bool) -> Vec<Self> {
+    /// A roster for each hub; where pods are scraped, one takes requests only after its first good scrape.
+    pub fn for_each(hubs: &[Arc<Hub>], scrape: ScrapeConfig) -> Vec<Self> {
         let next = Arc::new(AtomicU32::new(1));
-        hubs.iter().map(|hub| Self { hub: hub.clone(), next: next.clone(), prove }).collect()
+        let of = |hub: &Arc<Hub>| Self {
+            hub: hub.clone(),
+            next: next.clone(),
+            believed: scrape.every.map(|_| scrape.stale_after),
+            cordons: Arc::default(),
+        };
+        hubs.iter().map(of).collect()
     }
 
     /// The pool.
@@ -48,9 +63,13 @@ impl Roster {
                 hub.pod_changed(id);
             }
         };
-        let breaker = Breaker::new(!self.prove, Box::new(listener));
         let (name, authority) = (seat.name.clone(), seat.authority.clone());
-        let pod = Arc::new(Pod::with_breaker(id, name, authority, seat.class, breaker, cordon));
+        let pod = Arc::new(Pod {
+            breaker: Breaker::new(self.believed.is_none(), Box::new(listener)),
+            cordon,
+            occupancy: Occupancy::new(self.believed, self.hub.clock().now()),
+            ..Pod::new(id, name, authority, seat.class)
+        });
         self.hub.add_pod(pod.clone());
         pod
     }
@@ -82,9 +101,23 @@ impl Place {
             && known == (&seat.name, &seat.authority, seat.class)
     }
 
-    /// Lets the pod of a seat join.
+    /// Lets the pod of a seat join. What an operator asked of it before, under this name and at this address, still is.
     pub fn take(roster: &Roster, seat: Seat) -> Self {
-        Self { roster: roster.clone(), pod: roster.join(&seat, Arc::default()), seat }
+        let cordon = roster.cordons.lock().of(&seat.name, &seat.authority);
+        if let (asked @ (Ask::Cordon | Ask::Drain), _) = cordon.asked() {
+            tracing::info!(
+                pod = &*seat.name,
+                ?asked,
+                "pod is back, and still asked by an operator"
+            );
+        }
+        Self { roster: roster.clone(), pod: roster.join(&seat, cordon), seat }
+    }
+
+    /// It is of another class now: another pod to the scheduler, at the same address.
+    pub fn reclass(&mut self, class: u16) {
+        self.seat.class = class;
+        self.rejoin();
     }
 
     /// Another process answers at this address: what is known of the one before it is void.
@@ -94,6 +127,10 @@ impl Place {
             model = &**self.roster.hub().model(),
             "pod was restarted"
         );
+        self.rejoin();
+    }
+
+    fn rejoin(&mut self) {
         self.roster.leave(&self.pod);
         self.pod = self.roster.join(&self.seat, self.pod.cordon.clone());
     }

@@ -1,6 +1,7 @@
 //! The fleet against a pod that answers each scrape when, and as, the test says.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -26,7 +27,11 @@ use super::{
     config::{DnsConfig, Seat},
     *,
 };
-use crate::{clock::Clock, hub::Hub, worker::Worker};
+use crate::{
+    clock::Clock,
+    hub::{Hub, fixture::until},
+    worker::Worker,
+};
 
 /// A pod whose scrapes park until the test answers them.
 struct Gate {
@@ -79,12 +84,16 @@ fn pool() -> Arc<Hub> {
     Hub::new(scheduler, Arc::from("m"), Clock::new(), sink)
 }
 
+fn scraping(timeout: Duration) -> ScrapeConfig {
+    ScrapeConfig { every: Some(Duration::from_millis(1)), timeout, stale_after: LONG }
+}
+
 /// A pool with nothing but this gate as its pod, watched.
 fn watched(gate: &Gate, timeout: Duration) -> Arc<Hub> {
     let hub = pool();
-    let rosters = Roster::for_each(std::slice::from_ref(&hub), true);
+    let config = scraping(timeout);
+    let rosters = Roster::for_each(std::slice::from_ref(&hub), config);
     let roster = rosters.into_iter().next().unwrap();
-    let config = ScrapeConfig { every: Some(Duration::from_millis(1)), timeout };
     let places = Arc::new(Mutex::new(vec![Place::take(&roster, gate.seat.clone())]));
     tokio::spawn(watch::watch(places, config));
     hub
@@ -101,12 +110,26 @@ fn ordered(gate: &Gate) -> ([Arc<Hub>; 2], Worker, Sender<Vec<Members>>) {
     let hubs = [pool(), pool()];
     let seat = Seat { shared: true, ..gate.seat.clone() };
     let members = || Members { seats: vec![seat.clone()], dns: None };
-    let rosters = Roster::for_each(&hubs, true).into_iter();
+    let config = scraping(LONG);
+    let rosters = Roster::for_each(&hubs, config).into_iter();
     let musters: Vec<_> = rosters.map(|roster| Muster::new(roster, members())).collect();
-    let config = ScrapeConfig { every: Some(Duration::from_millis(1)), timeout: LONG };
     let (orders, ordered) = channel(vec![]);
     let fleet = Worker::spawn_async("test-fleet", move |stop| run(musters, config, ordered, stop));
     (hubs, fleet.unwrap(), orders)
+}
+
+/// Orders for the first of two pools to find its pods by a name.
+fn by_dns(host: &str, port: u16, class: u16, ms: u64) -> Vec<Members> {
+    let dns = DnsConfig {
+        host: host.to_owned(),
+        port,
+        class,
+        family: None,
+        listed: BTreeSet::new(),
+        shared: false,
+        every: Duration::from_millis(ms),
+    };
+    vec![Members { seats: vec![], dns: Some(dns) }, Members::default()]
 }
 
 fn only(hub: &Hub) -> Arc<Pod> {
@@ -280,11 +303,7 @@ async fn pods_found_by_dns_stay_unless_they_are_of_another_class_now() {
     let mut gate = Gate::open().await;
     let (hubs, fleet, orders) = ordered(&gate);
     let (host, port) = gate.seat.authority.split_once(':').unwrap();
-    let asked = |class, ms| {
-        let (host, port) = (host.to_owned(), port.parse().unwrap());
-        let dns = DnsConfig { host, port, class, shared: false, every: Duration::from_millis(ms) };
-        vec![Members { seats: vec![], dns: Some(dns) }, Members::default()]
-    };
+    let asked = |class, ms| by_dns(host, port.parse().unwrap(), class, ms);
     let found = async || {
         while hubs[0].pods().iter().all(|pod| *pod.name != gate.seat.authority) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -308,6 +327,66 @@ async fn pods_found_by_dns_stay_unless_they_are_of_another_class_now() {
     }
     drop(gate.next().await);
     assert!(fleet.join(LONG));
+}
+
+#[tokio::test]
+async fn a_class_that_changes_while_dns_does_not_answer_takes_no_pod_out() {
+    let mut gate = Gate::open().await;
+    let (hubs, fleet, orders) = ordered(&gate);
+    let (host, port) = gate.seat.authority.split_once(':').unwrap();
+    let port = port.parse().unwrap();
+    orders.send_replace(by_dns(host, port, 0, 5));
+    let name = gate.seat.authority.clone();
+    until("the pod is found", || hubs[0].pods().iter().any(|pod| *pod.name == *name)).await;
+    hubs[0].ask_pod(&name, Ask::Cordon).unwrap();
+    // No such name; the pods of the last good answer stay, as ones of the new class.
+    orders.send_replace(by_dns("no-such-name.invalid", port, 1, 5));
+    until("it is of the new class", || hubs[0].pods().iter().any(|pod| pod.class == 1)).await;
+    assert_eq!(*only(&hubs[0]).name, *name);
+    assert_eq!(only(&hubs[0]).phase(), Phase::Cordoned, "what an operator asked still is");
+    gate.answer(gauges("0.3")).await;
+    let _parked = gate.next().await;
+    assert_eq!(hubs[0].snapshot().pods[0].kv_usage, 0.3, "it is scraped as before");
+    assert!(fleet.join(LONG));
+}
+
+#[tokio::test]
+async fn what_an_operator_asks_outlives_a_class_and_an_absence() {
+    let gate = Gate::open().await;
+    let (hubs, fleet, orders) = ordered(&gate);
+    hubs[0].ask_pod("pod-0", Ask::Drain).unwrap();
+    let seat = |class| Seat { class, ..gate.seat.clone() };
+    let order = |seats| {
+        orders.send_replace(vec![Members { seats, dns: None }, Members::default()]);
+    };
+    order(vec![seat(1)]);
+    until("it is of another class", || only(&hubs[0]).class == 1).await;
+    assert_eq!(only(&hubs[0]).phase(), Phase::Draining);
+    order(vec![]);
+    until("it has left", || hubs[0].pods().is_empty()).await;
+    order(vec![seat(0)]);
+    until("it is back", || !hubs[0].pods().is_empty()).await;
+    assert_eq!(only(&hubs[0]).phase(), Phase::Draining);
+    hubs[0].ask_pod("pod-0", Ask::Serve).unwrap();
+    assert_eq!(only(&hubs[0]).phase(), Phase::Broken, "until its first scrape");
+    assert!(fleet.join(LONG));
+}
+
+#[tokio::test]
+async fn a_pod_is_drained_when_it_says_itself_that_nothing_is_on_it() {
+    let mut gate = Gate::open().await;
+    let hub = watched(&gate, LONG);
+    let drain = || hub.pod_seen("pod-0").unwrap().leaving.unwrap();
+    hub.ask_pod("pod-0", Ask::Drain).unwrap();
+    assert!(!drain().is_done(), "it was never scraped");
+    // The scrape that is parked was begun before; the one behind it tells.
+    gate.answer(gauges("0.5")).await;
+    gate.answer(gauges("0.5")).await;
+    let parked = gate.next().await;
+    assert_eq!((drain().left, drain().others(), drain().is_done()), (0, Some(1), false));
+    parked.send(gauges("0").replace("running 1", "running 0").into_response()).unwrap();
+    let _parked = gate.next().await;
+    assert_eq!((drain().others(), drain().is_done()), (Some(0), true));
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use tokio::{
     net::TcpStream,
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
-use weir_core::{Event, Scrape};
+use weir_core::{Event, Scrape, Time};
 
 use super::{
     config::ScrapeConfig,
@@ -75,6 +75,7 @@ impl Tenure {
         let mut steps_before = self.steps();
         loop {
             pace.tick().await;
+            let begun = self.now();
             let outcome = scrape(&mut connection, &self.authority, limit).await;
             if let Outcome::Good(gauges) = &outcome {
                 if restarted(started_at_s, gauges.started_at_s) {
@@ -84,9 +85,16 @@ impl Tenure {
             }
             let steps = self.steps();
             let streaming = steps != steps_before;
-            self.places.lock().iter().for_each(|place| take(place, &outcome, streaming));
+            let heard = Heard { begun, outcome, streaming };
+            self.places.lock().iter().for_each(|place| take(place, &heard));
             steps_before = steps;
         }
+    }
+
+    /// The time on the clock of all pools.
+    fn now(&self) -> Time {
+        let places = self.places.lock();
+        places.first().map_or_else(Time::default, |place| place.roster.hub().clock().now())
     }
 
     /// Steps that any pool's streams have shown.
@@ -115,12 +123,22 @@ impl Tenure {
     }
 }
 
-/// Tells one pool how a scrape ended. `streaming`: tokens came from the pod meanwhile.
-fn take(place: &Place, outcome: &Outcome, streaming: bool) {
+/// What is known of a scrape that is over.
+struct Heard {
+    begun: Time,
+    outcome: Outcome,
+    /// Whether tokens came from the pod meanwhile.
+    streaming: bool,
+}
+
+/// Tells one pool how a scrape ended.
+fn take(place: &Place, heard: &Heard) {
     let (pod, tally) = (&*place.pod, &place.pod.scrapes);
-    match outcome {
+    match &heard.outcome {
         Outcome::Good(gauges) => {
             count(&tally.good);
+            let Scrape { running, waiting, .. } = gauges.scrape;
+            pod.occupancy.scraped(heard.begun, running.saturating_add(waiting));
             let scrape = Scrape { shared: place.seat.shared, ..gauges.scrape };
             place.roster.hub().post(Event::Scraped(pod.id, scrape));
             pod.breaker.scrape_succeeded();
@@ -133,7 +151,7 @@ fn take(place: &Place, outcome: &Outcome, streaming: bool) {
             pod.breaker.scrape_succeeded();
         }
         // A busy pod misses a deadline now and then; while it streams tokens it is alive, whatever its metrics are.
-        Outcome::Late | Outcome::Failed(_) if streaming => {
+        Outcome::Late | Outcome::Failed(_) if heard.streaming => {
             count(&tally.failed);
         }
         // What this machine lacks says nothing of the pod.

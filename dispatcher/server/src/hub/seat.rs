@@ -19,7 +19,7 @@ use weir_core::{
 use weir_schema::Status;
 
 use super::Hub;
-use crate::fleet::{Ask, Pod, breaker::BreakerSeen};
+use crate::fleet::{Ask, Pod, breaker::BreakerSeen, occupancy::Beyond};
 
 /// Waiting requests looked at in one turn at the desk: some 0.2 ms, less than a decision over hundreds of
 /// pods takes.
@@ -75,16 +75,24 @@ pub struct Leaving {
     pub asked: Ask,
     /// How long ago, in milliseconds.
     pub since_ms: f64,
-    /// Requests that are still there.
+    /// Requests of this pool that are still there.
     pub left: usize,
+    /// What else is; `None` while some are left.
+    pub beyond: Option<Beyond>,
     /// Predicted time until none is, in milliseconds.
     pub expected_ms: f64,
 }
 
 impl Leaving {
-    /// Whether the pod was to be emptied, and is.
+    /// Whether the pod was to be emptied, and is, as far as anybody can tell.
     pub fn is_done(&self) -> bool {
-        self.asked == Ask::Drain && self.left == 0
+        let empty = matches!(self.beyond, Some(Beyond::Counted(0) | Beyond::Untold));
+        self.asked == Ask::Drain && empty
+    }
+
+    /// Requests there that this pool does not know of; `None` until that is told.
+    pub fn others(&self) -> Option<u32> {
+        if let Some(Beyond::Counted(requests)) = self.beyond { Some(requests) } else { None }
     }
 }
 
@@ -296,6 +304,7 @@ fn seen(now: Time, pod: Option<&Arc<Pod>>, detail: PodDetail) -> PodSeen {
             asked,
             since_ms: now.ms_since(since),
             left,
+            beyond: pod.cordon.empty_since(left, now).map(|at| pod.occupancy.beyond(at, now)),
             expected_ms: if left == 0 { 0.0 } else { detail.empty_in_ms.unwrap_or(0.0) },
         })
     });

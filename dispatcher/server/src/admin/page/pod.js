@@ -40,11 +40,17 @@ function draining(of) {
   const most = Math.max(mostLeft.get(of.pod) ?? 0, of.drain.left, 1);
   mostLeft.set(of.pod, most);
   const words = of.phase === "drained" ? "Drained: nothing is left on it. It may be stopped."
-    : `Draining for ${time(of.drain.since_ms)}: ${count(of.drain.left)} left${of.drain.expected_ms == null ? "" : `, about ${time(of.drain.expected_ms)} to go`}.`;
+    : `Draining for ${time(of.drain.since_ms)}: ${awaited(of.drain)}.`;
   const done = 1 - of.drain.left / most;
   return h("figure", { class: "drain", vars: { "--part": percent(done) } },
     h("div", { class: "track", role: "progressbar", "aria-label": "drained", "aria-valuenow": Math.round(done * 100) }, h("i")),
     h("figcaption", {}, words));
+}
+
+// Beside what this pool has sent there may be requests of others, which its scrapes count.
+function awaited({ left, others, expected_ms: expected }) {
+  if (left) return `${count(left)} left${expected == null ? "" : `, about ${time(expected)} to go`}`;
+  return others == null ? "0 left; its next scrape tells whether more is on it" : `${count(others)} on it that this dispatcher did not send`;
 }
 
 const HEADS = ["request", "band", "waited", "TTFT", "its SLO", "TPOT", "its SLO", "tokens"];

@@ -79,7 +79,18 @@ impl Pod {
     /// Whether nothing is left on it that a drain waits for.
     pub(crate) fn is_drained(&self) -> bool {
         self.phase == "drained"
-            || (self.phase == "draining" && self.left() == 0 && self.drain.is_some())
+    }
+
+    /// What a drain waits for.
+    pub(crate) fn awaited(&self) -> String {
+        let left = self.left();
+        match self.drain.as_ref().and_then(|drain| drain.others) {
+            Some(others) if left == 0 => {
+                format!("{others} on it that this dispatcher did not send")
+            }
+            None if left == 0 => "0 left, its next scrape tells whether more is on it".to_owned(),
+            _ => format!("{left} left"),
+        }
     }
 
     /// Requests that a drain waits for.
@@ -120,6 +131,8 @@ pub(crate) struct Drain {
     pub(crate) since_ms: Option<f64>,
     /// Requests left.
     pub(crate) left: u64,
+    /// Requests there that the pool does not know of.
+    pub(crate) others: Option<u64>,
     /// Predicted time to its end.
     pub(crate) expected_ms: Option<f64>,
 }

@@ -43,11 +43,18 @@ fn a_member_that_is_null_is_one_that_is_absent_wherever_it_is() {
 }
 
 #[test]
-fn a_drained_pod_is_one_that_says_so_or_has_nothing_left() {
+fn a_drained_pod_is_one_that_says_so() {
     let pod = |value| from_value::<Pod>(value).unwrap();
     assert!(pod(json!({"phase": "drained"})).is_drained());
-    assert!(pod(json!({"phase": "draining", "drain": {"left": 0}})).is_drained());
-    assert!(!pod(json!({"phase": "draining", "drain": {"left": 2}})).is_drained());
+    for (drain, awaited) in [
+        (json!({"left": 2, "others": null}), "2 left"),
+        (json!({"left": 0, "others": 3}), "3 on it that this dispatcher did not send"),
+        (json!({"left": 0, "others": null}), "0 left, its next scrape tells whether more is on it"),
+    ] {
+        let pod = pod(json!({"phase": "draining", "drain": drain}));
+        assert!(!pod.is_drained());
+        assert_eq!(pod.awaited(), awaited);
+    }
     assert!(!pod(json!({"phase": "draining", "residents": 0})).is_drained());
     assert!(!pod(json!({"phase": "ready"})).is_drained());
     let left = pod(json!({"residents": 3, "pending": 1})).left();

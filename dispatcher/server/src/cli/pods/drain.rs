@@ -47,8 +47,8 @@ pub(super) fn until_drained(
         if limit.is_some_and(|limit| began.elapsed() >= limit) {
             progress.end();
             return Err(Failure::Failed(format!(
-                "{name} still has {} requests; it goes on draining: `weir pods show {name}` lists them",
-                pod.left()
+                "{name} is not drained: {}; it goes on draining: `weir pods show {name}` lists what is known",
+                pod.awaited()
             )));
         }
         progress.say(&words(&pod));
@@ -58,9 +58,10 @@ pub(super) fn until_drained(
 
 fn words(pod: &Pod) -> String {
     let expected = pod.drain.as_ref().and_then(|drain| drain.expected_ms);
+    let expected = expected.filter(|_| pod.left() > 0);
     let expected =
         expected.map(|ms| format!(", about {} more", time(Some(ms)))).unwrap_or_default();
-    format!("{} drains: {} left{expected}", plain(&pod.pod), pod.left())
+    format!("{} drains: {}{expected}", plain(&pod.pod), pod.awaited())
 }
 
 /// One line that is written over on a terminal; elsewhere a line for each change.
@@ -108,5 +109,7 @@ mod tests {
         assert_eq!(words(&known), "pod-1 drains: 7 left, about 12s more");
         let unknown = pod(json!({"left": 1, "expected_ms": null}));
         assert_eq!(words(&unknown), "pod-1 drains: 1 left");
+        let others = pod(json!({"left": 0, "others": 2, "expected_ms": 0.0}));
+        assert_eq!(words(&others), "pod-1 drains: 2 on it that this dispatcher did not send");
     }
 }

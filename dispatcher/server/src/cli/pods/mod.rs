@@ -128,6 +128,7 @@ fn say(format: Format, verb: &str, answer: Value) -> Result<(), Failure> {
     }
     let pod: Pod = answers::read(answer).map_err(|error| Failure::not_understood(verb, error))?;
     let left = match pod.left() {
+        0 if pod.phase == "draining" => format!(", {}", pod.awaited()),
         0 => String::new(),
         1 => ", 1 request on it".to_owned(),
         left => format!(", {left} requests on it"),

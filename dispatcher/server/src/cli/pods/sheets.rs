@@ -66,6 +66,9 @@ pub(crate) fn note(pod: &Pod) -> String {
         if pod.is_drained() {
             return format!("drained, asked for {} ago", time(drain.since_ms));
         }
+        if drain.left == 0 {
+            return pod.awaited();
+        }
         return format!("{} left, about {} more", drain.left, time(drain.expected_ms));
     }
     let breaker = pod.breaker.as_ref().filter(|breaker| breaker.open);
