@@ -185,7 +185,14 @@ where
         Ok(config) => config,
         Err(error) => return bad_config(&error),
     };
-    log::start(&config.log);
+    // What was logged is written before the process ends.
+    let _written = match log::start(&config.log) {
+        Ok(scribe) => scribe,
+        Err(error) => {
+            output::say(format_args!("cannot log: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
     match work(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -13,7 +13,7 @@ use weir_core::{Phase, PodView, Snapshot};
 use weir_schema::{ProfileStatus, Status};
 
 use super::{
-    Watched,
+    Watched, log,
     series::{self, Kind, Series},
 };
 use crate::{hub::Hub, learn::versions::VersionView, shutdown::Stage};
@@ -245,6 +245,7 @@ impl Page {
         self.flag(&series::TRAINER_UP, trainer.up.load(Relaxed));
         self.tally(&series::TRAINER_RESTARTS, &[], &trainer.restarts);
         self.configuration(watched);
+        self.count(&series::LOG_LINES_DROPPED, &[], log::lost());
         self.flag(&series::DRAINING, watched.life.stage() > Stage::Serving);
         self.set(&series::UPTIME, &[], watched.uptime_s());
     }

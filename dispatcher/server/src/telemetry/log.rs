@@ -1,13 +1,17 @@
-//! Log lines, to standard error: for people, or one JSON object per line.
+//! Log lines, to standard error: for people, or one JSON object per line. How they get there is in [`super::lines`].
 //!
 //! Never a prompt, an answer or a key: nothing that logs is given one.
 
-use std::io::IsTerminal as _;
+use std::{
+    io::{self, IsTerminal as _},
+    sync::{Arc, OnceLock},
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
+use super::lines::{Lines, Scribe};
 use crate::config::Problems;
 
 /// The form of a log line.
@@ -74,14 +78,28 @@ pub struct LogConfig {
     pub filter: String,
 }
 
-/// Starts logging. A process that logs already goes on as it was.
-pub fn start(config: &LogConfig) {
+/// The lines of this process; there is one logger to a process.
+static LINES: OnceLock<Arc<Lines>> = OnceLock::new();
+
+/// Lines of this process that were not written.
+pub fn lost() -> u64 {
+    LINES.get().map_or(0, |lines| lines.lost())
+}
+
+/// Starts logging, until what this returns is dropped. A process that logs already goes on as it was.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn start(config: &LogConfig) -> io::Result<Scribe> {
     let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    let colours = std::io::stderr().is_terminal();
+    let colours = io::stderr().is_terminal();
+    let said = |lost| tracing::warn!(lost, "log lines were not written: their reader is too slow");
+    let (scribe, inlet) = Scribe::start(io::stderr(), said)?;
+    let _ = LINES.set(scribe.lines().clone());
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // Said on the same stream, of which a full disk or a reader that is gone makes a panic of whoever logs.
+        .with_writer(inlet)
+        // Said on standard error itself, by whoever logs.
         .log_internal_errors(false)
         .with_ansi(colours);
     let started = match config.format {
@@ -89,6 +107,7 @@ pub fn start(config: &LogConfig) {
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
     drop(started);
+    Ok(scribe)
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@
 //! - [`exposition`]: the text of `/metrics`
 //! - `quality`: how good the predictions are, as series
 //! - [`compat`]: the same under other systems' names
-//! - [`log`]: log lines
+//! - [`log`]: log lines; [`lines`]: their way to standard error
 //! - [`trace`]: by which trace a request is known
 
 pub mod compat;
 pub mod exposition;
+pub mod lines;
 pub mod log;
 pub mod metrics;
 mod quality;

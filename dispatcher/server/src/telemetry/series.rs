@@ -198,6 +198,8 @@ series! {
         "Keys of the file that differ from what runs and count after a restart only.";
     ADMIN_CHANGES: Counter "weir_admin_changes_total" ["action", "result"]
         "Changes that somebody asked the admin side for, by action (denied: without the right to) and result: ok, refused.";
+    LOG_LINES_DROPPED: Counter "weir_log_lines_dropped_total" []
+        "Log lines that were not written: the reader of standard error is too slow, or gone.";
     DRAINING: Gauge "weir_draining" []
         "1 once the dispatcher was asked to stop.";
     UPTIME: Gauge "weir_uptime_seconds" []
