@@ -165,6 +165,12 @@ async fn keys_and_rates_count_from_the_next_call_on() {
     stage.call(&call).await.assert_error(429, "rate_limit_exceeded");
     let log = stage.weir.program.log();
     assert!(!log.contains(&key), "a digest is no line of a log");
+    // Half a file lets nobody in.
+    edit(stage.config(), |config| drop(config.as_object_mut().unwrap().remove("keys")));
+    reloads(&stage.weir, "refused", 1).await;
+    stage.call(&Call::chat(1)).await.assert_error(401, "invalid_api_key");
+    let log = stage.weir.program.log();
+    assert!(log.contains("restart to open the API"), "{log}");
 }
 
 /// A folder as Kubernetes mounts a ConfigMap: the file is a link into `..data`, which is a link to a

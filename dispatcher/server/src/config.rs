@@ -148,11 +148,23 @@ impl Config {
         problems.none_or(config)
     }
 
-    /// What is noteworthy: in the profiles of pod classes, and of the admin side. A line each.
+    /// What is noteworthy: in the profiles of pod classes, and of who is let in. A line each.
     pub fn notes(&self) -> Vec<String> {
         let profiles = self.pools.first().map(|pool| profile::notes(&pool.profiles));
         let admin = self.raw.admin.note(self.admin);
-        profiles.unwrap_or_default().into_iter().chain(admin).collect()
+        profiles.unwrap_or_default().into_iter().chain(self.open()).chain(admin).collect()
+    }
+
+    /// That the API is open to whoever reaches it.
+    fn open(&self) -> Option<String> {
+        let listen = self.listen;
+        let open = self.raw.keys.is_empty() && !listen.ip().is_loopback();
+        open.then(|| {
+            format!(
+                "listen: {listen} is reachable from elsewhere and there are no keys: everybody is let in, \
+                 and headers are trusted"
+            )
+        })
     }
 }
 

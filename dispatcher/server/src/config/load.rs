@@ -101,7 +101,9 @@ impl Origin {
     pub fn text(&self) -> Result<String, ConfigError> {
         let Some(file) = &self.file else { return Ok(DEFAULT_FILE.to_owned()) };
         let unreadable = |error| ConfigError::Unreadable { file: file.clone(), error };
-        std::fs::read_to_string(file).map_err(unreadable)
+        let text = std::fs::read_to_string(file).map_err(unreadable)?;
+        // Editors of other systems begin a file with a mark that is no part of what it says.
+        Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
     }
 
     /// The configuration that this text is.

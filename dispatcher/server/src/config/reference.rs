@@ -36,7 +36,9 @@ SHA-256, or by `key_env: NAME`, the variable that holds it, so that a Secret can
 ## Reload
 A changed file is taken over while requests wait and run: when the system says so, or within 5 s where it does not, or on SIGHUP. The folder is
 watched, so that the link that Kubernetes turns for a mounted ConfigMap counts as a change. All or nothing: a file with a mistake changes
-nothing, the log says what is wrong with it, and `weir_config_failing` is 1 until it is mended. The log names what changed, with the values.
+nothing, the log says what is wrong with it, and `weir_config_failing` is 1 until it is mended. The log names what changed, with the values of what is one word or one number; of a list or a mapping the name alone.
+A file that has lost all its `keys` is refused too, for half a file would open the API to everybody: restart to do so. `weir check`, and the log at the start, note
+an API without `keys` that others than this machine reach.
 
 What waits keeps the objectives it came with, and its place; what runs goes on. New objectives, bands, keys and rates count from the
 next request on; policies, patterns, bounds and pull parameters from the next decision on, also for what waits. A pod that is no longer listed

@@ -193,6 +193,7 @@ impl Reloader {
     /// Checks the file as it is, and what would run of it.
     fn read(&self, running: &RawConfig, text: &str) -> Result<Read, Problems> {
         let file = self.origin.load_text(text).map_err(ConfigError::problems)?;
+        still_closed(running, &file.raw)?;
         let mistake = |error: serde_yaml_ng::Error| {
             Problems::from(Problem { key: String::new(), line: None, message: error.to_string() })
         };
@@ -241,6 +242,17 @@ impl Reloader {
     }
 }
 
+/// Refuses a file that has lost its keys: half a file, or one of another place, must not let everybody in.
+fn still_closed(running: &RawConfig, file: &RawConfig) -> Result<(), Problems> {
+    let mut problems = Problems::default();
+    problems.require(
+        running.keys.is_empty() || !file.keys.is_empty(),
+        "keys",
+        "are in force and missing in the file, which would let everybody in; restart to open the API",
+    );
+    problems.none_or(())
+}
+
 /// Says what changed, and sorts it.
 fn said(changes: &[Change]) -> Applied {
     let mut applied = Applied::default();
@@ -279,4 +291,21 @@ pub fn pool_of(hub: &Arc<Hub>, pool: &PoolConfig, api: &ApiConfig) -> Pool {
 /// Of so many bits that a metric's number holds it exactly.
 fn hash(raw: &RawConfig) -> u64 {
     xxh3_64(serde_yaml_ng::to_string(raw).unwrap_or_default().as_bytes()) >> 11
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::config::RawKey;
+
+    #[test]
+    fn a_file_that_has_lost_its_keys_is_refused() {
+        let none = RawConfig::default();
+        let some = RawConfig { keys: vec![RawKey::default()], ..RawConfig::default() };
+        let said = still_closed(&some, &none).unwrap_err().to_string();
+        assert!(said.starts_with("keys: ") && said.contains("restart to open the API"), "{said}");
+        for (running, file) in [(&none, &none), (&none, &some), (&some, &some)] {
+            assert_eq!(still_closed(running, file), Ok(()));
+        }
+    }
 }

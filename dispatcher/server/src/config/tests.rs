@@ -391,3 +391,30 @@ fn places_and_capacity_reach_the_scheduler() {
     assert_eq!(scheduler.load(0, 256, 16), Some(0.25));
     assert_eq!(&*scheduler.places["h:1"].node, "n");
 }
+
+#[test]
+fn a_mark_of_the_byte_order_is_no_part_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("weir.yaml");
+    std::fs::write(&file, format!("\u{feff}{DEFAULT_FILE}")).unwrap();
+    let origin = Origin { file: Some(file), ..Origin::default() };
+    assert_eq!(origin.text().unwrap(), DEFAULT_FILE);
+    assert!(origin.load().is_ok());
+}
+
+#[test]
+fn an_api_that_others_reach_without_keys_is_noteworthy() {
+    let noted = |listen: &str, keys: &str| {
+        let raw = parse(&format!("{DEFAULT_FILE}\n")).unwrap();
+        let raw = RawConfig {
+            listen: listen.to_owned(),
+            keys: serde_yaml_ng::from_str(keys).unwrap(),
+            ..raw
+        };
+        Config::check(&raw).unwrap().notes().iter().any(|note| note.starts_with("listen: "))
+    };
+    assert!(noted("0.0.0.0:8080", "[]"));
+    assert!(!noted("127.0.0.1:8080", "[]"));
+    let key = format!("[ {{ sha256: {}, tenant: t }} ]", "ab".repeat(32));
+    assert!(!noted("0.0.0.0:8080", &key));
+}
