@@ -51,6 +51,25 @@ pub struct ScrapeTally {
     pub failed: AtomicU64,
     /// Scrapes that were answered but not understood; the values before them stay in force.
     pub garbled: AtomicU64,
+    /// Of these, those in a row.
+    garbled_row: AtomicU64,
+}
+
+/// Answers in a row that are not understood and are worth a word: as many as failures that open a breaker.
+const GARBLED: u64 = 3;
+
+impl ScrapeTally {
+    /// A scrape was read and understood.
+    pub fn understood(&self) {
+        self.good.fetch_add(1, Relaxed);
+        self.garbled_row.store(0, Relaxed);
+    }
+
+    /// A scrape was answered and not understood. Whether that is to be said, which is so once in a row.
+    pub fn not_understood(&self) -> bool {
+        self.garbled.fetch_add(1, Relaxed);
+        self.garbled_row.fetch_add(1, Relaxed) + 1 == GARBLED
+    }
 }
 
 impl Pod {
@@ -114,6 +133,17 @@ impl PulseCell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn metrics_that_are_not_understood_are_told_of_once_in_a_row() {
+        let tally = ScrapeTally::default();
+        let row = || [(); 5].map(|()| tally.not_understood());
+        let once = [false, false, true, false, false];
+        assert_eq!(row(), once);
+        tally.understood();
+        assert_eq!(row(), once, "another row");
+        assert_eq!((tally.good.load(Relaxed), tally.garbled.load(Relaxed)), (1, 10));
+    }
 
     #[test]
     fn chunks_of_one_step_count_once() {

@@ -136,7 +136,7 @@ fn take(place: &Place, heard: &Heard) {
     let (pod, tally) = (&*place.pod, &place.pod.scrapes);
     match &heard.outcome {
         Outcome::Good(gauges) => {
-            count(&tally.good);
+            tally.understood();
             let Scrape { running, waiting, .. } = gauges.scrape;
             pod.occupancy.scraped(heard.begun, running.saturating_add(waiting));
             let scrape = Scrape { shared: place.seat.shared, ..gauges.scrape };
@@ -144,8 +144,8 @@ fn take(place: &Place, heard: &Heard) {
             pod.breaker.scrape_succeeded();
         }
         Outcome::Garbled(why) => {
-            // Said once; a pod of another engine would fill the log.
-            if count(&tally.garbled) == 0 {
+            // A pod of another engine would fill the log.
+            if tally.not_understood() {
                 tracing::warn!(pod = &*pod.name, why, "metrics not understood");
             }
             pod.breaker.scrape_succeeded();
@@ -193,7 +193,6 @@ fn restarted(before: Option<f64>, now: Option<f64>) -> bool {
     before.zip(now).is_some_and(|(before, now)| (now - before).abs() > 1.0)
 }
 
-/// Counts one; returns what was counted before.
-fn count(counter: &AtomicU64) -> u64 {
-    counter.fetch_add(1, Relaxed)
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
 }
