@@ -75,6 +75,8 @@ async fn it_becomes_ready_with_its_first_pod_and_drains_on_a_signal() {
     assert_eq!(ask(admin, "/livez").await, (200, "ok\n".to_owned()));
     // The pod's port is open, but nothing answers there yet.
     assert_eq!(ask(admin, "/readyz").await, (503, "no pod is ready\n".to_owned()));
+    let held = ask(admin, "/readyz?pods=0").await;
+    assert_eq!(held, (200, "ready\n".to_owned()), "it holds what comes");
     tokio::spawn(async move {
         axum::serve(listener, Router::new().route("/metrics", get(GAUGES))).await.unwrap();
     });

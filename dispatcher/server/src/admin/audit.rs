@@ -3,7 +3,13 @@
 //! Target `weir::audit`: who, what, in which pool, how many requests or pods it touched, what came of
 //! it, and from where. Never a token.
 
-use super::{fault::Fault, guard::Caller, seat::Seat};
+use axum::response::Response;
+
+use super::{
+    fault::{Fault, Verdict},
+    guard::Caller,
+    seat::Seat,
+};
 
 /// A change that somebody asks for.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +38,7 @@ pub fn change<T>(
         Err(fault) => (fault.verdict().1, 0),
     };
     let Change { action, pool, what } = change;
+    caller.note_written();
     write(caller, action, pool, what, count, result);
     let counted = if done.is_ok() { "ok" } else { "refused" };
     seat.watched().metrics.admin_change(action, counted);
@@ -40,9 +47,20 @@ pub fn change<T>(
 
 /// Writes down a change that its caller may not make.
 pub fn denied(seat: &Seat, caller: &Caller, path: &str, fault: &Fault) {
+    refused(seat, caller, ("denied", path), fault.verdict().1);
+}
+
+/// Writes down a change of which it could not be read what it is.
+pub fn unread(seat: &Seat, caller: &Caller, path: &str, answer: &Response) {
+    if let Some(Verdict(code)) = answer.extensions().get() {
+        refused(seat, caller, ("unread", path), code);
+    }
+}
+
+fn refused(seat: &Seat, caller: &Caller, (action, path): (&'static str, &str), code: &str) {
     let path: String = path.chars().take(200).collect();
-    write(caller, "denied", "", &path, 0, fault.verdict().1);
-    seat.watched().metrics.admin_change("denied", "refused");
+    write(caller, action, "", &path, 0, code);
+    seat.watched().metrics.admin_change(action, "refused");
 }
 
 fn write(caller: &Caller, action: &str, pool: &str, what: &str, count: usize, result: &str) {

@@ -76,6 +76,10 @@ pub enum Fault {
     Problems(Vec<String>),
 }
 
+/// The code of an answer that is an error, beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Verdict(pub &'static str);
+
 /// What an error looks like.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ErrorBody {
@@ -155,6 +159,7 @@ impl IntoResponse for Fault {
         let problems = if let Self::Problems(problems) = self { problems } else { vec![] };
         let error = ErrorDetail { message, r#type, param, code, problems };
         let mut response = (status, Json(ErrorBody { error })).into_response();
+        response.extensions_mut().insert(Verdict(code));
         if status == StatusCode::UNAUTHORIZED {
             let bearer = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(WWW_AUTHENTICATE, bearer);

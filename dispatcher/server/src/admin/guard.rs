@@ -8,11 +8,15 @@
 //! A page of another site can make a browser send requests to this listener, or let its own name point
 //! at it (DNS rebinding). Against the first a change whose `Origin` is not this listener is refused;
 //! against the second a listener on a loopback address without tokens answers only to `localhost` and
-//! to addresses. With tokens neither helps: the browser does not have the token for that site.
+//! to addresses, but for the probes and the page's files. With tokens neither helps: the browser does not have
+//! the token for that site.
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use axum::{
@@ -91,12 +95,23 @@ pub struct Caller {
     pub who: Arc<str>,
     /// Where the call came from.
     pub from: Option<SocketAddr>,
+    /// Whether an audit line says what came of the call.
+    written: Arc<AtomicBool>,
 }
 
 impl Caller {
     fn of(who: Arc<str>, request: &Request) -> Self {
         let from = request.extensions().get::<ConnectInfo<SocketAddr>>();
-        Self { who, from: from.map(|ConnectInfo(from)| *from) }
+        Self { who, from: from.map(|ConnectInfo(from)| *from), written: Arc::default() }
+    }
+
+    /// Notes that there is an audit line.
+    pub(super) fn note_written(&self) {
+        self.written.store(true, Relaxed);
+    }
+
+    fn is_written(&self) -> bool {
+        self.written.load(Relaxed)
     }
 
     /// Whoever was refused, by name where the token is known.
@@ -122,7 +137,8 @@ enum Need {
     Scope(Scope),
 }
 
-/// Only `/api/v1/explain` is asked by POST and changes nothing.
+/// Only `/api/v1/explain` is asked by POST and changes nothing. `open_metrics`: whether they need no token where
+/// everything else does.
 fn need(method: &Method, uri: &Uri, open_metrics: bool) -> Need {
     let looks = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     match uri.path() {
@@ -143,8 +159,14 @@ pub(super) async fn guard(
     match admit(&seat, &request) {
         Ok(who) => {
             let caller = Caller::of(who, &request);
-            request.extensions_mut().insert(caller);
-            next.run(request).await
+            request.extensions_mut().insert(caller.clone());
+            let changes = need(request.method(), request.uri(), true) == Need::Scope(Scope::Write);
+            let uri = changes.then(|| request.uri().clone());
+            let response = next.run(request).await;
+            if let Some(uri) = uri.filter(|_| !caller.is_written()) {
+                audit::unread(&seat, &caller, uri.path(), &response);
+            }
+            response
         }
         Err(fault) => {
             if need(request.method(), request.uri(), true) == Need::Scope(Scope::Write) {
@@ -159,7 +181,8 @@ pub(super) async fn guard(
 fn admit(seat: &Seat, request: &Request) -> Result<Arc<str>, Fault> {
     let (headers, config) = (request.headers(), seat.config());
     let anybody = || Arc::from("anybody");
-    let scope = match need(request.method(), request.uri(), config.open_metrics) {
+    let open_metrics = config.open_metrics && !config.tokens.is_empty();
+    let scope = match need(request.method(), request.uri(), open_metrics) {
         Need::Nothing => return Ok(anybody()),
         Need::Scope(scope) => scope,
     };

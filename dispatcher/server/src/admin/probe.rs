@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::State,
+    extract::{RawQuery, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -17,9 +17,12 @@ pub(super) async fn livez() -> &'static str {
     std::future::ready("ok\n").await
 }
 
-/// Whether requests should be sent here.
-pub(super) async fn readyz(State(seat): State<Arc<Seat>>) -> Response {
-    let ready = match seat.watched().ready() {
+/// Whether requests should be sent here; with `?pods=0` also while no pod is ready, so that they are held.
+pub(super) async fn readyz(State(seat): State<Arc<Seat>>, RawQuery(query): RawQuery) -> Response {
+    let query = query.unwrap_or_default();
+    let holds = query.split('&').any(|pair| pair == "pods=0");
+    let watched = seat.watched();
+    let ready = match if holds { watched.stays() } else { watched.ready() } {
         Ok(()) => "ready\n".into_response(),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     };

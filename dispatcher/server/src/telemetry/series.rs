@@ -3,8 +3,9 @@
 //! [`super::Metrics`] and [`super::exposition`] build their series from these constants and from
 //! nothing else, and docs/metrics.md is this table in words, which a test keeps equal.
 //!
-//! Label values come from the configuration (models, objectives, pods) and from fixed lists
-//! (reasons, outcomes), never from a client, so that no client can grow the number of series.
+//! Label values come from the configuration (models, objectives, pods), from DNS (pods) and from fixed lists
+//! (reasons, outcomes), never from a client, so that no client can grow the number of series. The one exception is
+//! bounded: the tenants of [`super::compat`].
 
 use std::fmt::Write as _;
 
@@ -197,7 +198,7 @@ series! {
     CONFIG_NEEDS_RESTART: Gauge "weir_config_needs_restart" []
         "Keys of the file that differ from what runs and count after a restart only.";
     ADMIN_CHANGES: Counter "weir_admin_changes_total" ["action", "result"]
-        "Changes that somebody asked the admin side for, by action (denied: without the right to) and result: ok, refused.";
+        "Changes that somebody asked the admin side for, by action (denied: without the right to; unread: of which it could not be read what it is) and result: ok, refused.";
     LOG_LINES_DROPPED: Counter "weir_log_lines_dropped_total" []
         "Log lines that were not written: the reader of standard error is too slow, or gone.";
     DRAINING: Gauge "weir_draining" []
@@ -227,8 +228,9 @@ fn table(text: &mut String, all: &[Series]) {
 const HEAD: &str = "\
 # Metrics
 
-Served at `/metrics` of the admin listener. Label values come from the configuration and from fixed lists, never from
-a client. Times are in seconds unless the name says otherwise. This page is generated from
+Served at `/metrics` of the admin listener. Label values come from the configuration, from DNS (pods) and from fixed lists, never from
+a client; the one exception is `fairness_id` under `telemetry.compat_metrics`, a tenant as its client's header may name it, of which there
+are `telemetry.max_tenants` at most. Times are in seconds unless the name says otherwise. This page is generated from
 `dispatcher/server/src/telemetry/series.rs`, and a test keeps the two equal.
 
 | series | kind | labels | meaning |

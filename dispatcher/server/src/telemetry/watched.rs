@@ -86,14 +86,20 @@ pub enum NotReady {
 }
 
 impl Watched {
+    /// Whether it goes on accepting, with pods that take requests or without: then what comes is held.
+    ///
+    /// # Errors
+    /// When it was asked to stop.
+    pub fn stays(&self) -> Result<(), NotReady> {
+        if self.life.stage() > Stage::Serving { Err(NotReady::Draining) } else { Ok(()) }
+    }
+
     /// Whether requests should be sent here.
     ///
     /// # Errors
     /// Why not.
     pub fn ready(&self) -> Result<(), NotReady> {
-        if self.life.stage() > Stage::Serving {
-            return Err(NotReady::Draining);
-        }
+        self.stays()?;
         let ready = |hub: &Arc<Hub>| hub.pods().iter().any(|pod| pod.phase() == Phase::Ready);
         if self.hubs.iter().any(ready) { Ok(()) } else { Err(NotReady::NoPods) }
     }

@@ -64,6 +64,25 @@ async fn what_cannot_be_used_is_refused_in_one_shape() {
         let got = side.refused(Method::POST, path, body).await;
         assert_eq!(got, (status, code.to_owned()), "{path} {body:.80}");
     }
+    let changes =
+        post.iter().filter(|(path, ..)| !["/api/v1/explain", "/livez"].contains(path)).count()
+            as u64;
+    let counted: u64 = [
+        "cancel",
+        "cancel_many",
+        "drain",
+        "move",
+        "pause",
+        "pin",
+        "reload_config",
+        "rollback",
+        "unread",
+    ]
+    .map(|action| side.changes(action, "refused"))
+    .iter()
+    .sum();
+    assert_eq!(counted, changes, "each is counted once");
+    assert!(side.changes("unread", "refused") > 5);
     let (_, headers, _) = side.ask(Method::PUT, "/api/v1/overview", &[], "").await;
     assert_eq!(headers["allow"], "GET,HEAD");
     assert_eq!(side.hub().summary().waiting, 1, "nothing of that changed anything");

@@ -80,6 +80,11 @@ async fn a_page_of_another_site_changes_nothing() {
     assert_eq!(pause(&rebound).await, (403, "other_host".to_owned()));
     let look = side.ask(Method::GET, "/api/v1/overview", &rebound[1..], "").await;
     assert_eq!(look.0, 403);
+    let metrics = side.ask(Method::GET, "/metrics", &rebound[1..], "").await;
+    assert_eq!(metrics.0, 403, "they name pods, tenants and models");
+    for path in ["/livez", "/readyz?pods=0"] {
+        assert_eq!(side.ask(Method::GET, path, &rebound[1..], "").await.0, 200, "{path}");
+    }
     assert!(side.hub().paused().is_empty());
     assert_eq!(pause(&[("origin", &own)]).await.0, 200);
     assert_eq!(side.hub().paused(), ["pool"]);

@@ -174,7 +174,7 @@ pub(in crate::telemetry) const HEAD: &str = "
 With `telemetry.compat_metrics: true` the series of the llm-d router (`llm_d_epp_`) and those that its latency predictor and the
 inference extension had before (`inference_objective_`, `inference_pool_`) are there too, so that their dashboards go on working.
 `model_name`, `target_model_name`, `name` and `inference_pool` are the pool's model, aliases included; `priority` is the band;
-`fairness_id` is the tenant, after `telemetry.max_tenants` (100) of them `other` (theirs stop at 1000), without one `default-flow`. Their latencies count
+`fairness_id` is the tenant, which a client's header may name, after `telemetry.max_tenants` (100) of them `other` (theirs stop at 1000), without one `default-flow`. Their latencies count
 from the end of their queue; these count from arrival. Not there, because Weir has no such part or does not look: inter-token
 latency (nothing is done per chunk), cached tokens, plugin, scheduler and processing durations, the prefix index, capacity
 shares, revocations, and in-flight load per tenant (`weir_pod_residents` and `weir_pod_pending` have it per pod).
