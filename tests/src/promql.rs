@@ -16,7 +16,8 @@ pub struct Series {
 }
 
 /// Labels that the scrape adds.
-const OF_THE_SCRAPE: [&str; 3] = ["instance", "job", "le"];
+const OF_THE_SCRAPE: [&str; 5] =
+    ["app_kubernetes_io_instance", "instance", "job", "le", "namespace"];
 
 /// The functions and operators in use.
 const WORDS: [&str; 10] = [

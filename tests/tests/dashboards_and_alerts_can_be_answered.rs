@@ -72,6 +72,16 @@ fn alerts_ask_for_series_that_there_are_and_say_where_to_look() {
 }
 
 #[test]
+fn two_releases_may_run_different_configurations() {
+    let rules = yaml(&read("prometheus/alerts.yaml"));
+    let rules = rules["groups"][0]["rules"].as_sequence().unwrap();
+    let differ = rules.iter().find(|rule| rule["alert"] == "WeirConfigsDiffer").unwrap();
+    let query = differ["expr"].as_str().unwrap();
+    let within = "by (namespace, job, app_kubernetes_io_instance)";
+    assert_eq!(query.matches(within).count(), 2, "{query}");
+}
+
+#[test]
 fn a_query_that_asks_for_what_is_not_there_is_found() {
     let known = series();
     for wrong in [

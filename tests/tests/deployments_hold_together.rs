@@ -141,6 +141,13 @@ fn assert_pod_is_whole(objects: &[Value]) {
         let port = containers[0][probe]["httpGet"]["port"].as_str().unwrap();
         assert!(ports.contains(port), "{probe}");
     }
+    let ready = containers[0]["readinessProbe"]["httpGet"]["path"].as_str().unwrap();
+    assert_eq!(ready, "/readyz?pods=0", "without ready pods it is sent what it holds");
+    for monitor in of_kind(objects, "ServiceMonitor") {
+        let told = monitor["spec"]["targetLabels"].as_sequence().unwrap();
+        let on = of_kind(objects, "Service")[0]["metadata"]["labels"].as_mapping().unwrap();
+        assert!(told.iter().all(|label| on.contains_key(label)), "{told:?}");
+    }
     for service in of_kind(objects, "Service") {
         let target = service["spec"]["ports"][0]["targetPort"].as_str().unwrap();
         assert!(ports.contains(target), "{service:?}");
