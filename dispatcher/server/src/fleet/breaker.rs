@@ -1,11 +1,15 @@
 //! Takes a pod out when it keeps failing, and back when it answers again.
 //!
-//! Told by two sides: the relay ([`Breaker::failed`], [`Breaker::succeeded`]) and the scraper
-//! ([`Breaker::scrape_failed`], [`Breaker::scrape_succeeded`]). Three failures in a row on one side
-//! open it: three, because a busy engine misses a single deadline many times a day. What the scraper
+//! Told by two sides: the relay ([`Breaker::failed`], [`Breaker::answered_badly`], [`Breaker::answers`],
+//! [`Breaker::succeeded`]) and the scraper ([`Breaker::scrape_failed`], [`Breaker::scrape_succeeded`]). Three failures in a
+//! row on one side open it: three, because a busy engine misses a single deadline many times a day. What the scraper
 //! opened, its next good scrape closes. What traffic opened stays open for a hold that doubles from
 //! 1 s to 30 s, for a pod that answers `/metrics` but no request would flap otherwise; then a good
 //! scrape lets traffic try again, and a single further failure opens it for the doubled hold.
+//!
+//! A pod that answers, but badly, is taken out too: it is done with each request at once, looks idle, and would be given
+//! most of them. But a bad answer may be the fault of what was asked, which another pod would answer as badly. So it takes
+//! more of them in a row, with no good answer between, and they never open the breaker of the last pod that is ready.
 //!
 //! Every change is told to the listener, once, in order.
 
@@ -21,6 +25,9 @@ use weir_core::Phase;
 
 /// Failures in a row that open the breaker.
 const FAILURES: u32 = 3;
+/// The same where the last of them is a bad answer: more than one call with the two further tries of the OpenAI clients brings,
+/// and what Envoy's outlier detection takes (`consecutive_5xx`).
+const BAD_ANSWERS: u32 = 5;
 /// First hold after traffic opened it.
 const FIRST_HOLD: Duration = Duration::from_secs(1);
 /// Longest hold.
@@ -33,7 +40,7 @@ pub type Listener = Box<dyn Fn(Phase) + Send + Sync>;
 pub struct Breaker {
     /// Copy of the state for readers on the hot path.
     open: AtomicBool,
-    /// Failures of traffic in a row; read without the lock so that success is one load.
+    /// Failures of traffic in a row, bad answers included; read without the lock so that success is one load.
     traffic_failures: AtomicU32,
     state: Mutex<State>,
     listener: Listener,
@@ -57,6 +64,10 @@ pub struct BreakerSeen {
 #[derive(Debug, Default)]
 struct State {
     scrape_failures: u32,
+    /// Of the failures of traffic in a row, those that were no answers.
+    unanswered: u32,
+    /// Whether it was said of this row that requests to the pod fail.
+    is_said: bool,
     /// Not proven yet, or lost by the scraper.
     unseen: bool,
     /// Opened by traffic: not before this time, and only by a good scrape.
@@ -112,30 +123,63 @@ impl Breaker {
     }
 
     /// A request could not be delivered or was not answered: no connection, no first token in time,
-    /// or a 503 before any token.
-    pub fn failed(&self) {
+    /// or a 503 before any token. Whether that is to be said: once in a row of failures.
+    pub fn failed(&self) -> bool {
         let mut state = self.state.lock();
-        let failures = self.traffic_failures.fetch_add(1, Relaxed) + 1;
-        let on_probation = !state.hold.is_zero() && state.held_until.is_none();
-        if state.held_until.is_some() || (failures < FAILURES && !on_probation) {
-            return;
-        }
-        state.hold = (state.hold * 2).clamp(FIRST_HOLD, LONGEST_HOLD);
-        state.held_until = Some(Instant::now() + state.hold);
-        self.publish(&state);
+        state.unanswered = state.unanswered.saturating_add(1);
+        let unanswered = state.unanswered;
+        self.counts(&mut state, |_| unanswered >= FAILURES, true)
     }
 
-    /// A request was answered.
+    /// The pod's answer was an error of its own, or was lost in the middle. `others`: another pod is ready, without which
+    /// this one stays as it is. Whether that is to be said: once in a row of failures.
+    pub fn answered_badly(&self, others: bool) -> bool {
+        self.counts(&mut self.state.lock(), |row| row >= BAD_ANSWERS, others)
+    }
+
+    /// One more failure of traffic, where a row of so many is `enough` to open it, if it `may` open.
+    fn counts(&self, state: &mut State, enough: impl Fn(u32) -> bool, may: bool) -> bool {
+        let row = self.traffic_failures.fetch_add(1, Relaxed) + 1;
+        let on_probation = !state.hold.is_zero() && state.held_until.is_none();
+        if state.held_until.is_some() || !(enough(row) || on_probation) {
+            return false;
+        }
+        if may {
+            state.hold = (state.hold * 2).clamp(FIRST_HOLD, LONGEST_HOLD);
+            state.held_until = Some(Instant::now() + state.hold);
+            self.publish(state);
+        }
+        !std::mem::replace(&mut state.is_said, true)
+    }
+
+    /// An answer has begun that may become a good one: the pod answers.
+    pub fn answers(&self) {
+        self.ends_row(false);
+    }
+
+    /// A request was answered well, to its end.
     pub fn succeeded(&self) {
-        // The usual case, once per request: nothing failed lately, nothing to lock.
+        self.ends_row(true);
+    }
+
+    /// What was counted is void: all of it, or what were no answers.
+    fn ends_row(&self, well: bool) {
+        // The usual case, with every request: nothing failed lately, nothing to lock.
         if self.traffic_failures.load(Relaxed) == 0 {
             return;
         }
         let mut state = self.state.lock();
         // An answer to a request sent before the breaker opened proves nothing about the pod now.
-        if state.held_until.is_none() {
-            self.traffic_failures.store(0, Relaxed);
+        if state.held_until.is_some() {
+            return;
+        }
+        let answered = self.traffic_failures.load(Relaxed).saturating_sub(state.unanswered);
+        let row = if well { 0 } else { answered };
+        state.unanswered = 0;
+        self.traffic_failures.store(row, Relaxed);
+        if row == 0 {
             state.hold = Duration::ZERO;
+            state.is_said = false;
         }
     }
 
@@ -228,10 +272,63 @@ mod tests {
         assert_eq!(*heard.lock(), [Phase::Broken]);
     }
 
+    #[test]
+    fn bad_answers_in_a_row_open_it_and_are_said_once() {
+        let (breaker, heard) = told(true);
+        let row = || (0..BAD_ANSWERS - 1).any(|_| breaker.answered_badly(true));
+        assert!(!row());
+        breaker.succeeded();
+        assert!(!row());
+        assert!(heard.lock().is_empty());
+        assert!(breaker.answered_badly(true));
+        assert_eq!(*heard.lock(), [Phase::Broken]);
+        assert!(!breaker.answered_badly(true));
+    }
+
+    #[test]
+    fn a_stream_that_begins_does_not_make_up_for_those_that_were_cut() {
+        let (breaker, _) = told(true);
+        for _ in 0..BAD_ANSWERS {
+            breaker.answers();
+            breaker.answered_badly(true);
+        }
+        assert!(breaker.is_open());
+    }
+
+    #[test]
+    fn a_stream_that_begins_makes_up_for_what_was_not_answered() {
+        let (breaker, heard) = told(true);
+        for _ in 0..9 {
+            breaker.failed();
+            breaker.failed();
+            breaker.answers();
+        }
+        assert!(heard.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_pod_is_not_taken_out_for_its_bad_answers() {
+        let (breaker, heard) = told(true);
+        let said: Vec<bool> = (0..20).map(|_| breaker.answered_badly(false)).collect();
+        assert_eq!(said.iter().filter(|said| **said).count(), 1, "{said:?}");
+        assert!(heard.lock().is_empty());
+        // Another one is ready again.
+        assert!(!breaker.answered_badly(true));
+        assert!(breaker.is_open());
+        tokio::time::advance(FIRST_HOLD).await;
+        breaker.scrape_succeeded();
+        breaker.answered_badly(false);
+        assert!(!breaker.is_open(), "on probation neither");
+        assert!(!breaker.failed());
+        assert!(breaker.is_open(), "but one that does not answer is of no use");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_traffic_opened_stays_open_for_the_hold() {
         let (breaker, _) = told(true);
-        (0..3).for_each(|_| breaker.failed());
+        for _ in 0..FAILURES {
+            breaker.failed();
+        }
         breaker.scrape_succeeded();
         assert!(breaker.is_open(), "a pod that only answers scrapes is not well");
         tokio::time::advance(FIRST_HOLD).await;
@@ -242,7 +339,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn on_probation_one_failure_opens_it_for_twice_as_long() {
         let (breaker, _) = told(true);
-        (0..3).for_each(|_| breaker.failed());
+        for _ in 0..FAILURES {
+            breaker.failed();
+        }
         tokio::time::advance(FIRST_HOLD).await;
         breaker.scrape_succeeded();
         breaker.failed();
@@ -257,7 +356,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_ends_the_probation() {
         let (breaker, _) = told(true);
-        (0..3).for_each(|_| breaker.failed());
+        for _ in 0..FAILURES {
+            breaker.failed();
+        }
         breaker.succeeded();
         tokio::time::advance(FIRST_HOLD).await;
         breaker.scrape_succeeded();
@@ -269,7 +370,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_hold_has_a_bound() {
         let (breaker, _) = told(true);
-        (0..3).for_each(|_| breaker.failed());
+        for _ in 0..FAILURES {
+            breaker.failed();
+        }
         for _ in 0..10 {
             tokio::time::advance(LONGEST_HOLD).await;
             breaker.scrape_succeeded();

@@ -40,6 +40,8 @@ pub struct Pod {
     pub scrapes: ScrapeTally,
     /// What they say is on it.
     pub occupancy: Occupancy,
+    /// What the requests that it was given came to.
+    pub answers: AnswerTally,
 }
 
 /// What a pod's scrapes came to, for metrics.
@@ -72,6 +74,22 @@ impl ScrapeTally {
     }
 }
 
+/// What the requests given to a pod came to, for metrics. Those whose client left, or that could not be delivered, are not
+/// in it.
+#[derive(Debug, Default)]
+pub struct AnswerTally {
+    /// Answered with a status below 400.
+    pub good: AtomicU64,
+    /// Answered with an error of the client's.
+    pub refused: AtomicU64,
+    /// Answered with an error of the pod's.
+    pub failed: AtomicU64,
+    /// Lost or silent in the middle of an answer.
+    pub cut: AtomicU64,
+    /// Lost or silent before it.
+    pub none: AtomicU64,
+}
+
 impl Pod {
     /// A pod that takes requests at once.
     pub fn new(id: PodId, name: Arc<str>, authority: String, class: u16) -> Self {
@@ -86,6 +104,7 @@ impl Pod {
             cordon: Arc::default(),
             scrapes: ScrapeTally::default(),
             occupancy: Occupancy::default(),
+            answers: AnswerTally::default(),
         }
     }
 

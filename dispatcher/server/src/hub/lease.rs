@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-use weir_core::{Dispatch, End, EndKind, Event, RequestId, Time};
+use weir_core::{Dispatch, End, EndKind, Event, Phase, RequestId, Time};
 
 use super::{Hub, Ticket};
 use crate::{clock::Clock, fleet::Pod};
@@ -43,6 +43,12 @@ impl Lease {
     /// The pod it may use.
     pub fn pod(&self) -> &Arc<Pod> {
         &self.pod
+    }
+
+    /// Whether the pool has a pod besides this one that takes requests.
+    pub fn others_are_ready(&self) -> bool {
+        let pods = self.hub.pods();
+        pods.iter().any(|pod| pod.id != self.pod.id && pod.phase() == Phase::Ready)
     }
 
     /// The clock that its times count on.

@@ -40,6 +40,7 @@ pub fn families(watched: &Watched) -> Vec<MetricFamily> {
             page.compat_pool(model, &snapshot);
         }
         page.scrapes(hub);
+        page.answers(hub);
         page.set(&series::SCHEDULER_BUSY, &[model], hub.busy().as_secs_f64());
         watched.versions.of(model).iter().for_each(|version| page.version(model, version));
     }
@@ -180,6 +181,21 @@ impl Page {
             ];
             for (result, count) in results {
                 self.tally(&series::POD_SCRAPES, &[hub.model(), &pod.name, result], count);
+            }
+        }
+    }
+
+    fn answers(&mut self, hub: &Hub) {
+        for pod in hub.pods().iter() {
+            let classes = [
+                ("2xx", &pod.answers.good),
+                ("4xx", &pod.answers.refused),
+                ("5xx", &pod.answers.failed),
+                ("cut", &pod.answers.cut),
+                ("none", &pod.answers.none),
+            ];
+            for (class, count) in classes {
+                self.tally(&series::POD_ANSWERS, &[hub.model(), &pod.name, class], count);
             }
         }
     }

@@ -119,6 +119,8 @@ series! {
         "Age of the last good scrape; absent before the first.";
     POD_SCRAPES: Counter "weir_pod_scrapes_total" ["model", "pod", "result"]
         "Scrapes by result: good, failed (no answer), garbled (not understood).";
+    POD_ANSWERS: Counter "weir_pod_answers_total" ["model", "pod", "class"]
+        "What requests given to a pod came to, by class: 2xx, 4xx, 5xx (its answer's status, or that of an error inside its stream), cut (lost or silent in the middle), none (lost or silent before it).";
     POD_DISPATCHED: Counter "weir_pod_dispatched_total" ["model", "pod"]
         "Requests given to a pod.";
     PREDICTOR_SOURCE: Gauge "weir_predictor_source" ["model", "target", "source"]

@@ -186,6 +186,11 @@ impl Account {
         }
     }
 
+    /// The status that the client was given.
+    pub(super) const fn status(&self) -> u16 {
+        self.status
+    }
+
     /// The pod answered.
     pub(super) fn answered(&mut self, status: StatusCode) {
         self.status = status.as_u16();

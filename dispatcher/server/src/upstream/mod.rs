@@ -17,12 +17,14 @@
 //! - [`relay`]: the response body
 //! - `sse`: what the events of a stream say; `usage`: token counts that a pod reports
 //! - `account`: one request's outcome, counted once
+//! - `blame`: what that says of the pod
 //! - `headers`: what is dropped from and added to a response's head
 //! - `priority`: vLLM's priority, written into a body
 //! - `closing`: whether what runs is to end
 //! - [`config`]: timeouts and limits
 
 mod account;
+mod blame;
 pub mod client;
 mod closing;
 pub mod config;

@@ -22,6 +22,7 @@ use weir_core::{EndKind, Time};
 use super::{
     Closing,
     account::Account,
+    blame,
     client::{Reply, WayBack},
     sse::Scan,
 };
@@ -320,7 +321,9 @@ impl Live {
     fn completes(&mut self) {
         let Some(lease) = self.lease.take() else { return };
         let scan = self.scan.as_ref();
-        let kind = if scan.is_some_and(|scan| scan.error) { EndKind::PodError } else { self.kind };
+        let error = scan.and_then(|scan| scan.error);
+        let kind = if error.is_some() { EndKind::PodError } else { self.kind };
+        blame::answered(&lease, error.unwrap_or(self.account.status()));
         let usage = scan.and_then(|scan| scan.usage).unwrap_or_default();
         let output_tokens = usage.completion_tokens.or(scan.map(|scan| scan.tokens));
         lease.end(kind, output_tokens, usage.prompt_tokens);
@@ -336,9 +339,7 @@ impl Live {
         let (request_id, trace_id) = (&*known.request_id, known.trace());
         let (pod, code) = (&*lease.pod().name, error.code());
         tracing::warn!(request_id, trace_id, pod, code, "response broken off");
-        if error == RelayError::Stalled {
-            lease.pod().breaker.failed();
-        }
+        blame::cut(&lease, error);
         let usage = self.scan.as_ref().and_then(|scan| scan.usage).unwrap_or_default();
         // A pod that is not waited for has not failed: to it and to what is learned it is as if the client had left.
         if error != RelayError::Closing {

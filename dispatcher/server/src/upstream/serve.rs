@@ -15,6 +15,7 @@ use weir_core::{EndKind, Refusal, Request, RequestId};
 use super::{
     Closing, Upstream,
     account::{Account, Given, Wait},
+    blame,
     client::{Failure, Reply, UnsentReason},
     headers,
     priority::Urgency,
@@ -267,11 +268,6 @@ impl Attempt<'_> {
         if streams && ahead.complete && self.ends_with_done && ahead.chunks.is_empty() {
             return Err(self.lost(*lease, None));
         }
-        if head.status == StatusCode::SERVICE_UNAVAILABLE {
-            lease.pod().breaker.failed();
-        } else {
-            lease.pod().breaker.succeeded();
-        }
         headers::own(&mut head, &lease, of_events);
         self.account.answered(head.status);
         let way_back = self.upstream.way_back(lease.pod().id);
@@ -279,6 +275,9 @@ impl Attempt<'_> {
             way_back.give(reply);
             self.whole(*lease, head.status, ahead)
         } else {
+            if head.status.is_success() {
+                lease.pod().breaker.answers();
+            }
             let source = Source { reply, way_back };
             self.live(lease, head.status, ahead, source, streams.then_some(deadline))
         };
@@ -289,6 +288,7 @@ impl Attempt<'_> {
         let bytes = ahead.joined();
         let usage = usage::last_in(&bytes).unwrap_or_default();
         let kind = end_kind(status);
+        blame::answered(&lease, status.as_u16());
         lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
         self.account.passed(bytes.len());
         self.account.finished(kind, usage.prompt_tokens, usage.completion_tokens);
@@ -329,7 +329,7 @@ impl Attempt<'_> {
         let (request_id, trace_id) = self.names();
         tracing::info!(request_id, trace_id, %pod, %reason, "request not delivered");
         if reason.is_the_pods() {
-            lease.pod().breaker.failed();
+            blame::undelivered(lease.pod());
         }
         lease.undelivered(ticket);
     }
@@ -361,7 +361,7 @@ impl Attempt<'_> {
 
     fn failed(&mut self, lease: Lease) -> Arc<str> {
         let pod = lease.pod().clone();
-        pod.breaker.failed();
+        blame::unanswered(&pod);
         lease.end(EndKind::PodFailed, None, None);
         self.account.pod_failed();
         pod.name.clone()

@@ -12,6 +12,7 @@
 use std::sync::LazyLock;
 
 use memchr::{memchr, memmem::Finder};
+use serde::Deserialize;
 
 use super::usage::{self, Usage};
 
@@ -59,8 +60,8 @@ pub(super) struct Scan {
     pub usage: Option<Usage>,
     /// `data: [DONE]` was seen.
     pub done: bool,
-    /// An event that is an error was seen.
-    pub error: bool,
+    /// The status of the error that was seen as an event, by its code if it has one.
+    pub error: Option<u16>,
 }
 
 impl Scan {
@@ -125,7 +126,7 @@ impl Scan {
         if self.cut_carried || carries_answer(data) {
             self.tokens += 1;
         } else if data.starts_with(b"{\"error\"") {
-            self.error = true;
+            self.error = Some(status_of(data));
         }
         let tail = data.get(data.len().saturating_sub(USAGE_TAIL)..).unwrap_or(data);
         if USAGE.find(tail).is_some() {
@@ -135,6 +136,21 @@ impl Scan {
 }
 
 const DATA: &[u8] = b"data:";
+
+/// The status of an error inside a stream: engines say it as its `code`, 4xx where the request was wrong, for its head went
+/// out as 200. Another code, or none, is an error of the pod's.
+fn status_of(event: &[u8]) -> u16 {
+    #[derive(Deserialize)]
+    struct Event {
+        error: Body,
+    }
+    #[derive(Deserialize)]
+    struct Body {
+        code: u16,
+    }
+    let status = serde_json::from_slice(event).map_or(500, |event: Event| event.error.code);
+    if (400..600).contains(&status) { status } else { 500 }
+}
 
 fn carries_answer(event: &[u8]) -> bool {
     FINDERS.iter().any(|(key, starts)| {
@@ -182,7 +198,7 @@ mod tests {
         assert_eq!((seen.events, seen.tokens), (5, 2));
         let counts = Usage { prompt_tokens: Some(11), completion_tokens: Some(2) };
         assert_eq!(seen.usage, Some(counts));
-        assert!(seen.done && !seen.error && seen.between_events());
+        assert!(seen.done && seen.error.is_none() && seen.between_events());
     }
 
     #[test]
@@ -223,7 +239,13 @@ mod tests {
 
     #[test]
     fn a_pods_own_error_is_seen() {
-        assert!(scan("data: {\"error\":{\"message\":\"no\"}}\n\ndata: [DONE]\n\n").error);
+        for (code, status) in
+            [("null", 500), ("\"rate_limit\"", 500), ("400", 400), ("503", 503), ("7", 500)]
+        {
+            let error = format!("data: {{\"error\":{{\"message\":\"no\",\"code\":{code}}}}}\n\n");
+            assert_eq!(scan(&error).error, Some(status), "{error}");
+        }
+        assert_eq!(scan("data: {\"error\":\"no\"}\n\ndata: [DONE]\n\n").error, Some(500));
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! Pods that fail, each in its own way.
 
-use std::{sync::Arc, thread};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
+};
 
 use http_body_util::BodyExt;
 use weir_core::RefusalReason;
 
 use super::scene::{DONE, END, FakePod, ROLE, SHORT, STREAM_HEAD, Scene, TOKEN, chunk, nobody};
 use crate::{
+    fleet::Pod,
     hub::fixture::{assert_settled, pod, until},
     upstream::{Fault, RelayError},
 };
@@ -49,6 +53,75 @@ async fn three_refused_connections_open_the_breaker() {
     }
     assert!(pod.breaker.is_open());
     assert_settled(&scene.hub);
+}
+
+/// An answer without a body.
+fn bare(status: &str) -> String {
+    format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n")
+}
+
+/// Answers that an engine which fails at once gives to whatever it is asked: errors, streams that are cut, and streams that
+/// consist of an error.
+fn bad_answers() -> [String; 4] {
+    let error = "data: {\"error\":{\"message\":\"engine died\",\"code\":500}}\n\n";
+    [
+        bare("500 Internal Server Error"),
+        bare("502 Bad Gateway"),
+        format!("{STREAM_HEAD}{}{END}", chunk(TOKEN)),
+        format!("{STREAM_HEAD}{}{}{END}", chunk(error), chunk(DONE)),
+    ]
+}
+
+#[tokio::test]
+async fn a_pod_that_fails_at_once_does_not_take_the_traffic() {
+    for answer in bad_answers() {
+        let failing = FakePod::saying(answer.clone()).await;
+        let good =
+            FakePod::saying(format!("{STREAM_HEAD}{}{}{END}", chunk(TOKEN), chunk(DONE))).await;
+        let scene = Scene::of_fleet(&[&failing, &good]);
+        for id in 1..=20 {
+            scene.relay(id).await;
+        }
+        assert_eq!((failing.requests(), good.requests()), (5, 15), "{answer}");
+        let pods = scene.hub.pods();
+        let counted = |id: u32| &pods.iter().find(|pod| pod.id.0 == id).unwrap().answers;
+        assert_eq!(counted(1).failed.load(Relaxed) + counted(1).cut.load(Relaxed), 5, "{answer}");
+        assert_eq!(counted(2).good.load(Relaxed), 15);
+        assert_settled(&scene.hub);
+    }
+}
+
+#[tokio::test]
+async fn what_every_pod_answers_badly_closes_no_pool() {
+    for answer in bad_answers() {
+        let pods = [FakePod::saying(answer.clone()).await, FakePod::saying(answer).await];
+        let scene = Scene::of_fleet(&[&pods[0], &pods[1]]);
+        for id in 1..=40 {
+            scene.relay(id).await;
+            let open = scene.hub.pods().iter().filter(|pod| pod.breaker.is_open()).count();
+            assert!(open < 2, "after {id}");
+        }
+        assert_eq!(pods[0].requests() + pods[1].requests(), 40);
+    }
+}
+
+#[tokio::test]
+async fn what_a_pod_refuses_is_a_good_answer() {
+    let error = "data: {\"error\":{\"message\":\"too long\",\"code\":400}}\n\n";
+    for answer in [
+        bare("400 Bad Request"),
+        bare("429 Too Many Requests"),
+        format!("{STREAM_HEAD}{}{}{END}", chunk(error), chunk(DONE)),
+    ] {
+        let pods = [FakePod::saying(answer.clone()).await, FakePod::saying(answer).await];
+        let scene = Scene::of_fleet(&[&pods[0], &pods[1]]);
+        for id in 1..=10 {
+            scene.relay(id).await;
+        }
+        assert!(scene.hub.pods().iter().all(|pod| !pod.breaker.is_open()));
+        let refused = |pod: &Arc<Pod>| pod.answers.refused.load(Relaxed);
+        assert_eq!(scene.hub.pods().iter().map(refused).sum::<u64>(), 10);
+    }
 }
 
 /// A name in a zone that is never resolved (RFC 6761).

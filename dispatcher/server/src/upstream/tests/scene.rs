@@ -20,6 +20,7 @@ use tokio::{
 use weir_schema::Sample;
 
 use crate::{
+    fleet::{config::Seat, roster::Roster},
     h1::PodRequest,
     hub::{
         Hub,
@@ -156,6 +157,18 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) fn new(pods: &[&str]) -> Self {
         Self::with(pods, |_| {})
+    }
+
+    /// With pods as the fleet lets them join: the scheduler hears of their breakers.
+    pub(super) fn of_fleet(pods: &[&FakePod]) -> Self {
+        let scene = Self::new(&[]);
+        let rosters = Roster::for_each(std::slice::from_ref(&scene.hub), false);
+        for pod in pods {
+            let (name, authority) = (Arc::from(&*pod.authority), pod.authority.clone());
+            let seat = Seat { name, authority, class: 0, shared: false };
+            rosters[0].join(&seat, Arc::default());
+        }
+        scene
     }
 
     pub(super) fn with(pods: &[&str], change: impl FnOnce(&mut UpstreamConfig)) -> Self {
