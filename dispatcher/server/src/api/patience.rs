@@ -5,7 +5,9 @@
 //! then would hold the connection for ever), with a client that takes not one byte of a response
 //! that is ready (it would hold a pod's capacity for ever), and with a connection on which nothing is
 //! asked. The HTTP server's own timeout cannot tell the last from the first, and a gateway's pooled
-//! connection must live through minutes without a request.
+//! connection must live through minutes without a request. The wait for one begins where the stream is read from or flushed,
+//! whichever comes: when a response is over the HTTP server flushes it, and does not read again before it is told that there
+//! is something to be read.
 //!
 //! A client that has left is seen by reading, and the HTTP server does not read while a request is answered and bytes
 //! that lie behind it were read already. Then the stream is asked itself, when the server flushes it, which it does
@@ -118,6 +120,17 @@ impl<S> Patient<S> {
         open == 0
     }
 
+    /// Ready once nothing was asked for too long.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.write.is_waiting() {
+            // The last answer is still on its way: that has a time of its own.
+            self.idle.forget();
+            return Poll::Pending;
+        }
+        self.idle.begin();
+        self.idle.poll_over(cx).map(|()| given_up("nothing was asked for too long"))
+    }
+
     /// A write that did not get through: still pending, or given up.
     fn unwritten<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         self.write.begin();
@@ -171,15 +184,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
             }
             return read;
         }
-        if this.write.is_waiting() {
-            // The last answer is still on its way: that has a time of its own.
-            this.idle.forget();
-            return Poll::Pending;
-        }
         if this.head_since.is_none() {
-            this.idle.begin();
-            ready!(this.idle.poll_over(cx));
-            return Poll::Ready(Err(given_up("nothing was asked for too long")));
+            return this.poll_idle(cx).map(Err);
+        }
+        if this.write.is_waiting() {
+            return Poll::Pending;
         }
         ready!(this.head.poll_over(cx));
         Poll::Ready(Err(given_up("the head of a request did not arrive in time")))
@@ -225,7 +234,14 @@ impl<S: AsyncWrite + Departs + Unpin> AsyncWrite for Patient<S> {
             let gone = io::Error::new(io::ErrorKind::ConnectionReset, "the client has left");
             return Poll::Ready(Err(gone));
         }
-        Pin::new(&mut this.stream).poll_flush(cx)
+        ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
+        if this.awaits_head()
+            && this.head_since.is_none()
+            && let Poll::Ready(given_up) = this.poll_idle(cx)
+        {
+            return Poll::Ready(Err(given_up));
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -235,6 +251,8 @@ impl<S: AsyncWrite + Departs + Unpin> AsyncWrite for Patient<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
         time::{Instant, timeout},
@@ -309,6 +327,27 @@ mod tests {
         let begun = Instant::now();
         assert!(timed_out(timeout(IDLE * 2, server.read_u8()).await.unwrap()));
         assert_eq!(begun.elapsed(), IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_is_flushed_and_not_read_from_is_given_up_too() {
+        let (mut client, mut server, turns) = pair(64);
+        client.write_all(b"x").await.unwrap();
+        server.read_u8().await.unwrap();
+        let turn = turns.begin();
+        let flushed =
+            |server: &mut Patient<DuplexStream>, cx: &mut Context<'_>| match Pin::new(server)
+                .poll_flush(cx)
+            {
+                Poll::Ready(Err(error)) => Poll::Ready(error),
+                _ => Poll::Pending,
+            };
+        let quiet = poll_fn(|cx| flushed(&mut server, cx));
+        assert!(timeout(IDLE * 2, quiet).await.is_err(), "a request is being answered");
+        drop(turn);
+        let begun = Instant::now();
+        let error = timeout(IDLE * 2, poll_fn(|cx| flushed(&mut server, cx))).await.unwrap();
+        assert_eq!((error.kind(), begun.elapsed()), (io::ErrorKind::TimedOut, IDLE));
     }
 
     #[tokio::test(start_paused = true)]

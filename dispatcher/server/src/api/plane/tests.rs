@@ -324,12 +324,27 @@ fn only_errors_of_one_client_let_accepting_go_on_at_once() {
 
 /// A conversation over memory, so that time can be paused.
 async fn over_memory<F: Future<Output = ()>>(client: impl FnOnce(tokio::io::DuplexStream) -> F) {
-    let (near, far) = duplex(1024);
+    over_memory_after(b"", client).await;
+}
+
+/// The same where something was sent before the server first looks.
+async fn over_memory_after<F: Future<Output = ()>>(
+    sent: &[u8],
+    client: impl FnOnce(tokio::io::DuplexStream) -> F,
+) {
+    let (mut near, far) = duplex(1024);
+    near.write_all(sent).await.unwrap();
     let (_open, phase) = watch::channel(Phase::Open);
-    let answer = async |_: Request<Incoming>| Ok(Response::new(Full::<Bytes>::from("hi")));
+    let answer = async |_: Request<Incoming>| {
+        sleep(Duration::from_millis(1)).await;
+        Ok(Response::new(Full::<Bytes>::from("hi")))
+    };
     let answers = (Rc::new(service_fn(answer)), Rc::new(misread) as Answer);
-    let server = converse(far, limits(), answers, phase);
-    let ((), ()) = tokio::join!(server, client(near));
+    let tasks = LocalSet::new();
+    // A task of its own, which is woken for nothing that only its client does.
+    let server = tasks.spawn_local(converse(far, limits(), answers, phase));
+    tasks.run_until(client(near)).await;
+    tasks.run_until(server).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,6 +374,19 @@ async fn an_idle_connection_lives_longer_than_a_gateways_and_then_ends() {
         }
         let mut rest = Vec::new();
         timeout(limits().idle_timeout, client.read_to_end(&mut rest)).await.unwrap().unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_came_with_its_request_ends_when_it_is_idle() {
+    over_memory_after(GET, async |mut client| {
+        let begun = tokio::time::Instant::now();
+        let mut rest = Vec::new();
+        let limit = limits().idle_timeout;
+        timeout(limit * 2, client.read_to_end(&mut rest)).await.unwrap().unwrap();
+        assert!(rest.starts_with(b"HTTP/1.1 200 OK"));
+        assert_eq!(begun.elapsed().as_secs(), limit.as_secs());
     })
     .await;
 }
