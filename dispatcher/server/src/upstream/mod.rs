@@ -15,6 +15,7 @@
 //! - [`mod@serve`]: admit, send, try again, answer
 //! - [`client`]: connections to pods, which [`crate::h1`] speaks HTTP on
 //! - [`relay`]: the response body
+//! - `hold`: what is kept back of a stream, so that it breaks off between two events
 //! - `sse`: what the events of a stream say; `usage`: token counts that a pod reports
 //! - `account`: one request's outcome, counted once
 //! - `blame`: what that says of the pod
@@ -29,6 +30,7 @@ pub mod client;
 mod closing;
 pub mod config;
 mod headers;
+mod hold;
 mod priority;
 pub mod relay;
 pub mod serve;

@@ -1,7 +1,7 @@
 //! The response body: passes a pod's bytes on and keeps the request's lease until they end.
 //!
 //! Per chunk of a stream: a scan of its bytes, an atomic store, the pod's pulse. Nothing is parsed
-//! or copied but a `usage` object. When the pod fails in the middle of a stream, the client gets an
+//! or copied but a `usage` object and what comes of an event before its end, which is kept back. When the pod fails in the middle of a stream, the client gets an
 //! event that says so and then an error in place of the end: a stream that merely stops looks
 //! complete to the OpenAI clients, and one that is merely cut does to some. A body that is dropped
 //! before its end cuts the pod's connection and ends the lease.
@@ -24,6 +24,7 @@ use super::{
     account::Account,
     blame,
     client::{Reply, WayBack},
+    hold::Hold,
     sse::Scan,
 };
 use crate::{clock::Clock, h1::BadReply, hub::Lease};
@@ -56,10 +57,10 @@ impl RelayError {
         }
     }
 
-    /// The last event of a stream that could not be passed on. What is open of the event before it
-    /// is closed first, so that the client reads this one.
-    fn event(self, between_events: bool) -> Bytes {
-        let close = if between_events { "" } else { "\n\n" };
+    /// The last event of a stream that could not be passed on. An event that is `torn`, for it was too long to be kept back,
+    /// is closed first: some clients read this one then.
+    fn event(self, torn: bool) -> Bytes {
+        let close = if torn { "\n\n" } else { "" };
         Bytes::from(format!(
             "{close}data: {{\"error\":{{\"message\":\"{self}\",\"type\":\"server_error\",\"param\":null,\"code\":\"{}\"}}}}\n\n",
             self.code()
@@ -193,6 +194,7 @@ struct Live {
     lease: Option<Box<Lease>>,
     account: Box<Account>,
     scan: Option<Scan>,
+    hold: Hold,
     ends_with_done: bool,
     kind: EndKind,
     silence: Silence,
@@ -201,7 +203,7 @@ struct Live {
     cut: Option<RelayError>,
 }
 
-type Passed = Option<Result<Frame<Bytes>, RelayError>>;
+type Passed = Option<Result<Bytes, RelayError>>;
 
 impl Live {
     fn new(relay: Relay) -> Self {
@@ -216,6 +218,7 @@ impl Live {
             lease: Some(relay.lease),
             account: relay.account,
             scan: relay.scan,
+            hold: Hold::default(),
             ends_with_done: relay.ends_with_done,
             kind: relay.kind,
             silence: Silence::new(clock, first_token_by, relay.stall_timeout),
@@ -238,10 +241,22 @@ impl Live {
         rest.map_or_else(SizeHint::default, |rest| SizeHint::with_exact(ahead + rest))
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Passed> {
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, RelayError>>> {
+        loop {
+            let passed = ready!(self.poll_passed(cx));
+            // Of an event whose end has not come nothing passes yet.
+            if !matches!(&passed, Some(Ok(chunk)) if chunk.is_empty()) {
+                return Poll::Ready(passed.map(|passed| passed.map(Frame::data)));
+            }
+        }
+    }
+
+    fn poll_passed(&mut self, cx: &mut Context<'_>) -> Poll<Passed> {
         if let Some(chunk) = self.ahead.pop_front() {
-            self.passes(&chunk);
-            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+            return Poll::Ready(Some(Ok(self.passes(chunk))));
         }
         if let Some(error) = self.cut {
             ready!(self.silence.timer.as_mut().poll(cx));
@@ -256,11 +271,11 @@ impl Live {
             Poll::Ready(Some(Ok(chunk))) => {
                 // The server asks no more once the length says that this was the last.
                 let last = source.reply.is_over();
-                self.passes(&chunk);
-                if last && !self.is_short() {
+                let passed = self.passes(chunk);
+                if last && !self.is_short() && self.hold.is_empty() {
                     self.ends();
                 }
-                Poll::Ready(Some(Ok(Frame::data(chunk))))
+                Poll::Ready(Some(Ok(passed)))
             }
             Poll::Ready(Some(Err(_))) => Poll::Ready(self.fails(RelayError::Lost)),
             Poll::Ready(None) => Poll::Ready(self.stops()),
@@ -271,13 +286,17 @@ impl Live {
         }
     }
 
-    /// A chunk is passed on.
-    fn passes(&mut self, chunk: &[u8]) {
+    /// A chunk came: what is passed on now.
+    fn passes(&mut self, chunk: Bytes) -> Bytes {
         let now = self.silence.chunk();
-        self.account.passed(chunk.len());
-        let (Some(scan), Some(lease)) = (&mut self.scan, &mut self.lease) else { return };
+        let (Some(scan), Some(lease)) = (&mut self.scan, &mut self.lease) else {
+            self.account.passed(chunk.len());
+            return chunk;
+        };
         let events = scan.events;
-        scan.chunk(chunk);
+        scan.chunk(&chunk);
+        let passed = self.hold.pass(chunk, scan.between_events() || scan.done);
+        self.account.passed(passed.len());
         if scan.events != events {
             lease.pod().pulse.chunk(now);
             // Events without text count as well: of the token that stops an answer, which engines count, there is nothing else.
@@ -293,6 +312,7 @@ impl Live {
             // The engine is done with it, whenever the connection gets to its end.
             self.completes();
         }
+        passed
     }
 
     /// The response stopped without an error.
@@ -304,7 +324,9 @@ impl Live {
             return self.fails(RelayError::Lost);
         }
         self.ends();
-        None
+        let rest = self.hold.rest();
+        self.account.passed(rest.len());
+        (!rest.is_empty()).then_some(Ok(rest))
     }
 
     fn is_short(&self) -> bool {
@@ -346,10 +368,12 @@ impl Live {
             lease.end(EndKind::PodFailed, usage.completion_tokens, usage.prompt_tokens);
         }
         self.account.broken_off(error.code());
-        let Some(scan) = &self.scan else { return Some(Err(error)) };
+        if self.scan.is_none() {
+            return Some(Err(error));
+        }
         self.cut = Some(error);
         self.silence.timer.as_mut().reset(Instant::now() + CUT_AFTER);
-        Some(Ok(Frame::data(error.event(scan.between_events()))))
+        Some(Ok(error.event(self.hold.is_torn())))
     }
 }
 

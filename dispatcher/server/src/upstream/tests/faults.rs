@@ -5,6 +5,7 @@ use std::{
     thread,
 };
 
+use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use weir_core::RefusalReason;
 
@@ -12,7 +13,7 @@ use super::scene::{DONE, END, FakePod, ROLE, SHORT, STREAM_HEAD, Scene, TOKEN, c
 use crate::{
     fleet::Pod,
     hub::fixture::{assert_settled, pod, until},
-    upstream::{Fault, RelayError},
+    upstream::{Call, Fault, RelayError},
 };
 
 #[tokio::test]
@@ -273,16 +274,95 @@ async fn a_stream_that_dies_says_so_and_does_not_look_complete() {
     }
 }
 
+/// What a client is given of a stream, by the parser of the HTML standard's section 9.2.6: the data of each event that is
+/// dispatched. One that is open at the end is not.
+fn dispatched(stream: &str) -> Vec<String> {
+    let (mut events, mut data) = (Vec::new(), String::new());
+    // A last line without its end is none.
+    let lines = stream.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    for line in lines.map(|line| line.trim_end_matches(['\r', '\n'])) {
+        if line.is_empty() {
+            if !data.is_empty() {
+                events.push(std::mem::take(&mut data).trim_end_matches('\n').to_owned());
+            }
+        } else if let Some(value) = line.strip_prefix("data:") {
+            data.push_str(value.strip_prefix(' ').unwrap_or(value));
+            data.push('\n');
+        }
+    }
+    events
+}
+
 #[tokio::test]
-async fn an_event_cut_in_two_is_closed_before_the_one_that_reports_it() {
-    let failing = FakePod::new(|mut line, _| async move {
-        line.hear().await;
-        line.say(&format!("{STREAM_HEAD}{}{}", chunk(TOKEN), chunk("data: {\"choi"))).await;
-    })
-    .await;
-    let scene = Scene::new(&[&failing.authority]);
-    let (text, _) = scene.relay(1).await;
-    assert!(text.contains("data: {\"choi\n\ndata: {\"error\""), "{text}");
+async fn of_an_event_cut_in_two_the_client_is_given_nothing_but_the_one_that_reports_it() {
+    let lines = "data: {\ndata: \"choices\": []\ndata: }\n\n";
+    for event in [TOKEN, lines, &lines.replace('\n', "\r\n"), &format!(": ping\n\n{TOKEN}")] {
+        // The last newline of the last two is not needed for a whole event to have been.
+        let cuts = (1..event.len() - 2).map(async |cut| {
+            // In one read with the event before it, or in one of its own.
+            let (before, part) = (chunk(TOKEN), chunk(&event[..cut]));
+            let failing = FakePod::new(move |mut line, number| {
+                let (before, part) = (before.clone(), part.clone());
+                async move {
+                    line.hear().await;
+                    if number == 0 {
+                        return line.say(&format!("{STREAM_HEAD}{before}{part}")).await;
+                    }
+                    line.say(&format!("{STREAM_HEAD}{before}")).await;
+                    tokio::task::yield_now().await;
+                    line.say(&part).await;
+                }
+            })
+            .await;
+            let scene = Scene::new(&[&failing.authority]);
+            for id in 1..=2 {
+                let (text, error) = scene.relay(id).await;
+                assert_eq!(error, Some(RelayError::Lost));
+                let events = dispatched(&text);
+                let parse = |event: &String| serde_json::from_str(event).unwrap();
+                let parsed: Vec<serde_json::Value> = events.iter().map(parse).collect();
+                assert_eq!(parsed.len(), 2, "{text}");
+                assert_eq!(parsed[1]["error"]["code"], "upstream_lost", "{text}");
+            }
+        });
+        join_all(cuts).await;
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_comes_in_pieces_passes_unchanged() {
+    let end = format!("{TOKEN}{TOKEN}{DONE}");
+    for cut in 1..end.len() {
+        let parts = [&end[..cut], &end[cut..]].map(chunk);
+        let pod = FakePod::new(move |mut line, _| {
+            let parts = parts.clone();
+            async move {
+                while line.hear().await.is_some() {
+                    line.say(&format!("{STREAM_HEAD}{}", parts[0])).await;
+                    tokio::task::yield_now().await;
+                    line.say(&format!("{}{END}", parts[1])).await;
+                }
+            }
+        })
+        .await;
+        let scene = Scene::new(&[&pod.authority]);
+        assert_eq!(scene.relay(1).await, (end.clone(), None), "cut at {cut}");
+        assert_settled(&scene.hub);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_passes_to_its_last_byte_though_its_last_event_is_open() {
+    for (text, ends_with_done) in
+        [("data: {}\n\ndata: {}", false), ("data: {}\n\ndata: [DONE]", true)]
+    {
+        let pod = FakePod::saying(format!("{STREAM_HEAD}{}{END}", chunk(text))).await;
+        let scene = Scene::new(&[&pod.authority]);
+        let call = Call { ends_with_done, ..scene.call(1) };
+        let body = scene.serve(call).await.unwrap().into_body();
+        assert_eq!(super::scene::read(body).await, (text.to_owned(), None));
+        assert_settled(&scene.hub);
+    }
 }
 
 #[tokio::test]
