@@ -11,6 +11,7 @@
 //! Cost: one pass over the body, which is serde's where `members` does not see to it; what is skipped is not built, and
 //! nesting, however deep, does not recurse.
 
+mod attached;
 mod lenient;
 mod member;
 mod members;

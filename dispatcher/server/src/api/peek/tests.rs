@@ -1,6 +1,6 @@
 use weir_core::prefix::BLOCK_BYTES;
 
-use super::*;
+use super::{attached::SHORTEST as SHORTEST_ATTACHMENT, *};
 
 fn chat(body: &str) -> Peek<'_> {
     peek(Endpoint::Chat, body.as_bytes()).unwrap()
@@ -251,6 +251,78 @@ fn the_content_of_data_uris_is_not_text() {
     assert_eq!(size("the word ;base64, alone"), around + 23);
     let prose = format!("{head}AAAA and words after it");
     assert_eq!(size(&prose), around + prose.len() - 4 + 8);
+}
+
+/// Bytes of text in the content of a message.
+fn text_of(part: &str) -> usize {
+    let fields = format!(r#""messages":[{{"role":"user","content":[{part}]}}]"#);
+    match prompt_of(Endpoint::Chat, &fields).0 {
+        PromptSize::Bytes(bytes) => bytes as usize,
+        PromptSize::Tokens(_) => unreachable!(),
+    }
+}
+
+#[test]
+fn an_attachment_that_stands_alone_is_not_text() {
+    let sound = "UklGRiSAAABXQVZFZm10+/A=".repeat(40_000);
+    for (before, after) in [
+        (r#"{"type":"input_audio","input_audio":{"data":""#, r#"","format":"wav"}}"#),
+        (r#"{"input_audio": {"format": "wav", "data" : ""#, r#""}}, {"text":"and words"}"#),
+        (r#"{"type":"image_embeds","image_embeds":{"image_embeds":""#, r#""}}"#),
+    ] {
+        for sound in [&*sound, &sound.replace('/', r"\/"), &sound[..SHORTEST_ATTACHMENT]] {
+            let (part, none) = (format!("{before}{sound}{after}"), format!("{before}{after}"));
+            assert_eq!(text_of(&part), text_of(&none) + 8, "{none}, {}", sound.len());
+        }
+        let two = format!("{before}{sound}{after},{before}{}{after}", &sound[4..]);
+        assert_eq!(text_of(&two), text_of(&format!("{before}{after},{before}{after}")) + 16);
+    }
+    let uri = format!(r#"{{"url":"data:audio/wav;base64,{sound}"}},{{"data":"{sound}"}}"#);
+    assert_eq!(text_of(&uri), text_of("") + uri.len() - 2 * sound.len() + 16);
+}
+
+#[test]
+fn long_words_of_text_are_text() {
+    let word = "Pneumonoultramicroscopic+".repeat(400);
+    let whole = |part: String| assert_eq!(text_of(&part), text_of("") + part.len(), "{part:.40}");
+    for key in ["text", "content", "arguments", "input", "output"] {
+        whole(format!(r#"{{"{key}":"{word}"}}"#));
+    }
+    // An element of a list; inside a text; with another letter in it; too short.
+    whole(format!(r#""{word}""#));
+    whole(format!(r#"{{"text":"{{\"data\":\"{word}\"}}"}}"#));
+    whole(format!(r#"{{"name":"{word} {word}"}}"#));
+    whole(format!(r#"{{"name":"{word}.{word}"}}"#));
+    whole(format!(r#"{{"name":"{word}\n{word}"}}"#));
+    whole(format!(r#"{{"name":"{}"}}"#, &word[..SHORTEST_ATTACHMENT - 1]));
+    for (endpoint, key) in [(Endpoint::Completions, "prompt"), (Endpoint::Embeddings, "input")] {
+        let text = format!("\"{word}\"");
+        let found = prompt_of(endpoint, &format!("\"{key}\":{text}")).0;
+        assert_eq!(found, PromptSize::Bytes(text.len() as u32));
+    }
+}
+
+#[test]
+fn an_attachment_is_found_wherever_it_stands() {
+    let sound = "x".repeat(SHORTEST_ATTACHMENT + 3);
+    let data = format!(r#"{{"data":"{sound}"}}"#);
+    for words in 0..300 {
+        let text = format!(r#"{{"text":"{}"}}"#, "words 7 ".repeat(words));
+        let part = format!("{text},{data},{text},{data}");
+        let rest = part.len() - 2 * (sound.len() - 8);
+        assert_eq!(text_of(&part), text_of("") + rest, "{words}");
+    }
+}
+
+#[test]
+fn prompts_that_differ_in_what_they_attach_differ_in_their_blocks() {
+    let blocks = |letter: &str| {
+        let (sound, tail) = (letter.repeat(5000), "t ".repeat(100));
+        let content = format!(r#"[{{"input_audio":{{"data":"{sound}"}}}},{{"text":"{tail}"}}]"#);
+        chat(&with_model(&format!(r#""messages":[{{"content":{content}}}]"#))).blocks("m")
+    };
+    assert_eq!(blocks("AA"), blocks("AA"));
+    assert_ne!(blocks("AA"), blocks("AB"));
 }
 
 #[test]
