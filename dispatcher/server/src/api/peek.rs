@@ -57,7 +57,7 @@ pub struct Peek<'a> {
     pub streamed: bool,
     /// Size of the prompt, over all its sequences.
     pub prompt: PromptSize,
-    /// Sequences that decode: prompts x n.
+    /// Sequences that decode: prompts x n. Of embeddings none does, and it is one.
     pub sequences: u32,
     /// The client's bound on output tokens per sequence.
     pub max_output_tokens: Option<u32>,
@@ -224,7 +224,8 @@ fn sequences(endpoint: Endpoint, fields: &Fields<'_>, prompts: u32) -> u32 {
     let copies = match endpoint {
         Endpoint::Chat => count(fields.n),
         Endpoint::Completions => count(fields.n).max(count(fields.best_of)),
-        Endpoint::Embeddings | Endpoint::Responses => 1,
+        Endpoint::Responses => 1,
+        Endpoint::Embeddings => return 1,
     };
     prompts.saturating_mul(copies).clamp(1, MOST_SEQUENCES)
 }
