@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpStream, lookup_host},
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, error::Elapsed, sleep, timeout, timeout_at},
 };
 use weir_core::{PodId, spread::NumberMap};
 
@@ -33,6 +33,8 @@ use crate::{
 const PROBE_AFTER: Duration = Duration::from_secs(15);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
+/// A name is looked up in at most this part of the time for a connection: what is left is the pod's, and is held against it.
+const LOOKUP_PART: u32 = 3;
 
 /// A response of a pod.
 pub(super) type Reply = h1::Reply<TcpStream>;
@@ -148,9 +150,17 @@ impl Upstream {
 
     async fn connect(&self, authority: &str) -> Result<TcpStream, UnsentReason> {
         let limit = self.config.connect_timeout;
-        let stream = timeout(limit, self.reach(authority))
-            .await
-            .map_err(|_| UnsentReason::ConnectTimeout(limit))??;
+        let by = Instant::now() + limit;
+        let late = |_: Elapsed| UnsentReason::ConnectTimeout(limit);
+        let stream = if let Ok(address) = authority.parse::<SocketAddr>() {
+            timeout_at(by, TcpStream::connect(address)).await.map_err(late)??
+        } else {
+            let addresses = self.places(authority, lookup_host(authority)).await?;
+            let reach = TcpStream::connect(addresses.as_slice());
+            let stream = timeout_at(by, reach).await.map_err(late)??;
+            self.found.lock().insert(authority.to_owned(), stream.peer_addr()?);
+            stream
+        };
         // Small writes must not wait for the pod's delayed acknowledgements.
         stream.set_nodelay(true)?;
         // A machine that has vanished after it took a request ends what waits for it within half a minute.
@@ -159,19 +169,24 @@ impl Upstream {
         Ok(stream)
     }
 
-    /// Connects to where a name leads, and while names cannot be looked up to where it led last.
-    async fn reach(&self, authority: &str) -> Result<TcpStream, UnsentReason> {
-        if let Ok(address) = authority.parse::<SocketAddr>() {
-            return Ok(TcpStream::connect(address).await?);
+    /// Where a name leads by the `answer`, and while that fails or is not there in time where it led last.
+    async fn places<A>(
+        &self,
+        authority: &str,
+        answer: impl Future<Output = io::Result<A>>,
+    ) -> Result<Vec<SocketAddr>, UnsentReason>
+    where
+        A: Iterator<Item = SocketAddr>,
+    {
+        let limit = self.config.connect_timeout / LOOKUP_PART;
+        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+        match timeout(limit, answer).await.unwrap_or_else(late) {
+            Ok(addresses) => Ok(addresses.collect()),
+            Err(error) => {
+                let known = self.found.lock().get(authority).copied();
+                Ok(vec![known.ok_or(UnsentReason::Lookup(error))?])
+            }
         }
-        let known = || self.found.lock().get(authority).copied();
-        let addresses: Vec<SocketAddr> = match lookup_host(authority).await {
-            Ok(addresses) => addresses.collect(),
-            Err(error) => vec![known().ok_or(UnsentReason::Lookup(error))?],
-        };
-        let stream = TcpStream::connect(addresses.as_slice()).await?;
-        self.found.lock().insert(authority.to_owned(), stream.peer_addr()?);
-        Ok(stream)
     }
 }
 
@@ -273,5 +288,32 @@ impl Idle {
         });
         kept.watched = !kept.by_pod.is_empty();
         !kept.watched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, iter::Empty};
+
+    use super::*;
+    use crate::upstream::RawUpstream;
+
+    const NAME: &str = "pod.cluster:80";
+
+    fn upstream() -> Upstream {
+        let config = UpstreamConfig::try_from(RawUpstream::default()).unwrap();
+        Upstream::new(config, Arc::new(Metrics::new().unwrap()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_server_that_takes_too_long_leaves_time_for_the_pod() {
+        let (upstream, begun) = (upstream(), Instant::now());
+        let late = || pending::<io::Result<Empty<SocketAddr>>>();
+        let reason = upstream.places(NAME, late()).await.unwrap_err();
+        assert!(matches!(reason, UnsentReason::Lookup(_)) && !reason.is_the_pods(), "{reason}");
+        let address = SocketAddr::from(([127, 0, 0, 1], 80));
+        upstream.found_at(NAME, address);
+        assert_eq!(upstream.places(NAME, late()).await.unwrap(), [address]);
+        assert!(begun.elapsed() < upstream.config.connect_timeout);
     }
 }

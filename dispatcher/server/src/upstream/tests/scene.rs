@@ -162,7 +162,9 @@ impl Scene {
     /// With pods as the fleet lets them join: the scheduler hears of their breakers.
     pub(super) fn of_fleet(pods: &[&FakePod]) -> Self {
         let scene = Self::new(&[]);
-        let rosters = Roster::for_each(std::slice::from_ref(&scene.hub), false);
+        let second = Duration::from_secs(1);
+        let scrape = ScrapeConfig { every: None, timeout: second, stale_after: second };
+        let rosters = Roster::for_each(std::slice::from_ref(&scene.hub), scrape);
         for pod in pods {
             let (name, authority) = (Arc::from(&*pod.authority), pod.authority.clone());
             let seat = Seat { name, authority, class: 0, shared: false };
