@@ -33,6 +33,10 @@ use crate::{
 const PROBE_AFTER: Duration = Duration::from_secs(15);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
+/// What was sent and not acknowledged for this long ends a connection: the system does not ask meanwhile. As long as its asking
+/// takes.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// A name is looked up in at most this part of the time for a connection: what is left is the pod's, and is held against it.
 const LOOKUP_PART: u32 = 3;
 
@@ -163,9 +167,12 @@ impl Upstream {
         };
         // Small writes must not wait for the pod's delayed acknowledgements.
         stream.set_nodelay(true)?;
-        // A machine that has vanished after it took a request ends what waits for it within half a minute.
+        // A machine that has vanished ends what waits for it within half a minute, whether it took the request before or not.
+        let socket = SockRef::from(&stream);
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
         let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY);
-        SockRef::from(&stream).set_tcp_keepalive(&probes.with_retries(PROBES))?;
+        socket.set_tcp_keepalive(&probes.with_retries(PROBES))?;
         Ok(stream)
     }
 
@@ -315,5 +322,15 @@ mod tests {
         upstream.found_at(NAME, address);
         assert_eq!(upstream.places(NAME, late()).await.unwrap(), [address]);
         assert!(begun.elapsed() < upstream.config.connect_timeout);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn what_a_pods_machine_does_not_acknowledge_ends_its_connection() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = upstream().connect(&listener.local_addr().unwrap().to_string()).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+        assert!(socket.keepalive().unwrap());
     }
 }
