@@ -14,7 +14,7 @@ pub struct RawUpstream {
     /// Longest time to open a connection to a pod, in milliseconds. Then another pod is tried.
     pub connect_timeout_ms: u64,
     /// Longest time from sending a streamed request to its first bytes and to its first token, in
-    /// seconds.
+    /// seconds. While events come that hold nothing of the answer, only `stall_timeout_s` bounds it.
     pub first_token_timeout_s: u64,
     /// Longest silence of a pod inside a stream, in seconds.
     pub stall_timeout_s: u64,

@@ -306,6 +306,8 @@ impl Live {
                     lease.first_token();
                     self.silence.first_token();
                 }
+            } else {
+                self.silence.event(now);
             }
         }
         if scan.done {
@@ -399,6 +401,13 @@ impl Silence {
     fn chunk(&mut self) -> Time {
         self.last_chunk_at = self.clock.now();
         self.last_chunk_at
+    }
+
+    /// An event came that holds nothing of the answer. The engine is at work, and has as long for the next as inside an answer;
+    /// never less than for the first token.
+    fn event(&mut self, now: Time) {
+        let by = now.plus(self.stall_timeout);
+        self.first_token_by = self.first_token_by.map(|first| first.max(by));
     }
 
     fn first_token(&mut self) {

@@ -393,6 +393,26 @@ async fn a_stream_that_stalls_is_broken_off() {
 }
 
 #[tokio::test]
+async fn a_stream_whose_events_come_before_its_answer_is_not_a_stalled_one() {
+    let thinking = FakePod::new(|mut line, _| async move {
+        line.hear().await;
+        line.say(STREAM_HEAD).await;
+        for _ in 0..8 {
+            line.say(&chunk(ROLE)).await;
+            tokio::time::sleep(SHORT).await;
+        }
+        line.say(&format!("{}{}{END}", chunk(TOKEN), chunk(DONE))).await;
+    })
+    .await;
+    let scene = Scene::with(&[&thinking.authority], |config| {
+        config.first_token_timeout = 2 * SHORT;
+        config.stall_timeout = 6 * SHORT;
+    });
+    assert_eq!(scene.relay(1).await.1, None);
+    assert_settled(&scene.hub);
+}
+
+#[tokio::test]
 async fn a_slow_stream_is_not_a_stalled_one() {
     let slow = FakePod::new(|mut line, _| async move {
         line.hear().await;
