@@ -1,6 +1,6 @@
 //! Takes a pod out when it keeps failing, and back when it answers again.
 //!
-//! Told by two sides: the relay ([`Breaker::failed`], [`Breaker::answered_badly`], [`Breaker::answers`],
+//! Told by two sides: the relay ([`Breaker::failed`], [`Breaker::answered_badly`], [`Breaker::begins`],
 //! [`Breaker::succeeded`]) and the scraper ([`Breaker::scrape_failed`], [`Breaker::scrape_succeeded`]). Three failures in a
 //! row on one side open it: three, because a busy engine misses a single deadline many times a day. What the scraper
 //! opened, its next good scrape closes. What traffic opened stays open for a hold that doubles from
@@ -9,7 +9,9 @@
 //!
 //! A pod that answers, but badly, is taken out too: it is done with each request at once, looks idle, and would be given
 //! most of them. But a bad answer may be the fault of what was asked, which another pod would answer as badly. So it takes
-//! more of them in a row, with no good answer between, and they never open the breaker of the last pod that is ready.
+//! more of them in a row, with no good answer between, and they never open the breaker of the last pod that is ready. What
+//! failed before its first token is made up for by anybody's first token, for a pod whose streams are long has few ends; a
+//! stream that broke off in the middle only by one that did not.
 //!
 //! Every change is told to the listener, once, in order.
 
@@ -66,6 +68,8 @@ struct State {
     scrape_failures: u32,
     /// Of the failures of traffic in a row, those that were no answers.
     unanswered: u32,
+    /// Those before a first token, the former included.
+    unbegun: u32,
     /// Whether it was said of this row that requests to the pod fail.
     is_said: bool,
     /// Not proven yet, or lost by the scraper.
@@ -127,14 +131,17 @@ impl Breaker {
     pub fn failed(&self) -> bool {
         let mut state = self.state.lock();
         state.unanswered = state.unanswered.saturating_add(1);
+        state.unbegun = state.unbegun.saturating_add(1);
         let unanswered = state.unanswered;
         self.counts(&mut state, |_| unanswered >= FAILURES, true)
     }
 
-    /// The pod's answer was an error of its own, or was lost in the middle. `others`: another pod is ready, without which
-    /// this one stays as it is. Whether that is to be said: once in a row of failures.
-    pub fn answered_badly(&self, others: bool) -> bool {
-        self.counts(&mut self.state.lock(), |row| row >= BAD_ANSWERS, others)
+    /// The pod's answer was an error of its own, or was lost; `begun`: after its first token. `others`: another pod is ready,
+    /// without which this one stays as it is. Whether that is to be said: once in a row of failures.
+    pub fn answered_badly(&self, begun: bool, others: bool) -> bool {
+        let mut state = self.state.lock();
+        state.unbegun = state.unbegun.saturating_add(u32::from(!begun));
+        self.counts(&mut state, |row| row >= BAD_ANSWERS, others)
     }
 
     /// One more failure of traffic, where a row of so many is `enough` to open it, if it `may` open.
@@ -152,8 +159,8 @@ impl Breaker {
         !std::mem::replace(&mut state.is_said, true)
     }
 
-    /// An answer has begun that may become a good one: the pod answers.
-    pub fn answers(&self) {
+    /// The first token of an answer came.
+    pub fn begins(&self) {
         self.ends_row(false);
     }
 
@@ -162,8 +169,8 @@ impl Breaker {
         self.ends_row(true);
     }
 
-    /// What was counted is void: all of it, or what were no answers.
-    fn ends_row(&self, well: bool) {
+    /// What was counted is void: all of it, or what had not begun.
+    fn ends_row(&self, whole: bool) {
         // The usual case, with every request: nothing failed lately, nothing to lock.
         if self.traffic_failures.load(Relaxed) == 0 {
             return;
@@ -173,9 +180,9 @@ impl Breaker {
         if state.held_until.is_some() {
             return;
         }
-        let answered = self.traffic_failures.load(Relaxed).saturating_sub(state.unanswered);
-        let row = if well { 0 } else { answered };
-        state.unanswered = 0;
+        let begun = self.traffic_failures.load(Relaxed).saturating_sub(state.unbegun);
+        let row = if whole { 0 } else { begun };
+        (state.unanswered, state.unbegun) = (0, 0);
         self.traffic_failures.store(row, Relaxed);
         if row == 0 {
             state.hold = Duration::ZERO;
@@ -275,49 +282,58 @@ mod tests {
     #[test]
     fn bad_answers_in_a_row_open_it_and_are_said_once() {
         let (breaker, heard) = told(true);
-        let row = || (0..BAD_ANSWERS - 1).any(|_| breaker.answered_badly(true));
+        let row = || (0..BAD_ANSWERS - 1).any(|_| breaker.answered_badly(false, true));
         assert!(!row());
         breaker.succeeded();
         assert!(!row());
         assert!(heard.lock().is_empty());
-        assert!(breaker.answered_badly(true));
+        assert!(breaker.answered_badly(false, true));
         assert_eq!(*heard.lock(), [Phase::Broken]);
-        assert!(!breaker.answered_badly(true));
+        assert!(!breaker.answered_badly(false, true));
     }
 
     #[test]
     fn a_stream_that_begins_does_not_make_up_for_those_that_were_cut() {
         let (breaker, _) = told(true);
         for _ in 0..BAD_ANSWERS {
-            breaker.answers();
-            breaker.answered_badly(true);
+            breaker.begins();
+            breaker.answered_badly(true, true);
         }
         assert!(breaker.is_open());
     }
 
-    #[test]
-    fn a_stream_that_begins_makes_up_for_what_was_not_answered() {
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_begins_makes_up_for_what_did_not() {
         let (breaker, heard) = told(true);
         for _ in 0..9 {
             breaker.failed();
             breaker.failed();
-            breaker.answers();
+            breaker.answered_badly(false, true);
+            breaker.begins();
         }
         assert!(heard.lock().is_empty());
+        for _ in 0..BAD_ANSWERS {
+            breaker.answered_badly(false, true);
+        }
+        tokio::time::advance(FIRST_HOLD).await;
+        breaker.scrape_succeeded();
+        breaker.begins();
+        breaker.answered_badly(false, true);
+        assert!(!breaker.is_open(), "its probation is over");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_last_pod_is_not_taken_out_for_its_bad_answers() {
         let (breaker, heard) = told(true);
-        let said: Vec<bool> = (0..20).map(|_| breaker.answered_badly(false)).collect();
+        let said: Vec<bool> = (0..20).map(|_| breaker.answered_badly(false, false)).collect();
         assert_eq!(said.iter().filter(|said| **said).count(), 1, "{said:?}");
         assert!(heard.lock().is_empty());
         // Another one is ready again.
-        assert!(!breaker.answered_badly(true));
+        assert!(!breaker.answered_badly(false, true));
         assert!(breaker.is_open());
         tokio::time::advance(FIRST_HOLD).await;
         breaker.scrape_succeeded();
-        breaker.answered_badly(false);
+        breaker.answered_badly(false, false);
         assert!(!breaker.is_open(), "on probation neither");
         assert!(!breaker.failed());
         assert!(breaker.is_open(), "but one that does not answer is of no use");

@@ -186,6 +186,11 @@ impl Account {
         }
     }
 
+    /// Whether a token was relayed.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.first_token_at.is_some()
+    }
+
     /// The status that the client was given.
     pub(super) const fn status(&self) -> u16 {
         self.status

@@ -19,16 +19,22 @@ pub(super) fn unanswered(pod: &Pod) {
     say(pod, pod.breaker.failed());
 }
 
-/// The answer was passed on to its end. `status`: its own, or that of the error that it turned out to be.
-pub(super) fn answered(lease: &Lease, status: u16) {
+/// The first token of the answer came.
+pub(super) fn begun(lease: &Lease) {
+    lease.pod().breaker.begins();
+}
+
+/// The answer was passed on to its end. `status`: its own, or that of the error that it turned out to be; `begun`: after its
+/// first token.
+pub(super) fn answered(lease: &Lease, status: u16, begun: bool) {
     let pod = lease.pod();
     let (counter, said) = match status {
         ..400 => (&pod.answers.good, None),
         400..500 => (&pod.answers.refused, None),
         // It says itself that it takes nothing.
         503 => (&pod.answers.failed, Some(pod.breaker.failed())),
-        500 | 502 | 504 => (&pod.answers.failed, Some(answered_badly(lease))),
-        // What it cannot do, for anybody.
+        500 | 502 | 504 => (&pod.answers.failed, Some(answered_badly(lease, begun))),
+        // It cannot do what was asked, and says so.
         _ => (&pod.answers.failed, None),
     };
     count(counter);
@@ -38,20 +44,20 @@ pub(super) fn answered(lease: &Lease, status: u16) {
     }
 }
 
-/// The answer was broken off.
-pub(super) fn cut(lease: &Lease, error: RelayError) {
+/// The answer was broken off; `begun`: after its first token.
+pub(super) fn cut(lease: &Lease, error: RelayError, begun: bool) {
     let pod = lease.pod();
     let said = match error {
         RelayError::Closing => return,
         RelayError::Stalled => pod.breaker.failed(),
-        RelayError::Lost => answered_badly(lease),
+        RelayError::Lost => answered_badly(lease, begun),
     };
     count(&pod.answers.cut);
     say(pod, said);
 }
 
-fn answered_badly(lease: &Lease) -> bool {
-    lease.pod().breaker.answered_badly(lease.others_are_ready())
+fn answered_badly(lease: &Lease, begun: bool) -> bool {
+    lease.pod().breaker.answered_badly(begun, lease.others_are_ready())
 }
 
 fn say(pod: &Pod, said: bool) {

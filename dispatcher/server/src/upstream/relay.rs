@@ -1,10 +1,11 @@
 //! The response body: passes a pod's bytes on and keeps the request's lease until they end.
 //!
 //! Per chunk of a stream: a scan of its bytes, an atomic store, the pod's pulse. Nothing is parsed
-//! or copied but a `usage` object and what comes of an event before its end, which is kept back. When the pod fails in the middle of a stream, the client gets an
-//! event that says so and then an error in place of the end: a stream that merely stops looks
-//! complete to the OpenAI clients, and one that is merely cut does to some. A body that is dropped
-//! before its end cuts the pod's connection and ends the lease.
+//! or copied but a `usage` object and what has come of an event before its end, which is kept back.
+//! When the pod fails in the middle of a stream, the client gets an event that says so and then an
+//! error in place of the end: a stream that merely stops looks complete to the OpenAI clients, and
+//! one that is merely cut does to some. A body that is dropped before its end cuts the pod's
+//! connection and ends the lease.
 
 use std::{
     collections::VecDeque,
@@ -304,6 +305,7 @@ impl Live {
                 lease.tokens(scan.tokens, now);
                 if self.account.token(now) {
                     lease.first_token();
+                    blame::begun(lease);
                     self.silence.first_token();
                 }
             } else {
@@ -347,7 +349,8 @@ impl Live {
         let scan = self.scan.as_ref();
         let error = scan.and_then(|scan| scan.error);
         let kind = if error.is_some() { EndKind::PodError } else { self.kind };
-        blame::answered(&lease, error.unwrap_or(self.account.status()));
+        let status = error.unwrap_or(self.account.status());
+        blame::answered(&lease, status, self.account.has_begun());
         let usage = scan.and_then(|scan| scan.usage).unwrap_or_default();
         let output_tokens = usage.completion_tokens.or(scan.map(|scan| scan.tokens));
         lease.end(kind, output_tokens, usage.prompt_tokens);
@@ -363,7 +366,7 @@ impl Live {
         let (request_id, trace_id) = (&*known.request_id, known.trace());
         let (pod, code) = (&*lease.pod().name, error.code());
         tracing::warn!(request_id, trace_id, pod, code, "response broken off");
-        blame::cut(&lease, error);
+        blame::cut(&lease, error, self.account.has_begun());
         let usage = self.scan.as_ref().and_then(|scan| scan.usage).unwrap_or_default();
         // A pod that is not waited for has not failed: to it and to what is learned it is as if the client had left.
         if error != RelayError::Closing {

@@ -275,9 +275,6 @@ impl Attempt<'_> {
             way_back.give(reply);
             self.whole(*lease, head.status, ahead)
         } else {
-            if head.status.is_success() {
-                lease.pod().breaker.answers();
-            }
             let source = Source { reply, way_back };
             self.live(lease, head.status, ahead, source, streams.then_some(deadline))
         };
@@ -288,7 +285,7 @@ impl Attempt<'_> {
         let bytes = ahead.joined();
         let usage = usage::last_in(&bytes).unwrap_or_default();
         let kind = end_kind(status);
-        blame::answered(&lease, status.as_u16());
+        blame::answered(&lease, status.as_u16(), false);
         lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
         self.account.passed(bytes.len());
         self.account.finished(kind, usage.prompt_tokens, usage.completion_tokens);
