@@ -20,7 +20,10 @@ use tokio::{
 use weir_schema::Sample;
 
 use crate::{
-    fleet::{config::Seat, roster::Roster},
+    fleet::{
+        config::{ScrapeConfig, Seat},
+        roster::Roster,
+    },
     h1::PodRequest,
     hub::{
         Hub,
