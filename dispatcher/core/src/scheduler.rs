@@ -183,6 +183,7 @@ impl Scheduler {
             Event::Reconfigure(config) => {
                 self.reconfigure(*config);
                 self.note_readiness(now);
+                self.part_picky();
             }
             Event::Close => self.close(now, actions),
             Event::Control(control) => self.control(now, control, actions),

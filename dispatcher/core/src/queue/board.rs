@@ -44,8 +44,8 @@ pub struct Waiting {
     pub share: f64,
     /// Its lane.
     pub pattern: Pattern,
-    /// Whether some pod's cache was too small for its prompt when it was put on the board.
-    pub long: bool,
+    /// Whether not every pod takes it, as far as was known when it was put on the board.
+    pub picky: bool,
     /// When it is due: its place in the lane.
     pub due: Time,
     /// After so many milliseconds it is as urgent as it gets: see [`Waiting::urgency`].
@@ -84,7 +84,7 @@ impl Waiting {
             failed: None,
             share: 0.0,
             pattern,
-            long: false,
+            picky: false,
             due,
             spare_ms,
             late: false,
@@ -98,14 +98,14 @@ impl Waiting {
         if self.late { 0.0 } else { (waited_ms / f64::from(self.spare_ms)).min(1.0) }
     }
 
-    /// Its lane. What is held back by one policy must not keep a request of the other from going, nor what some pod is too small for
-    /// what fits there.
+    /// Its lane. What is held back by one policy must not keep a request of the other from going, nor what not every pod takes
+    /// what any does.
     pub fn key(&self) -> LaneKey {
         let (alone, pattern) = (self.alone(), self.pattern);
         if self.late {
-            return LaneKey::Late { band: pattern.band, long: self.long, alone };
+            return LaneKey::Late { band: pattern.band, picky: self.picky, alone };
         }
-        LaneKey::Open { pattern, by_header: self.request.by_header, long: self.long, alone }
+        LaneKey::Open { pattern, by_header: self.request.by_header, picky: self.picky, alone }
     }
 
     /// Its place in its lane. Late requests go by arrival: their deadlines say nothing any more.

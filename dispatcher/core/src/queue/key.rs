@@ -2,8 +2,8 @@
 //!
 //! `b0/i512/o256` is band 0, at most 512 input tokens, at most 256 predicted output tokens; `max` stands
 //! for sizes above the last edge. Suffixes: `/w7` for prompts that pod 7 has cached, `/h` for requests
-//! that chose their policy by header, `/l` for prompts that are longer than what the cache of some pod holds, `/r12` for request 12
-//! alone, after a delivery of it failed.
+//! that chose their policy by header, `/p` for those that not every pod takes, `/r12` for request 12 alone, after a
+//! delivery of it failed.
 //! `b0/late` holds what band 0 can no longer serve in time.
 
 use crate::{Band, BucketEdges, PodId, RequestId, pattern::Pattern};
@@ -17,8 +17,8 @@ pub enum LaneKey {
         pattern: Pattern,
         /// Whether they chose their policy by header.
         by_header: bool,
-        /// Whether some pod's cache is too small for their prompts.
-        long: bool,
+        /// Whether not every pod takes them.
+        picky: bool,
         /// The one request that has the lane to itself, after a delivery of it failed.
         alone: Option<RequestId>,
     },
@@ -26,8 +26,8 @@ pub enum LaneKey {
     Late {
         /// Their band.
         band: Band,
-        /// Whether some pod's cache is too small for their prompts.
-        long: bool,
+        /// Whether not every pod takes them.
+        picky: bool,
         /// The one request that has the lane to itself, after a delivery of it failed.
         alone: Option<RequestId>,
     },
@@ -46,17 +46,17 @@ impl LaneKey {
     pub const fn shared(self) -> Self {
         match self {
             Self::Open { pattern, by_header, .. } => {
-                Self::Open { pattern, by_header, long: false, alone: None }
+                Self::Open { pattern, by_header, picky: false, alone: None }
             }
-            Self::Late { band, .. } => Self::Late { band, long: false, alone: None },
+            Self::Late { band, .. } => Self::Late { band, picky: false, alone: None },
         }
     }
 
     /// Its name, unique within the pool.
     pub fn name(&self, edges: &BucketEdges) -> String {
-        let (mut name, long, alone) = match self {
-            Self::Late { band, long, alone } => (format!("b{}/late", band.0), long, alone),
-            Self::Open { pattern, by_header, long, alone } => {
+        let (mut name, picky, alone) = match self {
+            Self::Late { band, picky, alone } => (format!("b{}/late", band.0), picky, alone),
+            Self::Open { pattern, by_header, picky, alone } => {
                 let input = edge(&edges.input, pattern.input);
                 let output = edge(&edges.output, pattern.output);
                 let mut name = format!("b{}/i{input}/o{output}", pattern.band.0);
@@ -66,11 +66,11 @@ impl LaneKey {
                 if *by_header {
                     name.push_str("/h");
                 }
-                (name, long, alone)
+                (name, picky, alone)
             }
         };
-        if *long {
-            name.push_str("/l");
+        if *picky {
+            name.push_str("/p");
         }
         if let Some(id) = alone {
             name.push_str(&format!("/r{}", id.0));
@@ -83,9 +83,9 @@ impl LaneKey {
         let mut parts = name.split('/').peekable();
         let band = Band(parts.next()?.strip_prefix('b')?.parse().ok()?);
         if parts.next_if_eq(&"late").is_some() {
-            let long = parts.next_if_eq(&"l").is_some();
+            let picky = parts.next_if_eq(&"p").is_some();
             let alone = alone(parts.next())?;
-            return parts.next().is_none().then_some(Self::Late { band, long, alone });
+            return parts.next().is_none().then_some(Self::Late { band, picky, alone });
         }
         let input = bucket(&edges.input, parts.next()?.strip_prefix('i')?)?;
         let output = bucket(&edges.output, parts.next()?.strip_prefix('o')?)?;
@@ -94,10 +94,10 @@ impl LaneKey {
             None => None,
         };
         let by_header = parts.next_if_eq(&"h").is_some();
-        let long = parts.next_if_eq(&"l").is_some();
+        let picky = parts.next_if_eq(&"p").is_some();
         let alone = alone(parts.next())?;
         let pattern = Pattern { band, input, output, warm };
-        parts.next().is_none().then_some(Self::Open { pattern, by_header, long, alone })
+        parts.next().is_none().then_some(Self::Open { pattern, by_header, picky, alone })
     }
 }
 
@@ -130,18 +130,18 @@ mod tests {
         let edges = BucketEdges { input: vec![64, 512], output: vec![16] };
         let mut names = Vec::new();
         for band in [Band(-1), Band(3)] {
-            for (long, alone) in [
+            for (picky, alone) in [
                 (false, None),
                 (true, None),
                 (false, Some(RequestId(12))),
                 (true, Some(RequestId(12))),
             ] {
-                let mut keys = vec![LaneKey::Late { band, long, alone }];
+                let mut keys = vec![LaneKey::Late { band, picky, alone }];
                 for (input, output) in [(0, 0), (1, 1), (2, 0)] {
                     for warm in [None, Some(PodId(7))] {
                         for by_header in [false, true] {
                             let pattern = Pattern { band, input, output, warm };
-                            keys.push(LaneKey::Open { pattern, by_header, long, alone });
+                            keys.push(LaneKey::Open { pattern, by_header, picky, alone });
                         }
                     }
                 }
@@ -152,7 +152,7 @@ mod tests {
                 }
             }
         }
-        assert!(names.contains(&"b-1/i512/omax/w7/h/l/r12".to_owned()), "{names:?}");
+        assert!(names.contains(&"b-1/i512/omax/w7/h/p/r12".to_owned()), "{names:?}");
         let all = names.len();
         names.sort();
         names.dedup();
@@ -171,7 +171,7 @@ mod tests {
             "b0/i64/o16/",
             "b0/i64/o16/x",
             "b0/late/w1",
-            "b0/late/r1/l",
+            "b0/late/r1/p",
             "b0/i64/o16/w",
             "b0/i64/o16/r1/r2",
             "b300/late",

@@ -7,7 +7,7 @@ use crate::{
     decide::{affinity, filter},
     headroom::outlook,
     pattern::Pattern,
-    policy::Order,
+    policy::{Filter, Order},
     queue::{Waiting, order},
     scheduler::Scheduler,
 };
@@ -133,7 +133,7 @@ impl Scheduler {
 
     /// Gives a request the place that it has under the order of the pool.
     pub(super) fn rerank(&self, waiting: &mut Waiting) {
-        waiting.long = self.is_long(waiting);
+        waiting.picky = self.is_picky(waiting);
         let order = self.rules.order;
         let may_wait = waiting.request.may_wait();
         let (head_start, spare) = match order {
@@ -147,23 +147,38 @@ impl Scheduler {
         waiting.due = order::due(&waiting.request, waiting.input_tokens, order, head_start);
     }
 
-    /// Whether the cache of some pod is too small for a request's prompt, and not that of another.
-    pub(super) fn is_long(&self, waiting: &Waiting) -> bool {
+    /// Whether not every pod takes a request: the cache of one is too small for its prompt and not that of another, or no class has
+    /// profiled capacity for it.
+    pub(super) fn is_picky(&self, waiting: &Waiting) -> bool {
+        let asked = waiting.request.by_header;
+        let rules = if asked { &self.rules_by_header } else { &self.rules };
+        let is_bound = |filter: &Filter| matches!(filter, Filter::Capacity { .. });
         self.pods.are_short_of(f64::from(waiting.input_tokens))
+            || rules.filters.iter().any(is_bound) && self.no_class_serves(waiting)
+    }
+
+    fn no_class_serves(&self, waiting: &Waiting) -> bool {
+        let (input, output) = (waiting.input_tokens, waiting.output_tokens);
+        let classes = 0..u16::try_from(self.config.classes.len()).unwrap_or(u16::MAX);
+        classes.into_iter().all(|class| self.config.load(class, input, output).is_none())
     }
 
     /// The pods that take requests, or what their caches hold, may have changed.
     pub(super) fn note_longest_prompts(&mut self) {
-        if !self.pods.note_longest_prompts(filter::is_open) {
-            return;
+        if self.pods.note_longest_prompts(filter::is_open) {
+            self.part_picky();
         }
+    }
+
+    /// Puts what not every pod takes any more, or again, into the lanes of its kind.
+    pub(super) fn part_picky(&mut self) {
         let moves = |id: &RequestId| {
-            self.board.get(*id).is_some_and(|waiting| waiting.long != self.is_long(waiting))
+            self.board.get(*id).is_some_and(|waiting| waiting.picky != self.is_picky(waiting))
         };
         let moved: Vec<RequestId> = self.board.ids().into_iter().filter(moves).collect();
         for id in moved {
             let Some(mut waiting) = self.board.remove(id) else { continue };
-            waiting.long = !waiting.long;
+            waiting.picky = !waiting.picky;
             self.board.recycle(&mut waiting);
             self.board.insert(waiting);
         }

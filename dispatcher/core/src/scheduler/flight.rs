@@ -364,7 +364,7 @@ impl Scheduler {
         self.note_requeue(now, &flight);
         let spent = flight.attempts() >= self.config.max_attempts;
         let mut waiting = flight.come_back(now);
-        waiting.long = self.is_long(&waiting);
+        waiting.picky = self.is_picky(&waiting);
         self.note_immediate(&waiting.request);
         self.enqueue(now, waiting);
         if self.closing {
