@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     PodClass, Profiles,
     decide::failover::Places,
-    policy::{Policy, Rules},
+    policy::{Filter, Policy, Rules},
     profile,
 };
 
@@ -68,6 +68,18 @@ impl SchedulerConfig {
             Some(cost) => cost.ok()?.load,
         };
         load.is_finite().then_some(load)
+    }
+
+    /// Whether a policy bounds pods by their profiled capacity, and none of these classes has any for a request of these sizes.
+    pub fn is_infeasible(
+        &self,
+        rules: &Rules,
+        classes: &[u16],
+        (input_tokens, output_tokens): (u32, u32),
+    ) -> bool {
+        let is_bound = |filter: &Filter| matches!(filter, Filter::Capacity { .. });
+        let serves = |class: &u16| self.load(*class, input_tokens, output_tokens).is_some();
+        !classes.is_empty() && rules.filters.iter().any(is_bound) && !classes.iter().any(serves)
     }
 }
 

@@ -381,7 +381,9 @@ impl Scheduler {
         if pod.class.kv_blocks != before {
             let blocks = self.config.named_blocks(&pod.class);
             self.pods.index_mut().set_capacity(id, blocks);
-            self.note_longest_prompts();
+            if self.pods.note_longest_prompts(filter::is_open) {
+                self.part_picky();
+            }
         }
         self.try_again(now, id);
     }
@@ -441,12 +443,16 @@ impl Scheduler {
 
     fn note_readiness(&mut self, now: Time) {
         let open = self.pods.values().filter(|pod| filter::is_open(pod));
-        self.open_classes = open.map(|pod| pod.spec.class).collect();
+        let mut classes: SmallVec<_> = open.map(|pod| pod.spec.class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let other_classes = classes != self.open_classes;
+        self.open_classes = classes;
         let none = self.open_classes.is_empty();
         self.no_pod_since = if none { self.no_pod_since.or(Some(now)) } else { None };
-        self.open_classes.sort_unstable();
-        self.open_classes.dedup();
-        self.note_longest_prompts();
+        if self.pods.note_longest_prompts(filter::is_open) || other_classes {
+            self.part_picky();
+        }
     }
 
     /// Keeps the rates of dispatch per band in step with the board.

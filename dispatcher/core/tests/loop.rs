@@ -2,14 +2,11 @@
 
 mod world;
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use weir_core::{
     Band, EndKind, Event, PodId, Policy, Progress, PromptSize, Pulse, Reason, RefusalReason,
-    Request, SchedulerConfig, Scrape, Time, policy::Scorer,
+    Request, SchedulerConfig, Scrape, Time,
 };
 use world::{World, slo, steps_are_shared};
 
@@ -86,45 +83,6 @@ fn a_request_that_can_no_longer_make_it_goes_last_and_a_sheddable_one_is_refused
     let first = world.dispatched[0].id;
     world.send(Event::FirstToken(first));
     assert_eq!(world.dispatched[2].id, fresh, "the late one goes after the one that can make it");
-}
-
-#[test]
-fn a_head_waits_for_the_pod_that_has_its_prefix_while_it_has_slack() {
-    let mut world = world(2);
-    let blocks: Arc<[u64]> = (1..=250).collect();
-    let prompt = |request: &mut Request| {
-        request.prompt = PromptSize::Tokens(4000);
-        request.slo = slo(10_000, 50);
-        request.blocks = blocks.clone();
-    };
-    let first = world.arrive(prompt);
-    let warm = world.pod_of(first).unwrap();
-    let second = world.arrive(prompt);
-    assert_eq!(world.pod_of(second), None, "its warm pod is busy, the other would start cold");
-    assert_eq!(world.scheduler.reason(second), Some(Reason::WaitsForWarmPod));
-    let other = world.arrive(|_| {});
-    assert_ne!(world.pod_of(other), Some(warm), "the claim holds only its own pod");
-    world.send(Event::FirstToken(first));
-    assert_eq!(world.pod_of(second), Some(warm));
-}
-
-#[test]
-fn a_head_that_waits_for_its_warm_pod_looks_at_the_others_once_in_a_tick() {
-    let mut world = world(2);
-    let first = world.arrive(shares_a_prompt);
-    let second = world.arrive(shares_a_prompt);
-    // Of another lane, and not to wait.
-    let third = world.arrive(|request| {
-        shares_a_prompt(request);
-        request.prompt = PromptSize::Tokens(5000);
-        request.immediate = true;
-    });
-    let other = world.pod_of(third);
-    assert!(other.is_some() && other != world.pod_of(first), "{other:?}");
-    world.end(third, EndKind::Complete);
-    assert_eq!(world.pod_of(second), None, "another pod is free and has its prompt now");
-    world.pass(weir_core::TICK);
-    assert_eq!(world.pod_of(second), other);
 }
 
 #[test]
@@ -302,25 +260,6 @@ fn a_request_that_is_not_to_wait_goes_at_once_or_is_refused_at_once() {
 }
 
 #[test]
-fn what_is_not_to_wait_starts_cold_rather_than_wait_for_its_warm_pod() {
-    let mut world = world(2);
-    let blocks: Arc<[u64]> = (1..=250).collect();
-    let prompt = |immediate| {
-        let blocks = blocks.clone();
-        move |request: &mut Request| {
-            request.prompt = PromptSize::Tokens(4000);
-            request.slo = slo(10_000, 50);
-            request.blocks = blocks;
-            request.immediate = immediate;
-        }
-    };
-    let first = world.arrive(prompt(false));
-    let second = world.arrive(prompt(true));
-    assert!(world.pod_of(second).is_some());
-    assert_ne!(world.pod_of(second), world.pod_of(first));
-}
-
-#[test]
 fn without_a_pod_what_is_not_to_wait_is_told_that_there_is_none() {
     let mut world = world(0);
     world.arrive(|request| request.immediate = true);
@@ -429,77 +368,4 @@ fn a_head_that_every_pod_would_serve_too_late_is_late_before_an_idle_pod_would_b
     let made = world.arrive(|request| request.slo = slo(10_000, 50));
     world.send(Event::FirstToken(first));
     assert_eq!(world.dispatched[1].id, made, "it was not kept waiting");
-}
-
-fn shares_a_prompt(request: &mut Request) {
-    request.prompt = PromptSize::Tokens(4000);
-    request.slo = slo(10_000, 50);
-    request.blocks = (1..=250).collect();
-}
-
-#[test]
-fn several_heads_wait_for_the_same_warm_pod() {
-    let mut world = world(2);
-    let first = world.arrive(shares_a_prompt);
-    let warm = world.pod_of(first).unwrap();
-    let second = world.arrive(shares_a_prompt);
-    let longer = world.arrive(|request| {
-        shares_a_prompt(request);
-        request.prompt = PromptSize::Tokens(5000);
-    });
-    for id in [second, longer] {
-        assert_eq!(world.scheduler.reason(id), Some(Reason::WaitsForWarmPod), "{id:?}");
-    }
-    world.send(Event::FirstToken(first));
-    assert_eq!(world.pod_of(second), Some(warm));
-}
-
-#[test]
-fn a_prefix_that_too_many_share_gets_a_second_pod_before_its_requests_are_late() {
-    let mut world = world(2);
-    let first = world.arrive(shares_a_prompt);
-    let other = world.arrive(|request| request.slo = slo(10_000, 50));
-    world.send(Event::FirstToken(other));
-    let second = world.arrive(shares_a_prompt);
-    world.pass(Duration::from_secs(9));
-    assert_eq!(world.scheduler.reason(second), Some(Reason::WaitsForWarmPod));
-    world.pass(Duration::from_millis(500));
-    let cold = world.pod_of(second);
-    assert!(cold.is_some() && cold != world.pod_of(first), "{:?}", world.scheduler.reason(second));
-}
-
-#[test]
-fn a_late_request_waits_for_its_warm_pod_unless_another_is_empty() {
-    let mut world = world(2);
-    let first = world.arrive(shares_a_prompt);
-    let warm = world.pod_of(first).unwrap();
-    let other = world.arrive(|request| request.slo = slo(10_000, 50));
-    world.send(Event::FirstToken(other));
-    let late = world.arrive(|request| {
-        shares_a_prompt(request);
-        request.slo = slo(5, 50);
-    });
-    assert_eq!((world.scheduler.reason(late), world.pod_of(late)), (Some(Reason::Late), None));
-    world.end(other, EndKind::Complete);
-    let cold = world.pod_of(late);
-    assert!(cold.is_some() && cold != Some(warm), "an idle pod is worse than a cold start");
-}
-
-#[test]
-fn nobody_waits_for_a_pod_that_would_take_it() {
-    // However little warmer a pod is, and whatever else the policy goes by.
-    let mut least_request = Policy::Weir.rules();
-    least_request.scorer = Scorer::LeastRequest;
-    for (rules, warm_gap_tokens) in [(None, 0), (None, 256), (Some(least_request), 1024)] {
-        let mut config = SchedulerConfig { rules, ..steps_are_shared() };
-        config.pull.warm_gap_tokens = warm_gap_tokens;
-        let mut world = World::new(config, 2);
-        let first = world.arrive(shares_a_prompt);
-        world.send(Event::FirstToken(first));
-        for _ in 0..3 {
-            let next = world.arrive(shares_a_prompt);
-            assert!(world.pod_of(next).is_some(), "{:?}", world.scheduler.reason(next));
-            world.send(Event::FirstToken(next));
-        }
-    }
 }

@@ -5,7 +5,10 @@ mod world;
 
 use std::time::Duration;
 
-use weir_core::{EndKind, Event, Phase, PodClass, PodId, PromptSize, Reason, Request, Slo};
+use weir_core::{
+    EndKind, Event, Phase, PodClass, PodId, PromptSize, Reason, Request, SchedulerConfig, Scrape,
+    Slo, inspect::Supposition,
+};
 use world::{World, steps_are_shared};
 
 fn world(pods: u32) -> World {
@@ -158,4 +161,35 @@ fn a_wait_for_a_warm_pod_lasts_no_longer_than_it_saves() {
     // 60,000 tokens take some five seconds.
     assert!(beside_an_empty_pod < Duration::from_secs(9), "{beside_an_empty_pod:?}");
     assert!(beside_others <= Duration::from_millis(60_100), "{beside_others:?}");
+}
+
+#[test]
+fn what_would_be_judged_beside_a_supposed_request_is_not_so_judged_without_it() {
+    let went = |supposes: bool| {
+        let mut world = World::new(SchedulerConfig::default(), 2);
+        let [claimed, other] = [500, 1000].map(|tokens| world.arrive(prompt(tokens)));
+        let [claimed, other] = [claimed, other].map(|id| world.pod_of(id).unwrap());
+        let next = world.arrive(prompt(2500));
+        assert!(matches!(world.scheduler.reason(next), Some(Reason::StepFull)));
+        // The steps are over, and nobody has looked since. Where it claims its place the cache is full now.
+        world.now = world.now.plus(Duration::from_millis(150));
+        let (running, waiting, kv_usage) = (1, 0, 0.99);
+        let scrape = Scrape { running, waiting, kv_usage, kv_blocks: None, shared: false };
+        world.send(Event::Scraped(claimed, scrape));
+        if supposes {
+            // Beside one that is promised a pace half as much may be pending.
+            let tpot = Some(Duration::from_millis(50));
+            let what = Supposition {
+                input_tokens: 4000,
+                slo: Slo { tpot, ..Slo::default() },
+                ..Supposition::default()
+            };
+            world.scheduler.suppose(world.now, &what);
+        }
+        world.send(Event::Tick);
+        assert_ne!(claimed, other);
+        world.pod_of(next) == Some(other)
+    };
+    assert!(went(false));
+    assert!(went(true));
 }

@@ -277,3 +277,29 @@ fn a_request_that_no_class_can_serve_holds_nobody_back() {
         assert_eq!(world.pod_of(next), Some(PodId(0)), "{objectives:?}");
     }
 }
+
+#[test]
+fn what_no_class_can_serve_is_parted_from_the_others_when_the_pods_are_known() {
+    let policy = Policy::PatternPull;
+    let profiles = profiles("[[4.0, 2.0], [3.0, 0.0]]", "[[0.5, 2.0], [1.0, 0.0]]");
+    let config = SchedulerConfig { policy, profiles, ..steps_are_shared() };
+    let mut world = World::new(config, 0);
+    // Late ones share a lane.
+    let never = world.arrive(|request| {
+        long(request);
+        request.slo = slo(5, 1000);
+    });
+    world.pass(Duration::from_millis(20));
+    let next = world.arrive(short);
+    world.send(Event::PodUp(PodSpec { id: PodId(0), name: "pod-0".into(), class: 0 }));
+    world.pass(Duration::from_millis(20));
+    let late = world.arrive(|request| {
+        short(request);
+        request.slo = slo(5, 1000);
+    });
+    world.pass(Duration::from_millis(20));
+    assert_eq!(
+        [never, next, late].map(|id| world.pod_of(id)),
+        [None, Some(PodId(0)), Some(PodId(0))]
+    );
+}

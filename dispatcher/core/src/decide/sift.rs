@@ -146,10 +146,9 @@ impl Floor<'_> {
     /// Whether no class of the pods has profiled capacity for a request at all: it keeps nobody waiting, for there is nothing that it
     /// waits for itself.
     pub(super) fn is_infeasible(&self, id: RequestId) -> bool {
-        let is_bound = |filter: &Filter| matches!(filter, Filter::Capacity { .. });
-        let waiting = self.board.get(id).filter(|_| self.rules.filters.iter().any(is_bound));
-        waiting.is_some_and(|waiting| {
-            self.usable(waiting).all(|pod| self.load_of(waiting, pod).is_none())
+        self.board.get(id).is_some_and(|waiting| {
+            let sizes = (waiting.input_tokens, waiting.output_tokens);
+            self.config.is_infeasible(self.rules, self.open_classes, sizes)
         })
     }
 

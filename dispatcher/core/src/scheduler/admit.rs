@@ -7,7 +7,7 @@ use crate::{
     decide::{affinity, filter},
     headroom::outlook,
     pattern::Pattern,
-    policy::{Filter, Order},
+    policy::Order,
     queue::{Waiting, order},
     scheduler::Scheduler,
 };
@@ -152,22 +152,9 @@ impl Scheduler {
     pub(super) fn is_picky(&self, waiting: &Waiting) -> bool {
         let asked = waiting.request.by_header;
         let rules = if asked { &self.rules_by_header } else { &self.rules };
-        let is_bound = |filter: &Filter| matches!(filter, Filter::Capacity { .. });
+        let sizes = (waiting.input_tokens, waiting.output_tokens);
         self.pods.are_short_of(f64::from(waiting.input_tokens))
-            || rules.filters.iter().any(is_bound) && self.no_class_serves(waiting)
-    }
-
-    fn no_class_serves(&self, waiting: &Waiting) -> bool {
-        let (input, output) = (waiting.input_tokens, waiting.output_tokens);
-        let classes = 0..u16::try_from(self.config.classes.len()).unwrap_or(u16::MAX);
-        classes.into_iter().all(|class| self.config.load(class, input, output).is_none())
-    }
-
-    /// The pods that take requests, or what their caches hold, may have changed.
-    pub(super) fn note_longest_prompts(&mut self) {
-        if self.pods.note_longest_prompts(filter::is_open) {
-            self.part_picky();
-        }
+            || self.config.is_infeasible(rules, &self.open_classes, sizes)
     }
 
     /// Puts what not every pod takes any more, or again, into the lanes of its kind.

@@ -382,7 +382,7 @@ fn within(measured_ms: Option<f64>, slo_ms: Option<f64>) -> bool {
     measured_ms.zip(slo_ms).is_none_or(|(measured_ms, slo_ms)| measured_ms <= slo_ms)
 }
 
-/// Estimates anew how many tokens a resident still has to come.
+/// A resident has come further, if it is there.
 fn note_progress(
     pod: &mut PodState,
     come: Option<Come>,
@@ -396,6 +396,7 @@ fn note_progress(
     pod.stride.streamed(come.tokens);
 }
 
+/// Estimates anew how many tokens a resident still has to come.
 fn estimate(ledger: &mut Ledger, seat: usize, length: &LengthHistory, config: &PullConfig) {
     let Some(resident) = ledger.residents().get(seat) else { return };
     let remaining = length.remaining(

@@ -16,7 +16,7 @@ use super::{
     Watched, log,
     series::{self, Kind, Series},
 };
-use crate::{hub::Hub, learn::versions::VersionView, shutdown::Stage};
+use crate::{fleet::Pod, hub::Hub, learn::versions::VersionView, shutdown::Stage};
 
 /// Longest reason that becomes a label.
 const REASON_CHARS: usize = 100;
@@ -173,29 +173,35 @@ impl Page {
     }
 
     fn scrapes(&mut self, hub: &Hub) {
-        for pod in hub.pods().iter() {
-            let results = [
-                ("good", &pod.scrapes.good),
-                ("failed", &pod.scrapes.failed),
-                ("garbled", &pod.scrapes.garbled),
-            ];
-            for (result, count) in results {
-                self.tally(&series::POD_SCRAPES, &[hub.model(), &pod.name, result], count);
-            }
-        }
+        self.of_pods(&series::POD_SCRAPES, hub, |pod| {
+            let of = &pod.scrapes;
+            [("good", &of.good), ("failed", &of.failed), ("garbled", &of.garbled)]
+        });
     }
 
     fn answers(&mut self, hub: &Hub) {
+        self.of_pods(&series::POD_ANSWERS, hub, |pod| {
+            let of = &pod.answers;
+            [
+                ("2xx", &of.good),
+                ("4xx", &of.refused),
+                ("5xx", &of.failed),
+                ("cut", &of.cut),
+                ("none", &of.none),
+            ]
+        });
+    }
+
+    /// What each pod of a pool counts by kind.
+    fn of_pods<const KINDS: usize>(
+        &mut self,
+        series: &Series,
+        hub: &Hub,
+        counts: impl Fn(&Pod) -> [(&'static str, &AtomicU64); KINDS],
+    ) {
         for pod in hub.pods().iter() {
-            let classes = [
-                ("2xx", &pod.answers.good),
-                ("4xx", &pod.answers.refused),
-                ("5xx", &pod.answers.failed),
-                ("cut", &pod.answers.cut),
-                ("none", &pod.answers.none),
-            ];
-            for (class, count) in classes {
-                self.tally(&series::POD_ANSWERS, &[hub.model(), &pod.name, class], count);
+            for (kind, count) in counts(pod) {
+                self.tally(series, &[hub.model(), &pod.name, kind], count);
             }
         }
     }

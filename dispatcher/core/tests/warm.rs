@@ -1,0 +1,146 @@
+//! Waits for the pod that has a request's prompt.
+
+#[expect(dead_code, reason = "shared with tests that use all of it")]
+mod world;
+
+use std::{sync::Arc, time::Duration};
+
+use weir_core::{
+    EndKind, Event, Policy, PromptSize, Reason, Request, SchedulerConfig, policy::Scorer,
+};
+use world::{World, slo, steps_are_shared};
+
+fn world(pods: u32) -> World {
+    World::new(steps_are_shared(), pods)
+}
+
+fn shares_a_prompt(request: &mut Request) {
+    request.prompt = PromptSize::Tokens(4000);
+    request.slo = slo(10_000, 50);
+    request.blocks = (1..=250).collect();
+}
+
+#[test]
+fn a_head_waits_for_the_pod_that_has_its_prefix_while_it_has_slack() {
+    let mut world = world(2);
+    let blocks: Arc<[u64]> = (1..=250).collect();
+    let prompt = |request: &mut Request| {
+        request.prompt = PromptSize::Tokens(4000);
+        request.slo = slo(10_000, 50);
+        request.blocks = blocks.clone();
+    };
+    let first = world.arrive(prompt);
+    let warm = world.pod_of(first).unwrap();
+    let second = world.arrive(prompt);
+    assert_eq!(world.pod_of(second), None, "its warm pod is busy, the other would start cold");
+    assert_eq!(world.scheduler.reason(second), Some(Reason::WaitsForWarmPod));
+    let other = world.arrive(|_| {});
+    assert_ne!(world.pod_of(other), Some(warm), "the claim holds only its own pod");
+    world.send(Event::FirstToken(first));
+    assert_eq!(world.pod_of(second), Some(warm));
+}
+
+#[test]
+fn a_head_that_waits_for_its_warm_pod_looks_at_the_others_once_in_a_tick() {
+    let mut world = world(2);
+    let first = world.arrive(shares_a_prompt);
+    let second = world.arrive(shares_a_prompt);
+    // Of another lane, and not to wait.
+    let third = world.arrive(|request| {
+        shares_a_prompt(request);
+        request.prompt = PromptSize::Tokens(5000);
+        request.immediate = true;
+    });
+    let other = world.pod_of(third);
+    assert!(other.is_some() && other != world.pod_of(first), "{other:?}");
+    world.end(third, EndKind::Complete);
+    assert_eq!(world.pod_of(second), None, "another pod is free and has its prompt now");
+    world.pass(weir_core::TICK);
+    assert_eq!(world.pod_of(second), other);
+}
+
+#[test]
+fn what_is_not_to_wait_starts_cold_rather_than_wait_for_its_warm_pod() {
+    let mut world = world(2);
+    let blocks: Arc<[u64]> = (1..=250).collect();
+    let prompt = |immediate| {
+        let blocks = blocks.clone();
+        move |request: &mut Request| {
+            request.prompt = PromptSize::Tokens(4000);
+            request.slo = slo(10_000, 50);
+            request.blocks = blocks;
+            request.immediate = immediate;
+        }
+    };
+    let first = world.arrive(prompt(false));
+    let second = world.arrive(prompt(true));
+    assert!(world.pod_of(second).is_some());
+    assert_ne!(world.pod_of(second), world.pod_of(first));
+}
+
+#[test]
+fn several_heads_wait_for_the_same_warm_pod() {
+    let mut world = world(2);
+    let first = world.arrive(shares_a_prompt);
+    let warm = world.pod_of(first).unwrap();
+    let second = world.arrive(shares_a_prompt);
+    let longer = world.arrive(|request| {
+        shares_a_prompt(request);
+        request.prompt = PromptSize::Tokens(5000);
+    });
+    for id in [second, longer] {
+        assert_eq!(world.scheduler.reason(id), Some(Reason::WaitsForWarmPod), "{id:?}");
+    }
+    world.send(Event::FirstToken(first));
+    assert_eq!(world.pod_of(second), Some(warm));
+}
+
+#[test]
+fn a_prefix_that_too_many_share_gets_a_second_pod_before_its_requests_are_late() {
+    let mut world = world(2);
+    let first = world.arrive(shares_a_prompt);
+    let other = world.arrive(|request| request.slo = slo(10_000, 50));
+    world.send(Event::FirstToken(other));
+    let second = world.arrive(shares_a_prompt);
+    world.pass(Duration::from_secs(9));
+    assert_eq!(world.scheduler.reason(second), Some(Reason::WaitsForWarmPod));
+    world.pass(Duration::from_millis(500));
+    let cold = world.pod_of(second);
+    assert!(cold.is_some() && cold != world.pod_of(first), "{:?}", world.scheduler.reason(second));
+}
+
+#[test]
+fn a_late_request_waits_for_its_warm_pod_unless_another_is_empty() {
+    let mut world = world(2);
+    let first = world.arrive(shares_a_prompt);
+    let warm = world.pod_of(first).unwrap();
+    let other = world.arrive(|request| request.slo = slo(10_000, 50));
+    world.send(Event::FirstToken(other));
+    let late = world.arrive(|request| {
+        shares_a_prompt(request);
+        request.slo = slo(5, 50);
+    });
+    assert_eq!((world.scheduler.reason(late), world.pod_of(late)), (Some(Reason::Late), None));
+    world.end(other, EndKind::Complete);
+    let cold = world.pod_of(late);
+    assert!(cold.is_some() && cold != Some(warm), "an idle pod is worse than a cold start");
+}
+
+#[test]
+fn nobody_waits_for_a_pod_that_would_take_it() {
+    // However little warmer a pod is, and whatever else the policy goes by.
+    let mut least_request = Policy::Weir.rules();
+    least_request.scorer = Scorer::LeastRequest;
+    for (rules, warm_gap_tokens) in [(None, 0), (None, 256), (Some(least_request), 1024)] {
+        let mut config = SchedulerConfig { rules, ..steps_are_shared() };
+        config.pull.warm_gap_tokens = warm_gap_tokens;
+        let mut world = World::new(config, 2);
+        let first = world.arrive(shares_a_prompt);
+        world.send(Event::FirstToken(first));
+        for _ in 0..3 {
+            let next = world.arrive(shares_a_prompt);
+            assert!(world.pod_of(next).is_some(), "{:?}", world.scheduler.reason(next));
+            world.send(Event::FirstToken(next));
+        }
+    }
+}
