@@ -154,6 +154,8 @@ pub struct Bounds {
     pub max_predicted_wait: Duration,
     /// Longest time any request waits.
     pub max_wait: Duration,
+    /// Longest time a request waits that is late, from its arrival.
+    pub max_wait_late: Duration,
     /// Longest time a request waits while no pod is ready.
     pub max_wait_no_pods: Duration,
 }
@@ -166,8 +168,19 @@ impl Default for Bounds {
             // As long as batch requests are mostly promised to wait for their first token.
             max_predicted_wait: Duration::from_secs(30),
             max_wait: Duration::from_secs(120),
+            // Few clients wait for longer than that for a first token; llm-d's bound on any request in a queue.
+            max_wait_late: Duration::from_secs(60),
             max_wait_no_pods: Duration::from_secs(15),
         }
+    }
+}
+
+impl Bounds {
+    /// Longest time that a request waits which is late, or with an objective for its first token that passes first.
+    pub fn longest_wait(&self, late: bool, ttft: Option<Duration>) -> Duration {
+        let objective = if late { Some(Duration::ZERO) } else { ttft };
+        let bound = objective.map(|passes| passes.max(self.max_wait_late));
+        bound.map_or(self.max_wait, |bound| bound.min(self.max_wait))
     }
 }
 
@@ -231,7 +244,7 @@ pub struct PullConfig {
     pub bind_share: f64,
     /// Share of the pods, but at least one, that may compute long prompts of late requests at a time: the others are left to those
     /// that can be in time, if such a request came within the time that the prompt takes. Long is what takes `long_prompt_ms`. The
-    /// share grows to that of `queue.max_wait_s` which the next of them has waited. 1 leaves nothing.
+    /// share grows to that of `queue.max_wait_late_s` which the next of them has waited. 1 leaves nothing.
     pub late_share: f64,
     /// Uncached tokens a colder pod must cost more before a head waits for its warm pod.
     pub warm_gap_tokens: u32,

@@ -205,7 +205,7 @@ impl RefusalReason {
             Self::QueueBytes => "the bodies that wait in the pool are as large as they may be",
             Self::PredictedWait => "it is sheddable and would wait longer than it may",
             Self::Hopeless => "it is sheddable and can no longer meet its TTFT objective",
-            Self::MaxWait => "it waited as long as any request may",
+            Self::MaxWait => "it waited as long as it may",
             Self::Ttl => "it waited as long as its client allowed",
             Self::Immediate => "it was not to wait, and no pod took it at once",
             Self::NoPods => "no pod has been ready for as long as a request may wait for one",

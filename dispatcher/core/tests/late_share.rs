@@ -79,12 +79,12 @@ fn a_share_of_one_leaves_nothing_and_one_pod_is_always_theirs() {
 fn the_share_grows_with_the_wait_of_the_next_one() {
     let mut world = world(0.0, 4);
     let [_, second, third] = lost(&mut world);
-    serves_for(&mut world, 58);
+    serves_for(&mut world, 28);
     assert_eq!(world.pod_of(second), None);
     serves_for(&mut world, 3);
-    assert!(world.pod_of(second).is_some(), "half of a longest wait of two minutes");
+    assert!(world.pod_of(second).is_some(), "half of the longest wait of who is late");
     assert_eq!(world.pod_of(third), None);
-    serves_for(&mut world, 30);
+    serves_for(&mut world, 15);
     assert!(world.pod_of(third).is_some(), "three quarters");
 }
 

@@ -86,6 +86,25 @@ fn a_request_that_can_no_longer_make_it_goes_last_and_a_sheddable_one_is_refused
 }
 
 #[test]
+fn who_is_late_waits_for_less_long_than_who_is_not() {
+    let mut config = steps_are_shared();
+    config.bounds.max_wait_late = Duration::from_secs(5);
+    let mut world = World::new(config, 1);
+    world.arrive(|request| request.slo.ttft = None);
+    world.arrive(|request| request.slo.ttft = None);
+    let [first, second] = [300, 1000].map(|ttft| world.arrive(|of| of.slo = slo(ttft, 50)));
+    let others = [None, Some(Duration::from_secs(60))];
+    others.map(|ttft| world.arrive(|request| request.slo.ttft = ttft));
+    world.pass(Duration::from_millis(4990));
+    assert_eq!(world.scheduler.reason(second), Some(Reason::Late));
+    assert!(world.refused.is_empty());
+    world.pass(Duration::from_millis(10));
+    let refused: Vec<_> = world.refused.iter().map(|one| (one.id, one.reason)).collect();
+    assert_eq!(refused, [first, second].map(|id| (id, RefusalReason::MaxWait)));
+    assert_eq!(world.scheduler.waiting(), 2);
+}
+
+#[test]
 fn without_a_pod_a_request_waits_a_while_and_is_refused() {
     let mut world = world(0);
     let id = world.arrive(|request| request.slo.ttft = None);

@@ -294,6 +294,7 @@ fn bounds(raw: &RawQueue, max_body_bytes: u32, problems: &mut Problems) -> Bound
         max_bytes: raw.max_bytes,
         max_predicted_wait: seconds("max_predicted_wait_s", raw.max_predicted_wait_s),
         max_wait: seconds("max_wait_s", raw.max_wait_s),
+        max_wait_late: seconds("max_wait_late_s", raw.max_wait_late_s),
         max_wait_no_pods: seconds("max_wait_no_pods_s", raw.max_wait_no_pods_s),
     }
 }

@@ -29,6 +29,7 @@ fn unbounded() -> Bounds {
         max_bytes: u64::MAX,
         max_predicted_wait: forever,
         max_wait: forever,
+        max_wait_late: forever,
         ..Bounds::default()
     }
 }

@@ -46,6 +46,7 @@ impl Served {
             max_requests: usize::MAX,
             max_bytes: u64::MAX,
             max_wait: FOR_EVER,
+            max_wait_late: FOR_EVER,
             ..Bounds::default()
         };
         let config = SchedulerConfig {

@@ -80,7 +80,8 @@ impl Floor<'_> {
                 (pods + 1, at_work + usize::from(is_at_work(pod)))
             });
         let waited = self.now.since(waiting.request.arrived).as_secs_f64();
-        let share = pull.late_share.max(waited / self.config.bounds.max_wait.as_secs_f64());
+        let longest = self.config.bounds.longest_wait(waiting.late, None);
+        let share = pull.late_share.max(waited / longest.as_secs_f64());
         let may = ((share * pods as f64) as usize).max(1);
         at_work >= may
     }

@@ -372,6 +372,12 @@ impl Board {
         self.bands.values().filter_map(Ages::first).min()
     }
 
+    /// Arrival and name of the late request that has waited longest.
+    pub fn oldest_late(&self) -> Option<(Time, RequestId)> {
+        let first = |id: RequestId| Some((self.entries.get(id)?.request.arrived, id));
+        self.late.values().filter_map(|lane| first(lane.head()?.id())).min()
+    }
+
     /// The request whose client's bound on the wait ends first, and when.
     pub fn first_expiry(&self) -> Option<(Time, RequestId)> {
         self.expiries.peek().map(|(_, Reverse(first))| *first)

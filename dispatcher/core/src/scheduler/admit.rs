@@ -246,6 +246,11 @@ impl Scheduler {
             };
             self.refuse_waiting(now, id, reason, actions);
         }
+        let is_over =
+            |(arrived, _): &(Time, RequestId)| now.since(*arrived) >= bounds.max_wait_late;
+        while let Some((_, id)) = self.board.oldest_late().filter(is_over) {
+            self.refuse_waiting(now, id, RefusalReason::MaxWait, actions);
+        }
         while let Some((_, id)) = self.board.first_expiry().filter(|(at, _)| *at <= now) {
             self.refuse_waiting(now, id, self.or_no_pods(RefusalReason::Ttl), actions);
         }
@@ -253,9 +258,11 @@ impl Scheduler {
     }
 
     /// In how many milliseconds a waiting request is refused if nothing changes.
-    pub(super) fn refused_in_ms(&self, now: Time, arrived: Time, expires: Time) -> f64 {
-        let bounds = &self.config.bounds;
-        let left = bounds.max_wait.saturating_sub(now.since(arrived)).min(expires.since(now));
+    pub(super) fn refused_in_ms(&self, now: Time, waiting: &Waiting) -> f64 {
+        let (bounds, request) = (&self.config.bounds, &waiting.request);
+        let (arrived, longest) =
+            (request.arrived, bounds.longest_wait(waiting.late, request.slo.ttft));
+        let left = longest.saturating_sub(now.since(arrived)).min(request.expires.since(now));
         let homeless = self
             .no_pod_since
             .map(|since| bounds.max_wait_no_pods.saturating_sub(now.since(since.max(arrived))));

@@ -78,7 +78,7 @@ impl Scheduler {
             Said::Wait(reason) => {
                 let predicted_wait_ms = wait_ms.filter(|_| reason != Reason::Paused);
                 let why = reason.text(|id| self.called(id));
-                let how_long = self.how_long(now, reason, blank.queue_ahead, predicted_wait_ms);
+                let how_long = self.how_long(reason, blank.queue_ahead, predicted_wait_ms);
                 let fits = would_fit(&blank.pods);
                 Supposed {
                     would: Would::Wait,
@@ -93,7 +93,7 @@ impl Scheduler {
     }
 
     /// A sentence: how long a newcomer that waits for `reason` would wait, as far as that can be said.
-    fn how_long(&self, now: Time, reason: Reason, ahead: usize, wait_ms: Option<f64>) -> String {
+    fn how_long(&self, reason: Reason, ahead: usize, wait_ms: Option<f64>) -> String {
         let ahead = match ahead {
             0 => "Nothing waits in its band and above".to_owned(),
             1 => "One request waits in its band and above".to_owned(),
@@ -108,7 +108,8 @@ impl Scheduler {
             }
             (_, Some(wait_ms)) => format!("{ahead}; a newcomer waits about {}.", span(wait_ms)),
             (_, None) if self.no_pod_since.is_some() => {
-                let most = span(self.refused_in_ms(now, now, Time::NEVER));
+                let most = self.config.bounds.max_wait.min(self.config.bounds.max_wait_no_pods);
+                let most = span(most.as_secs_f64() * 1e3);
                 format!("{ahead}; it would wait until a pod is ready, and be refused after {most}.")
             }
             (_, None) => format!("{ahead}."),

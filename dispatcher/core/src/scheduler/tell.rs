@@ -36,7 +36,7 @@ impl Scheduler {
         if reason != Reason::Paused {
             text += &would_fit(looks);
         }
-        let left = span(self.refused_in_ms(now, request.arrived, request.expires));
+        let left = span(self.refused_in_ms(now, waiting));
         let unless = if self.no_pod_since.is_some() { "no pod is ready" } else { "it still waits" };
         text + &format!(" It is refused if {unless} in {left}.")
     }

@@ -202,7 +202,8 @@ fn bounded_waits(naive: &Naive, call: &Call) {
     let bounds = &naive.config.bounds;
     for tale in naive.waiting() {
         let arrived = tale.request.arrived;
-        let bound = tale.request.expires.since(arrived).min(bounds.max_wait);
+        let late = call.late.contains(&tale.request.id);
+        let bound = tale.request.expires.since(arrived).min(bounds.longest_wait(late, None));
         assert!(call.now.since(arrived) < bound, "I8: waits too long: {tale:?}");
         if let Some(since) = naive.no_pod_since {
             let homeless = call.now.since(since.max(arrived));

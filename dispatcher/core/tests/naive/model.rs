@@ -446,7 +446,10 @@ impl Naive {
             RefusalReason::QueueFull | RefusalReason::QueueBytes => event == "arrive" && !immediate,
             RefusalReason::PredictedWait => event == "arrive" && sheddable && !immediate,
             RefusalReason::Hopeless => sheddable && tale.request.slo.ttft.is_some(),
-            RefusalReason::MaxWait => waited >= bounds.max_wait,
+            RefusalReason::MaxWait => {
+                let may_be_late = tale.request.slo.ttft.is_some();
+                waited >= bounds.longest_wait(may_be_late, None)
+            }
             RefusalReason::Ttl => expired && event == "tick" && homeless.is_none(),
             RefusalReason::Immediate => {
                 immediate && ["arrive", "undelivered"].contains(&event) && homeless.is_none()

@@ -116,17 +116,20 @@ fn config(rules: &'static [(Policy, HeadRule)]) -> impl Strategy<Value = Schedul
         select(&[9_000u64, 60_000][..]),
         select(&[200u64, 3000][..]),
         select(&[2u64, 8][..]),
+        select(&[1u64, 4, 60][..]),
         select(&[1u64, 3][..]),
     );
     let binds = select(&[0.0, 0.0, 0.1][..]);
     let late = select(&[1.0, 0.5][..]);
-    let bounds = bounds.prop_map(|(max_requests, max_bytes, predicted_ms, wait, no_pods)| Bounds {
-        max_requests,
-        max_bytes,
-        max_predicted_wait: Duration::from_millis(predicted_ms),
-        max_wait: Duration::from_secs(wait),
-        max_wait_no_pods: Duration::from_secs(no_pods),
-    });
+    let bounds =
+        bounds.prop_map(|(max_requests, max_bytes, predicted_ms, wait, late, no_pods)| Bounds {
+            max_requests,
+            max_bytes,
+            max_predicted_wait: Duration::from_millis(predicted_ms),
+            max_wait: Duration::from_secs(wait),
+            max_wait_late: Duration::from_secs(late),
+            max_wait_no_pods: Duration::from_secs(no_pods),
+        });
     let of = (select(rules), bounds, 1..4u32, binds, late);
     of.prop_map(|((policy, head_rule), bounds, max_attempts, bind_share, late_share)| {
         let mut config = SchedulerConfig {

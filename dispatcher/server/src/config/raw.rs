@@ -197,6 +197,8 @@ pub struct RawQueue {
     pub max_predicted_wait_s: f64,
     /// Seconds any request waits at most.
     pub max_wait_s: f64,
+    /// Seconds a request waits at most once it cannot be in time any more, counted from its arrival.
+    pub max_wait_late_s: f64,
     /// Seconds a request waits at most while no pod is ready.
     pub max_wait_no_pods_s: f64,
 }
@@ -209,6 +211,7 @@ impl Default for RawQueue {
             max_bytes: bounds.max_bytes,
             max_predicted_wait_s: bounds.max_predicted_wait.as_secs_f64(),
             max_wait_s: bounds.max_wait.as_secs_f64(),
+            max_wait_late_s: bounds.max_wait_late.as_secs_f64(),
             max_wait_no_pods_s: bounds.max_wait_no_pods.as_secs_f64(),
         }
     }
