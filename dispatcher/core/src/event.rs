@@ -10,7 +10,7 @@ use weir_schema::{Prediction, Sample};
 
 use crate::{
     Band, Control, Phase, PodId, PodSpec, Pulse, Request, RequestId, SchedulerConfig, Scrape, Slo,
-    Time,
+    Time, per_event,
 };
 
 /// Everything that can happen. The time is passed beside it.
@@ -55,8 +55,8 @@ pub enum Event {
 /// Progress of streams and pods since the last batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Tokens streamed so far, in total, for requests whose count changed.
-    pub tokens: Vec<(RequestId, u32)>,
+    /// Events with some of the answer so far, in total, for requests whose count changed.
+    pub events: Vec<(RequestId, u32)>,
     /// Pulses of pods that moved.
     pub pulses: Vec<(PodId, Pulse)>,
 }
@@ -68,8 +68,10 @@ pub struct End {
     pub id: RequestId,
     /// How it ended.
     pub kind: EndKind,
-    /// Output tokens: from `usage` when the pod said so, else as counted in the stream.
+    /// Output tokens from `usage`, when the pod said so.
     pub output_tokens: Option<u32>,
+    /// Events with some of the answer, for streams; they stand in for the tokens of a response without `usage`.
+    pub events: u32,
     /// Prompt tokens from `usage`; teaches the ratio of bytes to tokens.
     pub prompt_tokens: Option<u32>,
     /// When the last token was relayed, for streams.
@@ -120,6 +122,15 @@ pub struct Dispatch {
     pub sequences: u32,
     /// What was predicted for it there.
     pub prediction: Prediction,
+    /// Tokens that come there with an event after a sequence's first, as was known at the decision.
+    pub tokens_per_event: f64,
+}
+
+impl Dispatch {
+    /// Tokens that came in so many events of its response.
+    pub fn tokens(&self, events: u32) -> u32 {
+        per_event::tokens(events, self.sequences, self.tokens_per_event)
+    }
 }
 
 /// A decision not to serve.

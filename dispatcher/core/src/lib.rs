@@ -10,7 +10,7 @@
 //! - [`headroom`]: what a pod has left for a newcomer and for those it serves
 //! - [`queue`]: lanes, board, rank and bounds; [`pattern`] names the lanes
 //! - [`ledger`], [`fleet`]: what is in flight on each pod, and everything else known of it
-//! - [`length`], [`ratio`], [`prefix`]: output lengths, tokens per byte, cached prompt blocks
+//! - [`length`], [`ratio`], [`prefix`]: output lengths, tokens per byte, cached prompt blocks; [`per_event`]: tokens per event
 //! - [`recent_error`]: how wrong predictions were lately
 //! - [`profile`]: capacity, load and violation by measured profiles
 //! - [`explain`]: the reason for every wait; [`inspect`]: the closer look; [`decisions`]: the last of them
@@ -29,6 +29,7 @@ pub mod inspect;
 pub mod ledger;
 pub mod length;
 pub mod pattern;
+pub mod per_event;
 pub mod pod;
 pub mod policy;
 pub mod prefix;

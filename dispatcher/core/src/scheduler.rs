@@ -45,6 +45,7 @@ use crate::{
     headroom::outlook,
     inspect::Tally,
     length::LengthHistory,
+    per_event::PerEvent,
     policy::{Dice, Hopeless, Rules},
     queue::{Board, Drain, Longest, Strain, Waiting},
     rate::Rate,
@@ -72,6 +73,7 @@ pub struct Scheduler {
     flights: NumberMap<RequestId, Flight>,
     length: LengthHistory,
     ratio: TokenRatio,
+    per_event: PerEvent,
     drain: Drain,
     strain: Strain,
     /// What prompts take of the pods, in milliseconds.
@@ -121,6 +123,7 @@ impl Scheduler {
             board: Board::default(),
             flights: NumberMap::default(),
             ratio: TokenRatio::new(),
+            per_event: PerEvent::default(),
             drain: Drain::default(),
             strain: Strain::default(),
             prefill_ms: Rate::over(PREFILL_MEMORY_S),
@@ -252,7 +255,7 @@ impl Scheduler {
     fn tightest_tpot_ms(&self, steps: &[StepTime]) -> Option<f64> {
         let of_class = |class: &u16| steps.get(usize::from(*class));
         let alone_ms =
-            self.open_classes.iter().filter_map(of_class).map(|one| one.step_ms(1.0, 0.0, 0.0));
+            self.open_classes.iter().filter_map(of_class).map(|one| one.pace_ms(1.0, 0.0));
         let least_ms = alone_ms.reduce(f64::min).unwrap_or_default();
         self.alive.tightest_tpot_ms(least_ms / self.config.pull.tpot_margin)
     }
@@ -261,7 +264,13 @@ impl Scheduler {
     fn steps(&self) -> SmallVec<[StepTime; 4]> {
         let class = |class| u16::try_from(class).unwrap_or(u16::MAX);
         let classes = 0..self.config.classes.len();
-        classes.map(|index| self.predictor.step_time(class(index))).collect()
+        classes.map(|index| self.step_time(class(index))).collect()
+    }
+
+    /// The predictor's step time of a class, with what a step brings.
+    fn step_time(&self, class: u16) -> StepTime {
+        let steps_per_token = 1.0 / self.per_event.tokens_per_step(class);
+        StepTime { steps_per_token, ..self.predictor.step_time(class) }
     }
 
     /// How many times as long as a step a token to come is thought to take.
@@ -350,7 +359,8 @@ impl Scheduler {
         let load = self.config.load(class, waiting.input_tokens, waiting.output_tokens);
         self.note_dispatch(now, &waiting, choice);
         self.board.recycle(&mut waiting);
-        let flight = Flight::depart(now, waiting, choice, load.unwrap_or(0.0));
+        let per_event = self.per_event.tokens_per_event(class);
+        let flight = Flight::depart(now, waiting, choice, load.unwrap_or(0.0), per_event);
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
             pod.load += flight.load;
             let pending = flight.pending(now, choice, self.lateness);
@@ -468,7 +478,7 @@ impl Scheduler {
     }
 
     fn progress(&mut self, now: Time, progress: Progress) {
-        self.streamed(now, progress.tokens);
+        self.streamed(now, progress.events);
         let stale = self.config.pull.stale_after_ms;
         for (id, pulse) in progress.pulses {
             let Some(pod) = self.pods.get_mut(&id) else { continue };
@@ -477,10 +487,13 @@ impl Scheduler {
                 pod.stride.idle();
                 continue;
             }
-            let stride = pod.stride.pulse(pulse, &pod.ledger, pod.spec.class, now);
+            let class = pod.spec.class;
+            let stride = pod.stride.pulse(pulse, &pod.ledger, class, now);
             // Steps that are shared with others would be put down to our own tokens.
             let alone = pod.others(now, stale).is_empty();
-            if let Some(stride) = stride.filter(|_| alone) {
+            if let Some((mut stride, decode_steps)) = stride.filter(|_| alone) {
+                self.per_event.stepped(class, stride.decode_steps / decode_steps);
+                stride.decode_steps /= self.per_event.tokens_per_step(class);
                 self.predictor.observe_stride(&stride);
             }
         }

@@ -99,6 +99,10 @@ pub struct PodView {
     pub scrape_age_ms: Option<f64>,
     /// Step time now, in milliseconds.
     pub step_ms: f64,
+    /// Tokens that come with an event after a stream's first, on pods of its class.
+    pub tokens_per_event: f64,
+    /// Tokens that a resident gets by a step, on pods of its class.
+    pub tokens_per_step: f64,
     /// Smallest TPOT objective among its residents, in milliseconds.
     pub tightest_tpot_ms: Option<f64>,
     /// Longest stall that a request which has just come may cause, in milliseconds; `None` when nothing bounds it.

@@ -179,7 +179,7 @@ fn a_pod_that_recovers_is_open_to_what_was_in_flight_elsewhere_meanwhile() {
 fn a_count_that_comes_before_its_first_token_is_kept() {
     let mut watched = pods(1);
     let id = watched.arrive(|_| {});
-    watched.send(Event::Progress(Progress { tokens: vec![(id, 57)], pulses: vec![] }));
+    watched.send(Event::Progress(Progress { events: vec![(id, 57)], pulses: vec![] }));
     assert_eq!(watched.scheduler.snapshot(watched.now).pods[0].kv_tokens, 1057);
 }
 
@@ -188,7 +188,7 @@ fn the_largest_count_there_is_does_not_overflow() {
     let mut watched = pods(1);
     let id = watched.arrive(|_| {});
     watched.send(Event::FirstToken(id));
-    watched.send(Event::Progress(Progress { tokens: vec![(id, u32::MAX)], pulses: vec![] }));
+    watched.send(Event::Progress(Progress { events: vec![(id, u32::MAX)], pulses: vec![] }));
     watched.send(Event::End(steps::end(id, EndKind::Complete, None, None, watched.now)));
     assert_eq!(watched.scheduler.in_flight(), 0);
 }

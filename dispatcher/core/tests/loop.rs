@@ -226,7 +226,7 @@ fn a_finished_stream_is_a_sample_with_its_latencies() {
     world.pass(Duration::from_millis(100));
     world.send(Event::FirstToken(id));
     world.pass(Duration::from_millis(990));
-    world.send(Event::Progress(Progress { tokens: vec![(id, 100)], pulses: vec![] }));
+    world.send(Event::Progress(Progress { events: vec![(id, 100)], pulses: vec![] }));
     world.end(id, EndKind::Complete);
     let sample = &world.samples[0];
     assert_eq!(sample.ttft_ms, Some(100.0));
@@ -365,8 +365,8 @@ fn steps_that_others_shared_teach_nothing() {
         for steps in [0, 1, 9] {
             world.pass(Duration::from_millis(100));
             let pulse = Pulse { steps, last_step_at: world.now };
-            let tokens = vec![(id, steps as u32)];
-            world.send(Event::Progress(Progress { tokens, pulses: vec![(PodId(0), pulse)] }));
+            let events = vec![(id, steps as u32)];
+            world.send(Event::Progress(Progress { events, pulses: vec![(PodId(0), pulse)] }));
         }
         assert_eq!(world.strides.load(Relaxed), strides, "shared: {shared}");
     }

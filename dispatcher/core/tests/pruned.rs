@@ -228,8 +228,8 @@ impl Side {
         *tokens += u32::from(more);
         self.steps += 3;
         let pulse = Pulse { steps: self.steps, last_step_at: self.world.now };
-        let tokens = vec![(id, *tokens)];
-        self.world.send(Event::Progress(Progress { tokens, pulses: vec![(pod, pulse)] }));
+        let events = vec![(id, *tokens)];
+        self.world.send(Event::Progress(Progress { events, pulses: vec![(pod, pulse)] }));
     }
 }
 

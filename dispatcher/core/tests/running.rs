@@ -56,7 +56,7 @@ fn the_actual_values_so_far_stand_beside_the_predicted_ones() {
     world.send(Event::FirstToken(id));
     assert_eq!(shown(&world)[0].tpot_ms, None, "one token has no pace");
     world.pass(Duration::from_millis(200));
-    world.send(Event::Progress(Progress { tokens: vec![(id, 11)], pulses: vec![] }));
+    world.send(Event::Progress(Progress { events: vec![(id, 11)], pulses: vec![] }));
     let running = shown(&world)[0].clone();
     assert_eq!(world.strides.load(Relaxed), 0, "no step was seen to end");
     assert_eq!((running.ttft_ms, running.tpot_ms, running.tokens), (Some(60.0), Some(20.0), 11));

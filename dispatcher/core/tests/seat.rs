@@ -139,6 +139,7 @@ fn a_whole_answer_of_one_token_has_kept_its_ttft_where_no_pace_was_promised() {
             id,
             kind,
             output_tokens,
+            events: 0,
             prompt_tokens: None,
             last_token_at: None,
         }));

@@ -63,9 +63,9 @@ impl Pod {
     }
 
     fn tell(&mut self) {
-        let tokens = vec![(self.streams, self.pulse.steps as u32)];
+        let events = vec![(self.streams, self.pulse.steps as u32)];
         let pulses = vec![(PodId(0), self.pulse)];
-        self.world.send(Event::Progress(Progress { tokens, pulses }));
+        self.world.send(Event::Progress(Progress { events, pulses }));
     }
 
     /// A step ends in which a prompt is computed.

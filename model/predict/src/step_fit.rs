@@ -84,6 +84,7 @@ impl StepFit {
             per_prefill_ms: default.per_prefill_ms * per_prefill,
             per_pair_ms: default.per_pair_ms * per_pair,
             api_ms: default.api_ms,
+            steps_per_token: 1.0,
         }
     }
 

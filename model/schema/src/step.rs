@@ -25,6 +25,9 @@ pub struct StepTime {
     pub per_pair_ms: f64,
     /// What a request pays outside the steps: network and the pod's API server, in milliseconds.
     pub api_ms: f64,
+    /// Steps that a token of a sequence takes: 1, and less where an engine brings several tokens with a step. The dispatcher knows,
+    /// who fits a step's time says 1.
+    pub steps_per_token: f64,
 }
 
 impl Default for StepTime {
@@ -37,6 +40,7 @@ impl Default for StepTime {
             per_prefill_ms: 0.055,
             per_pair_ms: 1.5e-6,
             api_ms: 5.0,
+            steps_per_token: 1.0,
         }
     }
 }
@@ -49,6 +53,11 @@ impl StepTime {
             + self.per_decode_ms * decodes
             + self.per_kv_ms * kv_tokens
             + self.per_prefill_ms * prefill_tokens
+    }
+
+    /// Time that a token takes each of `decodes` sequences that hold `kv_tokens`, in milliseconds, while no prompt is computed.
+    pub fn pace_ms(&self, decodes: f64, kv_tokens: f64) -> f64 {
+        self.step_ms(decodes, kv_tokens, 0.0) * self.steps_per_token
     }
 
     /// Time that prompts add to the steps that compute them, in milliseconds.
@@ -74,7 +83,7 @@ pub struct Stride {
     pub steps: f64,
     /// Time the pod was busy, in milliseconds.
     pub busy_ms: f64,
-    /// Decoding sequences, summed over the steps: the tokens streamed.
+    /// Decoding sequences, summed over the steps: the tokens streamed, over those that each gets by a step.
     pub decode_steps: f64,
     /// Decode context, in tokens, summed over the steps.
     pub kv_token_steps: f64,

@@ -145,6 +145,7 @@ impl Desk {
             slo: request.slo,
             sequences: request.sequences,
             prediction: Prediction::default(),
+            tokens_per_event: 1.0,
         };
         self.flights.insert(request.id, Flight { request, place, prefill_tokens });
         Some(dispatch)

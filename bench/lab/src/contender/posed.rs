@@ -132,6 +132,7 @@ impl<T: Dispatcher> Posed<T> {
             id: RequestId(id),
             kind: EndKind::Complete,
             output_tokens: Some(1),
+            events: 0,
             prompt_tokens: None,
             last_token_at: Some(self.now),
         }))

@@ -50,6 +50,7 @@ impl Pool {
             per_prefill_ms: real.per_prefill_ms / pace,
             per_pair_ms: real.per_pair_ms / pace,
             api_ms: real.api_ms / pace,
+            ..real
         };
         let idle = Pod {
             free_at_ms: 0.0,

@@ -327,6 +327,7 @@ impl Clairvoyant {
             slo: asked.request.slo,
             sequences: asked.request.sequences,
             prediction: prediction.unwrap_or_default(),
+            tokens_per_event: 1.0,
         }));
     }
 

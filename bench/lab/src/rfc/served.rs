@@ -99,6 +99,7 @@ impl Decide for Served {
                 id: RequestId(request as u64),
                 kind: EndKind::Complete,
                 output_tokens: Some(1),
+                events: 0,
                 prompt_tokens: None,
                 last_token_at: Some(time(now_s)),
             }),
@@ -146,6 +147,7 @@ impl Predict for Known {
             per_prefill_ms: self.per_token_ms(usize::from(pod_class)),
             per_pair_ms: 0.0,
             api_ms: 0.0,
+            steps_per_token: 1.0,
         }
     }
 

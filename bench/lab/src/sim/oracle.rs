@@ -55,6 +55,7 @@ fn steps(engine: &EngineConfig) -> StepTime {
         per_prefill_ms: (beyond_us + below_us) / f64::from(chunk) / 1e3,
         per_pair_ms: hardware.e_ns / 1e6,
         api_ms: engine.api_cost_ms,
+        steps_per_token: 1.0,
     }
 }
 

@@ -251,6 +251,7 @@ impl<'a> World<'a> {
             id: RequestId(place as u64),
             kind: EndKind::Complete,
             output_tokens: Some(finish.output_tokens),
+            events: if streamed { finish.output_tokens } else { 0 },
             prompt_tokens,
             last_token_at: streamed.then_some(now),
         }));
@@ -276,7 +277,7 @@ impl<'a> World<'a> {
         }
         self.swept_at = self.now;
         let mut progress = Progress::default();
-        self.pods.iter_mut().for_each(|pod| pod.sweep(&mut progress.tokens));
+        self.pods.iter_mut().for_each(|pod| pod.sweep(&mut progress.events));
         let pulses = (0..).zip(&self.pods);
         progress.pulses = pulses.map(|(id, pod)| (PodId(id), pod.pulse())).collect();
         self.tell(Event::Progress(progress));
@@ -313,8 +314,14 @@ impl<'a> World<'a> {
         if pod.submit(self.now, place, asked).is_err() {
             let (id, kind) = (dispatch.id, EndKind::PodError);
             self.is_over(place, Outcome::Rejected);
-            let (output_tokens, prompt_tokens, last_token_at) = (None, None, None);
-            return Some(Event::End(End { id, kind, output_tokens, prompt_tokens, last_token_at }));
+            return Some(Event::End(End {
+                id,
+                kind,
+                output_tokens: None,
+                events: 0,
+                prompt_tokens: None,
+                last_token_at: None,
+            }));
         }
         let flight = Flight { dispatch, sent: self.now, first_token: None };
         if let Some(free) = self.flights.get_mut(place) {

@@ -208,6 +208,7 @@ impl Desk {
                 id,
                 kind: EndKind::Complete,
                 output_tokens: Some(TOKENS),
+                events: TOKENS,
                 prompt_tokens: Some(PROMPT),
                 last_token_at: Some(self.now()),
             };

@@ -20,7 +20,7 @@ impl Floor<'_> {
     pub fn delay_ms(&self, waiting: &Waiting, on: &Outlook, ttft_ms: f64, tpot_ms: f64) -> f64 {
         let tokens = f64::from(waiting.output_tokens);
         let own_ms = ttft_ms + tokens * tpot_ms;
-        let slower_ms = tokens * (on.step_with_ms - on.step_ms) * on.decodes;
+        let slower_ms = tokens * (on.pace_with_ms - on.pace_ms) * on.decodes;
         let stalled_ms = on.own_stall_ms * (1.0 + on.decodes);
         own_ms + slower_ms + self.config.pull.cold_weight * stalled_ms
     }

@@ -96,7 +96,7 @@ impl Floor<'_> {
     /// pending must be kept small.
     pub fn big_chunk(&self, outlook: &Outlook) -> bool {
         let share = self.config.pull.big_chunk_share;
-        self.tightest_tpot_ms.is_some_and(|slo_ms| outlook.full_step_ms > share * slo_ms)
+        self.tightest_tpot_ms.is_some_and(|slo_ms| outlook.full_pace_ms > share * slo_ms)
     }
 
     /// Uncached tokens that a pod may have pending together with a request, if it has any pending.

@@ -95,8 +95,8 @@ pub fn cheap_gates(
     }
     if let Some(pace_ms) = pace_ms {
         let limit_ms = config.tpot_margin * pace_ms;
-        if outlook.step_with_ms > limit_ms {
-            return Err(Reason::TpotOverSlo { tpot_ms: outlook.step_with_ms, limit_ms });
+        if outlook.pace_with_ms > limit_ms {
+            return Err(Reason::TpotOverSlo { tpot_ms: outlook.pace_with_ms, limit_ms });
         }
     }
     let stall_ms = outlook.stall_ms;

@@ -40,12 +40,14 @@ pub struct Outlook {
     pub pending: usize,
     /// Step time once what is pending decodes, in milliseconds.
     pub step_ms: f64,
-    /// Step time once the newcomer decodes too, in milliseconds.
-    pub step_with_ms: f64,
-    /// Time that a token to come is thought to take there, in milliseconds: such a step, and what prompts take meanwhile.
+    /// What of it a token takes, in milliseconds.
+    pub pace_ms: f64,
+    /// The same once the newcomer decodes too, in milliseconds.
+    pub pace_with_ms: f64,
+    /// Time that a token to come is thought to take there, in milliseconds: that pace, and what prompts take meanwhile.
     pub token_ms: f64,
-    /// Step time with a chunk full of prompt tokens, in milliseconds.
-    pub full_step_ms: f64,
+    /// The pace of steps with a chunk full of prompt tokens, in milliseconds.
+    pub full_pace_ms: f64,
     /// Time by which the prefills delay the residents, in milliseconds.
     pub stall_ms: f64,
     /// The newcomer's part of that, in milliseconds.
@@ -107,7 +109,8 @@ impl Outlook {
         let last_pairs = prefill_pairs(last, (demand.input_tokens - last).max(0.0));
         let kv_with = kv_tokens + demand.input_tokens;
         let full_step_ms = steps.step_ms(decodes, kv_tokens, chunk);
-        let step_with_ms = steps.step_ms(decodes + demand.sequences, kv_with, 0.0);
+        let full_step_ms = full_step_ms + steps.prefill_ms(0.0, last_pairs);
+        let pace_with_ms = steps.pace_ms(decodes + demand.sequences, kv_with);
         Self {
             pod: pod.spec.id,
             empty: ledger.is_empty(),
@@ -115,9 +118,10 @@ impl Outlook {
             backlog_tokens,
             pending: ledger.pending().len(),
             step_ms,
-            step_with_ms,
-            token_ms: slower * step_with_ms,
-            full_step_ms: full_step_ms + steps.prefill_ms(0.0, last_pairs),
+            pace_ms: step_ms * steps.steps_per_token,
+            pace_with_ms,
+            token_ms: slower * pace_with_ms,
+            full_pace_ms: full_step_ms * steps.steps_per_token,
             stall_ms: start.stall_ms(steps, prompt),
             own_stall_ms: steps.prefill_ms(prompt.tokens, prompt.pairs),
             decodes,
@@ -130,7 +134,7 @@ impl Outlook {
     /// TPOT with the rate of prefills as it is, in milliseconds. Only what is predicted needs it, and the
     /// rate costs more than all the rest of an outlook.
     pub fn tpot_ms(&self, prefill_rate: f64) -> f64 {
-        self.step_with_ms * slower(prefill_rate * self.per_prefill_ms / 1000.0)
+        self.pace_with_ms * slower(prefill_rate * self.per_prefill_ms / 1000.0)
     }
 }
 
@@ -139,9 +143,9 @@ pub fn slower(prefill_share: f64) -> f64 {
     1.0 / (1.0 - prefill_share.min(MOST_PREFILL_SHARE))
 }
 
-/// Step time of a request that is alone on a pod, in milliseconds: no pace is better.
+/// Time per token of a request that is alone on a pod, in milliseconds: no pace is better.
 pub fn alone_ms(steps: &StepTime, demand: &Demand) -> f64 {
-    steps.step_ms(demand.sequences, demand.input_tokens, 0.0)
+    steps.pace_ms(demand.sequences, demand.input_tokens)
 }
 
 /// TTFT of a prompt on an idle pod that has a share of it cached, in milliseconds: nothing can be faster.

@@ -105,7 +105,7 @@ pub fn over_until(
     config: &PullConfig,
 ) -> Time {
     // Fewer prompts may come than do now.
-    let outlook = &Outlook { token_ms: outlook.step_with_ms, ..*outlook };
+    let outlook = &Outlook { token_ms: outlook.pace_with_ms, ..*outlook };
     let now_ms = now.ms_since(Time::ZERO);
     let mut over = -bearable(urgency, config);
     let mut per_ms = 2.0 * (config.risk_when_due - config.risk_at_once).max(0.0) / spare_ms;
@@ -113,7 +113,7 @@ pub fn over_until(
         let risk = Loss::of(pace, outlook, now_ms).by(outlook.stall_ms);
         if risk > 0.0 {
             over += risk;
-            per_ms += pace.ends / (pace.slo_ms - outlook.step_ms).abs();
+            per_ms += pace.ends / (pace.slo_ms - outlook.pace_ms).abs();
         }
     }
     // Less a microsecond for the rounding.
@@ -138,9 +138,9 @@ impl Loss {
             if beyond { from = from.max(crossing) } else { to = to.min(crossing) }
         };
         let zero = |at_ms: f64, per_token_ms: f64| -at_ms / per_token_ms;
-        let lost_ms = pace.slo_ms - outlook.step_ms;
+        let lost_ms = pace.slo_ms - outlook.pace_ms;
         beyond(zero(spare_ms + pace.kept_ms, lost_ms), lost_ms >= 0.0);
-        let hurt_ms = pace.slo_ms - outlook.full_step_ms;
+        let hurt_ms = pace.slo_ms - outlook.full_pace_ms;
         beyond(zero(spare_ms, hurt_ms), hurt_ms < 0.0);
         if to <= from {
             return Self { from_ms: 0.0, until_ms: 0.0, chance: 0.0 };

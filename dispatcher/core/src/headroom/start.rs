@@ -73,7 +73,8 @@ impl Start {
     ) -> f64 {
         let Demand { input_tokens, output_tokens, sequences } = *demand;
         let longer_ms = steps.per_decode_ms * sequences + steps.per_kv_ms * input_tokens;
-        let tokens_ms = output_tokens * (self.step_ms + longer_ms * (1.0 + self.decodes));
+        let steps_ms = output_tokens * (self.step_ms + longer_ms * (1.0 + self.decodes));
+        let tokens_ms = steps_ms * steps.steps_per_token;
         let stalled_ms = steps.prefill_ms(prompt.tokens, prompt.pairs) * (1.0 + self.decodes);
         self.ttft_ms(steps, prompt) + tokens_ms + cold_weight * stalled_ms
     }
@@ -206,6 +207,7 @@ mod tests {
             per_prefill_ms: 0.027,
             per_pair_ms: 1.3e-6,
             api_ms: 2.5,
+            steps_per_token: 0.4,
         };
         let pod = |place: usize| Start {
             chunk: 8192.0 - place as f64,

@@ -33,6 +33,7 @@ struct Open {
     prefill_tokens: f64,
     prefill_pairs: f64,
     kv_at_start: f64,
+    decodes_at_start: f64,
 }
 
 /// Adds up one pod's steps.
@@ -70,21 +71,23 @@ impl StrideMeter {
         self.gap_ms
     }
 
-    /// The pod's streams moved. Returns a stride when one is complete.
+    /// The pod's streams moved. When a stride is complete it is returned, with the tokens that were streamed as its decoding
+    /// sequences, and beside it the sequences that the ledger had there, summed over the steps.
     pub fn pulse(
         &mut self,
         pulse: Pulse,
         ledger: &Ledger,
         class: u16,
         now: Time,
-    ) -> Option<Stride> {
-        let kv = ledger.kv_tokens();
+    ) -> Option<(Stride, f64)> {
+        let (kv, decodes) = (ledger.kv_tokens(), ledger.decodes());
         let fresh = Open {
             began: pulse,
             tokens: 0.0,
             prefill_tokens: 0.0,
             prefill_pairs: 0.0,
             kv_at_start: kv,
+            decodes_at_start: decodes,
         };
         let Some(open) = self.open else {
             let before = self.idle_steps.replace(pulse.steps);
@@ -104,16 +107,18 @@ impl StrideMeter {
         }
         self.open = Some(fresh);
         let busy_ms = pulse.last_step_at.ms_since(open.began.last_step_at);
-        let gap_ms = busy_ms / steps as f64;
+        let steps = steps as f64;
+        let gap_ms = busy_ms / steps;
         self.gap_ms = Some(self.gap_ms.map_or(gap_ms, |mean| mean + GAP_WEIGHT * (gap_ms - mean)));
-        Some(Stride {
+        let stride = Stride {
             pod_class: class,
-            steps: steps as f64,
+            steps,
             busy_ms,
             decode_steps: open.tokens,
-            kv_token_steps: f64::midpoint(open.kv_at_start, kv) * steps as f64,
+            kv_token_steps: f64::midpoint(open.kv_at_start, kv) * steps,
             prefill_tokens: open.prefill_tokens,
             prefill_pairs: open.prefill_pairs,
-        })
+        };
+        Some((stride, f64::midpoint(open.decodes_at_start, decodes) * steps))
     }
 }

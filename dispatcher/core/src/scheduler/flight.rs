@@ -14,6 +14,7 @@ use crate::{
     ledger::{Come, Ledger, Pending, Resident},
     length::LengthHistory,
     pattern::Pattern,
+    per_event,
     queue::{Failed, Waiting},
     scheduler::{Scheduler, hidden::Lateness},
 };
@@ -45,14 +46,23 @@ pub(super) struct Flight {
     late: bool,
     pub(super) sent: Time,
     pub(super) first_token: Option<Time>,
-    tokens: u32,
+    /// Events with some of the answer, as far as was told.
+    events: u32,
+    /// Tokens that come with one after a sequence's first. As known when it was sent: its count never falls, and what is said of it agrees.
+    tokens_per_event: f64,
     row: Row,
     pub(super) prediction: Prediction,
 }
 
 impl Flight {
     /// A waiting request leaves for its pod.
-    pub(super) fn depart(now: Time, waiting: Waiting, choice: &Choice, load: f64) -> Self {
+    pub(super) fn depart(
+        now: Time,
+        waiting: Waiting,
+        choice: &Choice,
+        load: f64,
+        tokens_per_event: f64,
+    ) -> Self {
         Self {
             sequences: waiting.request.sequences,
             request: waiting.request,
@@ -67,7 +77,8 @@ impl Flight {
             late: waiting.late,
             sent: now,
             first_token: None,
-            tokens: 0,
+            events: 0,
+            tokens_per_event,
             row: choice.row,
             prediction: choice.prediction,
         }
@@ -138,6 +149,7 @@ impl Flight {
             slo: self.request.slo,
             sequences: self.sequences.max(1),
             prediction: choice.prediction,
+            tokens_per_event: self.tokens_per_event,
         }
     }
 
@@ -145,7 +157,8 @@ impl Flight {
     pub(super) fn view(&self, now: Time, decoding: bool) -> RequestView {
         let Request { streamed, slo, .. } = self.request.as_ref();
         let ttft_ms = streamed.then(|| self.first_token.unwrap_or(now).ms_since(self.sent));
-        let gaps = self.per_sequence(self.tokens).saturating_sub(1);
+        let tokens = self.tokens();
+        let gaps = self.per_sequence(tokens).saturating_sub(1);
         let first = self.first_token.filter(|_| gaps > 0);
         RequestView {
             id: self.request.id,
@@ -160,8 +173,13 @@ impl Flight {
             predicted_tpot_ms: self.prediction.tpot_ms.p50,
             ttft_ms,
             tpot_ms: first.map(|first| now.ms_since(first) / f64::from(gaps)),
-            tokens: self.tokens,
+            tokens,
         }
+    }
+
+    /// Tokens that its events came to so far.
+    fn tokens(&self) -> u32 {
+        per_event::tokens(self.events, self.sequences, self.tokens_per_event)
     }
 
     /// Tokens per sequence of a total.
@@ -172,7 +190,7 @@ impl Flight {
     /// How it ended, for those who ask a moment later.
     pub(super) fn ended(&self, now: Time, end: &End) -> Ended {
         let Request { arrived, slo, streamed, .. } = *self.request.as_ref();
-        let output_tokens = end.output_tokens.unwrap_or(self.tokens);
+        let output_tokens = end.output_tokens.unwrap_or_else(|| self.tokens());
         let gaps = f64::from(self.per_sequence(output_tokens).saturating_sub(1));
         let span_ms = self.first_token.zip(end.last_token_at).map(|(a, b)| b.ms_since(a));
         let ttft_ms = self.first_token.map(|first| first.ms_since(arrived));
@@ -214,7 +232,7 @@ impl Flight {
         if outcome != SampleOutcome::Complete && self.first_token.is_none() {
             return None;
         }
-        let output_tokens = self.per_sequence(end.output_tokens.unwrap_or(self.tokens));
+        let output_tokens = self.per_sequence(end.output_tokens.unwrap_or_else(|| self.tokens()));
         let span_ms = self.first_token.zip(end.last_token_at).map(|(a, b)| b.ms_since(a));
         let gaps = output_tokens.saturating_sub(1);
         let tpot_ms = span_ms.filter(|_| gaps > 0).map(|ms| (ms / f64::from(gaps)) as f32);
@@ -244,7 +262,7 @@ impl Scheduler {
             return;
         };
         flight.first_token = Some(now);
-        flight.tokens = flight.tokens.max(1);
+        flight.events = flight.events.max(1);
         let pod = flight.pod;
         self.lateness.learn(&flight.prediction, now.ms_since(flight.sent));
         self.start_before(now, pod, id);
@@ -262,14 +280,14 @@ impl Scheduler {
         self.note_start(pod);
     }
 
-    /// Streams have come to so many tokens in total.
+    /// Streams have come to so many events in total.
     pub(super) fn streamed(&mut self, now: Time, streams: Vec<(RequestId, u32)>) {
         let mut moved = std::mem::take(&mut self.scratch.moved);
         moved.clear();
-        for (id, tokens) in streams {
+        for (id, events) in streams {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
-            flight.tokens = flight.tokens.max(tokens);
-            moved.push((flight.pod, moved.len(), id, flight.per_sequence(flight.tokens)));
+            flight.events = flight.events.max(events);
+            moved.push((flight.pod, moved.len(), id, flight.per_sequence(flight.tokens())));
             if flight.first_token.is_none() {
                 self.first_token(now, id);
             }
@@ -297,10 +315,11 @@ impl Scheduler {
 
     /// A dispatched request is over.
     pub(super) fn end(&mut self, now: Time, end: End, actions: &mut Vec<Action>) {
-        let Some(flight) = self.land(end.id) else {
+        let Some(mut flight) = self.land(end.id) else {
             self.counters.ignored += 1;
             return;
         };
+        flight.events = flight.events.max(end.events);
         self.alive.leave(&flight.request);
         self.note_end(now, &flight, &end);
         match end.kind {
@@ -347,10 +366,20 @@ impl Scheduler {
         if let (PromptSize::Bytes(bytes), Some(tokens)) = (request.prompt, end.prompt_tokens) {
             self.ratio.observe(bytes, tokens);
         }
-        let seen = request.streamed.then_some(flight.tokens);
+        self.learn_per_event(flight, end);
+        let seen = request.streamed.then(|| flight.tokens());
         if let Some(tokens) = end.output_tokens.or(seen) {
             let output = flight.per_sequence(tokens);
             self.length.observe(request.tenant.as_ref(), flight.input_tokens, output);
+        }
+    }
+
+    /// A stream that was counted both ways says what an event holds. One of several sequences does not: its events may hold
+    /// something of each.
+    fn learn_per_event(&mut self, flight: &Flight, end: &End) {
+        let pod = self.pods.get(&flight.pod).filter(|_| flight.sequences <= 1);
+        if let Some((pod, tokens)) = pod.zip(end.output_tokens) {
+            self.per_event.streamed(pod.spec.class, end.events, tokens);
         }
     }
 

@@ -4,7 +4,7 @@
 //! - **First token.** After the predicted time, corrected by what streams needed of theirs lately. Not
 //!   before the prompts that were sent ahead of it, and at the latest when a prompt that was sent after
 //!   it has its own: engines prefill in order.
-//! - **Tokens.** One per step, by the step-time model.
+//! - **Tokens.** At the pace of steps, by the step-time model.
 
 use std::time::Duration;
 
@@ -101,14 +101,13 @@ impl Scheduler {
         let mut moves = Vec::new();
         for state in self.pods.values() {
             let pod = state.spec.id;
-            let steps = self.predictor.step_time(state.spec.class);
-            let step_ms =
-                steps.step_ms(state.ledger.decodes(), state.ledger.kv_tokens(), 0.0).max(1.0);
+            let steps = self.step_time(state.spec.class);
+            let token_ms = steps.pace_ms(state.ledger.decodes(), state.ledger.kv_tokens()).max(1.0);
             let residents = state.ledger.residents().iter().enumerate();
             let hidden = residents.filter(|(_, one)| !one.streamed);
             moves.extend(hidden.filter_map(|(seat, one)| {
                 let most = one.max_output_tokens.unwrap_or(u32::MAX);
-                let generated = 1.0 + now.ms_since(one.first_token) / step_ms;
+                let generated = 1.0 + now.ms_since(one.first_token) / token_ms;
                 let generated = (generated as u32).min(most);
                 (generated > one.generated).then_some((pod, seat, generated))
             }));

@@ -168,7 +168,7 @@ impl Scheduler {
         let mut best: Vec<(u16, StepTime, u32)> = Vec::new();
         for pod in self.pods.values().filter(|pod| pod.phase == Phase::Ready) {
             if !best.iter().any(|(class, ..)| *class == pod.spec.class) {
-                let steps = self.predictor.step_time(pod.spec.class);
+                let steps = self.step_time(pod.spec.class);
                 best.push((pod.spec.class, steps, pod.class.chunk_tokens));
             }
         }

@@ -33,14 +33,15 @@ impl Scheduler {
             id: pod.spec.id,
             errors: pod.accuracy.errors(),
             ledger_minus_scrape: beyond,
-            empty_in_ms: leaving.then(|| self.empty_in_ms(pod, view.step_ms)),
+            empty_in_ms: leaving
+                .then(|| self.empty_in_ms(pod, view.step_ms / view.tokens_per_step)),
             view,
         }
     }
 
     /// How long until everything on a pod is over: the longest of the responses, each at its median
     /// length and the pace of now.
-    fn empty_in_ms(&self, pod: &PodState, step_ms: f64) -> f64 {
+    fn empty_in_ms(&self, pod: &PodState, pace_ms: f64) -> f64 {
         let pending = pod.ledger.pending().iter().map(|pending| &pending.resident);
         let left_ms = pod.ledger.residents().iter().chain(pending).map(|one| {
             let left = self.length.remaining(
@@ -50,7 +51,7 @@ impl Scheduler {
                 one.generated,
                 0.5,
             );
-            f64::from(left) * step_ms
+            f64::from(left) * pace_ms
         });
         let prefill_ms = self.predictor.step_time(pod.spec.class).per_prefill_ms;
         left_ms.fold(0.0, f64::max) + prefill_ms.max(0.0) * pod.ledger.pending_tokens()

@@ -60,7 +60,7 @@ impl Scheduler {
     }
 
     pub(super) fn pod_view(&self, now: Time, pod: &PodState) -> PodView {
-        let steps = self.predictor.step_time(pod.spec.class);
+        let steps = self.step_time(pod.spec.class);
         let nothing = Demand { input_tokens: 0.0, output_tokens: 0.0, sequences: 0.0 };
         let others = pod.others(now, self.config.pull.stale_after_ms);
         let outlook = Outlook::of(pod, &steps, nothing, 0.0, others, self.slower(now));
@@ -80,6 +80,8 @@ impl Scheduler {
             elsewhere: others.sequences as u32,
             scrape_age_ms: pod.scrape.map(|(at, _)| now.ms_since(at)),
             step_ms: outlook.step_ms,
+            tokens_per_event: self.per_event.tokens_per_event(pod.spec.class),
+            tokens_per_step: self.per_event.tokens_per_step(pod.spec.class),
             tightest_tpot_ms: judge::tightest_tpot_ms(&pod.ledger),
             stall_budget_ms: risk::budget_ms(&pod.ledger, &outlook, at_once, now),
             dispatched: pod.dispatched,

@@ -303,10 +303,10 @@ impl Naive {
     }
 
     fn progress(&mut self, now: Time, progress: &Progress) {
-        for (id, tokens) in &progress.tokens {
+        for (id, events) in &progress.events {
             self.first_token(now, *id);
             if let Some((request, stay)) = self.stay_mut(*id) {
-                stay.generated = stay.generated.max(tokens / request.sequences.max(1));
+                stay.generated = stay.generated.max(events / request.sequences.max(1));
             }
         }
     }

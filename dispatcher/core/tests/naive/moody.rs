@@ -76,6 +76,7 @@ impl Predict for Moody {
             per_prefill_ms: term(sound.per_prefill_ms, 4),
             per_pair_ms: term(sound.per_pair_ms, 6),
             api_ms: term(sound.api_ms, 5),
+            ..sound
         }
     }
 

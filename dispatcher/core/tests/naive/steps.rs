@@ -347,7 +347,7 @@ fn event(deed: &Deed, watched: &Watched, steps: &mut [u64]) -> Event {
         Deed::Undelivered(pick) => Event::Undelivered(choose(watched, *pick, flies)),
         Deed::FirstToken(pick) => Event::FirstToken(choose(watched, *pick, starts)),
         Deed::Progress(streams, pulses) => Event::Progress(Progress {
-            tokens: streams.iter().map(|stream| count(watched, *stream)).collect(),
+            events: streams.iter().map(|stream| count(watched, *stream)).collect(),
             pulses: pulses.iter().map(|pulse| beat(now, *pulse, steps)).collect(),
         }),
         Deed::End(pick, kind, output, prompt) => {
@@ -431,5 +431,5 @@ pub const fn end(
     prompt_tokens: Option<u32>,
     now: Time,
 ) -> End {
-    End { id, kind, output_tokens, prompt_tokens, last_token_at: Some(now) }
+    End { id, kind, output_tokens, events: 0, prompt_tokens, last_token_at: Some(now) }
 }

@@ -207,11 +207,11 @@ impl Pool {
     fn tick(&mut self) {
         let streams = self.toys.values().flat_map(|toy| &toy.streams);
         let count = |id: &RequestId| Some((*id, self.fates.get(id)?.tokens));
-        let tokens = streams.filter_map(count).collect();
+        let events = streams.filter_map(count).collect();
         let pulse =
             |(id, toy): (&PodId, &Toy)| (*id, Pulse { steps: toy.steps, last_step_at: self.now });
         let pulses = self.toys.iter().map(pulse).collect();
-        self.send(Event::Progress(Progress { tokens, pulses }));
+        self.send(Event::Progress(Progress { events, pulses }));
         self.send(Event::Tick);
     }
 
@@ -264,6 +264,7 @@ impl Pool {
                     id,
                     kind: EndKind::Complete,
                     output_tokens: Some(load.output(id)),
+                    events: load.output(id),
                     prompt_tokens: None,
                     last_token_at: Some(self.now),
                 })

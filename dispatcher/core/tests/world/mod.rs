@@ -119,8 +119,8 @@ impl World {
 
     pub fn end(&mut self, id: RequestId, kind: EndKind) {
         let now = Some(self.now);
-        let end =
-            End { id, kind, output_tokens: Some(100), prompt_tokens: None, last_token_at: now };
+        let (output_tokens, events) = (Some(100), 0);
+        let end = End { id, kind, output_tokens, events, prompt_tokens: None, last_token_at: now };
         self.send(Event::End(end));
     }
 

@@ -60,7 +60,7 @@ pub struct PodRow {
     pub elsewhere: u32,
     /// Age of the last scrape, in milliseconds; `null` before the first.
     pub scrape_age_ms: Option<f64>,
-    /// Step time now, in milliseconds.
+    /// Step time now, in milliseconds; where a step brings several tokens, what of it one of them takes.
     pub step_ms: f64,
     /// Smallest TPOT objective among its residents, in milliseconds.
     pub tightest_tpot_ms: Option<f64>,
@@ -150,7 +150,7 @@ fn row(pool: Pool<'_>, seen: PodSeen) -> PodRow {
         queued: view.queued,
         elsewhere: view.elsewhere,
         scrape_age_ms: view.scrape_age_ms,
-        step_ms: view.step_ms,
+        step_ms: view.step_ms / view.tokens_per_step,
         tightest_tpot_ms: view.tightest_tpot_ms,
         stall_budget_ms: view.stall_budget_ms,
         dispatched: view.dispatched,

@@ -43,7 +43,7 @@ pub(super) struct Grant {
     /// The pod it names.
     pub pod: Arc<Pod>,
     /// The counter that the lease writes and the sweep reads.
-    pub tokens: Arc<AtomicU32>,
+    pub events: Arc<AtomicU32>,
     /// The ticket; `None` when the request came without one.
     pub waiter: Option<Waiter>,
 }
@@ -65,7 +65,7 @@ pub(super) struct Desk {
 
 struct Stream {
     id: RequestId,
-    tokens: Arc<AtomicU32>,
+    events: Arc<AtomicU32>,
     swept: u32,
     /// Its first token was announced; a sweep must not be faster than that message.
     started: bool,
@@ -188,10 +188,10 @@ impl Desk {
     fn grant(&mut self, dispatch: Dispatch) -> Option<Grant> {
         let pod = self.pods.get(&dispatch.pod)?.pod.clone();
         let waiter = self.waiter(dispatch.id);
-        let tokens = Arc::new(AtomicU32::new(0));
+        let events = Arc::new(AtomicU32::new(0));
         let id = dispatch.id;
-        self.streams.insert(id, Stream { id, tokens: tokens.clone(), swept: 0, started: false });
-        Some(Grant { dispatch, pod, tokens, waiter })
+        self.streams.insert(id, Stream { id, events: events.clone(), swept: 0, started: false });
+        Some(Grant { dispatch, pod, events, waiter })
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Option<Delivery> {
@@ -212,10 +212,10 @@ impl Desk {
         self.swept_at = now;
         let mut progress = Progress::default();
         for stream in self.streams.values_mut().filter(|stream| stream.started) {
-            let tokens = stream.tokens.load(Relaxed);
-            if tokens != stream.swept {
-                stream.swept = tokens;
-                progress.tokens.push((stream.id, tokens));
+            let events = stream.events.load(Relaxed);
+            if events != stream.swept {
+                stream.swept = events;
+                progress.events.push((stream.id, events));
             }
         }
         for (id, known) in &mut self.pods {

@@ -283,7 +283,7 @@ impl Hub {
                 Delivery::Give(grant) => {
                     // Fails only while the hub itself is dropped, and then nobody waits.
                     let Some(hub) = self.me.upgrade() else { return };
-                    let lease = Lease::new(hub, grant.pod, grant.dispatch, grant.tokens);
+                    let lease = Lease::new(hub, grant.pod, grant.dispatch, grant.events);
                     self.answer(grant.waiter, Ok(Box::new(lease)));
                 }
                 Delivery::Sample(sample) => self.spool(*sample),

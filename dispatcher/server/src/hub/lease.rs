@@ -20,7 +20,7 @@ pub struct Lease {
     hub: Arc<Hub>,
     pod: Arc<Pod>,
     dispatch: Dispatch,
-    tokens: Arc<AtomicU32>,
+    events: Arc<AtomicU32>,
     last_token_at: Option<Time>,
     over: bool,
 }
@@ -30,9 +30,9 @@ impl Lease {
         hub: Arc<Hub>,
         pod: Arc<Pod>,
         dispatch: Dispatch,
-        tokens: Arc<AtomicU32>,
+        events: Arc<AtomicU32>,
     ) -> Self {
-        Self { hub, pod, dispatch, tokens, last_token_at: None, over: false }
+        Self { hub, pod, dispatch, events, last_token_at: None, over: false }
     }
 
     /// The request.
@@ -66,11 +66,11 @@ impl Lease {
         self.hub.post(Event::FirstToken(self.dispatch.id));
     }
 
-    /// `total` tokens have been relayed, the last one at `now`. Called per chunk: one relaxed store,
+    /// `total` events with some of the answer have been relayed, the last one at `now`. Called per chunk: one relaxed store,
     /// no message.
-    pub fn tokens(&mut self, total: u32, now: Time) {
+    pub fn carried(&mut self, total: u32, now: Time) {
         self.last_token_at = Some(now);
-        self.tokens.store(total, Relaxed);
+        self.events.store(total, Relaxed);
     }
 
     /// Nothing of the request reached the pod: it goes back to its lane and `ticket` waits for the
@@ -80,7 +80,7 @@ impl Lease {
         self.hub.retry(self.dispatch.id, ticket.wait_again());
     }
 
-    /// The request is over. Counts from `usage` go before those from the stream.
+    /// The request is over. Counts are those from `usage`.
     pub fn end(mut self, kind: EndKind, output_tokens: Option<u32>, prompt_tokens: Option<u32>) {
         let event = self.close(kind, output_tokens, prompt_tokens);
         self.hub.post(event);
@@ -91,13 +91,18 @@ impl Lease {
         self.close(EndKind::ClientGone, None, None)
     }
 
-    fn close(&mut self, kind: EndKind, output: Option<u32>, prompt_tokens: Option<u32>) -> Event {
+    fn close(
+        &mut self,
+        kind: EndKind,
+        output_tokens: Option<u32>,
+        prompt_tokens: Option<u32>,
+    ) -> Event {
         self.over = true;
-        let counted = self.tokens.load(Relaxed);
         Event::End(End {
             id: self.dispatch.id,
             kind,
-            output_tokens: output.or((counted > 0).then_some(counted)),
+            output_tokens,
+            events: self.events.load(Relaxed),
             prompt_tokens,
             last_token_at: self.last_token_at,
         })

@@ -37,7 +37,7 @@ async fn a_request_gets_a_pod_and_gives_it_back() {
     assert_eq!((lease.id().0, lease.pod().id), (1, PodId(1)));
     assert!(!hub.idle());
     lease.first_token();
-    lease.tokens(3, hub.clock().now());
+    lease.carried(3, hub.clock().now());
     lease.end(EndKind::Complete, Some(3), Some(100));
     assert_settled(&hub);
     assert_eq!(hub.snapshot().counters.completed, 1);
@@ -142,7 +142,7 @@ async fn counters_of_streams_reach_the_scheduler_without_a_message() {
     let mut lease = lease(&hub, 1).await;
     lease.first_token();
     let before = hub.snapshot().pods[0].kv_tokens;
-    lease.tokens(50, hub.clock().now());
+    lease.carried(50, hub.clock().now());
     until("the sweep", || hub.snapshot().pods[0].kv_tokens >= before + 49).await;
     drop(lease);
     assert_settled(&hub);
@@ -154,7 +154,7 @@ async fn a_sweep_is_not_faster_than_the_first_token() {
     hub.add_pod(pod(1, "127.0.0.1:1"));
     let mut lease = lease(&hub, 1).await;
     let later = hub.clock().now().plus(2 * TICK);
-    lease.tokens(1, hub.clock().now());
+    lease.carried(1, hub.clock().now());
     until("two sweeps", || {
         hub.tick();
         hub.clock().now() > later
@@ -322,7 +322,7 @@ async fn live_and_die(hub: &Arc<Hub>, id: u64, random: &mut SmallRng) {
             if tokens == 1 {
                 lease.first_token();
             }
-            lease.tokens(tokens, hub.clock().now());
+            lease.carried(tokens, hub.clock().now());
             tokio::task::yield_now().await;
         }
         match random.random_range(0..4) {

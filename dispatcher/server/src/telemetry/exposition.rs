@@ -163,6 +163,9 @@ impl Page {
         self.count(&series::POD_PENDING_TOKENS, &labels, of.pending_tokens);
         self.set(&series::POD_KV_USAGE, &labels, f64::from(of.kv_usage));
         self.set(&series::POD_STEP, &labels, of.step_ms);
+        let class = [model, of.class.as_str()];
+        self.set(&series::TOKENS_PER_EVENT, &class, of.tokens_per_event);
+        self.set(&series::TOKENS_PER_STEP, &class, of.tokens_per_step);
         if let Some(budget_ms) = of.stall_budget_ms {
             self.set(&series::POD_STALL_BUDGET, &labels, budget_ms);
         }

@@ -70,6 +70,8 @@ fn pod() -> PodView {
         elsewhere: 0,
         scrape_age_ms: Some(50.0),
         step_ms: 20.0,
+        tokens_per_event: 4.0,
+        tokens_per_step: 2.5,
         tightest_tpot_ms: Some(50.0),
         stall_budget_ms: Some(300.0),
         dispatched: 7,

@@ -301,8 +301,8 @@ impl Live {
         if scan.events != events {
             lease.pod().pulse.chunk(now);
             // Events without text count as well: of the token that stops an answer, which engines count, there is nothing else.
-            if scan.tokens > 0 {
-                lease.tokens(scan.tokens, now);
+            if scan.carrying > 0 {
+                lease.carried(scan.carrying, now);
                 if self.account.token(now) {
                     lease.first_token();
                     blame::begun(lease);
@@ -352,8 +352,9 @@ impl Live {
         let status = error.unwrap_or(self.account.status());
         blame::answered(&lease, status, self.account.has_begun());
         let usage = scan.and_then(|scan| scan.usage).unwrap_or_default();
-        let output_tokens = usage.completion_tokens.or(scan.map(|scan| scan.tokens));
-        lease.end(kind, output_tokens, usage.prompt_tokens);
+        let counted = scan.map(|scan| lease.dispatch().tokens(scan.carrying));
+        let output_tokens = usage.completion_tokens.or(counted);
+        lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
         self.account.finished(kind, usage.prompt_tokens, output_tokens);
     }
 

@@ -1,9 +1,9 @@
-//! What the events of a stream say: tokens, usage, the end.
+//! What the events of a stream say: some of the answer, usage, the end.
 //!
 //! Runs on every chunk, so it looks at bytes and parses nothing but a `usage` object; a line that
 //! lies within one chunk, which is the usual case, is not copied either.
 //!
-//! A data event counts as a token when it carries some of the answer: a key from [`CARRIERS`]
+//! A data event counts as one of the answer's when it carries some of it: a key from [`CARRIERS`]
 //! with a value that is not empty. That leaves out vLLM's first event, which has only the role,
 //! the last one, which has only the finish reason, and the one with `usage`. With n > 1 the events of all choices count. A
 //! key is found by its bytes: inside a JSON string its quote would be escaped, and what ends a
@@ -54,8 +54,8 @@ pub(super) struct Scan {
     in_event: bool,
     /// Data events seen.
     pub events: u32,
-    /// Data events that carry some of the answer.
-    pub tokens: u32,
+    /// Data events that carry some of the answer: a token each, on most engines.
+    pub carrying: u32,
     /// The last `usage` seen.
     pub usage: Option<Usage>,
     /// `data: [DONE]` was seen.
@@ -124,7 +124,7 @@ impl Scan {
         }
         self.events += 1;
         if self.cut_carried || carries_answer(data) {
-            self.tokens += 1;
+            self.carrying += 1;
         } else if data.starts_with(b"{\"error\"") {
             self.error = Some(status_of(data));
         }
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn only_events_with_some_of_the_answer_are_tokens() {
         let seen = scan(&stream(&[": ping", ROLE, TOKEN, TOKEN, FINISH, COUNTS, "data: [DONE]"]));
-        assert_eq!((seen.events, seen.tokens), (5, 2));
+        assert_eq!((seen.events, seen.carrying), (5, 2));
         let counts = Usage { prompt_tokens: Some(11), completion_tokens: Some(2) };
         assert_eq!(seen.usage, Some(counts));
         assert!(seen.done && seen.error.is_none() && seen.between_events());
@@ -211,7 +211,7 @@ mod tests {
             seen.chunk(before);
             assert_eq!(seen.done, cut + 1 >= text.len(), "cut at {cut}");
             seen.chunk(after);
-            assert_eq!((seen.events, seen.tokens, seen.done), (5, 2, true), "cut at {cut}");
+            assert_eq!((seen.events, seen.carrying, seen.done), (5, 2, true), "cut at {cut}");
             assert_eq!(seen.usage.unwrap().completion_tokens, Some(2), "cut at {cut}");
         }
     }
@@ -226,14 +226,14 @@ mod tests {
             r#"{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}"#,
             r#"{"type":"response.output_text.delta","delta":"a"}"#,
         ] {
-            assert_eq!(scan(&format!("data: {filled}\n\n")).tokens, 1, "{filled}");
+            assert_eq!(scan(&format!("data: {filled}\n\n")).carrying, 1, "{filled}");
         }
         for empty in [
             r#"{"choices":[{"text":"","index":0,"finish_reason":"stop"}]}"#,
             r#"{"choices":[{"delta":{"role":"assistant","content":null,"tool_calls":[ ]}}]}"#,
             r#"{"type":"response.created","response":{"text":{"format":{}},"output":[]}}"#,
         ] {
-            assert_eq!(scan(&format!("data: {empty}\n\n")).tokens, 0, "{empty}");
+            assert_eq!(scan(&format!("data: {empty}\n\n")).carrying, 0, "{empty}");
         }
     }
 
@@ -273,7 +273,7 @@ mod tests {
             assert!(seen.line.len() <= LONGEST_LINE + 8192);
         }
         seen.chunk(b"\"}}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":9}}\n\n");
-        assert_eq!((seen.events, seen.tokens), (1, 1));
+        assert_eq!((seen.events, seen.carrying), (1, 1));
         assert_eq!(seen.usage.unwrap().completion_tokens, Some(9));
     }
 }

@@ -37,6 +37,7 @@ impl Run<'_> {
             id,
             kind: EndKind::Complete,
             output_tokens: Some(output_tokens),
+            events: output_tokens,
             prompt_tokens: Some(input_tokens),
             last_token_at: Some(self.now),
         };
@@ -50,6 +51,7 @@ impl Run<'_> {
             id,
             kind: EndKind::ClientGone,
             output_tokens: None,
+            events: 0,
             prompt_tokens: None,
             last_token_at: None,
         };
@@ -67,9 +69,9 @@ impl Run<'_> {
             stream.told = if fresh { tokens } else { stream.told };
             fresh.then_some((stream.id, tokens))
         });
-        let tokens = moved.collect();
+        let events = moved.collect();
         let pulses = self.pool.pulses(now, passed_ms);
-        self.handle("progress", Event::Progress(Progress { tokens, pulses }));
+        self.handle("progress", Event::Progress(Progress { events, pulses }));
     }
 
     pub(super) fn scrape(&mut self) {

@@ -10,17 +10,18 @@ use crate::{
 
 const NOW_MS: u64 = 100_000;
 
-fn outlook(step_ms: f64, step_with_ms: f64, full_step_ms: f64, stall_ms: f64) -> Outlook {
+fn outlook(pace_ms: f64, pace_with_ms: f64, full_pace_ms: f64, stall_ms: f64) -> Outlook {
     Outlook {
         pod: PodId(0),
         empty: false,
         uncached_tokens: 1000.0,
         backlog_tokens: 0.0,
         pending: 0,
-        step_ms,
-        step_with_ms,
-        token_ms: step_with_ms,
-        full_step_ms,
+        step_ms: pace_ms,
+        pace_ms,
+        pace_with_ms,
+        token_ms: pace_with_ms,
+        full_pace_ms,
         stall_ms,
         own_stall_ms: stall_ms,
         decodes: 1.0,
@@ -80,8 +81,8 @@ fn counted(resident: &Resident, outlook: &Outlook, now_ms: f64, config: &PullCon
         let tokens = surely + (last - surely) * (f64::from(step) + 0.5) / f64::from(steps);
         let due_ms = resident.first_token.ms_since(Time::ZERO) + slo_ms * (streamed + tokens - 1.0);
         let left_ms = due_ms - kept_ms - now_ms;
-        let lost = due_ms - now_ms < tokens * outlook.step_ms;
-        let unhurt = left_ms >= tokens * outlook.full_step_ms;
+        let lost = due_ms - now_ms < tokens * outlook.pace_ms;
+        let unhurt = left_ms >= tokens * outlook.full_pace_ms;
         let over = left_ms < tokens * outlook.token_ms + outlook.stall_ms;
         u32::from(over && !lost && !unhurt)
     };
@@ -108,7 +109,7 @@ proptest! {
         let config = PullConfig::default();
         let one = resident(1, slo_ms, generated, remaining, age_ms);
         let outlook = outlook(step_ms, step_ms + more, step_ms + more + full, stall_ms);
-        let outlook = Outlook { token_ms: slower * outlook.step_with_ms, ..outlook };
+        let outlook = Outlook { token_ms: slower * outlook.pace_with_ms, ..outlook };
         let expected = counted(&one.resident, &outlook, NOW_MS as f64, &config);
         let ledger = ledger(vec![one], &config);
         let found = at_risk(&ledger, &outlook, outlook.stall_ms, Time::from_millis(NOW_MS));
@@ -146,7 +147,7 @@ proptest! {
         let over = |at| at_risk(&ledger, &outlook, stall_ms, at) > bearable(urgency(at), &config);
         if over(now) {
             // Whatever prompts take of the pods now, they may take nothing a moment later.
-            let slow = Outlook { token_ms: slower * outlook.step_with_ms, ..outlook };
+            let slow = Outlook { token_ms: slower * outlook.pace_with_ms, ..outlook };
             let until = over_until(&ledger, &slow, (urgency(now), spare_ms), now, &config);
             let span_us = until.as_micros() - now.as_micros();
             for part in 0..=20 {
@@ -164,7 +165,7 @@ fn what_prompts_take_meanwhile_is_no_time_to_bear_another_one_in() {
     let now = Time::from_millis(NOW_MS);
     let bears_ms = |slower: f64| {
         let outlook = outlook(20.0, 20.5, 400.0, 0.0);
-        let outlook = Outlook { token_ms: slower * outlook.step_with_ms, ..outlook };
+        let outlook = Outlook { token_ms: slower * outlook.pace_with_ms, ..outlook };
         budget_ms(&ledger, &outlook, 0.02, now).unwrap()
     };
     let budgets = [1.0, 1.3, 1.6, 2.0].map(bears_ms);

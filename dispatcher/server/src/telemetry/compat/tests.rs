@@ -143,6 +143,7 @@ fn dispatch() -> Dispatch {
         slo: Slo::default(),
         sequences: 1,
         prediction,
+        tokens_per_event: 1.0,
     }
 }
 

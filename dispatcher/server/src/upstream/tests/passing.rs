@@ -77,6 +77,40 @@ async fn tokens_are_counted_when_the_pod_does_not_say() {
     assert_eq!(scene.samples.try_recv().unwrap().output_tokens, 3);
 }
 
+/// Eight streams tell of four tokens an event; the ninth is counted and judged by them, in its sample and in the metrics.
+#[tokio::test]
+async fn a_stream_without_usage_is_measured_like_those_with_it() {
+    const TOKENS: &str = "data: {\"choices\":[],\"usage\":{\"completion_tokens\":37}}\n\n";
+    let says = |usage: &str| {
+        let parts = [ROLE, &TOKEN.repeat(10), usage, DONE].map(chunk).concat();
+        format!("{STREAM_HEAD}{parts}{END}")
+    };
+    let (with, without) = (says(TOKENS), says(": nothing\n\n"));
+    let pod = FakePod::new(move |mut line, _| {
+        let (with, without) = (with.clone(), without.clone());
+        async move {
+            for turn in 0.. {
+                let Some(_) = line.hear().await else { return };
+                line.say(if turn < 8 { &with } else { &without }).await;
+            }
+        }
+    })
+    .await;
+    let mut scene = Scene::new(&[&pod.authority]);
+    let metrics = Arc::new(Metrics::with_compat(100).unwrap());
+    scene.upstream = Arc::new(Upstream::new(*scene.upstream.config(), metrics.clone()));
+    for id in 1..=9 {
+        scene.relay(id).await;
+        assert_eq!(scene.samples.try_recv().unwrap().output_tokens, 37, "request {id}");
+    }
+    assert_eq!(pod.connections(), 1);
+    let text = prometheus::TextEncoder::new().encode_to_string(&metrics.gather()).unwrap();
+    let names = "{model_name=\"default\",target_model_name=\"default\"}";
+    let want = format!("inference_objective_output_tokens_sum{names} {}", 9 * 37);
+    assert!(text.lines().any(|found| found == want), "no {want} in\n{text}");
+    assert_eq!(scene.hub.snapshot().pods[0].tokens_per_event, 4.0);
+}
+
 #[tokio::test]
 async fn the_request_ends_with_its_last_event_and_not_with_its_connection() {
     let parts = [TOKEN, DONE].map(chunk).concat();

@@ -1,0 +1,212 @@
+//! Tokens per event of a stream, and per step of an engine, learned online for each pod class.
+//!
+//! What a stream shows are events; what objectives, lengths and ledgers count are tokens. They are the same until an engine puts several
+//! tokens into an event: it speculates, its stream interval is above one, or a slow reader has let events run together. A pool owns one
+//! [`PerEvent`]. A finished stream that was counted both ways, by its events and by the `usage` that the engine reports, says how many
+//! tokens came with an event after its first; the median of the newest ones stands in wherever there are events alone. A median,
+//! because some responses hide most of what they generate: reasoning that is not streamed, the arguments of a tool in one piece.
+//!
+//! Tokens per step follow from it: what the ledger's residents were given in steps that were seen. An engine that speculates gives each
+//! of them an event at every step, one with a stream interval does not, and only for the first is a token less than a step.
+//!
+//! Both are exactly one until most streams say otherwise, and as long as no response carries `usage`.
+
+/// Streams that the median is taken of.
+const WINDOW: usize = 64;
+/// Streams before it says anything.
+const ENOUGH: usize = 8;
+/// Shorter streams say nothing: their last event may hold less than the others.
+const LEAST_EVENTS: u32 = 8;
+/// Share of the events, beside two, by which tokens may exceed them and mean nothing: of the token that stops an answer, and of one
+/// whose text comes with the next, there is no event.
+const SURPLUS: f64 = 0.05;
+/// More tokens in an event than any engine is set to.
+const MOST: f64 = 64.0;
+/// Weight of the newest stretch of work in the tokens per step.
+const STEP_WEIGHT: f64 = 0.1;
+
+/// Tokens per event and per step, by pod class.
+#[derive(Clone, Debug, Default)]
+pub struct PerEvent(Vec<OfClass>);
+
+#[derive(Clone, Debug)]
+struct OfClass {
+    /// Tokens per event of the newest streams; a ring.
+    newest: [f32; WINDOW],
+    /// Streams seen.
+    seen: usize,
+    per_event: f64,
+    per_step: f64,
+}
+
+impl Default for OfClass {
+    fn default() -> Self {
+        Self { newest: [1.0; WINDOW], seen: 0, per_event: 1.0, per_step: 1.0 }
+    }
+}
+
+impl PerEvent {
+    /// Learns that a stream of one sequence came in so many events, and had so many tokens.
+    pub fn streamed(&mut self, class: u16, events: u32, tokens: u32) {
+        let Some(per_event) = per_event(events, tokens) else { return };
+        let place = usize::from(class);
+        if self.0.len() <= place {
+            self.0.resize_with(place + 1, OfClass::default);
+        }
+        if let Some(known) = self.0.get_mut(place) {
+            known.streamed(per_event);
+        }
+    }
+
+    /// Learns that a resident was given so many tokens by a step, on average, as they were counted.
+    pub fn stepped(&mut self, class: u16, tokens: f64) {
+        let known = self.0.get_mut(usize::from(class));
+        if let Some(known) = known.filter(|one| one.per_event > 1.0 && tokens.is_finite()) {
+            let tokens = tokens.clamp(1.0, known.per_event);
+            known.per_step += STEP_WEIGHT * (tokens - known.per_step);
+        }
+    }
+
+    /// Tokens that come with an event after a stream's first.
+    pub fn tokens_per_event(&self, class: u16) -> f64 {
+        self.0.get(usize::from(class)).map_or(1.0, |one| one.per_event)
+    }
+
+    /// Tokens that a resident gets by a step: at least one, and no more than by an event.
+    pub fn tokens_per_step(&self, class: u16) -> f64 {
+        let known = self.0.get(usize::from(class));
+        known.map_or(1.0, |one| one.per_step.min(one.per_event))
+    }
+}
+
+impl OfClass {
+    fn streamed(&mut self, per_event: f32) {
+        if let Some(oldest) = self.newest.get_mut(self.seen % WINDOW) {
+            *oldest = per_event;
+        }
+        self.seen += 1;
+        if self.seen >= ENOUGH {
+            self.per_event = f64::from(self.median());
+        }
+    }
+
+    /// The median; the lower one of two.
+    fn median(&self) -> f32 {
+        let known = self.seen.min(WINDOW);
+        let ones = self.newest.iter().take(known).filter(|one| **one <= 1.0).count();
+        // Mostly nothing need be put in order.
+        if 2 * ones >= known {
+            return 1.0;
+        }
+        let mut newest = self.newest;
+        let known = newest.get_mut(..known).unwrap_or_default();
+        let middle = known.len().saturating_sub(1) / 2;
+        *known.select_nth_unstable_by(middle, f32::total_cmp).1
+    }
+}
+
+/// What a stream says of the tokens per event; `None` when it says nothing.
+fn per_event(events: u32, tokens: u32) -> Option<f32> {
+    let (gaps, surplus) = (f64::from(events) - 1.0, f64::from(tokens) - f64::from(events));
+    if events < LEAST_EVENTS || surplus > (MOST - 1.0) * gaps {
+        return None;
+    }
+    // One that has fewer tokens than events was not counted as it came.
+    let more = if surplus > 2.0 + SURPLUS * gaps { surplus / gaps } else { 0.0 };
+    Some((1.0 + more) as f32)
+}
+
+/// Tokens of so many sequences that came in so many events: the first of each comes alone.
+pub fn tokens(events: u32, sequences: u32, per_event: f64) -> u32 {
+    let more = f64::from(events.saturating_sub(sequences.max(1))) * (per_event - 1.0);
+    // The cast saturates, and nothing is below zero.
+    events.saturating_add((more + 0.5) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn taught(streams: impl IntoIterator<Item = (u32, u32)>) -> f64 {
+        let mut known = PerEvent::default();
+        streams.into_iter().for_each(|(events, tokens)| known.streamed(0, events, tokens));
+        known.tokens_per_event(0)
+    }
+
+    #[test]
+    fn where_a_token_is_an_event_it_stays_exactly_one() {
+        assert_eq!(PerEvent::default().tokens_per_event(3), 1.0);
+        // As counted; with the token that stops it; with letters that take two tokens, as text in some scripts has.
+        assert_eq!(taught((0..500).map(|more| (8 + more, 8 + more + more % 3))), 1.0);
+        assert_eq!(taught((0..500).map(|_| (1000, 1045))), 1.0);
+        for events in [0, 1, 17, u32::MAX] {
+            assert_eq!(tokens(events, 3, 1.0), events);
+        }
+    }
+
+    #[test]
+    fn four_tokens_an_event_are_known_after_a_few_streams() {
+        let of = |events: u32| (events, 1 + 4 * (events - 1));
+        assert_eq!(taught((0..7).map(|_| of(100))), 1.0, "too few");
+        assert_eq!(taught((0..8).map(|_| of(100))), 4.0);
+        assert_eq!(tokens(100, 1, 4.0), 397);
+        assert_eq!(tokens(200, 2, 4.0), 794, "two sequences side by side");
+        assert_eq!((tokens(1, 1, 4.0), tokens(0, 1, 4.0)), (1, 0), "the first comes alone");
+    }
+
+    #[test]
+    fn what_fewer_than_half_of_the_streams_say_changes_nothing() {
+        // Reasoning that is not streamed, a tool's arguments in three events, an answer that is said to have no tokens.
+        let odd = |turn: u32| match turn % 5 {
+            0 => (10, 600),
+            1 => (3, 200),
+            2 => (100, 0),
+            _ => (50, 51),
+        };
+        assert_eq!(taught((0..1000).map(odd)), 1.0);
+        let speculates = |turn| if turn % 3 == 0 { (10, 600) } else { (50, 148) };
+        assert!((taught((0..1000).map(speculates)) - 3.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn it_follows_an_engine_that_is_started_anew_without_speculation() {
+        let before = (0..1000).map(|_| (50, 148));
+        assert_eq!(taught(before.chain((0..WINDOW as u32 / 2).map(|_| (50, 51)))), 1.0);
+    }
+
+    #[test]
+    fn a_step_yields_no_more_than_an_event_and_no_less_than_a_token() {
+        let mut known = PerEvent::default();
+        known.stepped(0, 9.0);
+        assert_eq!(known.tokens_per_step(0), 1.0, "a token is an event");
+        (0..8).for_each(|_| known.streamed(0, 100, 397));
+        assert_eq!(known.tokens_per_step(0), 1.0, "no step was seen");
+        (0..100).for_each(|_| known.stepped(0, 4.0));
+        assert!((known.tokens_per_step(0) - 4.0).abs() < 0.01);
+        known.stepped(0, f64::NAN);
+        (0..100).for_each(|_| known.stepped(0, 0.2));
+        assert!((known.tokens_per_step(0) - 1.0).abs() < 0.01, "an event each four steps");
+        (0..64).for_each(|_| known.streamed(0, 100, 101));
+        assert_eq!((known.tokens_per_event(0), known.tokens_per_step(0)), (1.0, 1.0));
+    }
+
+    proptest! {
+        #[test]
+        fn it_stays_bounded_whatever_is_reported(
+            streams in prop::collection::vec((any::<u32>(), any::<u32>()), 0..200),
+            stepped in any::<f64>(),
+        ) {
+            let mut known = PerEvent::default();
+            for (events, tokens) in streams {
+                known.streamed(1, events, tokens);
+                known.streamed(1, events % 1000, tokens % 10_000);
+                known.stepped(1, stepped);
+                prop_assert!((1.0..=MOST).contains(&known.tokens_per_event(1)));
+                prop_assert!((1.0..=MOST).contains(&known.tokens_per_step(1)));
+            }
+            prop_assert_eq!(known.tokens_per_event(0), 1.0);
+        }
+    }
+}
