@@ -80,6 +80,11 @@ impl PodState {
         self.scrape = Some((now, scrape));
     }
 
+    /// Whether several engines stand behind it, each of which steps for itself.
+    pub fn steps_apart(&self) -> bool {
+        self.scrape.is_some_and(|(_, scrape)| scrape.engines > 1)
+    }
+
     /// Whether nothing is known of other pools there.
     pub fn is_alone(&self) -> bool {
         self.others.is_empty()

@@ -92,6 +92,8 @@ pub struct Scrape {
     pub kv_usage: f32,
     /// KV blocks the engine has, when it says so.
     pub kv_blocks: Option<u32>,
+    /// Engines behind the pod's port (data parallel), when it says so; else 0.
+    pub engines: u32,
     /// Whether the pod is in several pools, so that the gauges count requests that no event of this
     /// pool tells of.
     pub shared: bool,

@@ -42,7 +42,7 @@ use crate::{
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
     fleet::{PodState, Pods},
-    headroom::outlook,
+    headroom::{outlook, stride::Seen},
     inspect::Tally,
     length::LengthHistory,
     per_event::PerEvent,
@@ -488,10 +488,11 @@ impl Scheduler {
                 continue;
             }
             let class = pod.spec.class;
-            let stride = pod.stride.pulse(pulse, &pod.ledger, class, now);
+            let by_events = pod.steps_apart().then(|| self.per_event.tokens_per_event(class));
+            let seen = pod.stride.pulse(pulse, &pod.ledger, class, by_events, now);
             // Steps that are shared with others would be put down to our own tokens.
             let alone = pod.others(now, stale).is_empty();
-            if let Some((mut stride, decode_steps)) = stride.filter(|_| alone) {
+            if let Some(Seen { mut stride, decode_steps }) = seen.filter(|_| alone) {
                 self.per_event.stepped(class, stride.decode_steps / decode_steps);
                 stride.decode_steps /= self.per_event.tokens_per_step(class);
                 self.predictor.observe_stride(&stride);

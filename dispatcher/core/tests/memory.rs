@@ -99,7 +99,8 @@ fn a_cache_that_a_scrape_finds_small_takes_no_prompt_that_another_holds() {
     let mut world = World::new(steps_are_shared(), 2);
     let scraped = |world: &mut World, kv_blocks| {
         let kv_blocks = Some(kv_blocks);
-        let scrape = Scrape { running: 0, waiting: 0, kv_usage: 0.0, kv_blocks, shared: false };
+        let scrape =
+            Scrape { running: 0, waiting: 0, kv_usage: 0.0, kv_blocks, engines: 1, shared: false };
         world.send(Event::Scraped(LARGE, scrape));
     };
     scraped(&mut world, 1000);

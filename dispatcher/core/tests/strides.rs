@@ -11,7 +11,9 @@ use std::{
     time::Duration,
 };
 
-use weir_core::{EndKind, Event, PodId, Progress, PromptSize, Pulse, RequestId, Time};
+use weir_core::{
+    End, EndKind, Event, PodId, Progress, PromptSize, Pulse, RequestId, Scrape, Slo, TICK, Time,
+};
 use weir_schema::{Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride};
 use world::{Priors, World, steps_are_shared};
 
@@ -140,4 +142,101 @@ fn it_does_not_wait_for_one_that_is_not_begun_nor_for_ever() {
     let shown = pod.shown();
     assert_eq!((shown.len(), shown[1].steps), (2, 64.0));
     pod.first_token(stays);
+}
+
+/// Chunks that come so soon after the one before belong to the same step, as the server has it.
+const SAME_STEP: Duration = Duration::from_millis(2);
+const ENGINE_STEP: Duration = Duration::from_millis(40);
+
+/// A stream, its events so far and its length.
+type Answer = (RequestId, u32, u32);
+
+/// Engines behind one port, each of which brings a token to each of its streams every 40 ms, out of phase.
+struct Engines {
+    world: World,
+    strides: Receiver<Stride>,
+    pulse: Pulse,
+    /// When each steps next, and what it answers.
+    engines: Vec<(Time, Vec<Answer>)>,
+}
+
+impl Engines {
+    fn new(count: u32, streams: u32, tokens: u32) -> Self {
+        let (shown, strides) = sync_channel(100_000);
+        let predictor = Shown(Priors(StepTime::default(), Arc::default()), shown);
+        let mut world = World::with(steps_are_shared(), 1, Box::new(predictor));
+        let scrape = Scrape { engines: count, ..Scrape::default() };
+        world.send(Event::Scraped(PodId(0), scrape));
+        let phase = |engine| Time::ZERO.plus(ENGINE_STEP * engine / count);
+        let pulse = Pulse { steps: 0, last_step_at: Time::ZERO };
+        let engines = (0..count).map(|engine| (phase(engine), Vec::new())).collect();
+        let mut all = Self { world, strides, pulse, engines };
+        for engine in 0..all.engines.len() {
+            // They end at different times.
+            (0..streams).for_each(|place| all.begin(engine, tokens + 7 * place));
+        }
+        all
+    }
+
+    fn begin(&mut self, engine: usize, tokens: u32) {
+        let id = self.world.arrive(|request| {
+            (request.prompt, request.slo) = (PromptSize::Tokens(10), Slo::default());
+        });
+        assert!(self.world.pod_of(id).is_some());
+        self.world.send(Event::FirstToken(id));
+        if let Some((_, streams)) = self.engines.get_mut(engine) {
+            streams.push((id, 1, tokens));
+        }
+    }
+
+    /// A millisecond passes.
+    fn pass(&mut self, sweeps: bool) {
+        let now = self.world.now.plus(Duration::from_millis(1));
+        self.world.now = now;
+        let mut over = Vec::new();
+        for (engine, (next, streams)) in self.engines.iter_mut().enumerate() {
+            if now < *next {
+                continue;
+            }
+            *next = next.plus(ENGINE_STEP);
+            streams.iter_mut().for_each(|(_, events, _)| *events += 1);
+            let same = now.since(self.pulse.last_step_at) <= SAME_STEP;
+            self.pulse = Pulse { steps: self.pulse.steps + u64::from(!same), last_step_at: now };
+            let done = streams.extract_if(.., |(_, events, tokens)| events >= tokens);
+            over.extend(done.map(|(id, events, _)| (engine, id, events)));
+        }
+        for (engine, id, events) in over {
+            let (kind, output_tokens) = (EndKind::Complete, None);
+            let (prompt_tokens, last_token_at) = (None, Some(now));
+            let end = End { id, kind, output_tokens, events, prompt_tokens, last_token_at };
+            self.world.send(Event::End(end));
+            self.begin(engine, 12);
+        }
+        if sweeps {
+            let streams = self.engines.iter().flat_map(|(_, streams)| streams);
+            let events = streams.map(|(id, events, _)| (*id, *events)).collect();
+            let pulses = vec![(PodId(0), self.pulse)];
+            self.world.send(Event::Progress(Progress { events, pulses }));
+        }
+    }
+
+    /// Steps and their time, over half a minute.
+    fn learned_ms(&mut self) -> f64 {
+        let tick = TICK.as_millis() as u64;
+        (0..30_000).for_each(|turn| self.pass(turn % tick == 0));
+        let sums = self.strides.try_iter().fold((0.0, 0.0), |(steps, busy_ms), stride| {
+            (steps + stride.steps, busy_ms + stride.busy_ms)
+        });
+        sums.1 / sums.0
+    }
+}
+
+#[test]
+fn engines_behind_one_port_take_as_long_for_a_step_as_one_of_them() {
+    // Sixteen of them step so often that the pulse runs together.
+    for (engines, streams) in [(1, 8), (2, 4), (4, 4), (4, 1), (16, 2)] {
+        let step_ms = Engines::new(engines, streams, 30).learned_ms();
+        let off = (step_ms / 40.0 - 1.0).abs();
+        assert!(off < 0.02, "{engines} engines of {streams} streams: {step_ms}");
+    }
 }

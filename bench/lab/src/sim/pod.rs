@@ -185,6 +185,7 @@ impl Pod {
             waiting: metrics.waiting,
             kv_usage: metrics.kv_usage as f32,
             kv_blocks: Some(self.engine.config().num_blocks),
+            engines: 1,
             shared: false,
         }
     }

@@ -7,6 +7,10 @@
 //! A prompt counts where its first token comes. So a stride that ends while one is half computed waits for it: else its time would be
 //! put down to one stride and its tokens to the next. And one begins with a step that is seen to end: the last one before may be the
 //! one after which the pod stood idle.
+//!
+//! Steps are those that the pod's pulse shows, of all streams together. Several engines behind one port (data parallel) step each for
+//! itself, and the pulse shows the steps of all of them, run together where they fall into one moment. There a step is what brings a
+//! resident its next event: as many have ended as events came to each, on average.
 
 use std::time::Duration;
 
@@ -18,9 +22,9 @@ use crate::{
 };
 
 /// Steps that make a stride.
-const STEPS: u64 = 8;
+const STEPS: f64 = 8.0;
 /// Steps after which it waits for no prompt: on some pods one is always half computed.
-const MOST_STEPS: u64 = 64;
+const MOST_STEPS: f64 = 64.0;
 /// A stride that takes longer was interrupted.
 const TOO_LONG: Duration = Duration::from_secs(30);
 /// Weight of the newest stride in the mean gap.
@@ -33,7 +37,27 @@ struct Open {
     prefill_tokens: f64,
     prefill_pairs: f64,
     kv_at_start: f64,
-    decodes_at_start: f64,
+    /// When the ledger was last looked at.
+    looked_at: Time,
+    /// Time that sequences were decoding there, added up over them, in milliseconds.
+    decoding_ms: f64,
+    since: Time,
+}
+
+impl Open {
+    /// Sequences that were decoding there, on average.
+    fn decodes(&self) -> f64 {
+        self.decoding_ms / self.looked_at.ms_since(self.since)
+    }
+}
+
+/// A stride that is complete.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// What it was, with the tokens that were streamed in place of its decoding sequences.
+    pub stride: Stride,
+    /// Those, as the ledger had them.
+    pub decode_steps: f64,
 }
 
 /// Adds up one pod's steps.
@@ -71,43 +95,50 @@ impl StrideMeter {
         self.gap_ms
     }
 
-    /// The pod's streams moved. When a stride is complete it is returned, with the tokens that were streamed as its decoding
-    /// sequences, and beside it the sequences that the ledger had there, summed over the steps.
+    /// The pod's streams moved. Returns a stride when one is complete. Steps are counted by the events of streams where the tokens of one
+    /// are given, else by the pulse.
     pub fn pulse(
         &mut self,
         pulse: Pulse,
         ledger: &Ledger,
         class: u16,
+        tokens_per_event: Option<f64>,
         now: Time,
-    ) -> Option<(Stride, f64)> {
-        let (kv, decodes) = (ledger.kv_tokens(), ledger.decodes());
+    ) -> Option<Seen> {
+        let kv = ledger.kv_tokens();
         let fresh = Open {
             began: pulse,
             tokens: 0.0,
             prefill_tokens: 0.0,
             prefill_pairs: 0.0,
             kv_at_start: kv,
-            decodes_at_start: decodes,
+            decoding_ms: 0.0,
+            looked_at: now,
+            since: now,
         };
-        let Some(open) = self.open else {
+        let Some(open) = &mut self.open else {
             let before = self.idle_steps.replace(pulse.steps);
             let ended = before.is_some_and(|before| before < pulse.steps);
             self.open = ended.then_some(fresh);
             return None;
         };
-        let steps = pulse.steps.saturating_sub(open.began.steps);
+        open.decoding_ms += ledger.decodes() * now.ms_since(open.looked_at);
+        open.looked_at = now;
+        let (open, decodes) = (*open, open.decodes());
+        let shown = pulse.steps.saturating_sub(open.began.steps) as f64;
+        let steps = tokens_per_event.map_or(shown, |tokens| open.tokens / (tokens * decodes));
         if now.since(open.began.last_step_at) > TOO_LONG {
             self.open = Some(fresh);
             return None;
         }
         let begun = |prompt: &Pending| prompt.since < pulse.last_step_at;
         let half_computed = steps < MOST_STEPS && ledger.pending().first().is_some_and(begun);
-        if steps < STEPS || half_computed {
+        // Where nothing decodes no step is seen.
+        if !steps.is_finite() || steps < STEPS || half_computed {
             return None;
         }
         self.open = Some(fresh);
         let busy_ms = pulse.last_step_at.ms_since(open.began.last_step_at);
-        let steps = steps as f64;
         let gap_ms = busy_ms / steps;
         self.gap_ms = Some(self.gap_ms.map_or(gap_ms, |mean| mean + GAP_WEIGHT * (gap_ms - mean)));
         let stride = Stride {
@@ -119,6 +150,6 @@ impl StrideMeter {
             prefill_tokens: open.prefill_tokens,
             prefill_pairs: open.prefill_pairs,
         };
-        Some((stride, f64::midpoint(open.decodes_at_start, decodes) * steps))
+        Some(Seen { stride, decode_steps: decodes * steps })
     }
 }

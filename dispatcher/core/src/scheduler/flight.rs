@@ -315,6 +315,7 @@ impl Scheduler {
 
     /// A dispatched request is over.
     pub(super) fn end(&mut self, now: Time, end: End, actions: &mut Vec<Action>) {
+        self.note_last_events(&end);
         let Some(mut flight) = self.land(end.id) else {
             self.counters.ignored += 1;
             return;
@@ -339,6 +340,16 @@ impl Scheduler {
                 pod.accuracy.learn(&sample);
             }
             actions.push(Action::Sample(Box::new(sample)));
+        }
+    }
+
+    /// The last events of a stream may have come after the last look at it. Where steps are counted by events they count.
+    fn note_last_events(&mut self, end: &End) {
+        let Some(flight) = self.flights.get_mut(&end.id) else { return };
+        if self.pods.get(&flight.pod).is_some_and(PodState::steps_apart) {
+            flight.events = flight.events.max(end.events);
+            let (pod, generated) = (flight.pod, flight.per_sequence(flight.tokens()));
+            self.advance(pod, end.id, generated);
         }
     }
 

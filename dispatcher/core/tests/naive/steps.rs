@@ -228,6 +228,7 @@ fn scrape() -> impl Strategy<Value = Scrape> {
         waiting,
         kv_usage,
         kv_blocks,
+        engines: running % 3,
         shared,
     })
 }

@@ -5,7 +5,7 @@
 //! one before it stays in force: half of an answer is worse than the one of 100 ms ago.
 //!
 //! Names are vLLM's. With several engines behind one port (data parallel) there is a line for each:
-//! requests and blocks add up, the share of the cache is their mean.
+//! requests and blocks add up, the share of the cache is their mean, and how many there are is told: their steps are apart.
 
 use weir_core::Scrape;
 
@@ -89,6 +89,7 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
         waiting: waiting.sum as u32,
         kv_usage: (kv_usage.sum / f64::from(kv_usage.count)) as f32,
         kv_blocks: blocks,
+        engines: running.count,
         shared: false,
     };
     Ok(Gauges { scrape, started_at_s })
@@ -149,6 +150,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             waiting: 3,
             kv_usage: 0.25,
             kv_blocks: Some(19_000),
+            engines: 1,
             shared: false,
         };
         let want = Gauges { scrape: want, started_at_s: Some(1.75e9) };
@@ -170,6 +172,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             waiting: 6,
             kv_usage: 0.5,
             kv_blocks: Some(38_000),
+            engines: 2,
             shared: false,
         };
         assert_eq!(scrape, want);
