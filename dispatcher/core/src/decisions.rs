@@ -7,7 +7,6 @@
 use std::{sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
-use weir_schema::Prediction;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
@@ -109,13 +108,13 @@ impl Verdict {
 pub struct Alternative {
     /// Which.
     pub pod: PodId,
-    /// What stood against it; `None`: it fitted, and another one was better.
+    /// What stood against it; `None`: another one was better.
     pub verdict: Option<Reason>,
-    /// Predicted time from dispatch to the first token there, in milliseconds.
+    /// Time from dispatch to the first token there, in milliseconds, by the step-time model where nothing else was asked.
     pub ttft_ms: f64,
     /// Prompt tokens that it would have had to compute.
     pub uncached_tokens: f64,
-    /// Whether it fitted as well and is kept for long prompts.
+    /// Whether it is kept for long prompts.
     pub kept: bool,
 }
 
@@ -140,15 +139,9 @@ impl Losers {
         });
     }
 
-    /// A pod that fitted, and whether it is kept for long prompts.
-    pub fn fitted(&mut self, outlook: &Outlook, prediction: &Prediction, kept: bool) {
-        self.offer(Alternative {
-            pod: outlook.pod,
-            verdict: None,
-            ttft_ms: f64::from(prediction.ttft_ms.p50),
-            uncached_tokens: outlook.uncached_tokens,
-            kept,
-        });
+    /// A pod that another one was better than, and whether it is kept for long prompts.
+    pub fn fitted(&mut self, pod: PodId, ttft_ms: f64, uncached_tokens: f64, kept: bool) {
+        self.offer(Alternative { pod, verdict: None, ttft_ms, uncached_tokens, kept });
     }
 
     /// Keeps it in its place among the best: those that fitted first, then the earliest first token.

@@ -94,7 +94,9 @@ fn who_is_late_waits_for_less_long_than_who_is_not() {
     world.arrive(|request| request.slo.ttft = None);
     let [first, second] = [300, 1000].map(|ttft| world.arrive(|of| of.slo = slo(ttft, 50)));
     let others = [None, Some(Duration::from_secs(60))];
-    others.map(|ttft| world.arrive(|request| request.slo.ttft = ttft));
+    for ttft in others {
+        world.arrive(|request| request.slo.ttft = ttft);
+    }
     world.pass(Duration::from_millis(4990));
     assert_eq!(world.scheduler.reason(second), Some(Reason::Late));
     assert!(world.refused.is_empty());

@@ -1,11 +1,18 @@
 //! What is left out of a look changes nothing: a scheduler that remembers which pods are shut and asks no more than it
-//! must does what one does that looks at every pod for every head at every event. With more pods than are asked about it may give
+//! must does what one does that looks at every pod for every head at every event. With more pods than are looked at it may give
 //! another pod, and the last tests say when and that it gives one.
 
 #[expect(dead_code, reason = "what the other tests need of it")]
 mod world;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use proptest::prelude::*;
 use weir_core::{
@@ -18,28 +25,18 @@ use weir_schema::{
 };
 use world::{World, slo};
 
-/// Pods that are asked about for one head, at most, once one of them takes it.
-const ALL_ASKED: u32 = 24;
+/// Pods that are looked at for one head, at most, once one of them takes it.
+const ALL_LOOKED_AT: u32 = 24;
 
-/// What a predictor says of the least TTFT of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Knows {
-    Nothing,
-    /// Of any row.
-    Any,
-    /// The priors themselves are the answers.
-    Priors,
-}
-
-/// The priors, each off by up to a third, which depends on the row alone. Step times change with every stride.
+/// The priors, each off by up to a third, which depends on the row alone, unless they are right. Step times change with every stride.
 struct Rough {
     strides: u64,
-    knows: Knows,
+    right: bool,
 }
 
 impl Rough {
     fn factor(&self, row: &Row) -> f32 {
-        if self.knows == Knows::Priors {
+        if self.right {
             return 1.0;
         }
         let mixed = row.iter().fold(7u32, |mixed, value| {
@@ -61,14 +58,6 @@ impl Predict for Rough {
             prediction.tpot_ms = quantiles(Feature::PriorTpotMs);
         }
         Ok(())
-    }
-
-    fn least_ttft_share(&mut self) -> f32 {
-        match self.knows {
-            Knows::Nothing => 0.0,
-            Knows::Any => 0.67,
-            Knows::Priors => 1.0,
-        }
     }
 
     fn step_time(&self, pod_class: u16) -> StepTime {
@@ -155,8 +144,8 @@ struct Side {
 }
 
 impl Side {
-    fn new(config: &SchedulerConfig, pods: u32, knows: Knows, thorough: bool) -> Self {
-        let predictor = Rough { strides: 0, knows };
+    fn new(config: &SchedulerConfig, pods: u32, right: bool, thorough: bool) -> Self {
+        let predictor = Rough { strides: 0, right };
         let mut world = World::with(config.clone(), pods, Box::new(predictor));
         if thorough {
             world.scheduler.look_at_everything();
@@ -250,13 +239,13 @@ proptest! {
     #[test]
     fn looking_at_less_decides_the_same(
         rule in 0..6u8,
-        // Many pods, too: the likeliest are asked about first.
-        pods in prop_oneof![Just(4u32), Just(20), Just(ALL_ASKED)],
-        knows in prop_oneof![Just(Knows::Nothing), Just(Knows::Any), Just(Knows::Priors)],
+        // Many pods, too: the likeliest are looked at first.
+        pods in prop_oneof![Just(4u32), Just(20), Just(ALL_LOOKED_AT)],
+        right in any::<bool>(),
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let config = config(rule);
-        let side = |thorough| Side::new(&config, pods, knows, thorough);
+        let side = |thorough| Side::new(&config, pods, right, thorough);
         let (mut pruned, mut thorough) = (side(false), side(true));
         for (number, step) in (0..).zip(&steps) {
             pruned.apply(number, step);
@@ -274,23 +263,19 @@ proptest! {
 }
 
 /// Says that every pod of the first class is far too late, once it is told to.
-struct Against(Arc<std::sync::atomic::AtomicBool>);
+struct Against(Arc<AtomicBool>);
 
 impl Predict for Against {
     fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
         for (row, prediction) in rows.iter().zip(out) {
             let first = Features(*row).get(Feature::PodClass) == 0.0;
-            let late = first && self.0.load(std::sync::atomic::Ordering::Relaxed);
+            let late = first && self.0.load(Relaxed);
             let pending = Features(*row).get(Feature::PendingRequests);
             let ms = if late { 1e6 } else { 10.0 + pending };
             prediction.ttft_ms = Quantiles { p50: ms, p90: ms };
             prediction.tpot_ms = Quantiles { p50: 10.0, p90: 10.0 };
         }
         Ok(())
-    }
-
-    fn least_ttft_share(&mut self) -> f32 {
-        1e-3
     }
 
     fn step_time(&self, pod_class: u16) -> StepTime {
@@ -310,7 +295,7 @@ impl Predict for Against {
 #[test]
 fn when_none_of_the_likeliest_pods_will_do_the_others_are_asked_about() {
     for others in [20, 100] {
-        let late = Arc::<std::sync::atomic::AtomicBool>::default();
+        let late = Arc::<AtomicBool>::default();
         let classes = vec![weir_core::PodClass::default(); 2];
         let config = SchedulerConfig { classes, ..SchedulerConfig::default() };
         let mut world = World::with(config, others, Box::new(Against(late.clone())));
@@ -323,33 +308,29 @@ fn when_none_of_the_likeliest_pods_will_do_the_others_are_asked_about() {
         for _ in 0..=others {
             world.arrive(patient);
         }
-        let pods: std::collections::BTreeSet<PodId> =
-            world.dispatched.iter().map(|one| one.pod).collect();
+        let pods: BTreeSet<PodId> = world.dispatched.iter().map(|one| one.pod).collect();
         assert_eq!(pods.len(), others as usize + 1, "none is empty: {:?}", world.dispatched);
-        late.store(true, std::sync::atomic::Ordering::Relaxed);
+        late.store(true, Relaxed);
         let id = world.arrive(patient);
         assert_eq!(world.pod_of(id), Some(PodId(others)));
     }
 }
 
-/// Counts the rows that it is asked about.
+/// Counts the rows that it is asked about, and says of so many of the first that their first token comes far too late.
 struct Asked {
-    rows: Arc<std::sync::atomic::AtomicUsize>,
-    least_share: f32,
+    rows: Arc<AtomicUsize>,
+    late: Arc<AtomicUsize>,
 }
 
 impl Predict for Asked {
     fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
-        self.rows.fetch_add(rows.len(), std::sync::atomic::Ordering::Relaxed);
-        out.iter_mut().for_each(|one| {
-            one.ttft_ms = Quantiles { p50: 10.0, p90: 10.0 };
+        let before = self.rows.fetch_add(rows.len(), Relaxed);
+        for (at, one) in (before..).zip(out) {
+            let ms = if at < self.late.load(Relaxed) { 1e6 } else { 10.0 };
+            one.ttft_ms = Quantiles { p50: ms, p90: ms };
             one.tpot_ms = Quantiles { p50: 10.0, p90: 10.0 };
-        });
+        }
         Ok(())
-    }
-
-    fn least_ttft_share(&mut self) -> f32 {
-        self.least_share
     }
 
     fn step_time(&self, _pod_class: u16) -> StepTime {
@@ -366,28 +347,34 @@ impl Predict for Asked {
 }
 
 #[test]
-fn of_many_pods_that_may_be_better_only_the_likeliest_are_asked_about() {
+fn the_best_pod_alone_is_predicted_and_others_where_that_one_is_refused() {
     let promised = slo(9000, 500);
-    for (least_share, slo) in [(1e-3, promised), (0.0, promised), (1e-3, Slo::default())] {
-        for pods in [4, ALL_ASKED, ALL_ASKED + 1, 100, 1000] {
-            let rows = Arc::<std::sync::atomic::AtomicUsize>::default();
-            let config = SchedulerConfig::default();
-            let asked = Asked { rows: rows.clone(), least_share };
-            let mut world = World::with(config, pods, Box::new(asked));
-            let id = world.arrive(|request| {
-                request.prompt = PromptSize::Tokens(100);
-                request.slo = slo;
-            });
-            assert!(world.pod_of(id).is_some());
-            let asked_about = rows.load(std::sync::atomic::Ordering::Relaxed);
-            assert_eq!(asked_about, pods.min(ALL_ASKED) as usize, "{pods} pods");
+    for (late, slo) in [(0, promised), (0, Slo::default()), (1, promised), (3, promised)] {
+        for pods in [4, ALL_LOOKED_AT, 1000] {
+            let [rows, first_late] = [0, 0].map(|count| Arc::new(AtomicUsize::new(count)));
+            let asked = Asked { rows: rows.clone(), late: first_late.clone() };
+            let mut world = World::with(SchedulerConfig::default(), pods, Box::new(asked));
+            let ask = |world: &mut World| {
+                let id = world.arrive(|request| {
+                    request.prompt = PromptSize::Tokens(100);
+                    request.slo = slo;
+                });
+                world.pod_of(id)
+            };
+            // What is predicted of an empty pod stands against nobody.
+            let taken: BTreeSet<_> = (0..pods).map(|_| ask(&mut world)).collect();
+            assert_eq!(taken.len(), pods as usize);
+            rows.store(0, Relaxed);
+            first_late.store(late, Relaxed);
+            assert!(ask(&mut world).is_some(), "{pods} pods, {late} late");
+            assert_eq!(rows.load(Relaxed), late + 1, "{pods} pods, {late} late");
         }
     }
 }
 
 #[test]
 fn a_request_that_is_promised_nothing_goes_where_it_costs_least_though_few_are_asked_about() {
-    let predictor = Rough { strides: 0, knows: Knows::Priors };
+    let predictor = Rough { strides: 0, right: true };
     let mut world = World::with(SchedulerConfig::default(), 100, Box::new(predictor));
     let ask = |world: &mut World| {
         let id = world.arrive(|request| {

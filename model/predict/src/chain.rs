@@ -316,15 +316,6 @@ impl Predict for Chain {
         fill(rows, None, &mut self.profiled, &self.calibration, out)
     }
 
-    fn least_ttft_share(&mut self) -> f32 {
-        self.take_offer();
-        if self.profiled.any() {
-            return 0.0;
-        }
-        let preferred = self.serving.as_ref().filter(|serving| serving.preferred.ttft);
-        preferred.map_or(1.0, |serving| serving.bundle.evaluator.least_ttft_share())
-    }
-
     fn take_up(&mut self) {
         self.take_offer();
     }

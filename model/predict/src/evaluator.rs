@@ -56,8 +56,6 @@ pub(crate) enum Evaluator {
         onnx: OnnxEvaluator,
         /// Why it is not the forest.
         unfit: Unfit,
-        /// What the forest says, where it could serve as well; 0 otherwise.
-        least_ttft_share: f32,
     },
 }
 
@@ -69,17 +67,17 @@ impl Evaluator {
         golden: &[GoldenRow],
     ) -> Result<Self, BundleError> {
         let rows = golden_rows(golden)?;
-        let forest = Forest::build(model);
+        let wanted = by.choice != Choice::Ort;
+        let forest = if wanted { Forest::build(model) } else { Err(Unfit::Configured) };
         let Some(runtime) = &by.runtime else {
-            let wanted = if by.choice == Choice::Ort { Err(Unfit::Configured) } else { forest };
-            let mut forest = Self::Forest(wanted.map_err(BundleError::NoEvaluator)?);
+            let mut forest = Self::Forest(forest.map_err(BundleError::NoEvaluator)?);
             forest.check_pace(&rows)?;
             forest.check_golden(golden, &rows)?;
             return Ok(forest);
         };
         let onnx = OnnxEvaluator::new(runtime, model)?;
         // Nothing is wrong with the bundle yet when the forest cannot take it.
-        let mut onnx = Self::Onnx { onnx, unfit: Unfit::Configured, least_ttft_share: 0.0 };
+        let mut onnx = Self::Onnx { onnx, unfit: Unfit::Configured };
         onnx.check_pace(&rows)?;
         onnx.check_golden(golden, &rows)?;
         let Self::Onnx { mut onnx, .. } = onnx else { return Ok(onnx) };
@@ -88,13 +86,9 @@ impl Evaluator {
             Ok(forest)
         });
         match agreed {
-            agreed if by.choice == Choice::Ort => {
-                let least_ttft_share = agreed.map_or(0.0, |forest| forest.least_ttft_share());
-                Ok(Self::Onnx { onnx, unfit: Unfit::Configured, least_ttft_share })
-            }
             Ok(forest) => Ok(Self::Forest(forest)),
             Err(unfit) if by.choice == Choice::Forest => Err(BundleError::ForestRefused(unfit)),
-            Err(unfit) => Ok(Self::Onnx { onnx, unfit, least_ttft_share: 0.0 }),
+            Err(unfit) => Ok(Self::Onnx { onnx, unfit }),
         }
     }
 
@@ -106,14 +100,6 @@ impl Evaluator {
         match self {
             Self::Forest(forest) => Ok(forest.evaluate(rows)),
             Self::Onnx { onnx, .. } => onnx.evaluate(rows),
-        }
-    }
-
-    /// At least what TTFT is of its prior in any row; 0 when that cannot be said.
-    pub(crate) const fn least_ttft_share(&self) -> f32 {
-        match self {
-            Self::Forest(forest) => forest.least_ttft_share(),
-            Self::Onnx { least_ttft_share, .. } => *least_ttft_share,
         }
     }
 

@@ -173,12 +173,6 @@ pub trait Predict: Send {
     /// rows themselves.
     fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError>;
 
-    /// What the median TTFT of any row is at least, as a share of its [`crate::Feature::PriorTtftMs`]. It spares the
-    /// caller to ask about rows that cannot matter; 0 says nothing, and then every row is asked about.
-    fn least_ttft_share(&mut self) -> f32 {
-        0.0
-    }
-
     /// Takes up what it was given to predict with, if there is something new: called now and then though nobody asks, so
     /// that an idle dispatcher says of itself what it would serve with.
     fn take_up(&mut self) {}

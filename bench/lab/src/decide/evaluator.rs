@@ -96,10 +96,6 @@ impl Predict for Counted {
         self.inner.predict(rows, out)
     }
 
-    fn least_ttft_share(&mut self) -> f32 {
-        self.inner.least_ttft_share()
-    }
-
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.inner.step_time(pod_class)
     }

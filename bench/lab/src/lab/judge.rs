@@ -128,11 +128,7 @@ impl Evidence<'_> {
 
     /// What the oracle attains where a target is missed.
     fn oracle(&self, ask: Ask) -> Option<String> {
-        let (load, share) = self.reach_of(ask)?.oracle?;
-        Some(format!(
-            "at {load:.2}, which the target asks for, the clairvoyant has {:.1} % of two seeds in time",
-            share * 100.0
-        ))
+        Some(format!("of what the target asks for: {}", self.reach_of(ask)?.oracle?.words()))
     }
 
     fn rival(&self, ask: Ask) -> Option<&Showing> {
@@ -261,7 +257,12 @@ fn seeds_of(each: &[Vec<Row>], figure: fn(&Row) -> Option<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::{contest::AtLoad, probe::Highest, reach, wanted::Kind};
+    use crate::lab::{
+        contest::AtLoad,
+        probe::Highest,
+        reach::{self, Beyond},
+        wanted::Kind,
+    };
 
     fn showing(policy: &str, attained: f64, e2e_ms: f64) -> Showing {
         let row = |off: f64| Row {
@@ -385,15 +386,18 @@ mod tests {
             showings: &showings,
             variants: &[],
             limits: &[],
-            reach: &[Reach { at: 0.99, limit: 1.41, oracle: Some((1.17, 0.951)) }],
+            reach: &[Reach {
+                at: 0.99,
+                limit: 1.41,
+                oracle: Some(Beyond { load: 1.17, shares: [0.951, 0.948] }),
+            }],
             seeds: 1,
             requests: 100,
             traces: None,
         };
         let target = evidence.judge(&row);
         assert_eq!((target.limit, target.passed), (Some(1.41), Some(false)));
-        let note =
-            "at 1.17, which the target asks for, the clairvoyant has 95.1 % of two seeds in time";
+        let note = "of what the target asks for: at 1.17 the clairvoyant has 95.1 % of two seeds in time, Weir 94.8 %";
         assert_eq!(target.note.as_deref(), Some(note));
     }
 

@@ -64,6 +64,16 @@ impl<'a> Probe<'a> {
         Ok((rows(self.setting, self.contender, &seen.figures, asked), seen.each.clone()))
     }
 
+    /// The share of the class of the highest band at a load, the mean over the seeds.
+    ///
+    /// # Errors
+    /// When the study cannot be run.
+    pub(super) fn share_at(&mut self, load: f64, share: Share) -> Result<f64> {
+        let (class, (_, each)) = (self.top_class(), self.at(load)?);
+        let sum: f64 = each.iter().map(|rows| of(rows, &class, share)).sum();
+        Ok(sum / each.len().max(1) as f64)
+    }
+
     /// The highest load at which this share of the class of the highest band is at least `at`, by the search of
     /// [`crate::study::max_load`].
     ///

@@ -1,5 +1,6 @@
 //! How far a highest load could go: the load beyond which nobody can, and where Weir misses a target what the oracle has in time at the
 //! load that the target asks for. The oracle takes minutes of a core for the thousands of requests of a seed, and is asked with two.
+//! One stretch of a trace is easy where the next is not: so Weir's share of the very same requests stands beside it.
 
 use std::time::Instant;
 
@@ -8,12 +9,15 @@ use anyhow::Result;
 use super::{
     contest::{Showing, WEIR, best},
     effort::SCREEN_SEEDS,
-    probe::Share,
+    probe::{Probe, Share},
     progress::Progress,
     stage::Stage,
     wanted::{Ask, Wanted},
 };
-use crate::limits::{Sight, bound, oracle_attains};
+use crate::{
+    contender::Contender,
+    limits::{Sight, bound, oracle_attains},
+};
 
 /// What there is to have of a row about a highest load.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,8 +26,16 @@ pub(super) struct Reach {
     pub(super) at: f64,
     /// The load beyond which no scheduler keeps it.
     pub(super) limit: f64,
-    /// The load that the target asks for where Weir holds less, and the share that the oracle attains there.
-    pub(super) oracle: Option<(f64, f64)>,
+    /// Where Weir holds less than the target asks for, what there is to have at that load.
+    pub(super) oracle: Option<Beyond>,
+}
+
+/// A load that Weir does not hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Beyond {
+    pub(super) load: f64,
+    /// The shares that the oracle and Weir have in time there, of the same requests.
+    pub(super) shares: [f64; 2],
 }
 
 /// That of every row about a highest load, by stage.
@@ -43,9 +55,11 @@ pub(super) fn reach(
         let oracle = missing(showings, row, at).map(|load| {
             let (seeds, sight) = (&SCREEN_SEEDS, Sight::default());
             let share = oracle_attains(&stage.setting, load, seeds, sight, threads)?;
-            let told = format!("{:.1} % at load {load}, {at} wanted", share * 100.0);
-            progress.say(&format!("oracle {:<17} {told}", stage.entry.case.id));
-            Ok::<_, anyhow::Error>((load, share))
+            let weir = Contender::named(WEIR)?;
+            let own = Probe::new(&stage.setting, &weir, seeds).share_at(load, Share::Attained)?;
+            let beyond = Beyond { load, shares: [share, own] };
+            progress.say(&format!("oracle {:<17} {}", stage.entry.case.id, beyond.words()));
+            Ok::<_, anyhow::Error>(beyond)
         });
         let limit = bound(&stage.setting, at, seeds)?.load;
         Ok(Some(Reach { at, limit, oracle: oracle.transpose()? }))
@@ -55,6 +69,17 @@ pub(super) fn reach(
         rows.filter_map(Result::transpose).collect()
     };
     stages.iter().zip(finals).map(of_stage).collect()
+}
+
+impl Beyond {
+    /// In a few words.
+    pub(super) fn words(self) -> String {
+        let [oracle, weir] = self.shares.map(|share| share * 100.0);
+        let load = self.load;
+        format!(
+            "at {load:.2} the clairvoyant has {oracle:.1} % of two seeds in time, Weir {weir:.1} %"
+        )
+    }
 }
 
 /// The load that a row's target asks for, to the next hundredth, if Weir does not hold it.

@@ -137,10 +137,6 @@ impl Predict for Trained {
         self.chain.predict(rows, out)
     }
 
-    fn least_ttft_share(&mut self) -> f32 {
-        self.chain.least_ttft_share()
-    }
-
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.chain.step_time(pod_class)
     }

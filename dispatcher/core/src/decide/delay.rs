@@ -15,11 +15,11 @@ const WORTH_WAITING: f64 = 0.9;
 impl Floor<'_> {
     /// Time that all requests together lose to one on a pod, in milliseconds: until its end, what its
     /// prompt stalls the others by, and what its tokens add to their steps. What it computes displaces
-    /// prompts that others would have found, so the stall counts several times. Which pods are asked about is decided by the
-    /// short form of it that `headroom::start` has for all pods at once.
-    pub fn delay_ms(&self, waiting: &Waiting, on: &Outlook, ttft_ms: f64, tpot_ms: f64) -> f64 {
+    /// prompts that others would have found, so the stall counts several times. Times are the step-time
+    /// model's. Which pods are looked at is decided by the short form of it that `headroom::start` has for all pods at once.
+    pub fn delay_ms(&self, waiting: &Waiting, on: &Outlook) -> f64 {
         let tokens = f64::from(waiting.output_tokens);
-        let own_ms = ttft_ms + tokens * tpot_ms;
+        let own_ms = on.ttft_ms + tokens * self.prior_tpot_ms(on);
         let slower_ms = tokens * (on.pace_with_ms - on.pace_ms) * on.decodes;
         let stalled_ms = on.own_stall_ms * (1.0 + on.decodes);
         own_ms + slower_ms + self.config.pull.cold_weight * stalled_ms
@@ -28,12 +28,10 @@ impl Floor<'_> {
     /// The warmer pod, not open to a head at this moment, on which it would cost so much less than
     /// where it fits that it rather waits, and how much less, in milliseconds.
     pub fn cheaper(&self, waiting: &Waiting, fit: &Fit) -> Option<(Outlook, f64)> {
-        let prior_ms =
-            |on: &Outlook| self.delay_ms(waiting, on, on.ttft_ms, self.prior_tpot_ms(on));
-        let here_ms = prior_ms(&fit.outlook);
+        let here_ms = self.delay_ms(waiting, &fit.outlook);
         let warmer = self.much_warmer(waiting, fit).filter_map(|(known, _)| {
             let on = self.outlook(waiting, self.pods.get(&known.pod)?);
-            Some((prior_ms(&on), on))
+            Some((self.delay_ms(waiting, &on), on))
         });
         let best = warmer.min_by(|(a, _), (b, _)| a.total_cmp(b));
         let best = best.filter(|(ms, _)| *ms < WORTH_WAITING * here_ms);

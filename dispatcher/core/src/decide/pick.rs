@@ -116,7 +116,9 @@ impl Floor<'_> {
         let best = scores.get(place).copied().unwrap_or_default();
         let lost = fits.iter().zip(&scores).filter(|(one, _)| one.outlook.pod != fit.outlook.pod);
         for (one, score) in lost {
-            self.losers.fitted(&one.outlook, &one.prediction, score.is_kept(&best));
+            let ttft_ms = f64::from(one.prediction.ttft_ms.p50);
+            let Outlook { pod, uncached_tokens, .. } = one.outlook;
+            self.losers.fitted(pod, ttft_ms, uncached_tokens, score.is_kept(&best));
         }
         *self.last = Some(fit.outlook.pod);
         if self.rules.gated() || self.rules.ask_predictions() {

@@ -1,17 +1,15 @@
-//! The pick of Weir's own policy: gates, predictions, fewest tokens.
+//! The pick of Weir's own policy: gates, fewest tokens, and a prediction of the best.
 //!
-//! In pools of up to `ALL_ASKED` pods it decides what [`super::pick`] decides for the same rules, which any policy goes
+//! In pools of up to `ALL_LOOKED_AT` pods it decides what [`super::pick`] decides for the same rules, which any policy goes
 //! through, and leaves out what cannot change that. The best pod is the one with the fewest tokens to compute, then, while long
-//! prompts come, one that is of no use to them, then the one with the earliest first token. The tokens are known, and of the first
-//! token the predictor says when it comes at the earliest, as a share of the step-time model's ([`Predict::least_ttft_share`]). So
-//! the likeliest pods are looked at first, and those that could not beat the best of them by any prediction are left out: neither
-//! their gates are looked at nor are they predicted. What is only shown is found when it is asked for (where a blocked head would
-//! fit soonest) or is of the pods that were looked at (those that lost).
+//! prompts come, one that is of no use to them, then the one with the earliest first token by the step-time model. All of that is
+//! known of every pod without asking the predictor, and but for the long prompts without looking at it. So the gates of the best
+//! pod are looked at and it is predicted, and whether the request may go there is theirs to say; where it may not the next ones
+//! are looked at. What is only shown is found when it is asked for (where a blocked head would fit soonest) or is what was found
+//! on the way (those that lost).
 //!
-//! In larger pools no more than the `ALL_ASKED` likeliest by the step-time model are asked about, which for a request that is
-//! promised nothing are those where it costs all together least; the others only while none of these takes the request.
-//!
-//! [`Predict::least_ttft_share`]: weir_schema::Predict::least_ttft_share
+//! In larger pools no more than the `ALL_LOOKED_AT` likeliest are looked at, which for a request that is promised nothing are those
+//! where it costs all together least in short; the others only while none of these takes the request.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -29,6 +27,7 @@ use crate::{
         score,
         scorer::{Score, token_steps},
     },
+    decisions::ALTERNATIVES,
     explain::Reason,
     headroom::{Outlook, features, start},
     policy::{Affinity, Filter, Picker, Rules, Scorer},
@@ -44,12 +43,12 @@ pub fn is_plain(rules: &Rules) -> bool {
         && rules.picker == Picker::Best
 }
 
-/// Pods that are asked about first: as many as the predictor answers at the price of one.
+/// Pods that are looked at first.
 const FIRST_BATCH: usize = 8;
 
-/// Pods that are asked about as long as one of them takes the request. Pods of a large pool are so alike that to ask about more
-/// brings nothing that a simulation shows, and takes a third of a decision's time (docs/performance.md).
-const ALL_ASKED: usize = 24;
+/// Pods that are looked at as long as one of them takes the request. Pods of a large pool are so alike that to look at more brings
+/// nothing that a simulation shows (docs/performance.md).
+const ALL_LOOKED_AT: usize = 24;
 
 /// A pod that may be picked.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +62,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The pod in a place, if it is to be asked about.
+    /// The pod in a place, if it is to be looked at.
     fn of(grounds: &Grounds, likely: Likely, at: u32) -> Option<Self> {
         let cached_share = *grounds.cached_shares.get(at as usize)?;
         (likely != Likely::NEVER).then_some(Self { cached_share, likely, at })
@@ -75,8 +74,8 @@ impl Candidate {
     }
 }
 
-/// The tokens that a pod would have to compute, and at least its predicted TTFT: one number, the smaller the better. Of a request
-/// that is promised nothing, what it costs all together in the place of both.
+/// The tokens that a pod would have to compute, and its TTFT by the step-time model: one number, the smaller the better. Of a
+/// request that is promised nothing, what it costs all together in the place of both.
 ///
 /// Above are the tokens, in the steps in which they are compared; below the bits of the time in milliseconds, which for what is not
 /// negative are in the order of the values.
@@ -84,20 +83,25 @@ impl Candidate {
 pub(super) struct Likely(u64);
 
 impl Likely {
-    /// Of a pod that is not to be asked about.
+    /// Of a pod that is not to be looked at.
     const NEVER: Self = Self(u64::MAX);
 
     /// What is no time counts as none.
-    fn new(token_steps: f64, least_ms: f32) -> Self {
-        let least_ms = if least_ms > 0.0 { least_ms } else { 0.0 };
-        Self(start::above_32_bits(token_steps) | u64::from(least_ms.to_bits()))
+    fn new(token_steps: f64, ttft_ms: f32) -> Self {
+        let ttft_ms = if ttft_ms > 0.0 { ttft_ms } else { 0.0 };
+        Self(start::above_32_bits(token_steps) | u64::from(ttft_ms.to_bits()))
     }
 
-    /// Of a pod that was predicted; `None` where that cannot be compared.
+    /// Of a pod that was looked at; `None` where that cannot be compared.
     fn of(score: &Score) -> Option<Self> {
         let (token_steps, ttft_ms) = (-score.main, -score.tie as f32);
         let comparable = (0.0..f64::from(u32::MAX)).contains(&token_steps) && ttft_ms >= 0.0;
         comparable.then(|| Self::new(token_steps, ttft_ms))
+    }
+
+    /// Its TTFT, in milliseconds.
+    fn ttft_ms(self) -> f64 {
+        f64::from(f32::from_bits(self.0 as u32))
     }
 
     /// With as many tokens, whenever its first one comes.
@@ -111,12 +115,33 @@ impl Likely {
 struct Found {
     /// The best pod so far.
     best: Option<(Score, Fit)>,
-    /// Whether others can be compared with it without being asked about.
+    /// Whether others can be compared with it without being looked at.
     is_bounded: bool,
     /// What another has to be better than, if it can be compared.
     bound: Option<(Likely, u32)>,
     /// The first pod in order against which only its prediction stands, by its place.
     shut: Option<(usize, Reason)>,
+}
+
+impl Found {
+    /// Whether a pod of this score is better than the best so far. Of equals the one that joined first is.
+    fn is_beaten_by(&self, score: &Score, outlook: &Outlook) -> bool {
+        self.best.as_ref().is_none_or(|(best, known)| {
+            let order = score.order(best).then(known.outlook.place.cmp(&outlook.place));
+            order == Ordering::Greater
+        })
+    }
+}
+
+/// Moves the best pod to the front.
+fn best_to_the_front(open: &mut [(Score, Outlook)]) {
+    let better = |one: &(Score, Outlook), other: &(Score, Outlook)| {
+        one.0.order(&other.0).then(other.1.place.cmp(&one.1.place))
+    };
+    let best = open.iter().enumerate().max_by(|(_, one), (_, other)| better(one, other));
+    if let Some((at, _)) = best {
+        open.swap(0, at);
+    }
 }
 
 /// Takes the likeliest few out of all that are better than the bound, if there is one.
@@ -166,10 +191,7 @@ impl Floor<'_> {
     pub(super) fn pick_plain(&mut self, id: RequestId, claimed: &[PodId]) -> Pick {
         self.losers.clear();
         self.refresh(id);
-        let promised = self.board.get(id).is_some_and(|waiting| !waiting.request.slo.is_empty());
-        // What a request that is promised nothing costs is not in its first token alone.
-        let share = if promised { self.predictor.least_ttft_share() } else { 0.0 };
-        let found = self.search(id, claimed, (share > 0.0).then_some(share));
+        let found = self.search(id, claimed);
         match found.best {
             Some((_, fit)) => {
                 *self.last = Some(fit.outlook.pod);
@@ -179,13 +201,11 @@ impl Floor<'_> {
         }
     }
 
-    /// How good each pod is for a head by the step-time model, of whose TTFT a share counts. It is never one that is claimed, or
-    /// that the head may not use.
+    /// How good each pod is for a head. It is never one that is claimed, or that the head may not use.
     fn rate(
         &self,
         waiting: &Waiting,
         claimed: &[PodId],
-        share: f32,
         grounds: &mut Grounds,
         likely: &mut Vec<Likely>,
     ) {
@@ -198,7 +218,7 @@ impl Floor<'_> {
         let figures = grounds.cached_shares.iter().zip(&grounds.answers_ms).zip(&grounds.takes);
         for (likely, ((cached_share, answer_ms), takes)) in likely.iter_mut().zip(figures) {
             let token_steps = token_steps(start::uncached(counted_tokens, *cached_share));
-            let known = Likely::new(token_steps, *answer_ms * share);
+            let known = Likely::new(token_steps, *answer_ms);
             *likely = if input_tokens <= *takes { known } else { Likely::NEVER };
         }
         for pod in claimed.iter().chain(waiting.excluded()) {
@@ -209,23 +229,32 @@ impl Floor<'_> {
         }
     }
 
-    /// The best of the pods that a head may use and nobody claims: the likeliest are asked about first, and of the next likeliest
-    /// those that may still be better. Any may be where the predictor tells no least share of the step-time model's TTFT.
-    fn search(&mut self, id: RequestId, claimed: &[PodId], least_share: Option<f32>) -> Found {
-        let mut found = Found { is_bounded: least_share.is_some(), ..Found::default() };
+    /// The best of the pods that a head may use and nobody claims: the likeliest are looked at first, and of the next likeliest
+    /// those that may still be better. Any may be for a request that is promised nothing, for which pods are rated in short.
+    fn search(&mut self, id: RequestId, claimed: &[PodId]) -> Found {
+        let promised = self.board.get(id).is_some_and(|waiting| !waiting.request.slo.is_empty());
+        let mut found = Found { is_bounded: promised, ..Found::default() };
         let mut grounds = std::mem::take(&mut self.scratch.grounds);
         let mut likely = std::mem::take(&mut self.scratch.likely);
         let mut likeliest = std::mem::take(&mut self.scratch.candidates);
         if let Some(waiting) = self.board.get(id) {
-            let share = least_share.unwrap_or(1.0);
-            self.rate(waiting, claimed, share, &mut grounds, &mut likely);
-            // Where all are asked about anyway it is at once.
-            let few_first = least_share.is_some() || self.pods.len() > ALL_ASKED;
-            let first = if few_first { FIRST_BATCH } else { ALL_ASKED };
-            for most in [first, ALL_ASKED - first] {
+            self.rate(waiting, claimed, &mut grounds, &mut likely);
+            // Where all are looked at anyway it is at once.
+            let few_first = promised || self.pods.len() > ALL_LOOKED_AT;
+            let first = if few_first { FIRST_BATCH } else { ALL_LOOKED_AT };
+            // Then the likeliest that takes the request is the best.
+            let in_order = promised && self.kept_for_ms.is_none();
+            for most in [first, ALL_LOOKED_AT - first] {
                 let (heap, range) = (&mut self.scratch.likeliest, (most, found.bound));
                 take_likeliest(&mut likely, range, &grounds, heap, &mut likeliest);
-                self.try_batch(id, &mut likeliest, &mut found);
+                if in_order {
+                    self.try_in_turn(id, &mut likeliest, &mut found);
+                } else {
+                    self.try_batch(id, &mut likeliest, &mut found);
+                }
+                if in_order && found.best.is_some() {
+                    break;
+                }
             }
             if found.best.is_none() {
                 likeliest.clear();
@@ -239,10 +268,29 @@ impl Floor<'_> {
         found
     }
 
-    /// Asks about those that are left, twice as many at a time as the last time, until there is a pod to go to.
+    /// Looks at pods in their order, one and then twice as many at a time, until one takes the request. The others are worse, and
+    /// that is all that is noted of them.
+    fn try_in_turn(&mut self, id: RequestId, all: &mut [Candidate], found: &mut Found) {
+        all.sort_unstable_by_key(Candidate::order);
+        let (mut rest, mut few) = (all, 1);
+        while found.best.is_none() && !rest.is_empty() {
+            let (next, others) = rest.split_at_mut(few.min(rest.len()));
+            self.try_batch(id, next, found);
+            (rest, few) = (others, 2 * few);
+        }
+        let Some(waiting) = self.board.get(id) else { return };
+        let input_tokens = f64::from(waiting.input_tokens);
+        for one in rest.iter().take(ALTERNATIVES) {
+            let Some(pod) = self.pods.as_slice().get(one.at as usize) else { continue };
+            let uncached_tokens = start::uncached(input_tokens, one.cached_share);
+            self.losers.fitted(pod.spec.id, one.likely.ttft_ms(), uncached_tokens, false);
+        }
+    }
+
+    /// Looks at those that are left, twice as many at a time as the last time, until there is a pod to go to.
     fn search_rest(&mut self, id: RequestId, rest: &mut Vec<Candidate>, found: &mut Found) {
         let mut batch = std::mem::take(&mut self.scratch.batch);
-        let mut asked = ALL_ASKED;
+        let mut asked = ALL_LOOKED_AT;
         while found.best.is_none() && !rest.is_empty() {
             asked *= 2;
             let others = rest.len().saturating_sub(asked);
@@ -254,11 +302,12 @@ impl Floor<'_> {
         self.scratch.batch = batch;
     }
 
-    /// Looks at the gates of some pods, asks about those where they are open, and keeps the best.
+    /// Looks at the gates of some pods, asks about the best of those where they are open, and about the others where that one does
+    /// not take the request; keeps the best.
     fn try_batch(&mut self, id: RequestId, batch: &mut [Candidate], found: &mut Found) {
-        // In the order of the pods, as predictors are asked about all of them.
+        // In the order in which pods lie in memory.
         batch.sort_unstable_by_key(|one| one.at);
-        let mut open = std::mem::take(&mut self.scratch.outlooks);
+        let mut open = std::mem::take(&mut self.scratch.open);
         open.clear();
         let Some(waiting) = self.board.get(id) else { return };
         for one in batch {
@@ -266,25 +315,37 @@ impl Floor<'_> {
                 continue;
             };
             match self.cheap(waiting, &outlook) {
-                Ok(()) => open.push(outlook),
+                Ok(()) => open.push((self.fewest_tokens(waiting, &outlook), outlook)),
                 Err(why) => self.losers.shut(&outlook, why),
             }
         }
-        let answered = self.ask(id, &open);
+        best_to_the_front(&mut open);
+        let (best, others) = open.split_at(open.len().min(1));
+        self.try_open(id, best, found);
+        self.try_open(id, others, found);
+        self.scratch.open = open;
+    }
+
+    /// Asks about some pods whose cheap gates are open, unless there is a better one than any of them, and keeps the best.
+    fn try_open(&mut self, id: RequestId, open: &[(Score, Outlook)], found: &mut Found) {
+        if !open.iter().any(|(score, outlook)| found.is_beaten_by(score, outlook)) {
+            open.iter().for_each(|(score, outlook)| self.lose(score, outlook, found));
+            return;
+        }
+        let answered = self.ask(id, open);
         let (rows, predictions) =
             (std::mem::take(&mut self.scratch.rows), std::mem::take(&mut self.scratch.predictions));
-        for ((outlook, row), said) in open.iter().zip(&rows).zip(&predictions) {
+        for (((score, outlook), row), said) in open.iter().zip(&rows).zip(&predictions) {
             let known = answered && is_a_time(said);
             let prediction = if known { *said } else { self.prior(outlook) };
-            self.weigh(id, Fit { outlook: *outlook, row: *row, prediction, known }, found);
+            let fit = Fit { outlook: *outlook, row: *row, prediction, known };
+            self.weigh(id, (*score, fit), found);
         }
         (self.scratch.rows, self.scratch.predictions) = (rows, predictions);
-        self.scratch.outlooks = open;
     }
 
     /// Puts a pod whose cheap gates are open beside the best one so far.
-    fn weigh(&mut self, id: RequestId, fit: Fit, found: &mut Found) {
-        let Some(waiting) = self.board.get(id) else { return };
+    fn weigh(&mut self, id: RequestId, (score, fit): (Score, Fit), found: &mut Found) {
         let at = fit.outlook.place;
         if let Err(why) = self.judge(id, &fit) {
             self.losers.shut(&fit.outlook, why);
@@ -293,29 +354,31 @@ impl Floor<'_> {
             }
             return;
         }
-        let score = self.fewest_tokens(waiting, &fit.outlook, &fit.prediction);
-        let better = found.best.as_ref().is_none_or(|(best, known)| {
-            // Of equals the one that joined first is better.
-            score.order(best).then(known.outlook.place.cmp(&at)) == Ordering::Greater
-        });
-        if better {
-            let likely = Likely::of(&score).filter(|_| found.is_bounded);
-            // While pods are kept for long prompts one with a later first token may be better. In a large pool enough are asked
-            // about without it.
-            let kept = self.kept_for_ms.is_some() && self.pods.len() <= ALL_ASKED;
-            let likely = likely.map(|one| if kept { one.at_any_time() } else { one });
-            found.bound = likely.map(|likely| (likely, at as u32));
+        if !found.is_beaten_by(&score, &fit.outlook) {
+            return self.lose(&score, &fit.outlook, found);
         }
-        let one = Some((score, fit));
-        let beaten = if better { std::mem::replace(&mut found.best, one) } else { one };
-        if let (Some((score, fit)), Some((best, _))) = (beaten, &found.best) {
-            self.losers.fitted(&fit.outlook, &fit.prediction, score.is_kept(best));
+        let likely = Likely::of(&score).filter(|_| found.is_bounded);
+        // While pods are kept for long prompts one with a later first token may be better. In a large pool enough are looked at
+        // without it.
+        let kept = self.kept_for_ms.is_some() && self.pods.len() <= ALL_LOOKED_AT;
+        let likely = likely.map(|one| if kept { one.at_any_time() } else { one });
+        found.bound = likely.map(|likely| (likely, at as u32));
+        if let Some((score, fit)) = found.best.replace((score, fit)) {
+            self.lose(&score, &fit.outlook, found);
+        }
+    }
+
+    /// A pod fits, and the best one so far is better.
+    fn lose(&mut self, score: &Score, outlook: &Outlook, found: &Found) {
+        if let Some((best, _)) = &found.best {
+            let Outlook { pod, ttft_ms, uncached_tokens, .. } = *outlook;
+            self.losers.fitted(pod, ttft_ms, uncached_tokens, score.is_kept(best));
         }
     }
 
     /// Asks the predictor about a head on some pods; rows and answers are in the buffers. Says whether it
     /// had answers.
-    fn ask(&mut self, id: RequestId, open: &[Outlook]) -> bool {
+    fn ask(&mut self, id: RequestId, open: &[(Score, Outlook)]) -> bool {
         self.fill_rows(id, open);
         self.scratch.predictions.clear();
         self.scratch.predictions.resize(self.scratch.rows.len(), Prediction::default());
@@ -324,12 +387,12 @@ impl Floor<'_> {
     }
 
     /// Puts the rows of a head on some pods into the buffer.
-    fn fill_rows(&mut self, id: RequestId, outlooks: &[Outlook]) {
+    fn fill_rows(&mut self, id: RequestId, open: &[(Score, Outlook)]) {
         self.scratch.rows.clear();
         let Some(waiting) = self.board.get(id) else { return };
         let (demand, stale) = (score::demand(waiting), self.config.pull.stale_after_ms);
         let pods = self.pods.as_slice();
-        let rows = outlooks.iter().filter_map(|outlook| {
+        let rows = open.iter().filter_map(|(_, outlook)| {
             Some(features::row(pods.get(outlook.place)?, demand, outlook, self.now, stale))
         });
         self.scratch.rows.extend(rows);

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use weir_schema::{Prediction, Target};
+use weir_schema::Target;
 
 use crate::{
     RequestId,
@@ -51,7 +51,7 @@ impl Floor<'_> {
         let main = match self.rules.scorer {
             Scorer::None => vec![0.0; fits.len()],
             Scorer::FewestTokens => {
-                let score = |fit: &Fit| self.fewest_tokens(waiting, &fit.outlook, &fit.prediction);
+                let score = |fit: &Fit| self.fewest_tokens(waiting, &fit.outlook);
                 return fits.iter().map(score).collect();
             }
             Scorer::LeastRequest => self.each(fits, |pod| -(pod.ledger.len() as f64)),
@@ -87,18 +87,13 @@ impl Floor<'_> {
     }
 
     /// Fewest tokens to compute, in steps, then a pod that is of no use to a long prompt, then the earliest first token; for a
-    /// request that is promised nothing, the least delay of all together, then the pod that was given fewer requests.
-    pub(super) fn fewest_tokens(
-        &self,
-        waiting: &Waiting,
-        outlook: &Outlook,
-        prediction: &Prediction,
-    ) -> Score {
-        let [ttft_ms, tpot_ms] = [prediction.ttft_ms.p50, prediction.tpot_ms.p50].map(f64::from);
+    /// request that is promised nothing, the least delay of all together, then the pod that was given fewer requests. Times are
+    /// the step-time model's, as it is asked first (`headroom::start`): which pod is the best is known before any is predicted.
+    pub(super) fn fewest_tokens(&self, waiting: &Waiting, outlook: &Outlook) -> Score {
         if waiting.request.slo.is_empty() {
             let given = self.pods.as_slice().get(outlook.place).map(|pod| pod.dispatched as f64);
             return Score {
-                main: -self.delay_ms(waiting, outlook, ttft_ms, tpot_ms),
+                main: -self.delay_ms(waiting, outlook),
                 lost: 0.0,
                 tie: given.map_or(f64::NEG_INFINITY, |given| -given),
             };
@@ -106,7 +101,7 @@ impl Floor<'_> {
         Score {
             main: -token_steps(outlook.uncached_tokens),
             lost: self.lost_to_long(outlook),
-            tie: -ttft_ms,
+            tie: -f64::from(outlook.ttft_ms as f32),
         }
     }
 

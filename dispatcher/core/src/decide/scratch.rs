@@ -14,7 +14,9 @@ use crate::{
         grounds::Grounds,
         plain::{Candidate, Likely},
         score::Outlooks,
+        scorer::Score,
     },
+    headroom::Outlook,
     queue::Head,
 };
 
@@ -23,15 +25,17 @@ use crate::{
 pub struct Scratch {
     /// Pods looked at for one head.
     pub outlooks: Outlooks,
+    /// Those of them whose cheap gates are open, and how good they are.
+    pub(super) open: Vec<(Score, Outlook)>,
     /// What every look at a pod begins with.
     pub(super) grounds: Grounds,
-    /// At most how good each pod is, by its place.
+    /// How good each pod is, by its place.
     pub(super) likely: Vec<Likely>,
     /// The likeliest of them, by their places.
     pub(super) likeliest: BinaryHeap<(Likely, u32)>,
     /// Pods that may still be the best.
     pub(super) candidates: Vec<Candidate>,
-    /// Those that are asked about at once.
+    /// Those that are looked at at once.
     pub(super) batch: Vec<Candidate>,
     /// Rows of some of them.
     pub rows: Vec<Row>,

@@ -160,13 +160,13 @@ pub struct Inspection {
 pub struct AlternativeView {
     /// Its name.
     pub pod: Arc<str>,
-    /// What stood against it; `None`: it fitted, and another one was better.
+    /// What stood against it; `None`: another one was better.
     pub verdict: Option<Reason>,
-    /// Predicted time from arrival to the first token there.
+    /// Time from arrival to the first token there, by the step-time model.
     pub ttft_ms: f64,
     /// Prompt tokens it would have had to compute.
     pub uncached_tokens: u32,
-    /// Whether it fitted as well and is kept for long prompts.
+    /// Whether it is kept for long prompts.
     pub kept: bool,
 }
 

@@ -205,8 +205,8 @@ pub enum Scorer {
     /// Nothing.
     #[default]
     None,
-    /// Fewest uncached tokens, in steps, then, while long prompts come, a pod that is of no use to them, then the lowest predicted
-    /// TTFT. For a request without objectives: where all together lose least time to it.
+    /// Fewest uncached tokens, in steps, then, while long prompts come, a pod that is of no use to them, then the earliest first
+    /// token by the step-time model. For a request without objectives: where all together lose least time to it.
     FewestTokens,
     /// Predicted headroom under both objectives.
     Headroom {

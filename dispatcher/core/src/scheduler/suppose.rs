@@ -59,11 +59,11 @@ impl Scheduler {
             predicted_wait_ms: None,
             pods,
         };
-        self.supposed(now, said, wait_ms, blank)
+        self.supposed(said, wait_ms, blank)
     }
 
     /// Puts into words what was said of it. `blank` has what is so whatever becomes of it.
-    fn supposed(&self, now: Time, said: Said, wait_ms: Option<f64>, blank: Supposed) -> Supposed {
+    fn supposed(&self, said: Said, wait_ms: Option<f64>, blank: Supposed) -> Supposed {
         match said {
             Said::Refuse(reason) => {
                 let explanation = format!("It would be refused: {}.", reason.text());

@@ -47,11 +47,6 @@ impl Profiled {
         self.0.insert(class, class_of(profile));
     }
 
-    /// Whether there is any.
-    pub(super) fn any(&self) -> bool {
-        !self.0.is_empty()
-    }
-
     /// What serves a row without a bundle, at the moment of a decision.
     pub(super) fn decide(&mut self, row: &Row) -> NextBest {
         let class = class_of(row);

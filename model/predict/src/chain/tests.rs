@@ -86,19 +86,6 @@ fn without_a_bundle_the_prior_answers_and_says_why() {
 }
 
 #[test]
-fn what_a_ttft_is_at_least_is_said_of_whatever_evaluator_answers() {
-    let mut chain = Chain::new();
-    assert_eq!(chain.least_ttft_share(), 1.0, "the prior itself");
-    chain.set_bundle(scaled(1, 0.5, 2.0));
-    let share = chain.least_ttft_share();
-    assert!((0.499..=0.5).contains(&share), "{share}");
-    serve(&mut chain, 100.0, 20.0, 60);
-    assert_eq!(chain.least_ttft_share(), 1.0, "the prior was better");
-    chain.pin(bundle(&Fixture::by_kv_usage(4)));
-    assert_eq!(chain.least_ttft_share(), 0.0, "a graph that only ONNX Runtime knows");
-}
-
-#[test]
 fn a_row_without_a_prior_fails_its_batch_and_a_short_output_is_refused() {
     let mut chain = Chain::new();
     let rows = [row(100.0, 20.0, 1.0), row(100.0, f32::NAN, 1.0)];

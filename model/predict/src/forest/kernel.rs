@@ -13,12 +13,9 @@
 
 use std::{array, fmt::Debug};
 
-use weir_schema::{FEATURE_COUNT, Row, Target};
+use weir_schema::{FEATURE_COUNT, Row};
 
-use super::{
-    ROUNDING,
-    padded::{COLUMNS, Latency, MISSING_YES, Padded, Trees},
-};
+use super::padded::{COLUMNS, Latency, MISSING_YES, Padded, Trees};
 
 /// Rows of a block.
 pub(super) const LANES: usize = 8;
@@ -59,9 +56,6 @@ pub(super) trait Score: Debug + Send {
     /// Appends TTFT and TPOT of each row to `out`.
     fn score(&mut self, rows: &[Row], out: &mut Vec<[f32; 2]>);
 
-    /// At least what TTFT is of its prior in any row; 0 when that cannot be said.
-    fn least_ttft_share(&self) -> f32;
-
     /// Tells every question: the feature and what it must be below.
     fn each_question(&self, tell: &mut dyn FnMut(usize, f32));
 }
@@ -81,11 +75,6 @@ impl<const N: usize> Score for Trees<N> {
             self.blocks(blocks, out);
         }
         out.extend(single.iter().map(|row| self.walk(row)));
-    }
-
-    fn least_ttft_share(&self) -> f32 {
-        let [ttft, _] = &self.latencies;
-        ttft.least_share(Target::Ttft.prior() as usize)
     }
 
     fn each_question(&self, tell: &mut dyn FnMut(usize, f32)) {
@@ -168,15 +157,6 @@ fn blocks_of<const N: usize, const L: usize>(
 }
 
 impl<const N: usize> Latency<N> {
-    /// At least what it is of a column, if it is a product with that one; 0 when that cannot be said.
-    fn least_share(&self, column: usize) -> f32 {
-        let least = |tree: &Padded<N>| tree.leaf.iter().copied().fold(f32::INFINITY, f32::min);
-        let ratio =
-            self.base.map_or(1.0, |base| (self.trees.iter().map(least).sum::<f32>() + base).exp());
-        let share = self.scale * ratio * (1.0 - ROUNDING);
-        if self.column == Some(column) && share.is_finite() { share.max(0.0) } else { 0.0 }
-    }
-
     /// The latency, in milliseconds, of a row whose leaves come to this sum.
     #[inline(always)]
     fn ms(&self, sum: f32, row: &Row) -> f32 {

@@ -27,8 +27,6 @@ use weir_schema::{FEATURE_COUNT, Row, onnx::graph};
 use self::{kernel::Score, padded::Trees, plan::Plan};
 pub use self::{padded::DEEPEST, unfit::Unfit};
 
-/// Share of a latency that sums and products of 32 bits are rounded by at most, here and in ONNX Runtime.
-const ROUNDING: f32 = 1e-4;
 /// Largest graph that is read, in bytes: eight times the usual one of 300 trees of depth 6 per target.
 const MODEL_CAP: usize = 16 << 20;
 
@@ -36,8 +34,6 @@ const MODEL_CAP: usize = 16 << 20;
 #[derive(Debug)]
 pub struct Forest {
     trees: Box<dyn Score>,
-    /// At least what TTFT is of its prior in any row.
-    least_ttft_share: f32,
     /// Reused by every batch.
     medians: Vec<[f32; 2]>,
 }
@@ -58,8 +54,7 @@ impl Forest {
             7..=DEEPEST => Box::new(Trees::<256>::of(&plan)?),
             depth => return Err(Unfit::Depth { depth, most: DEEPEST }),
         };
-        let least_ttft_share = trees.least_ttft_share();
-        Ok(Self { trees, least_ttft_share, medians: Vec::new() })
+        Ok(Self { trees, medians: Vec::new() })
     }
 
     /// Median TTFT and TPOT of each row, in milliseconds and as the trees gave them: not checked for
@@ -69,11 +64,6 @@ impl Forest {
         self.medians.reserve(rows.len());
         self.trees.score(rows, &mut self.medians);
         &self.medians
-    }
-
-    /// At least what TTFT is of its prior in any row; 0 when that cannot be said.
-    pub(crate) const fn least_ttft_share(&self) -> f32 {
-        self.least_ttft_share
     }
 
     /// The values that its nodes compare each column with.

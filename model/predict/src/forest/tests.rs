@@ -203,24 +203,6 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn no_ttft_is_below_the_least_share(
-        seed in any::<u64>(), depth in 0..=8_usize, count in 1..20_usize, first in 0..400_usize,
-    ) {
-        let mut forest = Forest::build(&graph(Shape { depth, ..USUAL }, seed)).unwrap();
-        let rows: Vec<Row> = check::rows(&forest).into_iter().skip(first).take(count).collect();
-        let least = forest.least_ttft_share();
-        prop_assert!(least > 0.0, "{least}");
-        for (row, [ttft_ms, _]) in rows.iter().zip(forest.evaluate(&rows)) {
-            let share = ttft_ms / row[PRIORS[0] as usize];
-            prop_assert!(!share.is_normal() || least <= share, "{least} {share}");
-        }
-    }
-}
-
-proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

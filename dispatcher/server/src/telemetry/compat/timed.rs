@@ -38,10 +38,6 @@ impl<P: Predict> Predict for Timed<P> {
         predicted
     }
 
-    fn least_ttft_share(&mut self) -> f32 {
-        self.inner.least_ttft_share()
-    }
-
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.inner.step_time(pod_class)
     }
