@@ -23,10 +23,10 @@ pub struct Grounds {
     classes: Vec<u16>,
     /// Pods of one class that stand together.
     alike: Vec<(u16, Range<usize>)>,
-    /// The longest prompt that each takes, in tokens; [`NONE`] where it takes no requests.
+    /// The longest prompt that each takes, in tokens; below zero where it takes no requests.
     pub takes: Vec<f64>,
     starts: Starts,
-    /// The pods' changes that these are of; [`NEVER`] for one that is not to be used again.
+    /// The pods' changes that these are of; for one that is not to be used again a number that no change has.
     changes: Vec<u64>,
     /// Share of a prompt that each has cached.
     pub cached_shares: Vec<f64>,

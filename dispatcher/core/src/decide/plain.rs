@@ -242,7 +242,7 @@ impl Floor<'_> {
             // Where all are looked at anyway it is at once.
             let few_first = promised || self.pods.len() > ALL_LOOKED_AT;
             let first = if few_first { FIRST_BATCH } else { ALL_LOOKED_AT };
-            // Then the likeliest that takes the request is the best.
+            // While no pods are kept for long prompts, the likeliest that takes the request is the best.
             let in_order = promised && self.kept_for_ms.is_none();
             for most in [first, ALL_LOOKED_AT - first] {
                 let (heap, range) = (&mut self.scratch.likeliest, (most, found.bound));
