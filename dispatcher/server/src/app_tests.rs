@@ -84,7 +84,9 @@ async fn it_becomes_ready_with_its_first_pod_and_drains_on_a_signal() {
 
     let (status, metrics) = ask(admin, "/metrics").await;
     assert_eq!(status, 200);
-    assert!(metrics.contains("weir_pod_scrapes_total{model=\"qwen3-32b\""), "{metrics}");
+    for series in ["weir_pod_scrapes_total", "weir_pod_scrape_bytes_total"] {
+        assert!(metrics.contains(&format!("{series}{{model=\"qwen3-32b\"")), "{metrics}");
+    }
     let snapshot: serde_json::Value =
         serde_json::from_str(&ask(admin, "/snapshot").await.1).unwrap();
     assert_eq!(snapshot["draining"], false);

@@ -1,4 +1,5 @@
-//! `/metrics` as vLLM writes it: names, labels and buckets of vLLM V1, so that a scraper cannot tell the difference.
+//! `/metrics` as vLLM writes it: names, labels and buckets of vLLM V1, and those alone that a query names, so that a scraper
+//! cannot tell the difference.
 //!
 //! Gauges and counters come from the engine when they are read; the histograms are fed as tokens are delivered. Times are
 //! in wall-clock seconds. Two series of the simulation's own are beside them: `sim:starts_total` and
@@ -6,9 +7,10 @@
 
 use std::collections::HashMap;
 
+use percent_encoding::percent_decode_str;
 use prometheus::{
     Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry, TextEncoder,
-    core::Collector,
+    core::Collector, proto::MetricFamily,
 };
 use weir_engine::{EngineConfig, EngineMetrics};
 
@@ -145,12 +147,12 @@ impl Meters {
         self.aborts.inc();
     }
 
-    /// The exposition text, with the engine's gauges and counters of this moment.
-    pub(super) fn text(
+    /// Everything, with the engine's gauges and counters of this moment.
+    pub(super) fn read(
         &self,
         engine: &EngineMetrics,
         (starts, duplicate_starts): (u64, u64),
-    ) -> Result<String, prometheus::Error> {
+    ) -> Vec<MetricFamily> {
         self.running.set(i64::from(engine.running));
         self.waiting.set(i64::from(engine.waiting));
         self.kv_usage.set(engine.kv_usage);
@@ -167,8 +169,21 @@ impl Meters {
         ] {
             counter.inc_by(value.saturating_sub(counter.get()));
         }
-        TextEncoder::new().encode_to_string(&self.registry.gather())
+        self.registry.gather()
     }
+}
+
+/// The exposition text of what a query asks for by name (`name[]=`), or else of everything.
+pub(super) fn text(
+    mut families: Vec<MetricFamily>,
+    query: &str,
+) -> Result<String, prometheus::Error> {
+    let query = percent_decode_str(query).decode_utf8_lossy();
+    let names: Vec<_> = query.split('&').filter_map(|pair| pair.strip_prefix("name[]=")).collect();
+    if !names.is_empty() {
+        families.retain(|family| names.contains(&family.name()));
+    }
+    TextEncoder::new().encode_to_string(&families)
 }
 
 /// Makes collectors with vLLM's prefix and labels, and registers them.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
+use prometheus::proto::MetricFamily;
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -17,6 +18,7 @@ use super::{
     body::{Cut, Reply},
     error::Refusal,
     fault::{Doom, Fault, Kind},
+    meters,
     sim::{Beside, Sim},
 };
 use crate::load::OUTPUT_TOKENS_HEADER;
@@ -31,8 +33,8 @@ const BODY_BYTES: usize = 64 << 20;
 pub(super) struct Pod {
     sim: Rc<Sim>,
     fault: Cell<Fault>,
-    /// The text of `/metrics` while it is stale.
-    frozen: RefCell<Option<String>>,
+    /// What `/metrics` is made of while it is stale.
+    frozen: RefCell<Option<Vec<MetricFamily>>>,
     /// Counts faults posted, so that listeners notice and timers know theirs.
     posted: watch::Sender<u64>,
 }
@@ -72,11 +74,12 @@ impl Pod {
             "/fault" if get => Ok(json_answer(StatusCode::OK, json!(self.fault.get()).to_string())),
             "/v1/models" if get => Ok(json_answer(StatusCode::OK, self.models())),
             "/health" | "/ping" if get => Ok(text_answer(String::new())),
-            "/metrics" if get => Ok(self.metrics()),
-            "/sim/starts" if get => Ok(json_answer(StatusCode::OK, self.sim.starts().to_string())),
-            "/fault" | "/v1/models" | "/health" | "/ping" | "/metrics" | "/sim/starts" => {
-                Err(Refusal::MethodNotAllowed)
+            "/metrics" | "/metrics/" if get => {
+                Ok(self.metrics(parts.uri.query().unwrap_or_default()))
             }
+            "/sim/starts" if get => Ok(json_answer(StatusCode::OK, self.sim.starts().to_string())),
+            "/fault" | "/v1/models" | "/health" | "/ping" | "/metrics" | "/metrics/"
+            | "/sim/starts" => Err(Refusal::MethodNotAllowed),
             _ => Err(Refusal::NotFound),
         };
         Ok(answered.unwrap_or_else(|refusal| refused(&refusal)))
@@ -139,7 +142,7 @@ impl Pod {
     /// Replaces the fault that is shown and returns its number.
     fn show(&self, fault: Fault) -> u64 {
         let stale = fault.kind == Kind::StaleMetrics;
-        *self.frozen.borrow_mut() = stale.then(|| self.sim.metrics().unwrap_or_default());
+        *self.frozen.borrow_mut() = stale.then(|| self.sim.metrics());
         self.sim.slow(fault.slowness());
         self.sim.unstall();
         self.fault.set(fault);
@@ -147,11 +150,9 @@ impl Pod {
         *self.posted.borrow()
     }
 
-    fn metrics(&self) -> Answer {
-        if let Some(text) = self.frozen.borrow().as_ref() {
-            return text_answer(text.clone());
-        }
-        match self.sim.metrics() {
+    fn metrics(&self, query: &str) -> Answer {
+        let frozen = self.frozen.borrow().clone();
+        match meters::text(frozen.unwrap_or_else(|| self.sim.metrics()), query) {
             Ok(text) => text_answer(text),
             Err(error) => {
                 tracing::error!(%error, "metrics could not be written");

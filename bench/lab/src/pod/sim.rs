@@ -10,6 +10,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use prometheus::proto::MetricFamily;
 use rand::{SeedableRng, rngs::SmallRng};
 use rand_distr::{Distribution, LogNormal};
 use tokio::{sync::Notify, time::Instant};
@@ -150,10 +151,10 @@ impl Sim {
         }
     }
 
-    /// The text of `/metrics`.
-    pub(super) fn metrics(&self) -> Result<String, prometheus::Error> {
+    /// What `/metrics` is made of.
+    pub(super) fn metrics(&self) -> Vec<MetricFamily> {
         let state = self.state.borrow();
-        state.meters.text(&state.engine.metrics(), (state.starts.total, state.starts.duplicates))
+        state.meters.read(&state.engine.metrics(), (state.starts.total, state.starts.duplicates))
     }
 
     /// The answer of `/sim/starts`.

@@ -404,6 +404,20 @@ async fn stale_metrics_stand_still_until_they_are_cleared() {
 }
 
 #[tokio::test]
+async fn a_query_names_the_metrics_that_are_written() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    let whole = client.get("/metrics/").await;
+    let named = client
+        .get("/metrics/?name%5B%5D=vllm:num_requests_running&name[]=vllm:num_requests_waiting")
+        .await;
+    let samples: Vec<_> = named.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(samples.len(), 2, "{named}");
+    assert!(samples.iter().all(|sample| whole.contains(sample)));
+    assert_eq!(client.get("/metrics?name[]=none").await, "");
+}
+
+#[tokio::test]
 async fn a_refusing_pod_has_no_listener_until_it_is_cleared() {
     let pods = pods(1);
     let address = pods.addresses()[0];

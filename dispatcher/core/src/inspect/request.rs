@@ -162,7 +162,7 @@ pub struct AlternativeView {
     pub pod: Arc<str>,
     /// What stood against it; `None`: another one was better.
     pub verdict: Option<Reason>,
-    /// Time from arrival to the first token there, by the step-time model.
+    /// Time from arrival to the first token there: by the step-time model under policy `weir`, by the prediction under others.
     pub ttft_ms: f64,
     /// Prompt tokens it would have had to compute.
     pub uncached_tokens: u32,

@@ -146,7 +146,7 @@ pub struct RawScrape {
 }
 
 impl Default for RawScrape {
-    /// The engine's gauges change with every step, so ten times per second is worth its cost.
+    /// The engine's gauges change with every step, and asked for by name they cost a pod a quarter of a millisecond.
     fn default() -> Self {
         Self { every_ms: 100, timeout_ms: 1000, stale_after_ms: 2000 }
     }

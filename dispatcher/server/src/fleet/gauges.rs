@@ -1,12 +1,14 @@
 //! Reads an engine's gauges from its `/metrics` text.
 //!
-//! Only what the scheduler uses is looked for, by name, line by line; nothing is allocated per line.
+//! Only what the scheduler uses is looked for, by name, line by line; nothing is allocated per line, and of a line that
+//! cannot be one of these the first bytes are all that is read.
 //! A value that is not finite, negative or absurdly large makes the whole scrape void, so that the
 //! one before it stays in force: half of an answer is worse than the one of 100 ms ago.
 //!
 //! Names are vLLM's. With several engines behind one port (data parallel) there is a line for each:
 //! requests and blocks add up, the share of the cache is their mean, and how many there are is told: their steps are apart.
 
+use memchr::{memchr_iter, memchr2};
 use weir_core::Scrape;
 
 /// What was read.
@@ -21,9 +23,6 @@ pub struct Gauges {
 /// Why a scrape was not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GaugeError {
-    /// The text is not UTF-8.
-    #[error("metrics are not text")]
-    NotText,
     /// A gauge is not there.
     #[error("no gauge {0}")]
     Missing(&'static str),
@@ -40,6 +39,9 @@ const KV_USAGE_OLD: &str = "vllm:gpu_cache_usage_perc";
 const CACHE_INFO: &str = "vllm:cache_config_info";
 const BLOCKS_LABEL: &str = "num_gpu_blocks=\"";
 const STARTED: &str = "process_start_time_seconds";
+
+/// What is read, of all that an engine tells.
+pub const NAMES: [&str; 6] = [RUNNING, WAITING, KV_USAGE, KV_USAGE_OLD, CACHE_INFO, STARTED];
 
 /// More requests than any engine holds: a gauge above it is broken.
 const MOST_REQUESTS: f64 = 1e6;
@@ -63,12 +65,10 @@ impl Lines {
 /// # Errors
 /// When a gauge is missing or has no usable value.
 pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
-    let text = std::str::from_utf8(body).map_err(|_| GaugeError::NotText)?;
     let (mut running, mut waiting, mut kv_usage) =
         (Lines::default(), Lines::default(), Lines::default());
     let (mut blocks, mut started_at_s) = (None, None);
-    for line in text.lines() {
-        let Some((name, labels, value)) = split(line) else { continue };
+    for (name, labels, value) in lines(body).filter_map(split) {
         match name {
             RUNNING => running.add(within(value, MOST_REQUESTS, RUNNING)?),
             WAITING => waiting.add(within(value, MOST_REQUESTS, WAITING)?),
@@ -95,13 +95,20 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
     Ok(Gauges { scrape, started_at_s })
 }
 
-/// Name, labels and value of a line; `None` for comments and everything that is no sample.
-fn split(line: &str) -> Option<(&str, &str, &str)> {
-    let end = line.find(['{', ' '])?;
-    let (name, rest) = line.split_at_checked(end)?;
-    if !matches!(name, RUNNING | WAITING | KV_USAGE | KV_USAGE_OLD | CACHE_INFO | STARTED) {
-        return None;
-    }
+fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut from = 0;
+    memchr_iter(b'\n', body).chain([body.len()]).filter_map(move |end| {
+        let line = body.get(from..end);
+        from = end + 1;
+        line
+    })
+}
+
+/// Name, labels and value of a line; `None` for comments and everything else that is not looked for.
+fn split(line: &[u8]) -> Option<(&'static str, &str, &str)> {
+    let (name, rest) = line.split_at_checked(memchr2(b'{', b' ', line)?)?;
+    let name = NAMES.into_iter().find(|known| known.as_bytes() == name)?;
+    let rest = std::str::from_utf8(rest).ok()?;
     // A label's value may hold a brace; the value of the sample never does.
     let (labels, value) = rest.rsplit_once('}').unwrap_or(("", rest));
     // A time stamp may follow the value.
@@ -194,7 +201,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
     fn a_gauge_that_is_missing_is_named() {
         let text = USUAL.replace("vllm:num_requests_running{", "vllm:renamed{");
         assert_eq!(parse(text.as_bytes()), Err(GaugeError::Missing(RUNNING)));
-        assert_eq!(parse(b"<html>\xff"), Err(GaugeError::NotText));
+        assert_eq!(parse(b"<html>\xff"), Err(GaugeError::Missing(RUNNING)));
         assert_eq!(parse(b""), Err(GaugeError::Missing(RUNNING)));
     }
 

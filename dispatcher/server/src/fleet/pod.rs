@@ -55,6 +55,8 @@ pub struct ScrapeTally {
     pub garbled: AtomicU64,
     /// Of these, those in a row.
     garbled_row: AtomicU64,
+    /// Bytes of the answers to all of them.
+    pub bytes: AtomicU64,
 }
 
 /// Answers in a row that are not understood and are worth a word: as many as failures that open a breaker.

@@ -418,13 +418,14 @@ async fn a_reload_takes_only_what_changed() {
     orders
         .send_replace(vec![Members { seats: vec![alone.clone()], dns: None }, Members::default()]);
     gate.answer(gauges("0.5")).await;
-    let _parked = gate.next().await;
+    let parked = gate.next().await;
     assert_eq!(hubs[0].pods().len(), 1);
     assert_eq!(only(&hubs[0]).id, before[0]);
     assert!(hubs[1].pods().is_empty());
     // Another name is another pod.
     let renamed = Seat { name: Arc::from("pod-2"), ..alone };
     orders.send_replace(vec![Members { seats: vec![renamed], dns: None }, Members::default()]);
+    drop(parked);
     gate.answer(gauges("0.5")).await;
     let _parked = gate.next().await;
     assert_ne!(only(&hubs[0]).id, before[0]);

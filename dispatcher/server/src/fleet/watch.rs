@@ -19,7 +19,7 @@ use weir_core::{Event, Scrape, Time};
 use super::{
     config::ScrapeConfig,
     connection::{Connection, ScrapeError},
-    gauges::{self, GaugeError, Gauges},
+    gauges::Gauges,
     roster::{Place, Places},
 };
 use crate::descriptors;
@@ -75,7 +75,7 @@ impl Tenure {
         let mut steps_before = self.steps();
         loop {
             pace.tick().await;
-            let begun = self.now();
+            let (begun, read_before) = (self.now(), connection.read());
             let outcome = scrape(&mut connection, &self.authority, limit).await;
             if let Outcome::Good(gauges) = &outcome {
                 if restarted(started_at_s, gauges.started_at_s) {
@@ -85,7 +85,8 @@ impl Tenure {
             }
             let steps = self.steps();
             let streaming = steps != steps_before;
-            let heard = Heard { begun, outcome, streaming };
+            let bytes = connection.read() - read_before;
+            let heard = Heard { begun, outcome, bytes, streaming };
             self.places.lock().iter().for_each(|place| take(place, &heard));
             steps_before = steps;
         }
@@ -127,6 +128,8 @@ impl Tenure {
 struct Heard {
     begun: Time,
     outcome: Outcome,
+    /// Bytes of its answer that came.
+    bytes: u64,
     /// Whether tokens came from the pod meanwhile.
     streaming: bool,
 }
@@ -134,6 +137,7 @@ struct Heard {
 /// Tells one pool how a scrape ended.
 fn take(place: &Place, heard: &Heard) {
     let (pod, tally) = (&*place.pod, &place.pod.scrapes);
+    tally.bytes.fetch_add(heard.bytes, Relaxed);
     match &heard.outcome {
         Outcome::Good(gauges) => {
             tally.understood();
@@ -173,12 +177,8 @@ fn failed(place: &Place, why: &str) {
 
 async fn scrape(connection: &mut Connection, authority: &str, limit: Duration) -> Outcome {
     match timeout(limit, connection.scrape(authority)).await {
-        Ok(Ok(body)) => match gauges::parse(&body) {
-            Ok(gauges) => Outcome::Good(gauges),
-            Err(
-                error @ (GaugeError::NotText | GaugeError::Missing(_) | GaugeError::Unusable(_)),
-            ) => Outcome::Garbled(error.to_string()),
-        },
+        Ok(Ok(gauges)) => Outcome::Good(gauges),
+        Ok(Err(ScrapeError::Garbled(error))) => Outcome::Garbled(error.to_string()),
         // It answers; that it has no metrics must not cost it its requests.
         Ok(Err(ScrapeError::Status(status))) if !status.is_server_error() => {
             Outcome::Garbled(format!("status {status}"))

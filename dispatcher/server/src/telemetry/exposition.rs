@@ -180,6 +180,10 @@ impl Page {
             let of = &pod.scrapes;
             [("good", &of.good), ("failed", &of.failed), ("garbled", &of.garbled)]
         });
+        for pod in hub.pods().iter() {
+            let labels: [&str; 2] = [hub.model(), &pod.name];
+            self.tally(&series::POD_SCRAPE_BYTES, &labels, &pod.scrapes.bytes);
+        }
     }
 
     fn answers(&mut self, hub: &Hub) {
