@@ -54,9 +54,8 @@ impl SchedulerConfig {
         self.rules.clone().unwrap_or_else(|| self.policy.rules())
     }
 
-    /// Blocks of prompts, as requests name them, that a pod of this class has cached when it is full.
-    pub fn named_blocks(&self, class: &PodClass) -> usize {
-        let tokens = u64::from(class.kv_blocks) * u64::from(class.block_tokens);
+    /// Blocks of prompts, as requests name them, that so many tokens of prompts are.
+    pub fn named_blocks(&self, tokens: u64) -> usize {
         usize::try_from(tokens / u64::from(self.named_tokens.max(1))).unwrap_or(usize::MAX)
     }
 
@@ -303,13 +302,8 @@ mod tests {
 
     #[test]
     fn a_cache_holds_as_many_named_blocks_as_their_tokens_allow() {
-        let class = PodClass { kv_blocks: 1001, block_tokens: 16, ..PodClass::default() };
         let of = |named_tokens| SchedulerConfig { named_tokens, ..SchedulerConfig::default() };
-        assert_eq!([16, 32, 8].map(|tokens| of(tokens).named_blocks(&class)), [1001, 500, 2002]);
-        let large = PodClass { kv_blocks: u32::MAX, block_tokens: u32::MAX, ..class };
-        assert!(
-            of(0).named_blocks(&large) > of(1 << 20).named_blocks(&large),
-            "no division by zero"
-        );
+        assert_eq!([16, 32, 8].map(|tokens| of(tokens).named_blocks(16_016)), [1001, 500, 2002]);
+        assert!(of(0).named_blocks(u64::MAX) > of(1 << 20).named_blocks(u64::MAX));
     }
 }

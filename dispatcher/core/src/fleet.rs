@@ -7,8 +7,8 @@ use weir_schema::Sample;
 pub use pods::Pods;
 
 use crate::{
-    Phase, PodClass, PodSpec, Pulse, RecentError, Scrape, Time, headroom::stride::StrideMeter,
-    inspect::PodErrors, ledger::Ledger, rate::Rate,
+    CacheInfo, Phase, PodClass, PodSpec, Pulse, RecentError, Scrape, Time,
+    headroom::stride::StrideMeter, inspect::PodErrors, ledger::Ledger, rate::Rate,
 };
 
 /// Time constant of the prefill rate, in seconds.
@@ -21,6 +21,10 @@ pub struct PodState {
     pub spec: PodSpec,
     /// Its class, resolved.
     pub class: PodClass,
+    /// What it has said of its KV cache.
+    told: CacheInfo,
+    /// Tokens that its KV cache holds, by both.
+    kv_capacity_tokens: f64,
     /// Whether it takes requests.
     pub phase: Phase,
     /// What is in flight there.
@@ -51,8 +55,11 @@ pub struct PodState {
 impl PodState {
     /// A pod that has just joined.
     pub fn new(spec: PodSpec, class: PodClass) -> Self {
+        let told = CacheInfo::default();
         Self {
             spec,
+            kv_capacity_tokens: class.kv_tokens(&told) as f64,
+            told,
             class,
             phase: Phase::Ready,
             longest_prompt: f64::INFINITY,
@@ -73,11 +80,25 @@ impl PodState {
     pub fn scraped(&mut self, now: Time, scrape: Scrape) {
         let [recent, _] = self.unscraped_tokens;
         self.unscraped_tokens = [0.0, recent];
-        if let Some(blocks) = scrape.kv_blocks.filter(|blocks| *blocks > 0) {
-            self.class.kv_blocks = blocks;
-        }
+        self.told = scrape.cache.after(self.told);
+        self.measure();
         self.others = if scrape.shared { Others::beside(self, &scrape) } else { Others::default() };
         self.scrape = Some((now, scrape));
+    }
+
+    /// Gives it another class; what it has said of its cache goes before that.
+    pub fn classify(&mut self, class: PodClass) {
+        self.class = class;
+        self.measure();
+    }
+
+    fn measure(&mut self) {
+        self.kv_capacity_tokens = self.class.kv_tokens(&self.told) as f64;
+    }
+
+    /// Tokens of prompts that it has cached when it is full.
+    pub fn prefix_tokens(&self) -> u64 {
+        self.class.prefix_tokens(&self.told)
     }
 
     /// Whether several engines stand behind it, each of which steps for itself.
@@ -115,8 +136,8 @@ impl PodState {
     }
 
     /// Tokens the KV cache holds.
-    pub fn kv_capacity_tokens(&self) -> f64 {
-        f64::from(self.class.kv_blocks) * f64::from(self.class.block_tokens)
+    pub const fn kv_capacity_tokens(&self) -> f64 {
+        self.kv_capacity_tokens
     }
 
     /// Tokens in the KV cache now: the scrape and what was sent since, or else the ledger alone.

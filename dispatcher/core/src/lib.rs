@@ -48,7 +48,7 @@ pub use config::{Bounds, BucketEdges, HeadRule, LengthConfig, PullConfig, Schedu
 pub use control::{Control, Gate};
 pub use event::{Action, Dispatch, End, EndKind, Event, Progress, Refusal, RefusalReason};
 pub use explain::Reason;
-pub use pod::{Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
+pub use pod::{CacheInfo, Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
 pub use policy::{Policy, Rules};
 pub use profile::Profiles;
 pub use recent_error::RecentError;

@@ -34,8 +34,10 @@ pub struct PodClass {
     pub max_sequences: u32,
     /// KV blocks, until a scrape tells.
     pub kv_blocks: u32,
-    /// Tokens per KV block.
+    /// Tokens per KV block, until a scrape tells.
     pub block_tokens: u32,
+    /// Whether what is left of prompts is found again, until a scrape tells.
+    pub prefix_caching: bool,
     /// What its pods do.
     pub role: Role,
 }
@@ -49,8 +51,24 @@ impl Default for PodClass {
             max_sequences: 1024,
             kv_blocks: 19_000,
             block_tokens: 16,
+            prefix_caching: true,
             role: Role::Both,
         }
+    }
+}
+
+impl PodClass {
+    /// Tokens that the KV cache of one of its pods holds, by what the pod says and, where it does not, by what its class has.
+    pub fn kv_tokens(&self, told: &CacheInfo) -> u64 {
+        let blocks = told.blocks.unwrap_or(self.kv_blocks);
+        let of_block = told.block_tokens.unwrap_or(self.block_tokens);
+        told.tokens.unwrap_or(u64::from(blocks) * u64::from(of_block))
+    }
+
+    /// Tokens of prompts that such a pod has cached when it is full.
+    pub fn prefix_tokens(&self, told: &CacheInfo) -> u64 {
+        let caches = told.prefix_caching.unwrap_or(self.prefix_caching);
+        if caches { self.kv_tokens(told) } else { 0 }
     }
 }
 
@@ -90,13 +108,38 @@ pub struct Scrape {
     pub waiting: u32,
     /// Share of KV blocks in use, 0 to 1.
     pub kv_usage: f32,
-    /// KV blocks the engine has, when it says so.
-    pub kv_blocks: Option<u32>,
+    /// What it says of its KV cache.
+    pub cache: CacheInfo,
     /// Engines behind the pod's port (data parallel), when it says so; else 0.
     pub engines: u32,
     /// Whether the pod is in several pools, so that the gauges count requests that no event of this
     /// pool tells of.
     pub shared: bool,
+}
+
+/// What a pod says of its KV cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheInfo {
+    /// Blocks that the engine has.
+    pub blocks: Option<u32>,
+    /// Tokens of a block.
+    pub block_tokens: Option<u32>,
+    /// Tokens that all of them hold. It is not the product of the two where layers keep unlike parts of a context.
+    pub tokens: Option<u64>,
+    /// Whether what is left of prompts is found again.
+    pub prefix_caching: Option<bool>,
+}
+
+impl CacheInfo {
+    /// This, and what was said before of what this says nothing of. No engine has a cache of nothing.
+    pub fn after(self, before: Self) -> Self {
+        Self {
+            blocks: self.blocks.filter(|blocks| *blocks > 0).or(before.blocks),
+            block_tokens: self.block_tokens.filter(|tokens| *tokens > 0).or(before.block_tokens),
+            tokens: self.tokens.filter(|tokens| *tokens > 0).or(before.tokens),
+            prefix_caching: self.prefix_caching.or(before.prefix_caching),
+        }
+    }
 }
 
 /// What a pod's streams showed of its steps: every chunk that arrives more than a moment after the

@@ -386,10 +386,11 @@ impl Scheduler {
             self.counters.ignored += 1;
             return;
         };
-        let before = pod.class.kv_blocks;
+        let before = (pod.kv_capacity_tokens(), pod.prefix_tokens());
         pod.scraped(now, scrape);
-        if pod.class.kv_blocks != before {
-            let blocks = self.config.named_blocks(&pod.class);
+        let prefix_tokens = pod.prefix_tokens();
+        if (pod.kv_capacity_tokens(), prefix_tokens) != before {
+            let blocks = self.config.named_blocks(prefix_tokens);
             self.pods.index_mut().set_capacity(id, blocks);
             if self.pods.note_longest_prompts(filter::is_open) {
                 self.part_picky();
@@ -415,11 +416,12 @@ impl Scheduler {
         match self.pods.get_mut(&spec.id) {
             Some(pod) => {
                 pod.spec = spec;
-                pod.class = class;
+                pod.classify(class);
             }
             None => {
-                let blocks = self.config.named_blocks(&class);
-                self.pods.insert(PodState::new(spec, class), blocks);
+                let pod = PodState::new(spec, class);
+                let blocks = self.config.named_blocks(pod.prefix_tokens());
+                self.pods.insert(pod, blocks);
             }
         }
         match phase {

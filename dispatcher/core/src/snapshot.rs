@@ -88,6 +88,12 @@ pub struct PodView {
     pub kv_tokens: u64,
     /// Share of KV blocks in use at the last scrape.
     pub kv_usage: f32,
+    /// Tokens that its KV cache holds, as it says, or else as its class has it.
+    #[serde(default)]
+    pub kv_capacity_tokens: u64,
+    /// Tokens of prompts that it has cached when it is full, likewise; 0 where it finds none again.
+    #[serde(default)]
+    pub prefix_capacity_tokens: u64,
     /// Requests running at the last scrape.
     pub running: u32,
     /// Requests waiting inside the engine at the last scrape.

@@ -322,7 +322,7 @@ fn a_wait_that_its_client_bounded_and_that_ends_without_a_pod_ends_for_that_reas
 }
 
 fn scraped(running: u32, kv_usage: f32, shared: bool) -> Event {
-    let scrape = Scrape { running, waiting: 0, kv_usage, kv_blocks: None, engines: 1, shared };
+    let scrape = Scrape { running, kv_usage, engines: 1, shared, ..Scrape::default() };
     Event::Scraped(PodId(0), scrape)
 }
 

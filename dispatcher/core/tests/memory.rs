@@ -6,8 +6,8 @@ mod world;
 use std::time::Duration;
 
 use weir_core::{
-    Band, EndKind, Event, PodClass, PodId, PodSpec, PromptSize, Reason, Request, RequestId, Scrape,
-    Slo,
+    Band, CacheInfo, EndKind, Event, PodClass, PodId, PodSpec, PromptSize, Reason, Request,
+    RequestId, Scrape, Slo,
 };
 use world::{World, slo, steps_are_shared};
 
@@ -98,9 +98,8 @@ fn what_waited_before_a_smaller_pod_joined_does_not_hold_back_what_fits_there() 
 fn a_cache_that_a_scrape_finds_small_takes_no_prompt_that_another_holds() {
     let mut world = World::new(steps_are_shared(), 2);
     let scraped = |world: &mut World, kv_blocks| {
-        let kv_blocks = Some(kv_blocks);
-        let scrape =
-            Scrape { running: 0, waiting: 0, kv_usage: 0.0, kv_blocks, engines: 1, shared: false };
+        let cache = CacheInfo { blocks: Some(kv_blocks), ..CacheInfo::default() };
+        let scrape = Scrape { cache, engines: 1, ..Scrape::default() };
         world.send(Event::Scraped(LARGE, scrape));
     };
     scraped(&mut world, 1000);
@@ -140,4 +139,29 @@ fn a_request_of_many_sequences_need_not_find_a_pod_empty() {
     assert_eq!(world.scheduler.reason(next), Some(Reason::BatchFull));
     world.end(many, EndKind::Complete);
     assert_eq!(world.pod_of(next), Some(LARGE));
+}
+
+#[test]
+fn what_a_pod_says_of_its_cache_goes_before_its_class() {
+    let mut world = World::new(steps_are_shared(), 2);
+    let told = |world: &mut World, cache| {
+        let scrape = Scrape { cache, engines: 1, ..Scrape::default() };
+        world.send(Event::Scraped(LARGE, scrape));
+        world.scheduler.snapshot(world.now).pods[0].kv_capacity_tokens
+    };
+    let nothing = CacheInfo::default();
+    assert_eq!(told(&mut world, nothing), 19_000 * 16, "as its class has it");
+    let larger = CacheInfo { block_tokens: Some(64), ..nothing };
+    assert_eq!(told(&mut world, larger), 19_000 * 64);
+    let fewer = CacheInfo { blocks: Some(1000), ..nothing };
+    assert_eq!(told(&mut world, fewer), 1000 * 64, "and what it said before");
+    // Layers that keep unlike parts of a context: neither blocks nor their size say how much it holds.
+    let hybrid = CacheInfo { tokens: Some(900_000), ..nothing };
+    assert_eq!(told(&mut world, hybrid), 900_000);
+    let absurd = CacheInfo { tokens: Some(0), blocks: Some(0), block_tokens: Some(0), ..nothing };
+    assert_eq!(told(&mut world, absurd), 900_000, "none that an engine has");
+    // Of two caches the larger one is asked for a prompt that the other does not hold.
+    told(&mut world, CacheInfo { tokens: Some(10_000), ..nothing });
+    let long = world.arrive(prompt(20_000, slo(20_000, 50)));
+    assert_eq!(world.pod_of(long), Some(PodId(1)));
 }

@@ -174,8 +174,7 @@ fn what_would_be_judged_beside_a_supposed_request_is_not_so_judged_without_it() 
         // The steps are over, and nobody has looked since. Where it claims its place the cache is full now.
         world.now = world.now.plus(Duration::from_millis(150));
         let (running, waiting, kv_usage) = (1, 0, 0.99);
-        let scrape =
-            Scrape { running, waiting, kv_usage, kv_blocks: None, engines: 1, shared: false };
+        let scrape = Scrape { running, waiting, kv_usage, engines: 1, ..Scrape::default() };
         world.send(Event::Scraped(claimed, scrape));
         if supposes {
             // Beside one that is promised a pace half as much may be pending.

@@ -16,8 +16,8 @@ use std::{
 
 use proptest::prelude::*;
 use weir_core::{
-    Band, EndKind, Event, HeadRule, Phase, PodId, PodSpec, Progress, PromptSize, PullConfig, Pulse,
-    Request, RequestId, SchedulerConfig, Scrape, Slo,
+    Band, CacheInfo, EndKind, Event, HeadRule, Phase, PodId, PodSpec, Progress, PromptSize,
+    PullConfig, Pulse, Request, RequestId, SchedulerConfig, Scrape, Slo,
 };
 use weir_schema::{
     Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime,
@@ -191,7 +191,7 @@ impl Side {
                 let scrape = Scrape {
                     waiting: waiting.into(),
                     kv_usage: f32::from(kv) / 100.0,
-                    kv_blocks: blocks.map(u32::from),
+                    cache: CacheInfo { blocks: blocks.map(u32::from), ..CacheInfo::default() },
                     shared: kv % 2 == 0,
                     ..Scrape::default()
                 };

@@ -6,7 +6,8 @@ mod world;
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    EndKind, Event, Policy, PromptSize, Reason, Request, SchedulerConfig, policy::Scorer,
+    CacheInfo, EndKind, Event, PodId, Policy, PromptSize, Reason, Request, SchedulerConfig, Scrape,
+    policy::Scorer,
 };
 use world::{World, slo, steps_are_shared};
 
@@ -38,6 +39,39 @@ fn a_head_waits_for_the_pod_that_has_its_prefix_while_it_has_slack() {
     assert_ne!(world.pod_of(other), Some(warm), "the claim holds only its own pod");
     world.send(Event::FirstToken(first));
     assert_eq!(world.pod_of(second), Some(warm));
+}
+
+#[test]
+fn nobody_waits_for_a_pod_that_finds_no_prompt_again() {
+    let mut world = world(2);
+    let tells = |world: &mut World, pod, prefix_caching| {
+        let cache = CacheInfo { prefix_caching, ..CacheInfo::default() };
+        world.send(Event::Scraped(pod, Scrape { cache, engines: 1, ..Scrape::default() }));
+    };
+    let first = world.arrive(shares_a_prompt);
+    let warm = world.pod_of(first).unwrap();
+    let second = world.arrive(shares_a_prompt);
+    assert_eq!(world.scheduler.reason(second), Some(Reason::WaitsForWarmPod));
+    // It is told after the first prompt was sent.
+    tells(&mut world, warm, Some(false));
+    world.pass(weir_core::TICK);
+    let other = world.pod_of(second).unwrap();
+    assert_ne!(other, warm);
+    // What is sent there from now on is not believed to be found again either.
+    tells(&mut world, other, Some(false));
+    let prefixes = |world: &World| {
+        let pods = world.scheduler.snapshot(world.now).pods;
+        [PodId(0), PodId(1)].map(|pod| pods[pod.0 as usize].prefix_capacity_tokens)
+    };
+    assert_eq!(prefixes(&world), [0, 0]);
+    // A pod that says nothing of it any more has said so before.
+    tells(&mut world, warm, None);
+    assert_eq!(prefixes(&world), [0, 0]);
+    let third = world.arrive(shares_a_prompt);
+    assert_eq!(world.pod_of(third), None);
+    assert_ne!(world.scheduler.reason(third), Some(Reason::WaitsForWarmPod));
+    tells(&mut world, warm, Some(true));
+    assert_eq!(prefixes(&world).iter().filter(|tokens| **tokens > 0).count(), 1);
 }
 
 #[test]

@@ -128,7 +128,7 @@ impl Pool {
         (0u32..).map(PodId).zip(&self.pods).map(move |(id, pod)| {
             let kv_usage = (pod.kv_tokens / room).min(1.0) as f32;
             let (running, waiting) = (pod.running, pod.pending);
-            (id, Scrape { running, waiting, kv_usage, kv_blocks: None, engines: 1, shared: false })
+            (id, Scrape { running, waiting, kv_usage, engines: 1, ..Scrape::default() })
         })
     }
 }

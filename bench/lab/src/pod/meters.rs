@@ -76,10 +76,12 @@ pub(super) struct Meters {
 impl Meters {
     pub(super) fn new(model: &str, engine: &EngineConfig) -> Result<Self, prometheus::Error> {
         let make = Maker::new(model);
+        let kv_tokens = u64::from(engine.num_blocks) * u64::from(engine.block_size);
         let config = [
             ("block_size", engine.block_size.to_string()),
             ("num_gpu_blocks", engine.num_blocks.to_string()),
-            ("enable_prefix_caching", engine.prefix_caching.to_string()),
+            ("kv_cache_size_tokens", kv_tokens.to_string()),
+            ("enable_prefix_caching", if engine.prefix_caching { "True" } else { "False" }.into()),
         ];
         let info = make.opts("cache_config_info", "Information of the LLMEngine CacheConfig");
         make.keep(Gauge::with_opts(info.const_labels(labels(model, &config)))?)?.set(1.0);

@@ -241,7 +241,7 @@ async fn metrics_are_named_as_vllm_names_them() {
         client.metric(&format!("vllm:request_queue_time_seconds_count{labels} ")).await,
         1.0
     );
-    let info = "vllm:cache_config_info{block_size=\"16\",enable_prefix_caching=\"true\",engine=\"0\",model_name=\"m\",num_gpu_blocks=\"27200\"} ";
+    let info = "vllm:cache_config_info{block_size=\"16\",enable_prefix_caching=\"True\",engine=\"0\",kv_cache_size_tokens=\"435200\",model_name=\"m\",num_gpu_blocks=\"27200\"} ";
     assert_eq!(client.metric(info).await, 1.0);
     let stopped =
         "vllm:request_success_total{engine=\"0\",finished_reason=\"stop\",model_name=\"m\"} ";

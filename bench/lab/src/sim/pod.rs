@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weir_core::{Pulse, RequestId, Scrape, Time};
+use weir_core::{CacheInfo, Pulse, RequestId, Scrape, Time};
 use weir_engine::{Engine, EngineConfig, EngineMetrics, Job, Output, Rejected, SeqId};
 
 use super::{SimPod, SimRequest};
@@ -177,6 +177,16 @@ impl Pod {
         self.pulse
     }
 
+    fn cache_info(&self) -> CacheInfo {
+        let config = self.engine.config();
+        CacheInfo {
+            blocks: Some(config.num_blocks),
+            block_tokens: Some(config.block_size),
+            tokens: None,
+            prefix_caching: Some(config.prefix_caching),
+        }
+    }
+
     /// What a scrape would say.
     pub(super) fn scrape(&self) -> Scrape {
         let metrics = self.engine.metrics();
@@ -184,7 +194,7 @@ impl Pod {
             running: metrics.running,
             waiting: metrics.waiting,
             kv_usage: metrics.kv_usage as f32,
-            kv_blocks: Some(self.engine.config().num_blocks),
+            cache: self.cache_info(),
             engines: 1,
             shared: false,
         }

@@ -61,6 +61,7 @@ impl Pool {
             max_sequences: engine.max_num_seqs,
             kv_blocks: engine.num_blocks,
             block_tokens: engine.block_size,
+            prefix_caching: engine.prefix_caching,
             ..PodClass::default()
         });
         let pod = SimPod { engine: engine.clone(), class };

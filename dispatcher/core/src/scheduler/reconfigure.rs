@@ -43,18 +43,15 @@ impl Scheduler {
         }
     }
 
-    /// Looks up the class of every pod again. What a scrape said of its cache goes before the class.
+    /// Looks up the class of every pod again.
     fn classify(&mut self) {
         let mut resized = Vec::new();
         for pod in self.pods.values_mut() {
-            let mut class = score::class(&self.config, pod.spec.class);
-            let scraped =
-                pod.scrape.and_then(|(_, scrape)| scrape.kv_blocks.filter(|one| *one > 0));
-            class.kv_blocks = scraped.unwrap_or(class.kv_blocks);
-            if class.kv_blocks != pod.class.kv_blocks {
-                resized.push((pod.spec.id, self.config.named_blocks(&class)));
+            let before = pod.prefix_tokens();
+            pod.classify(score::class(&self.config, pod.spec.class));
+            if pod.prefix_tokens() != before {
+                resized.push((pod.spec.id, self.config.named_blocks(pod.prefix_tokens())));
             }
-            pod.class = class;
         }
         let index = self.pods.index_mut();
         resized.into_iter().for_each(|(pod, blocks)| index.set_capacity(pod, blocks));

@@ -75,6 +75,8 @@ impl Scheduler {
             pending_tokens: pod.ledger.pending_tokens() as u64,
             kv_tokens: pod.ledger.kv_tokens() as u64,
             kv_usage: scrape.kv_usage,
+            kv_capacity_tokens: pod.kv_capacity_tokens() as u64,
+            prefix_capacity_tokens: pod.prefix_tokens(),
             running: scrape.running,
             queued: scrape.waiting,
             elsewhere: others.sequences as u32,

@@ -77,13 +77,25 @@ fn is_open(seen: &Seen) -> bool {
 }
 
 /// A pod as its events describe it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub phase: Phase,
     pub role: Role,
     pub dispatched: u64,
+    class_blocks: u64,
+    told_blocks: Option<u64>,
+    told_size: Option<u64>,
+    told_tokens: Option<u64>,
+}
+
+impl Seen {
     /// Tokens that its KV cache holds.
-    pub kv_tokens: u64,
+    pub fn kv_tokens(&self) -> u64 {
+        match (self.told_tokens, self.told_blocks, self.told_size) {
+            (Some(tokens), ..) => tokens,
+            (None, blocks, size) => blocks.unwrap_or(self.class_blocks) * size.unwrap_or(16),
+        }
+    }
 }
 
 /// Outcomes counted, in the order of [`weir_core::Counters`].
@@ -165,8 +177,8 @@ impl Naive {
 
     /// Whether a pod's cache holds a prompt, or no other's holds more. Bytes are more than no and at most as many tokens.
     fn holds(&self, tale: &Tale, pod: PodId) -> Option<bool> {
-        let kv_tokens = self.pods.get(&pod).map_or(0, |seen| seen.kv_tokens);
-        let most = self.pods.values().filter(|seen| is_open(seen)).map(|seen| seen.kv_tokens).max();
+        let kv_tokens = self.pods.get(&pod).map_or(0, Seen::kv_tokens);
+        let most = self.pods.values().filter(|seen| is_open(seen)).map(Seen::kv_tokens).max();
         if most.is_none_or(|most| kv_tokens >= most) {
             return Some(true);
         }
@@ -179,9 +191,11 @@ impl Naive {
 
     fn scraped(&mut self, now: Time, pod: PodId, scrape: &Scrape) {
         let Some(seen) = self.pods.get_mut(&pod) else { return };
-        if let Some(blocks) = scrape.kv_blocks.filter(|blocks| *blocks > 0) {
-            seen.kv_tokens = 16 * u64::from(blocks);
-        }
+        let told = scrape.cache;
+        let above_zero = |number: Option<u32>| number.filter(|number| *number > 0).map(u64::from);
+        seen.told_blocks = above_zero(told.blocks).or(seen.told_blocks);
+        seen.told_size = above_zero(told.block_tokens).or(seen.told_size);
+        seen.told_tokens = told.tokens.filter(|tokens| *tokens > 0).or(seen.told_tokens);
         self.answers(now, pod);
     }
 
@@ -201,10 +215,8 @@ impl Naive {
             Event::PodUp(spec) => {
                 let class = self.config.classes.get(usize::from(spec.class)).cloned();
                 let PodClass { role, kv_blocks, .. } = class.unwrap_or_default();
-                let kv_tokens = 16 * u64::from(kv_blocks);
-                let fresh = Seen { phase: Phase::Ready, role, dispatched: 0, kv_tokens };
-                let seen = self.pods.entry(spec.id).or_insert(fresh);
-                (seen.role, seen.kv_tokens) = (role, kv_tokens);
+                let seen = self.pods.entry(spec.id).or_default();
+                (seen.role, seen.class_blocks) = (role, u64::from(kv_blocks));
             }
             Event::PodUpAs(..) => unreachable!("no test of this model sends it"),
             Event::PodPhase(pod, phase) => self.phase(*pod, *phase),

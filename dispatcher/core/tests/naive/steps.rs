@@ -7,9 +7,9 @@ use std::{sync::Arc, time::Duration};
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use weir_core::{
-    Band, Bounds, Control, End, EndKind, Event, Gate, HeadRule, Phase, PodClass, PodId, PodSpec,
-    Policy, Progress, PromptSize, Pulse, Request, RequestId, Role, SchedulerConfig, Scrape, Slo,
-    Time,
+    Band, Bounds, CacheInfo, Control, End, EndKind, Event, Gate, HeadRule, Phase, PodClass, PodId,
+    PodSpec, Policy, Progress, PromptSize, Pulse, Request, RequestId, Role, SchedulerConfig,
+    Scrape, Slo, Time,
 };
 
 use super::{curious, model::Tale, moody::Mood, watched::Watched};
@@ -222,12 +222,22 @@ fn scrape() -> impl Strategy<Value = Scrape> {
         1 => Just(-1.0f32),
     ];
     let blocks = option::of(select(&[0u32, 400, 19_000, u32::MAX][..]));
-    let gauges = (count(), count(), usage, blocks, any::<bool>());
-    gauges.prop_map(|(running, waiting, kv_usage, kv_blocks, shared)| Scrape {
+    let size = option::weighted(0.2, select(&[0u32, 4, 64][..]));
+    let tokens = option::weighted(0.2, select(&[0u64, 6_000, 300_000][..]));
+    let cache = (blocks, size, tokens, option::weighted(0.3, any::<bool>())).prop_map(
+        |(blocks, block_tokens, tokens, prefix_caching)| CacheInfo {
+            blocks,
+            block_tokens,
+            tokens,
+            prefix_caching,
+        },
+    );
+    let gauges = (count(), count(), usage, cache, any::<bool>());
+    gauges.prop_map(|(running, waiting, kv_usage, cache, shared)| Scrape {
         running,
         waiting,
         kv_usage,
-        kv_blocks,
+        cache,
         engines: running % 3,
         shared,
     })

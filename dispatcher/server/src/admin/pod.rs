@@ -52,6 +52,10 @@ pub struct PodRow {
     pub kv_tokens: u64,
     /// Share of KV blocks in use at the last scrape.
     pub kv_usage: f32,
+    /// Tokens that its KV cache holds, as it says, or else as its class has it.
+    pub kv_capacity_tokens: u64,
+    /// Tokens of prompts that it has cached when it is full, likewise; 0 where it finds none again.
+    pub prefix_capacity_tokens: u64,
     /// Requests running at the last scrape.
     pub running: u32,
     /// Requests waiting inside the engine at the last scrape.
@@ -146,6 +150,8 @@ fn row(pool: Pool<'_>, seen: PodSeen) -> PodRow {
         pending_tokens: view.pending_tokens,
         kv_tokens: view.kv_tokens,
         kv_usage: view.kv_usage,
+        kv_capacity_tokens: view.kv_capacity_tokens,
+        prefix_capacity_tokens: view.prefix_capacity_tokens,
         running: view.running,
         queued: view.queued,
         elsewhere: view.elsewhere,

@@ -30,8 +30,10 @@ pub struct RawClass {
     pub max_sequences: u32,
     /// KV blocks of a pod, until a scrape tells.
     pub kv_blocks: u32,
-    /// Tokens per KV block.
+    /// Tokens per KV block, until a scrape tells.
     pub block_tokens: u32,
+    /// Whether its pods find what is left of prompts again (vLLM: enable_prefix_caching), until a scrape tells.
+    pub prefix_caching: bool,
     /// What its pods do: both, prefill or decode.
     #[schemars(schema_with = "role_schema")]
     pub role: Role,
@@ -55,6 +57,7 @@ impl Default for RawClass {
             max_sequences: class.max_sequences,
             kv_blocks: class.kv_blocks,
             block_tokens: class.block_tokens,
+            prefix_caching: class.prefix_caching,
             role: class.role,
             profile: None,
             profile_percentile: Percentile::default(),
@@ -85,6 +88,7 @@ impl RawClass {
             max_sequences: self.max_sequences,
             kv_blocks: self.kv_blocks,
             block_tokens: self.block_tokens,
+            prefix_caching: self.prefix_caching,
             role: self.role,
         }
     }

@@ -7,9 +7,14 @@
 //!
 //! Names are vLLM's. With several engines behind one port (data parallel) there is a line for each:
 //! requests and blocks add up, the share of the cache is their mean, and how many there are is told: their steps are apart.
+//!
+//! How many tokens the cache holds vLLM says since the summer of 2026 (`kv_cache_size_tokens`, vllm-project/vllm#42206). Before
+//! that it is the product of the blocks and their size, which is right for models with one kind of layer.
+
+use std::str::FromStr;
 
 use memchr::{memchr_iter, memchr2};
-use weir_core::Scrape;
+use weir_core::{CacheInfo, Scrape};
 
 /// What was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +42,6 @@ const KV_USAGE: &str = "vllm:kv_cache_usage_perc";
 /// The name of [`KV_USAGE`] before vLLM 0.10.
 const KV_USAGE_OLD: &str = "vllm:gpu_cache_usage_perc";
 const CACHE_INFO: &str = "vllm:cache_config_info";
-const BLOCKS_LABEL: &str = "num_gpu_blocks=\"";
 const STARTED: &str = "process_start_time_seconds";
 
 /// What is read, of all that an engine tells.
@@ -67,14 +71,14 @@ impl Lines {
 pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
     let (mut running, mut waiting, mut kv_usage) =
         (Lines::default(), Lines::default(), Lines::default());
-    let (mut blocks, mut started_at_s) = (None, None);
+    let (mut cache, mut started_at_s) = (CacheInfo::default(), None);
     for (name, labels, value) in lines(body).filter_map(split) {
         match name {
             RUNNING => running.add(within(value, MOST_REQUESTS, RUNNING)?),
             WAITING => waiting.add(within(value, MOST_REQUESTS, WAITING)?),
             // vLLM may pass 1 by a rounding error.
             KV_USAGE | KV_USAGE_OLD => kv_usage.add(within(value, 1.01, KV_USAGE)?.min(1.0)),
-            CACHE_INFO => blocks = sum(blocks, block_count(labels)),
+            CACHE_INFO => cache = beside(cache, cache_info(labels)),
             STARTED => started_at_s = value.parse().ok().filter(|at: &f64| at.is_finite()),
             _ => {}
         }
@@ -88,7 +92,7 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
         running: running.sum as u32,
         waiting: waiting.sum as u32,
         kv_usage: (kv_usage.sum / f64::from(kv_usage.count)) as f32,
-        kv_blocks: blocks,
+        cache,
         engines: running.count,
         shared: false,
     };
@@ -121,17 +125,42 @@ fn within(value: &str, most: f64, name: &'static str) -> Result<f64, GaugeError>
     if (0.0..=most).contains(&value) { Ok(value) } else { Err(GaugeError::Unusable(name)) }
 }
 
-fn block_count(labels: &str) -> Option<u32> {
-    let (_, after) = labels.split_once(BLOCKS_LABEL)?;
-    let (count, _) = after.split_once('"')?;
-    // An engine that has not measured its memory yet says "None".
-    count.parse().ok().filter(|&blocks| blocks > 0)
+/// What a line says of one engine's cache. An engine that has not measured its memory yet says "None" of it.
+fn cache_info(labels: &str) -> CacheInfo {
+    CacheInfo {
+        blocks: number(labels, "num_gpu_blocks"),
+        block_tokens: number(labels, "block_size"),
+        tokens: number(labels, "kv_cache_size_tokens"),
+        prefix_caching: label(labels, "enable_prefix_caching").and_then(|value| match value {
+            "True" => Some(true),
+            "False" => Some(false),
+            _ => None,
+        }),
+    }
 }
 
-fn sum(left: Option<u32>, right: Option<u32>) -> Option<u32> {
-    match (left, right) {
-        (Some(left), Some(right)) => Some(left.saturating_add(right)),
-        (left, right) => left.or(right),
+/// A label's number, above zero.
+fn number<T: FromStr + PartialOrd + Default>(labels: &str, name: &str) -> Option<T> {
+    label(labels, name)?.parse().ok().filter(|number| *number > T::default())
+}
+
+fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
+    let mut pairs = labels.trim_start_matches('{').split("\",");
+    pairs
+        .find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\""))
+        .map(|value| value.trim_end_matches('"'))
+}
+
+/// The caches of several engines behind one port: as much as all of them have, of which none may be without what is kept.
+fn beside(one: CacheInfo, other: CacheInfo) -> CacheInfo {
+    fn sum<T: Copy>(add: impl Fn(T, T) -> T, one: Option<T>, other: Option<T>) -> Option<T> {
+        one.zip(other).map(|(one, other)| add(one, other)).or(one).or(other)
+    }
+    CacheInfo {
+        blocks: sum(u32::saturating_add, one.blocks, other.blocks),
+        block_tokens: one.block_tokens.or(other.block_tokens),
+        tokens: sum(u64::saturating_add, one.tokens, other.tokens),
+        prefix_caching: sum(|one, other| one && other, one.prefix_caching, other.prefix_caching),
     }
 }
 
@@ -145,7 +174,7 @@ vllm:num_requests_running{engine="0",model_name="qwen3-32b"} 12.0
 vllm:num_requests_waiting{engine="0",model_name="qwen3-32b"} 3.0
 vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 900.0
 vllm:kv_cache_usage_perc{engine="0",model_name="qwen3-32b"} 0.25
-vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="19000"} 1.0
+vllm:cache_config_info{block_size="16",cache_dtype="auto",enable_prefix_caching="True",engine="0",kv_cache_size_tokens="304000",mamba_block_size="None",num_gpu_blocks="19000",sliding_window="None"} 1.0
 process_start_time_seconds 1.75e+09
 vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
 "#;
@@ -156,7 +185,12 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             running: 12,
             waiting: 3,
             kv_usage: 0.25,
-            kv_blocks: Some(19_000),
+            cache: CacheInfo {
+                blocks: Some(19_000),
+                block_tokens: Some(16),
+                tokens: Some(304_000),
+                prefix_caching: Some(true),
+            },
             engines: 1,
             shared: false,
         };
@@ -178,7 +212,12 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             running: 24,
             waiting: 6,
             kv_usage: 0.5,
-            kv_blocks: Some(38_000),
+            cache: CacheInfo {
+                blocks: Some(38_000),
+                block_tokens: Some(16),
+                tokens: Some(608_000),
+                prefix_caching: Some(true),
+            },
             engines: 2,
             shared: false,
         };
@@ -210,6 +249,26 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
         for garbage in ["}{", "vllm:num_requests_running}", "vllm:num_requests_running{ 1", "{ {"] {
             assert!(parse(garbage.as_bytes()).is_err(), "{garbage:?}");
         }
-        assert_eq!(block_count("num_gpu_blocks=\"None\""), None);
+        assert_eq!(cache_info("{}{\"=,"), CacheInfo::default());
+    }
+
+    #[test]
+    fn what_an_engine_does_not_say_of_its_cache_is_not_known() {
+        let of = |labels| cache_info(labels);
+        let none = "{block_size=\"None\",enable_prefix_caching=\"None\",num_gpu_blocks=\"0\",kv_cache_size_tokens=\"\"";
+        assert_eq!(of(none), CacheInfo::default());
+        let before = of(
+            "{block_size=\"64\",enable_prefix_caching=\"False\",mamba_block_size=\"32\",user_num_gpu_blocks=\"7\"",
+        );
+        let want = CacheInfo {
+            block_tokens: Some(64),
+            prefix_caching: Some(false),
+            ..CacheInfo::default()
+        };
+        assert_eq!(before, want, "labels of longer names are others");
+        // One of several engines that keeps nothing of prompts decides for all of them.
+        let kept = CacheInfo { prefix_caching: Some(true), ..CacheInfo::default() };
+        assert_eq!(beside(kept, before).prefix_caching, Some(false));
+        assert_eq!(beside(kept, CacheInfo::default()).prefix_caching, Some(true));
     }
 }

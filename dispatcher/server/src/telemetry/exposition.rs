@@ -162,6 +162,8 @@ impl Page {
         self.set(&series::POD_PENDING, &labels, of.pending as f64);
         self.count(&series::POD_PENDING_TOKENS, &labels, of.pending_tokens);
         self.set(&series::POD_KV_USAGE, &labels, f64::from(of.kv_usage));
+        self.count(&series::POD_KV_CAPACITY, &labels, of.kv_capacity_tokens);
+        self.count(&series::POD_PREFIX_CAPACITY, &labels, of.prefix_capacity_tokens);
         self.set(&series::POD_STEP, &labels, of.step_ms);
         let class = [model, of.class.as_str()];
         self.set(&series::TOKENS_PER_EVENT, &class, of.tokens_per_event);

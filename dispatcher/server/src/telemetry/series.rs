@@ -111,6 +111,10 @@ series! {
         "Uncached tokens of those prompts.";
     POD_KV_USAGE: Gauge "weir_pod_kv_usage" ["model", "pod"]
         "Share of KV blocks in use at the last scrape.";
+    POD_KV_CAPACITY: Gauge "weir_pod_kv_capacity_tokens" ["model", "pod"]
+        "Tokens that a pod's KV cache holds, as it says, or else as its class has it.";
+    POD_PREFIX_CAPACITY: Gauge "weir_pod_prefix_capacity_tokens" ["model", "pod"]
+        "Tokens of prompts that a pod has cached when it is full, likewise; 0 where it finds none again (prefix caching is off).";
     POD_STEP: Gauge "weir_pod_step_ms" ["model", "pod"]
         "Step time now, in milliseconds.";
     TOKENS_PER_EVENT: Gauge "weir_tokens_per_event" ["model", "pod_class"]

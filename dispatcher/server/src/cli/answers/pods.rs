@@ -36,6 +36,8 @@ pub(crate) struct Pod {
     pub(crate) kv_tokens: Option<f64>,
     /// Share of KV blocks in use, by the last scrape.
     pub(crate) kv_usage: Option<f64>,
+    pub(crate) kv_capacity_tokens: Option<f64>,
+    pub(crate) prefix_capacity_tokens: Option<f64>,
     /// Requests running, by the last scrape.
     pub(crate) running: u64,
     /// Requests waiting in the engine, by the last scrape.

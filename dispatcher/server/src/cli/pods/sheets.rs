@@ -107,6 +107,14 @@ impl Sheet for Pod {
                     time(self.scrape_age_ms)
                 ),
             ),
+            (
+                "KV cache",
+                format!(
+                    "{} tokens, {} of prompts",
+                    count(self.kv_capacity_tokens),
+                    count(self.prefix_capacity_tokens)
+                ),
+            ),
             ("ledger less scrape", count(self.ledger_minus_scrape)),
             (
                 "pace",
