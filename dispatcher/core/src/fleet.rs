@@ -45,6 +45,10 @@ pub struct PodState {
     pub stride: StrideMeter,
     /// Requests it was given.
     pub dispatched: u64,
+    /// Tokens of their prompts.
+    pub prompt_tokens: f64,
+    /// Those that it was believed to have cached.
+    pub cached_tokens: f64,
     /// Share of its profiled capacity that is taken by what is in flight there.
     pub load: f64,
     /// How well it was predicted lately.
@@ -70,6 +74,8 @@ impl PodState {
             pulse: Pulse::default(),
             stride: StrideMeter::default(),
             dispatched: 0,
+            prompt_tokens: 0.0,
+            cached_tokens: 0.0,
             load: 0.0,
             accuracy: Accuracy::default(),
             prefill_rate: Rate::over(RATE_MEMORY_S),
@@ -127,6 +133,8 @@ impl PodState {
         *recent += input_tokens;
         self.prefill_rate.add(now, uncached_tokens);
         self.dispatched += 1;
+        self.prompt_tokens += input_tokens;
+        self.cached_tokens += (input_tokens - uncached_tokens).max(0.0);
     }
 
     /// The last scrape, if it is no older than `stale_after_ms`.

@@ -8,6 +8,7 @@
 //! - `alive`: what is promised to whatever is here, and what pods are judged by
 //! - `admit`: arrivals against the bounds, and everything that refuses
 //! - `flight`: dispatched requests until their end
+//! - `roster`: pods as they join, change, tell of themselves and leave
 //! - `hidden`: responses of which nothing is seen until their end
 //! - `view`: the snapshot; `summary`: a few numbers; `page`, `pods`: walks over what waits, and over pods
 //! - `inspect`, `look`, `tell`: one request, on every pod, in words; `suppose`: one that does not exist
@@ -25,23 +26,24 @@ mod page;
 mod pods;
 mod reconfigure;
 mod record;
+mod roster;
 mod summary;
 mod suppose;
 mod tell;
 mod view;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 use weir_schema::{Predict, StepTime};
 
 use crate::{
-    Action, Band, Counters, Event, Phase, PodId, PodSpec, Progress, Refusal, RefusalReason,
-    Request, RequestId, SchedulerConfig, Scrape, Time,
-    decide::{Choice, Floor, filter, pull, score, scratch::Scratch},
+    Action, Band, Counters, Event, PodId, Progress, Refusal, RefusalReason, Request, RequestId,
+    SchedulerConfig, Time,
+    decide::{Choice, Floor, pull, scratch::Scratch},
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
-    fleet::{PodState, Pods},
+    fleet::Pods,
     headroom::{outlook, stride::Seen},
     inspect::Tally,
     length::LengthHistory,
@@ -53,11 +55,9 @@ use crate::{
     spread::NumberMap,
 };
 use alive::{Alive, Basis};
-use flight::{Flight, allow};
+use flight::Flight;
 use hidden::Lateness;
 
-/// A pod that a request could not be delivered to may be tried again when it answers so much later.
-const TRY_AGAIN: Duration = Duration::from_millis(250);
 /// Time constant of what prompts take of the pods, in seconds: about as long as a response takes.
 const PREFILL_MEMORY_S: f64 = 20.0;
 
@@ -178,10 +178,7 @@ impl Scheduler {
             Event::PodUp(spec) => self.pod_up(now, spec, None),
             Event::PodUpAs(spec, phase) => self.pod_up(now, spec, Some(phase)),
             Event::PodPhase(pod, phase) => self.pod_phase(now, pod, phase),
-            Event::PodDown(pod) => {
-                self.pods.remove(&pod);
-                self.note_readiness(now);
-            }
+            Event::PodDown(pod) => self.pod_down(now, pod),
             Event::Tick => self.expire(now, actions),
             Event::Reconfigure(config) => {
                 self.reconfigure(*config);
@@ -377,94 +374,6 @@ impl Scheduler {
         self.counters.dispatched += 1;
         actions.push(Action::Dispatch(flight.dispatch(now, choice)));
         self.flights.insert(choice.id, flight);
-    }
-
-    fn scraped(&mut self, now: Time, id: PodId, scrape: Scrape) {
-        // Scrapes come while nothing else does.
-        self.predictor.take_up();
-        let Some(pod) = self.pods.get_mut(&id) else {
-            self.counters.ignored += 1;
-            return;
-        };
-        let before = (pod.kv_capacity_tokens(), pod.prefix_tokens());
-        pod.scraped(now, scrape);
-        let prefix_tokens = pod.prefix_tokens();
-        if (pod.kv_capacity_tokens(), prefix_tokens) != before {
-            let blocks = self.config.named_blocks(prefix_tokens);
-            self.pods.index_mut().set_capacity(id, blocks);
-            if self.pods.note_longest_prompts(filter::is_open) {
-                self.part_picky();
-            }
-        }
-        self.try_again(now, id);
-    }
-
-    /// A pod answers: what could not be delivered to it a while ago may be tried there again. A connection that failed once is no
-    /// reason to wait for another pod where there is none.
-    fn try_again(&mut self, now: Time, id: PodId) {
-        for waiting in &self.requeued {
-            if let Some(waiting) = self.board.get_mut(*waiting)
-                && waiting.failed.as_ref().is_some_and(|failed| now.since(failed.at) >= TRY_AGAIN)
-            {
-                allow(&mut waiting.failed, id);
-            }
-        }
-    }
-
-    fn pod_up(&mut self, now: Time, spec: PodSpec, phase: Option<Phase>) {
-        let (id, class) = (spec.id, score::class(&self.config, spec.class));
-        match self.pods.get_mut(&spec.id) {
-            Some(pod) => {
-                pod.spec = spec;
-                pod.classify(class);
-            }
-            None => {
-                let pod = PodState::new(spec, class);
-                let blocks = self.config.named_blocks(pod.prefix_tokens());
-                self.pods.insert(pod, blocks);
-            }
-        }
-        match phase {
-            Some(phase) => self.pod_phase(now, id, phase),
-            None => self.note_readiness(now),
-        }
-    }
-
-    fn pod_phase(&mut self, now: Time, id: PodId, phase: Phase) {
-        let Some(pod) = self.pods.get_mut(&id) else {
-            self.counters.ignored += 1;
-            return;
-        };
-        let recovered = phase == Phase::Ready && pod.phase == Phase::Broken;
-        pod.phase = phase;
-        if recovered {
-            self.forgive(id);
-        }
-        self.note_readiness(now);
-    }
-
-    /// A pod that was broken works again: requests that could not be delivered may try it.
-    fn forgive(&mut self, id: PodId) {
-        for waiting in self.board.ids() {
-            if let Some(waiting) = self.board.get_mut(waiting) {
-                allow(&mut waiting.failed, id);
-            }
-        }
-        self.flights.values_mut().for_each(|flight| flight.forgive(id));
-    }
-
-    fn note_readiness(&mut self, now: Time) {
-        let open = self.pods.values().filter(|pod| filter::is_open(pod));
-        let mut classes: SmallVec<_> = open.map(|pod| pod.spec.class).collect();
-        classes.sort_unstable();
-        classes.dedup();
-        let other_classes = classes != self.open_classes;
-        self.open_classes = classes;
-        let none = self.open_classes.is_empty();
-        self.no_pod_since = if none { self.no_pod_since.or(Some(now)) } else { None };
-        if self.pods.note_longest_prompts(filter::is_open) || other_classes {
-            self.part_picky();
-        }
     }
 
     /// Keeps the rates of dispatch per band in step with the board.

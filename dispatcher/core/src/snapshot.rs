@@ -115,6 +115,12 @@ pub struct PodView {
     pub stall_budget_ms: Option<f64>,
     /// Requests it has been given.
     pub dispatched: u64,
+    /// Tokens of their prompts.
+    #[serde(default)]
+    pub prompt_tokens: u64,
+    /// Those that it was believed to have cached.
+    #[serde(default)]
+    pub cached_tokens: u64,
     /// What is in flight there, the tightest TPOT objective first and those without one last; at most
     /// [`REQUESTS_SHOWN`].
     #[serde(default)]

@@ -42,6 +42,18 @@ fn a_head_waits_for_the_pod_that_has_its_prefix_while_it_has_slack() {
 }
 
 #[test]
+fn what_was_sent_to_a_pod_and_what_of_it_was_thought_cached_is_counted() {
+    let mut world = world(1);
+    for _ in 0..3 {
+        let id = world.arrive(shares_a_prompt);
+        world.end(id, EndKind::Complete);
+    }
+    let pod = &world.scheduler.snapshot(world.now).pods[0];
+    // The last token of a prompt is always computed.
+    assert_eq!((pod.dispatched, pod.prompt_tokens, pod.cached_tokens), (3, 12_000, 2 * 3999));
+}
+
+#[test]
 fn nobody_waits_for_a_pod_that_finds_no_prompt_again() {
     let mut world = world(2);
     let tells = |world: &mut World, pod, prefix_caching| {

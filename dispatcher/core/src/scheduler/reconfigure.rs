@@ -49,12 +49,9 @@ impl Scheduler {
         for pod in self.pods.values_mut() {
             let before = pod.prefix_tokens();
             pod.classify(score::class(&self.config, pod.spec.class));
-            if pod.prefix_tokens() != before {
-                resized.push((pod.spec.id, self.config.named_blocks(pod.prefix_tokens())));
-            }
+            resized.push((pod.spec.id, before));
         }
-        let index = self.pods.index_mut();
-        resized.into_iter().for_each(|(pod, blocks)| index.set_capacity(pod, blocks));
+        resized.into_iter().for_each(|(pod, before)| self.resize_index(pod, before));
     }
 
     /// Puts everything that waits into the lane and the place that it has by the new buckets and the new

@@ -87,6 +87,8 @@ impl Scheduler {
             tightest_tpot_ms: judge::tightest_tpot_ms(&pod.ledger),
             stall_budget_ms: risk::budget_ms(&pod.ledger, &outlook, at_once, now),
             dispatched: pod.dispatched,
+            prompt_tokens: pod.prompt_tokens as u64,
+            cached_tokens: pod.cached_tokens as u64,
             requests: self.request_views(now, &pod.ledger, REQUESTS_SHOWN),
         }
     }

@@ -72,6 +72,10 @@ pub struct PodRow {
     pub stall_budget_ms: Option<f64>,
     /// Requests it has been given.
     pub dispatched: u64,
+    /// Tokens of their prompts.
+    pub prompt_tokens: u64,
+    /// Those that it was believed to have cached.
+    pub cached_tokens: u64,
     /// Mean absolute relative error of TTFT lately, as a fraction; `null` before any.
     pub error_ttft: Option<f64>,
     /// The same of TPOT.
@@ -160,6 +164,8 @@ fn row(pool: Pool<'_>, seen: PodSeen) -> PodRow {
         tightest_tpot_ms: view.tightest_tpot_ms,
         stall_budget_ms: view.stall_budget_ms,
         dispatched: view.dispatched,
+        prompt_tokens: view.prompt_tokens,
+        cached_tokens: view.cached_tokens,
         error_ttft: detail.errors.ttft,
         error_tpot: detail.errors.tpot,
         ledger_minus_scrape: detail.ledger_minus_scrape,

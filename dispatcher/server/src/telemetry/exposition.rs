@@ -175,6 +175,8 @@ impl Page {
             self.set(&series::POD_SCRAPE_AGE, &labels, age_ms / 1000.0);
         }
         self.count(&series::POD_DISPATCHED, &labels, of.dispatched);
+        self.count(&series::POD_PROMPT_TOKENS, &labels, of.prompt_tokens);
+        self.count(&series::POD_PROMPT_TOKENS_CACHED, &labels, of.cached_tokens);
     }
 
     fn scrapes(&mut self, hub: &Hub) {

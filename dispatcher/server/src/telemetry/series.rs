@@ -133,6 +133,10 @@ series! {
         "What requests given to a pod came to, by class: 2xx, 4xx, 5xx (its answer's status, or that of an error inside its stream), cut (lost or silent in the middle), none (lost or silent before it).";
     POD_DISPATCHED: Counter "weir_pod_dispatched_total" ["model", "pod"]
         "Requests given to a pod.";
+    POD_PROMPT_TOKENS: Counter "weir_pod_prompt_tokens_total" ["model", "pod"]
+        "Tokens of their prompts.";
+    POD_PROMPT_TOKENS_CACHED: Counter "weir_pod_prompt_tokens_cached_total" ["model", "pod"]
+        "Those that the pod was believed to have cached; what it found is vllm:prefix_cache_hits_total, of vllm:prefix_cache_queries_total.";
     PREDICTOR_SOURCE: Gauge "weir_predictor_source" ["model", "target", "source"]
         "1 for the evaluator that serves a target: onnx, forest, profile or prior.";
     PREDICTOR_FALLBACK: Gauge "weir_predictor_fallback" ["model", "reason"]

@@ -53,6 +53,8 @@ pub(crate) struct Pod {
     /// Longest stall that a request which has just come may cause.
     pub(crate) stall_budget_ms: Option<f64>,
     /// Requests that it was given.
+    pub(crate) prompt_tokens: Option<f64>,
+    pub(crate) cached_tokens: Option<f64>,
     pub(crate) dispatched: u64,
     /// Mean relative error of TTFT, lately.
     pub(crate) error_ttft: Option<f64>,

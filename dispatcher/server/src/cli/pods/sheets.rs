@@ -129,7 +129,15 @@ impl Sheet for Pod {
                 "off by",
                 format!("ttft {}, tpot {}", percent(self.error_ttft), percent(self.error_tpot)),
             ),
-            ("dispatched", self.dispatched.to_string()),
+            (
+                "dispatched",
+                format!(
+                    "{} with {} tokens, {} of them thought cached",
+                    self.dispatched,
+                    count(self.prompt_tokens),
+                    count(self.cached_tokens)
+                ),
+            ),
         ]);
         if !self.requests.is_empty() {
             out.push('\n');

@@ -1,0 +1,117 @@
+//! Pods as they join, change, tell of themselves and leave.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::{
+    Phase, PodId, PodSpec, Scrape, Time,
+    decide::{filter, score},
+    fleet::PodState,
+    scheduler::{Scheduler, flight::allow},
+};
+
+/// A pod that a request could not be delivered to may be tried again when it answers so much later.
+const TRY_AGAIN: Duration = Duration::from_millis(250);
+
+impl Scheduler {
+    pub(super) fn scraped(&mut self, now: Time, id: PodId, scrape: Scrape) {
+        // Scrapes come while nothing else does.
+        self.predictor.take_up();
+        let Some(pod) = self.pods.get_mut(&id) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        let before = (pod.kv_capacity_tokens(), pod.prefix_tokens());
+        pod.scraped(now, scrape);
+        let holds_as_much = pod.kv_capacity_tokens() == before.0;
+        self.resize_index(id, before.1);
+        if !holds_as_much && self.pods.note_longest_prompts(filter::is_open) {
+            self.part_picky();
+        }
+        self.try_again(now, id);
+    }
+
+    /// Lets the index believe that a pod has as many tokens of prompts cached as it may have now, where they were others before.
+    pub(super) fn resize_index(&mut self, id: PodId, before: u64) {
+        let tokens = self.pods.get(&id).map_or(before, PodState::prefix_tokens);
+        if tokens != before {
+            self.pods.index_mut().set_capacity(id, self.config.named_blocks(tokens));
+        }
+    }
+
+    /// A pod answers: what could not be delivered to it a while ago may be tried there again. A connection that failed once is no
+    /// reason to wait for another pod where there is none.
+    pub(super) fn try_again(&mut self, now: Time, id: PodId) {
+        for waiting in &self.requeued {
+            if let Some(waiting) = self.board.get_mut(*waiting)
+                && waiting.failed.as_ref().is_some_and(|failed| now.since(failed.at) >= TRY_AGAIN)
+            {
+                allow(&mut waiting.failed, id);
+            }
+        }
+    }
+
+    pub(super) fn pod_up(&mut self, now: Time, spec: PodSpec, phase: Option<Phase>) {
+        let (id, class) = (spec.id, score::class(&self.config, spec.class));
+        match self.pods.get_mut(&spec.id) {
+            Some(pod) => {
+                let before = pod.prefix_tokens();
+                pod.spec = spec;
+                pod.classify(class);
+                self.resize_index(id, before);
+            }
+            None => {
+                let pod = PodState::new(spec, class);
+                let blocks = self.config.named_blocks(pod.prefix_tokens());
+                self.pods.insert(pod, blocks);
+            }
+        }
+        match phase {
+            Some(phase) => self.pod_phase(now, id, phase),
+            None => self.note_readiness(now),
+        }
+    }
+
+    pub(super) fn pod_down(&mut self, now: Time, id: PodId) {
+        self.pods.remove(&id);
+        self.note_readiness(now);
+    }
+
+    pub(super) fn pod_phase(&mut self, now: Time, id: PodId, phase: Phase) {
+        let Some(pod) = self.pods.get_mut(&id) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        let recovered = phase == Phase::Ready && pod.phase == Phase::Broken;
+        pod.phase = phase;
+        if recovered {
+            self.forgive(id);
+        }
+        self.note_readiness(now);
+    }
+
+    /// A pod that was broken works again: requests that could not be delivered may try it.
+    fn forgive(&mut self, id: PodId) {
+        for waiting in self.board.ids() {
+            if let Some(waiting) = self.board.get_mut(waiting) {
+                allow(&mut waiting.failed, id);
+            }
+        }
+        self.flights.values_mut().for_each(|flight| flight.forgive(id));
+    }
+
+    pub(super) fn note_readiness(&mut self, now: Time) {
+        let open = self.pods.values().filter(|pod| filter::is_open(pod));
+        let mut classes: SmallVec<_> = open.map(|pod| pod.spec.class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let other_classes = classes != self.open_classes;
+        self.open_classes = classes;
+        let none = self.open_classes.is_empty();
+        self.no_pod_since = if none { self.no_pod_since.or(Some(now)) } else { None };
+        if self.pods.note_longest_prompts(filter::is_open) || other_classes {
+            self.part_picky();
+        }
+    }
+}
