@@ -38,6 +38,8 @@ pub struct PodClass {
     pub block_tokens: u32,
     /// Whether what is left of prompts is found again, until a scrape tells.
     pub prefix_caching: bool,
+    /// Tokens of prompts that are kept outside of the KV cache, from where they are loaded and not computed again.
+    pub offload_tokens: u64,
     /// What its pods do.
     pub role: Role,
 }
@@ -52,6 +54,7 @@ impl Default for PodClass {
             kv_blocks: 19_000,
             block_tokens: 16,
             prefix_caching: true,
+            offload_tokens: 0,
             role: Role::Both,
         }
     }
@@ -65,10 +68,10 @@ impl PodClass {
         told.tokens.unwrap_or(u64::from(blocks) * u64::from(of_block))
     }
 
-    /// Tokens of prompts that such a pod has cached when it is full.
+    /// Tokens of prompts that such a pod has cached when it is full, in its KV cache and outside of it.
     pub fn prefix_tokens(&self, told: &CacheInfo) -> u64 {
         let caches = told.prefix_caching.unwrap_or(self.prefix_caching);
-        if caches { self.kv_tokens(told) } else { 0 }
+        if caches { self.kv_tokens(told).saturating_add(self.offload_tokens) } else { 0 }
     }
 }
 

@@ -6,8 +6,8 @@ mod world;
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    CacheInfo, EndKind, Event, PodId, Policy, PromptSize, Reason, Request, SchedulerConfig, Scrape,
-    policy::Scorer,
+    CacheInfo, EndKind, Event, PodClass, PodId, Policy, PromptSize, Reason, Request,
+    SchedulerConfig, Scrape, policy::Scorer,
 };
 use world::{World, slo, steps_are_shared};
 
@@ -39,6 +39,27 @@ fn a_head_waits_for_the_pod_that_has_its_prefix_while_it_has_slack() {
     assert_ne!(world.pod_of(other), Some(warm), "the claim holds only its own pod");
     world.send(Event::FirstToken(first));
     assert_eq!(world.pod_of(second), Some(warm));
+}
+
+#[test]
+fn what_a_pod_keeps_outside_of_its_cache_is_found_again_too() {
+    let cached_of_the_first = |offload_tokens| {
+        let mut config = steps_are_shared();
+        config.classes = vec![PodClass { kv_blocks: 300, offload_tokens, ..PodClass::default() }];
+        let mut world = World::new(config, 1);
+        let names: [fn(u64) -> u64; 3] = [|name| name, |name| name + 1000, |name| name];
+        for name in names {
+            let id = world.arrive(|request| {
+                shares_a_prompt(request);
+                request.blocks = (1..=250).map(name).collect();
+            });
+            world.end(id, EndKind::Complete);
+        }
+        world.scheduler.snapshot(world.now).pods[0].cached_tokens
+    };
+    // The cache holds 4,800 tokens: one prompt, and the beginning of the other.
+    assert!(cached_of_the_first(0) < 1000);
+    assert_eq!(cached_of_the_first(4000), 3999);
 }
 
 #[test]

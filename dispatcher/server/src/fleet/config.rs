@@ -34,6 +34,8 @@ pub struct RawClass {
     pub block_tokens: u32,
     /// Whether its pods find what is left of prompts again (vLLM: enable_prefix_caching), until a scrape tells.
     pub prefix_caching: bool,
+    /// Tokens of prompts that each of its pods keeps outside of the KV cache, in the memory of its host or on a disk (vLLM: kv_offloading_size; LMCache), from where they are loaded and not computed again.
+    pub offload_tokens: u64,
     /// What its pods do: both, prefill or decode.
     #[schemars(schema_with = "role_schema")]
     pub role: Role,
@@ -58,6 +60,7 @@ impl Default for RawClass {
             kv_blocks: class.kv_blocks,
             block_tokens: class.block_tokens,
             prefix_caching: class.prefix_caching,
+            offload_tokens: class.offload_tokens,
             role: class.role,
             profile: None,
             profile_percentile: Percentile::default(),
@@ -89,6 +92,7 @@ impl RawClass {
             kv_blocks: self.kv_blocks,
             block_tokens: self.block_tokens,
             prefix_caching: self.prefix_caching,
+            offload_tokens: self.offload_tokens,
             role: self.role,
         }
     }
