@@ -110,7 +110,7 @@ impl Sheet for Pod {
             (
                 "KV cache",
                 format!(
-                    "{} tokens, {} of prompts",
+                    "{} tokens, prompts found again in up to {}",
                     count(self.kv_capacity_tokens),
                     count(self.prefix_capacity_tokens)
                 ),
