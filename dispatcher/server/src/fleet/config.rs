@@ -145,7 +145,7 @@ impl Default for RawDns {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawScrape {
-    /// Milliseconds between two scrapes of a pod's /metrics; 0 turns scraping off.
+    /// Milliseconds between two scrapes of a pod's /metrics, more where its answer takes more than a twentieth of that; 0 turns scraping off.
     pub every_ms: u64,
     /// Milliseconds after which a scrape has failed.
     pub timeout_ms: u64,

@@ -1,4 +1,5 @@
-//! Watches one pod: scrapes it at a steady pace, tells its hubs its gauges and its breakers its health.
+//! Watches one pod: scrapes it at a steady pace, tells its hubs its gauges and its breakers its health. One that takes long to
+//! answer is asked less often, so that answering takes a twentieth of its time at most.
 //!
 //! One task per address, on the fleet's thread, so that a pod that answers slowly delays no other. A
 //! pod in several pools is scraped once for all of them; each has a breaker of its own for what its
@@ -27,6 +28,9 @@ use crate::descriptors;
 /// Pause between two probes of a pod whose breaker is open, when scraping is off.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
+/// Times as long as a pod took to answer, for which it is left alone.
+const REST: u32 = 20;
+
 /// Pods that are scraped at the same moment.
 const GROUP: u32 = 8;
 
@@ -44,7 +48,7 @@ pub async fn watch(places: Places, config: ScrapeConfig) {
     match config.every {
         Some(every) => {
             sleep(every.mul_f64(turn)).await;
-            tenure.scrape_forever(every, config.timeout).await;
+            tenure.scrape_forever(every, &config).await;
         }
         None => tenure.probe_forever(config.timeout).await,
     }
@@ -67,17 +71,24 @@ enum Outcome {
 }
 
 impl Tenure {
-    async fn scrape_forever(&mut self, every: Duration, limit: Duration) {
+    async fn scrape_forever(&mut self, every: Duration, config: &ScrapeConfig) {
         let mut pace = interval(every);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut connection = Connection::default();
         let mut started_at_s = None;
         let mut steps_before = self.steps();
+        let mut left_out = 0;
         loop {
             pace.tick().await;
+            if left_out > 0 {
+                left_out -= 1;
+                continue;
+            }
             let (begun, read_before) = (self.now(), connection.read());
-            let outcome = scrape(&mut connection, &self.authority, limit).await;
+            let outcome = scrape(&mut connection, &self.authority, config.timeout).await;
             if let Outcome::Good(gauges) = &outcome {
+                let took = self.now().since(begun);
+                left_out = ticks_to_leave_out(took, every, config.stale_after);
                 if restarted(started_at_s, gauges.started_at_s) {
                     self.places.lock().iter_mut().for_each(Place::renew);
                 }
@@ -122,6 +133,13 @@ impl Tenure {
             }
         }
     }
+}
+
+/// Turns that a pod is left out of after it took so long to answer. Turns are kept, so that a group stays together, and a scrape is
+/// never older than half of what is believed.
+fn ticks_to_leave_out(took: Duration, every: Duration, stale_after: Duration) -> u128 {
+    let rest = took.saturating_mul(REST).min(stale_after / 2);
+    rest.as_nanos().div_ceil(every.as_nanos().max(1)).saturating_sub(1)
 }
 
 /// What is known of a scrape that is over.
@@ -195,4 +213,22 @@ fn restarted(before: Option<f64>, now: Option<f64>) -> bool {
 
 fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_takes_long_to_answer_is_asked_less_often() {
+        let [every, stale_after] = [100, 2000].map(Duration::from_millis);
+        let left_out = |took_ms: u64| {
+            ticks_to_leave_out(Duration::from_micros(1000 * took_ms), every, stale_after)
+        };
+        assert_eq!([0u64, 1, 5].map(left_out), [0; 3], "a twentieth of the time at most");
+        assert_eq!([6, 10, 11, 40].map(left_out), [1, 1, 2, 7]);
+        assert_eq!([50, 900].map(left_out), [9; 2], "never older than half of what is believed");
+        let rare = ticks_to_leave_out(every, Duration::from_secs(60), Duration::from_secs(90));
+        assert_eq!(rare, 0);
+    }
 }
