@@ -3,9 +3,12 @@
 //! Owned by the pod's watcher. A scrape that fails closes it; the next one opens another.
 //!
 //! A stock vLLM writes all of its metrics in Python, 90 kB in 5 ms, on the thread that streams tokens, and only those
-//! that are asked for by name in a twentieth of that. So each connection asks by name first. Whoever is not understood then
-//! is asked for everything, over another connection and for as long as that lasts: several of vLLM's API servers behind one
-//! port answer with nothing, other servers with an error.
+//! that are asked for by name in a twentieth of that. So each connection asks by name first, unless the configuration says otherwise.
+//! - `/metrics?name[]=...` is what Prometheus' client library knows. vLLM has a second route before that one, which writes
+//!   everything whatever is asked for (vllm-project/vllm#53140).
+//! - Then the connection asks `/metrics/?name[]=...` from the next scrape on, which only the library's route takes.
+//! - Whoever is not understood by name is asked for everything, over another connection and for as long as that lasts:
+//!   several of vLLM's API servers behind one port answer with nothing, other servers with an error.
 
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
@@ -37,7 +40,7 @@ pub enum ScrapeError {
     Status(StatusCode),
     /// It answered with something else than an engine's gauges.
     #[error(transparent)]
-    Garbled(#[from] GaugeError),
+    Garbled(GaugeError),
 }
 
 /// What a connection's scrapes ask for.
@@ -45,6 +48,8 @@ pub enum ScrapeError {
 enum Question {
     /// The gauges alone.
     ByName,
+    /// The same of the route below.
+    Below,
     /// Every metric.
     Whole,
 }
@@ -53,25 +58,32 @@ enum Question {
 #[derive(Debug)]
 pub struct Connection {
     by_name: PodRequest,
+    below: PodRequest,
     whole: PodRequest,
+    /// What a new connection asks first.
+    first: Question,
     open: Option<(TcpStream, Question)>,
     /// Bytes of all answers so far.
     read: u64,
 }
 
-impl Default for Connection {
-    fn default() -> Self {
+impl Connection {
+    /// A connection that is not open yet, and asks `by_name` first or for everything at once.
+    pub fn new(by_name: bool) -> Self {
         let accept = ("accept", b"text/plain".as_slice());
         let get =
             |path: &str| PodRequest::new(&Method::GET, path, [accept].into_iter(), Bytes::new());
-        // Some versions of vLLM have two routes: without the slash all is written, whatever is asked for.
-        let by_name = gauges::NAMES.map(|name| format!("name%5B%5D={name}")).join("&");
-        let by_name = get(&format!("/metrics/?{by_name}"));
-        Self { by_name, whole: get("/metrics"), open: None, read: 0 }
+        let names = gauges::NAMES.map(|name| format!("name%5B%5D={name}")).join("&");
+        Self {
+            by_name: get(&format!("/metrics?{names}")),
+            below: get(&format!("/metrics/?{names}")),
+            whole: get("/metrics"),
+            first: if by_name { Question::ByName } else { Question::Whole },
+            open: None,
+            read: 0,
+        }
     }
-}
 
-impl Connection {
     /// Bytes of all answers so far.
     pub fn read(&self) -> u64 {
         self.read
@@ -86,13 +98,22 @@ impl Connection {
         if let Some((kept, question)) = self.open.take().filter(|(kept, _)| h1::is_quiet(kept)) {
             match self.ask(kept, question, authority).await {
                 Err(ScrapeError::Unsent(_) | ScrapeError::Http(_)) => {}
+                Err(ScrapeError::Status(_) | ScrapeError::Garbled(_))
+                    if question == Question::Below =>
+                {
+                    return self.ask(connect(authority).await?, Question::Whole, authority).await;
+                }
                 answer => return answer,
             }
         }
-        match self.ask(connect(authority).await?, Question::ByName, authority).await {
-            answer @ (Ok(_) | Err(ScrapeError::Connect(_) | ScrapeError::TooLarge)) => answer,
+        match self.ask(connect(authority).await?, self.first, authority).await {
             // Over another connection: not everybody says that an error is the last answer over one.
-            Err(_) => self.ask(connect(authority).await?, Question::Whole, authority).await,
+            Err(error)
+                if self.first != Question::Whole && !matches!(error, ScrapeError::TooLarge) =>
+            {
+                self.ask(connect(authority).await?, Question::Whole, authority).await
+            }
+            answer => answer,
         }
     }
 
@@ -105,6 +126,7 @@ impl Connection {
         self.open = None;
         let request = match question {
             Question::ByName => &self.by_name,
+            Question::Below => &self.below,
             Question::Whole => &self.whole,
         };
         let asked = h1::exchange(stream, (authority, ""), request).await;
@@ -120,12 +142,16 @@ impl Connection {
                 return Err(ScrapeError::TooLarge);
             }
         }
-        self.open = reply.into_connection().map(|kept| (kept, question));
-        if head.status == StatusCode::OK {
-            Ok(gauges::parse(&text)?)
-        } else {
-            Err(ScrapeError::Status(head.status))
-        }
+        let answer = match head.status {
+            StatusCode::OK => gauges::parse(&text).map_err(ScrapeError::Garbled),
+            status => Err(ScrapeError::Status(status)),
+        };
+        let next = match (&answer, question) {
+            (Ok(gauges), Question::ByName) if !gauges.alone => Question::Below,
+            _ => question,
+        };
+        self.open = reply.into_connection().map(|kept| (kept, next));
+        answer
     }
 }
 
@@ -166,7 +192,8 @@ mod tests {
             let asked = Arc::new(Mutex::new(vec![]));
             let heard = asked.clone();
             let routes = Router::new().fallback(move |uri: Uri| {
-                heard.lock().push(uri.path().to_owned());
+                let query = if uri.query().is_some() { "?" } else { "" };
+                heard.lock().push(format!("{}{query}", uri.path()));
                 std::future::ready(answer(&uri))
             });
             tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
@@ -183,88 +210,98 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn the_gauges_alone_are_asked_for() {
-        let server = Server::that(|uri| {
-            let query = uri.query().unwrap_or_default().replace("%5B%5D", "[]");
-            let mut names: Vec<_> =
-                query.split('&').map(|pair| pair.strip_prefix("name[]=").unwrap()).collect();
-            let mut read = gauges::NAMES.to_vec();
-            names.sort_unstable();
-            read.sort_unstable();
-            if names == read {
-                GAUGES.into_response()
-            } else {
-                StatusCode::IM_A_TEAPOT.into_response()
-            }
-        });
-        let (server, mut connection) = (server.await, Connection::default());
+    /// What a server writes that writes everything.
+    fn everything() -> Response {
+        format!("{GAUGES}vllm:generation_tokens_total 7\n").into_response()
+    }
+
+    async fn thrice(answer: fn(&Uri) -> Response, by_name: bool) -> Vec<String> {
+        let (server, mut connection) = (Server::that(answer).await, Connection::new(by_name));
         for _ in 0..3 {
             assert_eq!(server.scraped(&mut connection).await, 3);
         }
-        assert_eq!(server.asked(), ["/metrics/"; 3]);
-        assert_eq!(connection.read(), 3 * GAUGES.len() as u64);
+        let asked = server.asked();
+        // A new connection may be to another process.
+        connection.open = None;
+        assert_eq!(server.scraped(&mut connection).await, 3);
+        assert_eq!(server.asked().first(), asked.first());
+        asked
+    }
+
+    #[tokio::test]
+    async fn the_gauges_alone_are_asked_for() {
+        let answer: fn(&Uri) -> Response = |uri| {
+            let query = uri.query().unwrap_or_default().replace("%5B%5D", "[]");
+            let names = query.split('&').map(|pair| pair.strip_prefix("name[]=").unwrap());
+            match names.eq(gauges::NAMES) {
+                true => GAUGES.into_response(),
+                false => StatusCode::IM_A_TEAPOT.into_response(),
+            }
+        };
+        assert_eq!(thrice(answer, true).await, ["/metrics?"; 3]);
+    }
+
+    #[tokio::test]
+    async fn who_writes_everything_all_the_same_is_asked_on_the_route_below() {
+        let answer: fn(&Uri) -> Response = |uri| match uri.path() {
+            "/metrics/" => GAUGES.into_response(),
+            _ => everything(),
+        };
+        assert_eq!(thrice(answer, true).await, ["/metrics?", "/metrics/?", "/metrics/?"]);
+        assert_eq!(thrice(answer, false).await, ["/metrics"; 3], "where names are not wanted");
     }
 
     #[tokio::test]
     async fn who_does_not_tell_them_by_name_is_asked_for_everything_from_then_on() {
         let answers: [fn(&Uri) -> Response; 3] = [
-            // vLLM with several API servers behind its port.
-            |uri| if uri.query().is_some() { "" } else { GAUGES }.into_response(),
-            |uri| match uri.path() {
-                "/metrics" => GAUGES.into_response(),
-                _ => StatusCode::NOT_FOUND.into_response(),
-            },
+            |uri| if uri.query().is_some() { "".into_response() } else { everything() },
             |uri| match uri.query() {
                 Some(_) => StatusCode::BAD_REQUEST.into_response(),
-                None => GAUGES.into_response(),
+                None => everything(),
             },
+            // Closed without a word, before anything of an answer.
+            |uri| if uri.query().is_some() { panic!("no such path") } else { everything() },
         ];
         for answer in answers {
-            let (server, mut connection) = (Server::that(answer).await, Connection::default());
-            for _ in 0..3 {
-                assert_eq!(server.scraped(&mut connection).await, 3);
-            }
-            assert_eq!(server.asked(), ["/metrics/", "/metrics", "/metrics", "/metrics"]);
-            // A new connection may be to another process.
-            connection.open = None;
-            assert_eq!(server.scraped(&mut connection).await, 3);
-            assert_eq!(server.asked(), ["/metrics/", "/metrics"]);
+            assert_eq!(
+                thrice(answer, true).await,
+                ["/metrics?", "/metrics", "/metrics", "/metrics"]
+            );
         }
     }
 
     #[tokio::test]
-    async fn who_closes_after_each_answer_is_asked_twice_for_each_scrape() {
+    async fn who_has_no_gauges_on_the_route_below_is_asked_for_everything_from_then_on() {
         let answers: [fn(&Uri) -> Response; 2] = [
-            |uri| {
-                let text = if uri.query().is_some() { "" } else { GAUGES };
-                ([(header::CONNECTION, "close")], text).into_response()
-            },
-            // Closed without a word, before anything of an answer.
-            |uri| match uri.query() {
-                Some(_) => panic!("no such path"),
-                None => ([(header::CONNECTION, "close")], GAUGES).into_response(),
+            // vLLM with several API servers behind its port.
+            |uri| if uri.path() == "/metrics/" { "".into_response() } else { everything() },
+            |uri| match uri.path() {
+                "/metrics" => everything(),
+                _ => StatusCode::NOT_FOUND.into_response(),
             },
         ];
         for answer in answers {
-            let (server, mut connection) = (Server::that(answer).await, Connection::default());
-            for _ in 0..2 {
-                assert_eq!(server.scraped(&mut connection).await, 3);
-                assert_eq!(server.asked(), ["/metrics/", "/metrics"]);
-            }
+            let asked = ["/metrics?", "/metrics/?", "/metrics", "/metrics"];
+            assert_eq!(thrice(answer, true).await, asked);
         }
+    }
+
+    #[tokio::test]
+    async fn who_closes_after_each_answer_is_asked_once_for_each_scrape_if_it_is_understood() {
+        let answer: fn(&Uri) -> Response =
+            |_| ([(header::CONNECTION, "close")], everything()).into_response();
+        assert_eq!(thrice(answer, true).await, ["/metrics?"; 3]);
     }
 
     #[tokio::test]
     async fn who_tells_no_gauges_at_all_is_not_understood() {
-        let (server, mut connection) = (
-            Server::that(|_| "sglang:num_running_reqs 1\n".into_response()).await,
-            Connection::default(),
-        );
+        let server = Server::that(|_| "sglang:num_running_reqs 1\n".into_response()).await;
+        let mut connection = Connection::new(true);
         for _ in 0..2 {
             let error = connection.scrape(&server.authority).await.unwrap_err();
             assert!(matches!(error, ScrapeError::Garbled(GaugeError::Missing(_))), "{error}");
         }
-        assert_eq!(server.asked(), ["/metrics/", "/metrics", "/metrics"]);
+        assert_eq!(server.asked(), ["/metrics?", "/metrics", "/metrics"]);
+        assert!(connection.read() > 0);
     }
 }

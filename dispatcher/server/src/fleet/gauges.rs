@@ -23,6 +23,8 @@ pub struct Gauges {
     pub scrape: Scrape,
     /// When the process started, in seconds since 1970; another value means another process.
     pub started_at_s: Option<f64>,
+    /// Whether nothing else was told.
+    pub alone: bool,
 }
 
 /// Why a scrape was not understood.
@@ -45,7 +47,7 @@ const CACHE_INFO: &str = "vllm:cache_config_info";
 const STARTED: &str = "process_start_time_seconds";
 
 /// What is read, of all that an engine tells.
-pub const NAMES: [&str; 6] = [RUNNING, WAITING, KV_USAGE, KV_USAGE_OLD, CACHE_INFO, STARTED];
+pub const NAMES: [&str; 5] = [RUNNING, WAITING, KV_USAGE, CACHE_INFO, STARTED];
 
 /// More requests than any engine holds: a gauge above it is broken.
 const MOST_REQUESTS: f64 = 1e6;
@@ -72,7 +74,12 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
     let (mut running, mut waiting, mut kv_usage) =
         (Lines::default(), Lines::default(), Lines::default());
     let (mut cache, mut started_at_s) = (CacheInfo::default(), None);
-    for (name, labels, value) in lines(body).filter_map(split) {
+    let mut alone = true;
+    for line in lines(body) {
+        let Some((name, labels, value)) = split(line) else {
+            alone &= line.is_empty() || line.starts_with(b"#");
+            continue;
+        };
         match name {
             RUNNING => running.add(within(value, MOST_REQUESTS, RUNNING)?),
             WAITING => waiting.add(within(value, MOST_REQUESTS, WAITING)?),
@@ -96,7 +103,7 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
         engines: running.count,
         shared: false,
     };
-    Ok(Gauges { scrape, started_at_s })
+    Ok(Gauges { scrape, started_at_s, alone })
 }
 
 fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -111,7 +118,8 @@ fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Name, labels and value of a line; `None` for comments and everything else that is not looked for.
 fn split(line: &[u8]) -> Option<(&'static str, &str, &str)> {
     let (name, rest) = line.split_at_checked(memchr2(b'{', b' ', line)?)?;
-    let name = NAMES.into_iter().find(|known| known.as_bytes() == name)?;
+    let mut names = NAMES.into_iter().chain([KV_USAGE_OLD]);
+    let name = names.find(|known| known.as_bytes() == name)?;
     let rest = std::str::from_utf8(rest).ok()?;
     // A label's value may hold a brace; the value of the sample never does.
     let (labels, value) = rest.rsplit_once('}').unwrap_or(("", rest));
@@ -194,8 +202,16 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             engines: 1,
             shared: false,
         };
-        let want = Gauges { scrape: want, started_at_s: Some(1.75e9) };
+        let want = Gauges { scrape: want, started_at_s: Some(1.75e9), alone: false };
         assert_eq!(parse(USUAL.as_bytes()), Ok(want));
+        let named = |line: &&str| {
+            line.starts_with('#')
+                || NAMES.iter().any(|name| {
+                    line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                })
+        };
+        let those: String = USUAL.lines().filter(named).flat_map(|line| [line, "\n"]).collect();
+        assert_eq!(parse(those.as_bytes()), Ok(Gauges { alone: true, ..want }));
     }
 
     #[test]

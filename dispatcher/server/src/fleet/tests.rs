@@ -85,7 +85,12 @@ fn pool() -> Arc<Hub> {
 }
 
 fn scraping(timeout: Duration) -> ScrapeConfig {
-    ScrapeConfig { every: Some(Duration::from_millis(1)), timeout, stale_after: LONG }
+    ScrapeConfig {
+        by_name: true,
+        every: Some(Duration::from_millis(1)),
+        timeout,
+        stale_after: LONG,
+    }
 }
 
 /// A pool with nothing but this gate as its pod, watched.
@@ -197,6 +202,8 @@ async fn gauges_that_are_not_understood_leave_the_last_good_ones_in_force() {
 async fn a_pod_without_metrics_still_serves() {
     let mut gate = Gate::open().await;
     let hub = watched(&gate, LONG);
+    // It is asked by name, and then for everything.
+    gate.answer(StatusCode::NOT_FOUND).await;
     gate.answer(StatusCode::NOT_FOUND).await;
     gate.next().await;
     assert_eq!(only(&hub).phase(), Phase::Ready);

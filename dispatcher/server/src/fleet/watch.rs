@@ -74,7 +74,7 @@ impl Tenure {
     async fn scrape_forever(&mut self, every: Duration, config: &ScrapeConfig) {
         let mut pace = interval(every);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut connection = Connection::default();
+        let mut connection = Connection::new(config.by_name);
         let mut started_at_s = None;
         let mut steps_before = self.steps();
         let mut left_out = 0;

@@ -166,7 +166,8 @@ impl Scene {
     pub(super) fn of_fleet(pods: &[&FakePod]) -> Self {
         let scene = Self::new(&[]);
         let second = Duration::from_secs(1);
-        let scrape = ScrapeConfig { every: None, timeout: second, stale_after: second };
+        let scrape =
+            ScrapeConfig { by_name: true, every: None, timeout: second, stale_after: second };
         let rosters = Roster::for_each(std::slice::from_ref(&scene.hub), scrape);
         for pod in pods {
             let (name, authority) = (Arc::from(&*pod.authority), pod.authority.clone());
