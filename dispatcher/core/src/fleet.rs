@@ -21,10 +21,8 @@ pub struct PodState {
     pub spec: PodSpec,
     /// Its class, resolved.
     pub class: PodClass,
-    /// What it has said of its KV cache.
+    /// What it has said of its KV cache, which goes before that.
     told: CacheInfo,
-    /// Tokens that its KV cache holds, by both.
-    kv_capacity_tokens: f64,
     /// Whether it takes requests.
     pub phase: Phase,
     /// What is in flight there.
@@ -59,12 +57,10 @@ pub struct PodState {
 impl PodState {
     /// A pod that has just joined.
     pub fn new(spec: PodSpec, class: PodClass) -> Self {
-        let told = CacheInfo::default();
         Self {
             spec,
-            kv_capacity_tokens: class.kv_tokens(&told) as f64,
-            told,
             class,
+            told: CacheInfo::default(),
             phase: Phase::Ready,
             longest_prompt: f64::INFINITY,
             ledger: Ledger::default(),
@@ -87,19 +83,8 @@ impl PodState {
         let [recent, _] = self.unscraped_tokens;
         self.unscraped_tokens = [0.0, recent];
         self.told = scrape.cache.after(self.told);
-        self.measure();
         self.others = if scrape.shared { Others::beside(self, &scrape) } else { Others::default() };
         self.scrape = Some((now, scrape));
-    }
-
-    /// Gives it another class; what it has said of its cache goes before that.
-    pub fn classify(&mut self, class: PodClass) {
-        self.class = class;
-        self.measure();
-    }
-
-    fn measure(&mut self) {
-        self.kv_capacity_tokens = self.class.kv_tokens(&self.told) as f64;
     }
 
     /// Tokens of prompts that it has cached when it is full.
@@ -144,8 +129,8 @@ impl PodState {
     }
 
     /// Tokens the KV cache holds.
-    pub const fn kv_capacity_tokens(&self) -> f64 {
-        self.kv_capacity_tokens
+    pub fn kv_capacity_tokens(&self) -> f64 {
+        self.class.kv_tokens(&self.told) as f64
     }
 
     /// Tokens in the KV cache now: the scrape and what was sent since, or else the ledger alone.

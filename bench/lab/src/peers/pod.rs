@@ -141,7 +141,7 @@ fn number(value: &[u8]) -> Option<u32> {
 /// What routers ask a server for before they use it, and what Weir scrapes.
 fn get(path: &str) -> Vec<u8> {
     match path {
-        "/metrics" | "/metrics/" => message("text/plain", &metrics()),
+        "/metrics" => message("text/plain", &metrics()),
         "/v1/models" => message(
             "application/json",
             &format!(

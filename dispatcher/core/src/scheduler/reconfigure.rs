@@ -48,7 +48,7 @@ impl Scheduler {
         let mut resized = Vec::new();
         for pod in self.pods.values_mut() {
             let before = pod.prefix_tokens();
-            pod.classify(score::class(&self.config, pod.spec.class));
+            pod.class = score::class(&self.config, pod.spec.class);
             resized.push((pod.spec.id, before));
         }
         resized.into_iter().for_each(|(pod, before)| self.resize_index(pod, before));

@@ -58,7 +58,7 @@ impl Scheduler {
             Some(pod) => {
                 let before = pod.prefix_tokens();
                 pod.spec = spec;
-                pod.classify(class);
+                pod.class = class;
                 self.resize_index(id, before);
             }
             None => {

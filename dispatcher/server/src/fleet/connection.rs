@@ -48,7 +48,9 @@ pub enum ScrapeError {
 enum Question {
     /// The gauges alone.
     ByName,
-    /// The same of the route below.
+    /// The same of the route below, for the first time.
+    BelowOnTrial,
+    /// The same, where that was understood.
     Below,
     /// Every metric.
     Whole,
@@ -99,7 +101,7 @@ impl Connection {
             match self.ask(kept, question, authority).await {
                 Err(ScrapeError::Unsent(_) | ScrapeError::Http(_)) => {}
                 Err(ScrapeError::Status(_) | ScrapeError::Garbled(_))
-                    if question == Question::Below =>
+                    if question == Question::BelowOnTrial =>
                 {
                     return self.ask(connect(authority).await?, Question::Whole, authority).await;
                 }
@@ -126,7 +128,7 @@ impl Connection {
         self.open = None;
         let request = match question {
             Question::ByName => &self.by_name,
-            Question::Below => &self.below,
+            Question::BelowOnTrial | Question::Below => &self.below,
             Question::Whole => &self.whole,
         };
         let asked = h1::exchange(stream, (authority, ""), request).await;
@@ -147,10 +149,13 @@ impl Connection {
             status => Err(ScrapeError::Status(status)),
         };
         let next = match (&answer, question) {
-            (Ok(gauges), Question::ByName) if !gauges.alone => Question::Below,
-            _ => question,
+            (Ok(gauges), Question::ByName) if !gauges.alone => Some(Question::BelowOnTrial),
+            (Ok(_), Question::BelowOnTrial) => Some(Question::Below),
+            // A server that fails whatever it is asked for may take names once it works: asked anew.
+            (Err(ScrapeError::Status(status)), Question::Whole) if status.is_server_error() => None,
+            _ => Some(question),
         };
-        self.open = reply.into_connection().map(|kept| (kept, next));
+        self.open = reply.into_connection().zip(next);
         answer
     }
 }
@@ -163,7 +168,10 @@ async fn connect(authority: &str) -> Result<TcpStream, ScrapeError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    };
 
     use axum::{
         Router,
@@ -284,6 +292,46 @@ mod tests {
             let asked = ["/metrics?", "/metrics/?", "/metrics", "/metrics"];
             assert_eq!(thrice(answer, true).await, asked);
         }
+    }
+
+    #[tokio::test]
+    async fn one_bad_answer_of_a_pod_that_tells_them_by_name_changes_nothing() {
+        static TURN: AtomicU32 = AtomicU32::new(0);
+        let answer: fn(&Uri) -> Response = |uri| match (TURN.fetch_add(1, Relaxed), uri.path()) {
+            (2, _) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            (_, "/metrics/") => GAUGES.into_response(),
+            _ => everything(),
+        };
+        let (server, mut connection) = (Server::that(answer).await, Connection::new(true));
+        for turn in 0..4 {
+            let answer = connection.scrape(&server.authority).await;
+            assert_eq!(answer.is_err(), turn == 2, "{answer:?}");
+        }
+        assert_eq!(server.asked(), ["/metrics?", "/metrics/?", "/metrics/?", "/metrics/?"]);
+    }
+
+    #[tokio::test]
+    async fn who_fails_at_first_is_asked_by_name_once_it_works() {
+        static TURN: AtomicU32 = AtomicU32::new(0);
+        let answer: fn(&Uri) -> Response = |uri| match (TURN.fetch_add(1, Relaxed), uri.query()) {
+            (0..2, _) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            (2, _) => GAUGES.into_response(),
+            // Another time it is one that does not take names.
+            (3..5, _) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+            (_, Some(_)) => "".into_response(),
+            (_, None) => everything(),
+        };
+        let (server, mut connection) = (Server::that(answer).await, Connection::new(true));
+        let by_name_and_whole = ["/metrics?", "/metrics"];
+        connection.scrape(&server.authority).await.unwrap_err();
+        assert_eq!(server.asked(), by_name_and_whole);
+        assert_eq!(server.scraped(&mut connection).await, 3);
+        assert_eq!(server.asked(), ["/metrics?"]);
+        connection.open = None;
+        connection.scrape(&server.authority).await.unwrap_err();
+        assert_eq!(server.asked(), by_name_and_whole);
+        assert_eq!(server.scraped(&mut connection).await, 3);
+        assert_eq!(server.asked(), by_name_and_whole);
     }
 
     #[tokio::test]

@@ -147,9 +147,8 @@ fn cache_info(labels: &str) -> CacheInfo {
     }
 }
 
-/// A label's number, above zero.
-fn number<T: FromStr + PartialOrd + Default>(labels: &str, name: &str) -> Option<T> {
-    label(labels, name)?.parse().ok().filter(|number| *number > T::default())
+fn number<T: FromStr>(labels: &str, name: &str) -> Option<T> {
+    label(labels, name)?.parse().ok()
 }
 
 fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
@@ -271,7 +270,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
     #[test]
     fn what_an_engine_does_not_say_of_its_cache_is_not_known() {
         let of = |labels| cache_info(labels);
-        let none = "{block_size=\"None\",enable_prefix_caching=\"None\",num_gpu_blocks=\"0\",kv_cache_size_tokens=\"\"";
+        let none = "{block_size=\"None\",enable_prefix_caching=\"None\",num_gpu_blocks=\"None\",kv_cache_size_tokens=\"\"";
         assert_eq!(of(none), CacheInfo::default());
         let before = of(
             "{block_size=\"64\",enable_prefix_caching=\"False\",mamba_block_size=\"32\",user_num_gpu_blocks=\"7\"",

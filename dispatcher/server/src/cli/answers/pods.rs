@@ -36,7 +36,9 @@ pub(crate) struct Pod {
     pub(crate) kv_tokens: Option<f64>,
     /// Share of KV blocks in use, by the last scrape.
     pub(crate) kv_usage: Option<f64>,
+    /// Tokens that its KV cache holds.
     pub(crate) kv_capacity_tokens: Option<f64>,
+    /// Tokens of prompts that it has cached when it is full.
     pub(crate) prefix_capacity_tokens: Option<f64>,
     /// Requests running, by the last scrape.
     pub(crate) running: u64,
@@ -53,9 +55,11 @@ pub(crate) struct Pod {
     /// Longest stall that a request which has just come may cause.
     pub(crate) stall_budget_ms: Option<f64>,
     /// Requests that it was given.
-    pub(crate) prompt_tokens: Option<f64>,
-    pub(crate) cached_tokens: Option<f64>,
     pub(crate) dispatched: u64,
+    /// Tokens of their prompts.
+    pub(crate) prompt_tokens: Option<f64>,
+    /// Those that it was believed to have cached.
+    pub(crate) cached_tokens: Option<f64>,
     /// Mean relative error of TTFT, lately.
     pub(crate) error_ttft: Option<f64>,
     /// Mean relative error of TPOT, lately.
