@@ -4,6 +4,8 @@ use clap::builder::RangedU64ValueParser;
 
 /// Pods of a pool. The largest pools that are measured have a thousand.
 pub(crate) const MOST_PODS: usize = 100_000;
+/// Dispatchers in front of a pool: replicas beyond some few are rare, and each holds state of its own.
+const MOST_DISPATCHERS: u64 = 16;
 /// Seeds: an interval hardly narrows beyond some hundred.
 const MOST_SEEDS: u64 = 10_000;
 /// Requests of a seed: some gigabytes of them.
@@ -14,6 +16,11 @@ pub(crate) const MOST_LOAD: f64 = 1000.0;
 /// A number of pods.
 pub(crate) fn pods() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=MOST_PODS as u64)
+}
+
+/// A number of dispatchers.
+pub(crate) fn dispatchers() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=MOST_DISPATCHERS)
 }
 
 /// A number of seeds, at least so many.

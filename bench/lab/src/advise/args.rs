@@ -106,7 +106,8 @@ impl AdviseArgs {
         let replay = replay.held_by(pool.most_tokens())?;
         let (own_rps, source) = (replay.own_rps(), Arc::new(replay));
         let (knowledge, requests) = (Knowledge::default(), self.requests);
-        let setting = Setting { pool, gpu, source, objectives, mix, requests, knowledge };
+        let setting =
+            Setting { pool, gpu, source, objectives, mix, requests, knowledge, dispatchers: 1 };
         Ok((setting.that_holds_some()?, own_rps))
     }
 

@@ -163,6 +163,7 @@ impl Case {
             } else {
                 Knowledge::default()
             },
+            dispatchers: 1,
         }))
     }
 
@@ -183,7 +184,7 @@ impl Case {
     /// Why it cannot be run here though its requests are there, if so.
     pub(super) fn obstacle(&self, setting: &Setting) -> Option<String> {
         let weir = Contender::named(WEIR).ok()?;
-        let error = setting.knowledge.dispatcher(&weir, &setting.pool, SAMPLE).err()?;
+        let error = setting.dispatcher(&weir, SAMPLE).err()?;
         Some(format!("not run: {error:#}"))
     }
 

@@ -5,7 +5,7 @@ use weir_schema::Predict as _;
 use super::*;
 use crate::{
     contender::Contender,
-    sim::{Pool, Run, drive},
+    sim::{Outcome, Pool, Run, Several, drive},
     trace::Arrival,
     workload::{Objectives, Replay, Source},
 };
@@ -51,6 +51,30 @@ fn bundles_come_as_virtual_time_passes_and_not_before_they_are_made() {
     assert!(versions.iter().any(|(_, version)| *version >= 2), "there is a second one");
     let status = run.end.unwrap().predictor;
     assert!(status.failures == 0 && status.model_version >= 2, "{status:?}");
+}
+
+#[test]
+fn each_of_two_dispatchers_trains_by_itself_of_its_own_samples() {
+    let pool = Pool::of("h100-qwen3-32b-tp2", 2, None).unwrap();
+    let requests = replay().requests(12.0, 1000, &Objectives::default(), 1).unwrap();
+    let weir = Contender::named("weir").unwrap();
+    let both = || {
+        let each = [1, 2].map(|seed| dispatcher(&weir, &pool, &training(), seed).unwrap());
+        let several = Box::new(Several::new(each.into()));
+        drive(&pool.seeded(1), pool.scrape_every, several, &requests)
+    };
+    let run = both();
+    let predicted = |place: usize| {
+        let of_it = run.outcomes.iter().skip(place).step_by(2);
+        let served = of_it.filter_map(|outcome| match outcome {
+            Outcome::Served(served) => Some(served.predicted),
+            _ => None,
+        });
+        served.filter(|one| one.model_version > 0).collect::<Vec<_>>()
+    };
+    let (first, second) = (predicted(0), predicted(1));
+    assert!(first.len() > 100 && second.len() > 100, "{} and {}", first.len(), second.len());
+    assert_eq!(both().outcomes, run.outcomes);
 }
 
 #[test]

@@ -46,6 +46,10 @@ impl LimitsArgs {
     pub fn run(self) -> Result<ExitCode> {
         let (asked, started) = (&self.asked, Instant::now());
         ensure!(!asked.wants_series(), "limits have no --series: `weir-bench sim` writes it");
+        ensure!(
+            !asked.wants_several(),
+            "limits are of one dispatcher: `weir-bench sim` has several"
+        );
         let (setting, contenders) = (asked.setting()?, asked.contenders()?);
         let json = asked.json_file()?;
         let pods = self.oracle_pods.map(NonZeroUsize::get);

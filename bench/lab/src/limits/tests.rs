@@ -370,6 +370,7 @@ fn setting() -> Setting {
         mix: "two".to_owned(),
         requests: 200,
         knowledge: Knowledge::default(),
+        dispatchers: 1,
     }
 }
 

@@ -160,6 +160,6 @@ impl SetUp {
             "--kv-blocks: the cache of a pod holds {held:.0} tokens, and the mean request of {} has {needed:.0}",
             self.name
         );
-        Ok(Setting { pool, gpu, source, objectives, mix, requests, knowledge })
+        Ok(Setting { pool, gpu, source, objectives, mix, requests, knowledge, dispatchers: 1 })
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     workload::{Objective, Objectives},
 };
 
-/// Rows that can be compared: the same traffic, objectives, pods and predictions.
+/// Rows that can be compared: the same traffic, objectives, pods, predictions and number of dispatchers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Group<'a> {
     /// The rows with the places of their files.
@@ -16,8 +16,9 @@ pub(super) struct Group<'a> {
 }
 
 /// What makes rows comparable.
-fn key(row: &Row) -> (&str, &str, &str, usize, u32, &str) {
-    (&row.workload, &row.mix, &row.gpu, row.pods, row.chunk_tokens, &row.prediction)
+fn key(row: &Row) -> (&str, &str, &str, usize, u32, &str, usize) {
+    let (pods, dispatchers) = (row.pods, row.dispatchers);
+    (&row.workload, &row.mix, &row.gpu, pods, row.chunk_tokens, &row.prediction, dispatchers)
 }
 
 /// The rows by their settings, in the order in which these first come. `wanted` says which rows count. Of two rows that
@@ -86,10 +87,11 @@ impl<'a> Group<'a> {
         names
     }
 
-    /// A heading: traffic, objectives and what is not as usual about the pods and the predictions.
+    /// A heading: traffic, objectives and what is not as usual about the pods, the dispatchers and the predictions.
     pub(super) fn heading(&self) -> String {
         let Some((row, _)) = self.rows.first() else { return String::new() };
         let setting = heading(&row.workload, &row.mix, row.pods, row.chunk_tokens);
+        let setting = format!("{setting}{}", before(row.dispatchers));
         match row.prediction.as_str() {
             "oracle" => setting,
             // An older file does not say.
@@ -106,7 +108,8 @@ impl<'a> Group<'a> {
         let count = self.policies().len();
         let policies = if count == 1 { "1 policy".to_owned() } else { format!("{count} policies") };
         format!(
-            "{policies} in front of {pool}; traffic `{}`; {}; {seeds}, {requests} requests counted per run of all seeds. {}{}",
+            "{policies} in front of {pool}{}; traffic `{}`; {}; {seeds}, {requests} requests counted per run of all seeds. {}{}",
+            before(row.dispatchers),
             row.workload,
             mix_words(&row.mix),
             self.commands(runs),
@@ -171,6 +174,11 @@ pub(super) fn heading(workload: &str, mix: &str, pods: usize, chunk_tokens: u32)
     };
     let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
     format!("{workload}, {mix}, {pods}, chunk {chunk_tokens}")
+}
+
+/// Who stands before the pods, where it is more than one dispatcher.
+pub(super) fn before(dispatchers: usize) -> String {
+    if dispatchers > 1 { format!(", {dispatchers} dispatchers") } else { String::new() }
 }
 
 /// The pods.

@@ -2,7 +2,7 @@
 
 use super::{
     Series,
-    group::{heading, objectives_words, pool_words},
+    group::{before, heading, objectives_words, pool_words},
     input::Runs,
     words::{number, slug},
 };
@@ -18,9 +18,9 @@ pub(super) struct Scene<'a> {
 }
 
 /// What makes series comparable.
-fn key(series: &Series) -> (&str, &str, &str, usize, u32, u64, u64) {
-    let of = series;
-    (&of.workload, &of.mix, &of.gpu, of.pods, of.chunk_tokens, of.load.to_bits(), of.seed)
+fn key(of: &Series) -> (&str, &str, &str, usize, u32, usize, u64, u64) {
+    let (load, pods) = (of.load.to_bits(), of.pods);
+    (&of.workload, &of.mix, &of.gpu, pods, of.chunk_tokens, of.dispatchers, load, of.seed)
 }
 
 /// The series by what they can be compared in. Of a policy that comes twice, the first counts.
@@ -59,7 +59,7 @@ impl Scene<'_> {
     pub(super) fn heading(&self) -> String {
         let Some(of) = self.series.first() else { return String::new() };
         let setting = heading(&of.workload, &of.mix, of.pods, of.chunk_tokens);
-        format!("{setting}, load {}", number(of.load))
+        format!("{setting}{}, load {}", before(of.dispatchers), number(of.load))
     }
 
     /// What was run, as a sentence.
@@ -69,8 +69,9 @@ impl Scene<'_> {
         let policies = if count == 1 { "1 policy".to_owned() } else { format!("{count} policies") };
         let promise = objectives_words(&of.classes);
         format!(
-            "{policies} in front of {}; traffic `{}` at load {}; {promise}; seed {}, {} requests after the warm-up.",
+            "{policies} in front of {}{}; traffic `{}` at load {}; {promise}; seed {}, {} requests after the warm-up.",
             pool_words(of.pods, &of.gpu, of.chunk_tokens),
+            before(of.dispatchers),
             of.workload,
             number(of.load),
             of.seed,

@@ -8,7 +8,7 @@ use crate::{
     contender::Contender,
     results::{ResultFile, command},
     sim::{Outcome, Run, Served, SimRequest},
-    study::{Setting, in_parallel, once},
+    study::{Setting, in_parallel, once, one_dispatcher},
     workload::Objective,
 };
 
@@ -34,6 +34,9 @@ pub struct Series {
     pub pods: usize,
     /// Tokens of a step.
     pub chunk_tokens: u32,
+    /// How many dispatchers stood in front of the pods; one in files that are older than this field.
+    #[serde(default = "one_dispatcher")]
+    pub dispatchers: usize,
     /// Name of the policy.
     pub policy: String,
     /// The load.
@@ -127,6 +130,7 @@ impl Series {
             gpu: setting.gpu.clone(),
             pods: setting.pool.pods.len(),
             chunk_tokens: setting.pool.classes.first().map_or(0, |class| class.chunk_tokens),
+            dispatchers: setting.dispatchers,
             policy: policy.to_owned(),
             load,
             seed,

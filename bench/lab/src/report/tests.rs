@@ -16,6 +16,7 @@ fn row(policy: &str, class: &str, load: f64, attainment: f64) -> Row {
         chunk_tokens: 8192,
         policy: policy.to_owned(),
         prediction: "oracle".to_owned(),
+        dispatchers: 1,
         load: Some(load),
         seeds: 5,
         class: class.to_owned(),
@@ -80,6 +81,7 @@ fn series(policy: &str, slow: f32) -> Series {
     Series {
         workload: "made_up".to_owned(),
         mix: "one".to_owned(),
+        dispatchers: 1,
         policy: policy.to_owned(),
         load: 1.0,
         seed: 1,
@@ -271,6 +273,25 @@ fn rows_of_other_predictions_are_not_the_same() {
     for said in ["predictions fitted", "32.1 %", "predictions not told", "12.3 %", "95.4 %"] {
         assert!(html.contains(said), "{said}");
     }
+    let files = fs::read_dir(folder.path().join("out/plots")).unwrap().count();
+    assert_eq!(files, written.pictures, "two pictures of one name");
+}
+
+#[test]
+fn rows_and_series_of_other_numbers_of_dispatchers_are_not_the_same() {
+    let folder = folder();
+    let two = Row { dispatchers: 2, requests: 2000, ..row("weir", "interactive", 1.0, 0.321) };
+    let mut older = serde_json::to_value(row("older", "interactive", 1.0, 0.123)).unwrap();
+    older.as_object_mut().unwrap().remove("dispatchers");
+    put(folder.path(), "two.json", &json!({"rows": [two]}));
+    put(folder.path(), "older.json", &json!({"rows": [older]}));
+    let two = [Series { dispatchers: 2, ..series("weir", 5.0) }];
+    put(folder.path(), "series/two.json", &json!({"series": two}));
+    let (html, written) = page_of(folder.path());
+    for said in ["8192, 2 dispatchers", "32.1 %", "95.4 %", "chunk 0, 2 dispatchers, load 1"] {
+        assert!(html.contains(said), "{said}");
+    }
+    assert!(html.contains("12.3 %") && !html.contains(" 1 dispatchers"), "one is not told");
     let files = fs::read_dir(folder.path().join("out/plots")).unwrap().count();
     assert_eq!(files, written.pictures, "two pictures of one name");
 }

@@ -110,6 +110,7 @@ impl SensitivityArgs {
             mix,
             requests: self.requests,
             knowledge: Knowledge::default(),
+            dispatchers: 1,
         };
         setting.that_holds_some()
     }

@@ -12,7 +12,8 @@
 //! [`Outcome::Rejected`].
 //!
 //! # Layout
-//! - `world`: the loop; `pod`: an engine and what its streams show; `dispatcher`: what stands in front of the pods
+//! - `world`: the loop; `pod`: an engine and what its streams show; `dispatcher`: what stands in front of the pods;
+//!   `several`: more than one of it
 //! - `pool`: the pods of a study; `oracle`: predictions of a chosen error; `mix`: the built-in mix as requests
 
 mod dispatcher;
@@ -20,6 +21,7 @@ mod mix;
 mod oracle;
 mod pod;
 mod pool;
+mod several;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -34,6 +36,7 @@ pub use dispatcher::Dispatcher;
 pub use mix::Mix;
 pub use oracle::Oracle;
 pub use pool::Pool;
+pub use several::Several;
 pub use world::{drive, drive_while};
 
 /// A pool to be simulated behind Weir's scheduler.

@@ -14,7 +14,7 @@ use super::*;
 use crate::load::{DemoMix, parse_classes};
 
 /// Two pods of Qwen3-32B on two H100 each.
-fn pool() -> SimConfig {
+pub(super) fn pool() -> SimConfig {
     let hardware = hardware("h100-qwen3-32b-tp2").unwrap();
     let engine = |seed| EngineConfig { seed, ..EngineConfig::for_hardware(hardware) };
     let class = PodClass { kv_blocks: hardware.num_blocks, ..PodClass::default() };
@@ -26,14 +26,14 @@ fn pool() -> SimConfig {
 }
 
 /// Stretches of the demo's mix at so many requests per second.
-fn requests(rates: &[f64], for_s: f64, streamed: f64, seed: u64) -> Vec<SimRequest> {
+pub(super) fn requests(rates: &[f64], for_s: f64, streamed: f64, seed: u64) -> Vec<SimRequest> {
     let shares = ["interactive:0.5", "standard:0.2", "batch:0.3"].map(str::to_owned);
     let classes = parse_classes(&shares, &[]).unwrap();
     let stretches = rates.iter().map(|rate| (*rate, for_s)).collect();
     Mix { demo: DemoMix { stretches, classes, seed }, streamed }.requests().unwrap()
 }
 
-fn simulate(requests: &[SimRequest]) -> Run {
+pub(super) fn simulate(requests: &[SimRequest]) -> Run {
     run(pool(), Box::new(Chain::new()), requests)
 }
 

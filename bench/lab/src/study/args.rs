@@ -84,6 +84,10 @@ pub struct SimArgs {
     /// (the standard deviation of the log of a factor: 0.05 is 5 %)
     #[arg(long, default_value = "fitted", value_name = "HOW")]
     prediction: String,
+    /// How many dispatchers stand in front of the pods: requests go to one after the other, each decides for itself, and what
+    /// the others send it sees only in scrapes
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = bounds::dispatchers())]
+    dispatchers: usize,
     /// Simulations at once; all cores by default
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
@@ -179,7 +183,9 @@ impl SimArgs {
         let stages = source.stages().map(staged_requests);
         let requests = self.requests.or(stages).unwrap_or(REQUESTS);
         let knowledge = knowledge(&self.prediction)?;
-        Setting { pool, gpu, source, objectives, mix, requests, knowledge }.that_holds_some()
+        let dispatchers = self.dispatchers;
+        Setting { pool, gpu, source, objectives, mix, requests, knowledge, dispatchers }
+            .that_holds_some()
     }
 
     fn source(&self, pool: &Pool) -> Result<Arc<dyn Source>> {
@@ -275,6 +281,11 @@ impl SimArgs {
     /// Whether single requests are asked for too.
     pub(crate) const fn wants_series(&self) -> bool {
         self.series.is_some()
+    }
+
+    /// Whether more than one dispatcher is asked for.
+    pub(crate) const fn wants_several(&self) -> bool {
+        self.dispatchers > 1
     }
 
     /// The file for the rows.

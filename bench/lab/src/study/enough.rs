@@ -108,6 +108,7 @@ mod tests {
             mix: String::new(),
             requests: 100,
             knowledge: Knowledge::default(),
+            dispatchers: 1,
         }
     }
 

@@ -40,7 +40,7 @@ use weir_schema::Predict;
 use crate::{
     contender::Contender,
     learned::{Training, dispatcher, recorded},
-    sim::{Dispatcher, Oracle, Outcome, Pool, Run, SimRequest, drive, drive_while},
+    sim::{Dispatcher, Oracle, Outcome, Pool, Run, Several, SimRequest, drive, drive_while},
     workload::{Objectives, Source},
 };
 pub(crate) use figures::{Figures, TopBand, warm_up};
@@ -50,6 +50,7 @@ pub(crate) use enough::{least_requests, note_of_given, notes_of_found, too_short
 pub use parallel::in_parallel;
 pub(crate) use pool_file::read as read_pool;
 pub use row::Row;
+pub(crate) use row::one_dispatcher;
 pub use seek::max_load;
 pub(crate) use seek::{Found, GoesOn, max_load_of, seek, told};
 pub(crate) use spread::{Quantiles, half_width};
@@ -71,6 +72,8 @@ pub struct Setting {
     pub requests: usize,
     /// What dispatchers know of the engines.
     pub knowledge: Knowledge,
+    /// How many dispatchers stand in front of the pods, each with its share of the requests; none is one.
+    pub dispatchers: usize,
 }
 
 /// Makes a predictor for a pool and a seed.
@@ -131,7 +134,7 @@ impl Knowledge {
         }
     }
 
-    /// A contender's dispatcher that knows so much.
+    /// One dispatcher of a contender that knows so much.
     ///
     /// # Errors
     /// When a model is asked for and its native library, or its bundle, is missing.
@@ -152,7 +155,25 @@ impl Knowledge {
     }
 }
 
+/// Where a dispatcher's place goes in its seed: above all seeds that a study has, so that no two are alike.
+const PLACE_BITS: u32 = 32;
+
 impl Setting {
+    /// What stands in front of the pods: a dispatcher of a contender, or several that decide and learn apart. The first has the
+    /// seed of the one that would stand there alone.
+    ///
+    /// # Errors
+    /// As for [`Knowledge::dispatcher`].
+    pub fn dispatcher(&self, contender: &Contender, seed: u64) -> Result<Box<dyn Dispatcher>> {
+        let one = |seed| self.knowledge.dispatcher(contender, &self.pool, seed);
+        if self.dispatchers <= 1 {
+            return one(seed);
+        }
+        let places = 0..self.dispatchers as u64;
+        let each = places.map(|place| one(seed ^ (place << PLACE_BITS)));
+        Ok(Box::new(Several::new(each.collect::<Result<_>>()?)))
+    }
+
     /// Requests per second at load 1.
     pub fn capacity_rps(&self) -> f64 {
         self.pool.capacity_rps(&self.source.means(), self.objectives.tightest_tpot_ms())
@@ -199,7 +220,7 @@ pub fn once(
 ) -> Result<(Vec<SimRequest>, Run)> {
     let requests = requests_of(setting, load, seed)?;
     let pool = &setting.pool;
-    let dispatcher = setting.knowledge.dispatcher(contender, pool, seed)?;
+    let dispatcher = setting.dispatcher(contender, seed)?;
     let run = drive(&pool.seeded(seed), pool.scrape_every, dispatcher, &requests);
     SIMULATED.fetch_add(requests.len() as u64, Ordering::Relaxed);
     Ok((requests, run))
@@ -214,7 +235,7 @@ fn once_while(
     mut goes_on: impl FnMut(usize, &Outcome) -> bool,
 ) -> Result<Option<Run>> {
     let pool = &setting.pool;
-    let dispatcher = setting.knowledge.dispatcher(contender, pool, seed)?;
+    let dispatcher = setting.dispatcher(contender, seed)?;
     let mut over = 0;
     let counted = |place: usize, outcome: &Outcome| {
         over += 1;
@@ -308,6 +329,7 @@ pub(crate) fn rows(
         chunk_tokens: setting.pool.classes.first().map_or(0, |class| class.chunk_tokens),
         policy: contender.name().to_owned(),
         prediction: setting.knowledge.name(),
+        dispatchers: setting.dispatchers,
         load: asked.load,
         max_load: asked.max_load.map(|found| found.load),
         bounded: asked.max_load.is_none_or(|found| found.bounded),

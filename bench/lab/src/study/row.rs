@@ -23,6 +23,9 @@ pub struct Row {
     /// What its dispatcher knew of the engines, as `--prediction` says it; empty in files that are older than this field.
     #[serde(default)]
     pub prediction: String,
+    /// How many dispatchers stood in front of the pods; one in files that are older than this field.
+    #[serde(default = "one_dispatcher")]
+    pub dispatchers: usize,
     /// The load; `None` where it was sought, and for traffic with rates of its own.
     pub load: Option<f64>,
     /// The highest load that keeps `at`, 0 where none does; `None` where the load was given.
@@ -127,6 +130,11 @@ pub struct Row {
 /// What files say of which nothing was written.
 fn yes() -> bool {
     true
+}
+
+/// As many as stood in front of the pods where a file does not say.
+pub(crate) fn one_dispatcher() -> usize {
+    1
 }
 
 /// JSON has no word for what is no number.

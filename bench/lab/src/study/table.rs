@@ -8,7 +8,7 @@ use super::{Row, Setting, seek::told};
 pub(super) fn head(setting: &Setting) -> String {
     let (pool, means) = (&setting.pool, setting.source.means());
     format!(
-        "{}, objectives {}: {:.0} tokens in, {:.0} out, {:.0} % of the prompts shared; {} pods of {}; load 1 is {:.2} requests/s",
+        "{}, objectives {}: {:.0} tokens in, {:.0} out, {:.0} % of the prompts shared; {} pods of {}{}; load 1 is {:.2} requests/s",
         setting.source.name(),
         setting.mix,
         means.input_tokens,
@@ -16,8 +16,14 @@ pub(super) fn head(setting: &Setting) -> String {
         means.hit * 100.0,
         pool.pods.len(),
         setting.gpu,
+        before(setting.dispatchers),
         setting.capacity_rps(),
     )
+}
+
+/// Who stands before the pods, where it is more than one dispatcher.
+fn before(dispatchers: usize) -> String {
+    if dispatchers > 1 { format!(" behind {dispatchers} dispatchers") } else { String::new() }
 }
 
 /// The rows as a table. With one class, its row would say what that of all classes says.
@@ -109,6 +115,12 @@ mod tests {
         assert!(read.goodput_rps.is_nan() && read.throughput_rps == 0.0);
         let older = json.replace("\"bounded\":false,", "");
         assert!(serde_json::from_str::<Row>(&older).unwrap().bounded, "{older}");
+    }
+
+    #[test]
+    fn only_more_dispatchers_than_one_are_told() {
+        assert_eq!(before(1), "");
+        assert_eq!(before(3), " behind 3 dispatchers");
     }
 
     #[test]

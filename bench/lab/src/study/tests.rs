@@ -25,6 +25,7 @@ fn setting(requests: usize) -> Setting {
         mix: "two".to_owned(),
         requests,
         knowledge: Knowledge::default(),
+        dispatchers: 1,
     }
 }
 
@@ -177,6 +178,46 @@ fn a_row_survives_its_file_with_what_was_not_measured() {
 }
 
 #[test]
+fn a_file_that_does_not_say_how_many_dispatchers_there_were_had_one() {
+    let said = Row { dispatchers: 3, ..Row::default() };
+    let mut row = serde_json::to_value(&said).unwrap();
+    assert_eq!(serde_json::from_value::<Row>(row.clone()).unwrap().dispatchers, 3);
+    row.as_object_mut().unwrap().remove("dispatchers");
+    assert_eq!(serde_json::from_value::<Row>(row).unwrap().dispatchers, 1);
+}
+
+#[test]
+fn several_dispatchers_decide_apart_and_the_same_every_time() {
+    let study = |dispatchers| {
+        let setting = Setting { dispatchers, ..setting(300) };
+        at_load(&setting, &contender("weir"), 0.8, &[1, 2]).unwrap()
+    };
+    let (one, two) = (study(1), study(2));
+    assert_eq!((one[0].dispatchers, two[0].dispatchers), (1, 2));
+    assert_eq!((one[0].requests, two[0].requests), (570, 570));
+    assert_eq!(two, study(2));
+    assert_ne!(two[0].ttft_ms_mean, one[0].ttft_ms_mean);
+}
+
+#[test]
+fn each_of_several_dispatchers_has_a_predictor_of_its_own_seed() {
+    let seeds = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let given = seeds.clone();
+    let make = move |_: &Pool, seed: u64| {
+        given.lock().push(seed);
+        Box::new(Chain::new()) as Box<dyn Predict>
+    };
+    let knowledge = Knowledge::Custom(Arc::new(make));
+    let setting = Setting { knowledge, dispatchers: 3, ..setting(20) };
+    setting.dispatcher(&contender("weir"), 7).unwrap();
+    let mut given = seeds.lock().clone();
+    assert_eq!(given[0], 7, "that of the one that would stand there alone");
+    given.sort_unstable();
+    given.dedup();
+    assert_eq!(given.len(), 3, "{given:?}");
+}
+
+#[test]
 fn a_study_without_a_seed_or_with_a_load_of_nothing_is_an_error() {
     let (setting, weir) = (setting(10), contender("weir"));
     assert!(at_load(&setting, &weir, 0.5, &[]).is_err());
@@ -293,6 +334,23 @@ mod command_line {
     }
 
     #[test]
+    fn one_dispatcher_gives_the_rows_of_a_command_that_names_none_and_two_say_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let (trace, json) = (trace(folder.path(), 60), folder.path().join("rows.json"));
+        let rows = |words: &str| -> serde_json::Value {
+            let asked = "--policy weir,random --pods 2 --load 0.9 --seeds 2 --requests 60";
+            sim(&format!("sim --trace {trace} {asked} {words} --json {}", json.display())).unwrap();
+            let text = std::fs::read_to_string(&json).unwrap();
+            let mut report: serde_json::Value = serde_json::from_str(&text).unwrap();
+            report["rows"].take()
+        };
+        let (none, one, two) = (rows(""), rows("--dispatchers 1"), rows("--dispatchers 2"));
+        assert_eq!(none, one);
+        assert_eq!((&one[0]["dispatchers"], &two[0]["dispatchers"]), (&1.into(), &2.into()));
+        assert_ne!(one[0]["ttft_ms_mean"], two[0]["ttft_ms_mean"]);
+    }
+
+    #[test]
     fn traffic_is_made_at_a_load_or_comes_at_rates_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let json = folder.path().join("rows.json");
@@ -343,6 +401,8 @@ mod command_line {
             ("--load 1 --requests 0", "--requests"),
             ("--load 1 --requests 18446744073709551615", "--requests"),
             ("--load 1 --chunk 0", "--chunk"),
+            ("--load 1 --dispatchers 0", "1..=16"),
+            ("--load 1 --dispatchers 17", "1..=16"),
             ("--at 0.9 --series /tmp/x.json", "cannot be used with"),
             ("--load 1 --json /nowhere/at/all.json", "cannot write /nowhere"),
         ] {
@@ -362,6 +422,8 @@ mod command_line {
         assert!(error.contains("--json and --series are one file"), "{error}");
         let error = sim(&format!("limits --trace {trace} --load 1 --series x.json")).unwrap_err();
         assert!(error.contains("limits have no --series"), "{error}");
+        let error = sim(&format!("limits --trace {trace} --load 1 --dispatchers 2")).unwrap_err();
+        assert!(error.contains("limits are of one dispatcher"), "{error}");
         let error = sim("sim --load 1 --scenario ladder-1").unwrap_err();
         assert!(error.contains("rates of its own"), "{error}");
     }
