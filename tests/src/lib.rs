@@ -15,6 +15,7 @@
 //! - [`pod`]: one simulated pod, its faults and its own account
 //! - [`echo`]: a server that answers with what it was sent
 //! - [`stage`]: pods, a configuration and a dispatcher
+//! - [`pair`]: the same with two dispatchers, one of which decides
 //! - [`weir`]: a dispatcher: addresses, snapshot, metrics
 //! - [`settled`]: what must hold after every scenario
 //! - [`call`]: one HTTP call, whole or as it streams
@@ -42,6 +43,7 @@ pub mod command;
 pub mod echo;
 pub mod graph;
 pub mod load;
+pub mod pair;
 pub mod pod;
 pub mod program;
 pub mod promql;
@@ -57,6 +59,7 @@ pub use browser::{Browser, Screen};
 pub use call::{Call, Live, Reply};
 pub use echo::Echo;
 pub use load::Load;
+pub use pair::Pair;
 pub use pod::Pod;
 pub use program::Program;
 pub use stage::{Plan, Stage};

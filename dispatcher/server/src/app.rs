@@ -41,6 +41,7 @@ use crate::{
         trainer::{Launch, supervise},
     },
     memory,
+    replicas::{self, Replicas},
     shutdown::{Life, ShutdownConfig, Signals, Stage, conduct},
     telemetry::{Metrics, Watched, compat::timed::Timed},
     worker::Worker,
@@ -94,6 +95,7 @@ struct Workers {
     spool: Worker,
     admin: Worker,
     memory: Worker,
+    replicas: Option<Worker>,
 }
 
 /// Serves until a signal says otherwise. `origin` is where the configuration came from: it is read again
@@ -129,6 +131,11 @@ impl App {
         // First what may fail, so that nothing is left behind.
         let door = admin::bind(config.admin).map_err(listen(config.admin))?;
         let admin = door.local_addr()?;
+        let others = config.replicas.clone().map(|others| {
+            let listener = replicas::bind(&others).map_err(listen(others.listen))?;
+            Ok::<_, ServeError>((listener, others))
+        });
+        let others = others.transpose()?;
         let trainer = config.learn.run_trainer;
         let trainer = trainer.then(|| Launch::this_program(origin.file.as_deref())).transpose()?;
         let most_tenants = config.telemetry.max_tenants;
@@ -145,8 +152,12 @@ impl App {
         hubs.iter().for_each(|hub| metrics.expect_model(hub.model()));
         let (bell, heard) = Bell::new();
         let (shelf, counter) = Shelf::new(config.learn.bundles.clone(), bell.clone());
+        let life = Life::default();
+        let others = others.map(|(listener, others)| Replicas::new(listener, others, &hubs, &life));
+        let circles = others.as_ref().map(|others| others.circles().to_vec());
         let watched = Watched {
             hubs: hubs.clone(),
+            circles: circles.unwrap_or_default(),
             metrics: metrics.clone(),
             versions: Arc::default(),
             spool: Arc::default(),
@@ -154,7 +165,7 @@ impl App {
             shelf: Arc::new(shelf),
             config: Arc::default(),
             trainer: Arc::default(),
-            life: Life::default(),
+            life,
             clock,
         };
 
@@ -182,6 +193,9 @@ impl App {
         })?;
         let changes = Worker::spawn_async("weir-config", move |stop| watch::watch(reloader, stop))?;
         let memory = Worker::spawn_async("weir-memory", memory::watch)?;
+        let replicas =
+            others.map(|others| Worker::spawn_async("weir-replicas", move |stop| others.run(stop)));
+        let replicas = replicas.transpose()?;
         let seat = Seat::new(watched.clone(), config.seat, settings, admin);
         let side = Worker::spawn_async("weir-admin", move |stop| admin::run(door, seat, stop))?;
 
@@ -189,8 +203,17 @@ impl App {
         let plane = PlaneConfig { listen: config.listen, threads: config.threads, limits };
         let plane = api::start(plane, &api, config.upstream).map_err(listen(config.listen))?;
         tracing::info!(api = %plane.address(), %admin, "serving");
-        let workers =
-            Workers { config: changes, fleet, loader, bell, sink, spool, admin: side, memory };
+        let workers = Workers {
+            config: changes,
+            fleet,
+            loader,
+            bell,
+            sink,
+            spool,
+            admin: side,
+            memory,
+            replicas,
+        };
         Ok(Self { plane, admin, watched, shutdown: config.shutdown, trainer, workers })
     }
 
@@ -244,6 +267,7 @@ impl Workers {
     fn end(self) {
         self.config.join(FAREWELL);
         self.memory.join(FAREWELL);
+        self.replicas.map(|replicas| replicas.join(FAREWELL));
         self.fleet.join(FAREWELL);
         self.sink.close();
         self.spool.join(FAREWELL);

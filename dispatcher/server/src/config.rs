@@ -47,6 +47,7 @@ use crate::{
     api::config::ApiConfig,
     fleet::config::{Members, RawClass, ScrapeConfig},
     learn::{LearnConfig, profile},
+    replicas::ReplicasConfig,
     shutdown::ShutdownConfig,
     telemetry::{compat::RawTelemetry, log::LogConfig},
     upstream::UpstreamConfig,
@@ -71,6 +72,8 @@ pub struct Config {
     pub scrape: ScrapeConfig,
     /// The way to the pods.
     pub upstream: UpstreamConfig,
+    /// Other dispatchers in front of the same pods; `None`: there are none.
+    pub replicas: Option<ReplicasConfig>,
     /// Samples, bundles, trainer.
     pub learn: LearnConfig,
     /// What is told to those who watch.
@@ -121,6 +124,7 @@ impl Config {
         let upstream = problems.take(UpstreamConfig::try_from(raw.upstream.clone()));
         let pools = pools(raw, &mut problems);
         let scrape = raw.scrape.check(&mut problems);
+        let replicas = raw.replicas.check(&mut problems);
         let learn =
             LearnConfig::check(&raw.model, &raw.spool, &raw.trainer, &raw.classes, &mut problems);
         raw.telemetry.check(raw.pools.len(), &mut problems);
@@ -139,6 +143,7 @@ impl Config {
             pools,
             scrape,
             upstream,
+            replicas,
             learn,
             telemetry: raw.telemetry.clone(),
             log,
@@ -152,7 +157,9 @@ impl Config {
     pub fn notes(&self) -> Vec<String> {
         let profiles = self.pools.first().map(|pool| profile::notes(&pool.profiles));
         let admin = self.raw.admin.note(self.admin);
-        profiles.unwrap_or_default().into_iter().chain(self.open()).chain(admin).collect()
+        let replicas = self.raw.replicas.note();
+        let profiles = profiles.unwrap_or_default().into_iter();
+        profiles.chain(self.open()).chain(admin).chain(replicas).collect()
     }
 
     /// That the API is open to whoever reaches it.

@@ -12,6 +12,7 @@
 //! - [`patience`]: how long a wait may last; [`descriptors`]: how many connections there may be
 //! - [`api`]: the data API: accepts OpenAI calls and answers them
 //! - [`clock`]: the process's clock
+//! - [`replicas`]: other dispatchers in front of the same pods, and which of them decides
 //! - [`hub`]: owns a pool's scheduler; requests get their verdicts here
 //! - [`upstream`]: delivers requests to pods and relays their responses; [`h1`]: HTTP/1 towards pods
 //! - [`fleet`]: the pods: which there are, whether they answer, what their gauges say
@@ -29,6 +30,7 @@ pub mod hub;
 pub mod learn;
 pub mod memory;
 pub mod patience;
+pub mod replicas;
 pub mod shutdown;
 pub mod telemetry;
 pub mod upstream;

@@ -108,6 +108,7 @@ async fn gather(hub: &Arc<Hub>, crowd: u64) -> Vec<Ticket> {
 fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
     let (shelf, _) = Shelf::new("no-such-folder".into(), Bell::new().0);
     let watched = Watched {
+        circles: vec![],
         hubs: vec![hub.clone()],
         metrics: Arc::new(Metrics::new().unwrap()),
         versions: Arc::default(),

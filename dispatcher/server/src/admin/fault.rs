@@ -62,6 +62,9 @@ pub enum Fault {
     /// The state does not allow it.
     #[error("{0}")]
     Conflict(String),
+    /// Another dispatcher decides for the pool, so that a change here would change nothing.
+    #[error("the dispatcher at {0} decides for this pool; ask its admin side")]
+    DecidedElsewhere(String),
     /// The body is larger than any sensible one.
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
@@ -130,6 +133,7 @@ impl Fault {
             Self::PoolRequired(_) => (StatusCode::BAD_REQUEST, "pool_required"),
             Self::Parameter { .. } => (StatusCode::BAD_REQUEST, "invalid_parameter"),
             Self::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
+            Self::DecidedElsewhere(_) => (StatusCode::CONFLICT, "decided_elsewhere"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"),
             Self::TooManyStreams(_) => (StatusCode::SERVICE_UNAVAILABLE, "too_many_streams"),
             Self::Closing => (StatusCode::SERVICE_UNAVAILABLE, "closing"),

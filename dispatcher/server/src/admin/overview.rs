@@ -30,7 +30,9 @@ pub struct Overview {
 pub struct PoolFigures {
     /// The model it serves.
     pub pool: String,
-    /// Who decides.
+    /// Where the dispatcher is that decides, if that is another one: then what waits is there.
+    pub decided_by: Option<String>,
+    /// By which policy.
     #[schema(value_type = String)]
     pub policy: weir_core::Policy,
     /// Requests waiting, late ones included.
@@ -103,6 +105,7 @@ fn figures(seat: &Seat, pool: Pool<'_>) -> PoolFigures {
     let seen = pool.hub.summary();
     PoolFigures {
         pool: pool.name().to_owned(),
+        decided_by: pool.hub.lead().map(|lead| lead.address.clone()),
         policy: seen.policy,
         waiting: seen.waiting,
         waiting_bytes: seen.waiting_bytes,

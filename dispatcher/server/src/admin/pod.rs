@@ -275,6 +275,7 @@ fn tell(
     let change = Change { action, pool: seat.written(pool), what: name };
     audit::change(seat, caller, change, || {
         let pool = home(seat, pool, name)?;
+        pool.decides()?;
         let seen = pool.hub.ask_pod(name, what).ok_or_else(|| Fault::not_found("pod", name))?;
         Ok((Json(row(pool, seen)), 1))
     })

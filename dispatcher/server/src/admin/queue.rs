@@ -228,6 +228,7 @@ fn turn(
     let change = Change { action, pool: seat.written(pool), what: &what };
     let held = audit::change(seat, caller, change, || {
         let pool = seat.pool(pool)?;
+        pool.decides()?;
         let paused = turn(pool.hub, gate(pool, ask)?);
         Ok((Held { paused }, 1))
     });

@@ -95,6 +95,14 @@ impl Seat {
         if named.is_empty() { Err(Fault::not_found("pool", name)) } else { Ok(named) }
     }
 
+    /// Whether every pool, or the one that is named, is decided for here.
+    ///
+    /// # Errors
+    /// When there is no pool of that name, and when another dispatcher decides.
+    pub fn decides(&self, name: Option<&str>) -> Result<(), Fault> {
+        self.pools(name)?.iter().try_for_each(Pool::decides)
+    }
+
     /// How a pool is written down that was named or left out: by its name if that is clear.
     pub fn written<'a>(&'a self, named: Option<&'a str>) -> &'a str {
         match (named, self.watched.hubs.as_slice()) {
@@ -135,6 +143,15 @@ impl<'a> Pool<'a> {
     /// The model it serves.
     pub fn name(&self) -> &'a str {
         self.hub.model()
+    }
+
+    /// Whether it is decided for here.
+    ///
+    /// # Errors
+    /// When another dispatcher decides.
+    pub fn decides(&self) -> Result<(), Fault> {
+        let lead = self.hub.lead();
+        lead.map_or(Ok(()), |lead| Err(Fault::DecidedElsewhere(lead.address.clone())))
     }
 
     /// The lane that a name means, whether or not it holds anything.

@@ -47,6 +47,7 @@ pub(super) async fn cancel(
         let pool = ask.pool.as_deref();
         let change = Change { action: "cancel", pool: seat.written(pool), what: &name };
         audit::change(seat, &caller, change, || {
+            seat.decides(pool)?;
             on_waiting(seat, pool, &name, Hub::cancel_waiting)?;
             Ok((Json(Cancelled { cancelled: 1 }), 1))
         })
@@ -119,6 +120,7 @@ pub(super) async fn shift(
         let what = format!("{name} to band {}", band.0);
         let change = Change { action: "move", pool: seat.written(pool), what: &what };
         audit::change(seat, &caller, change, || {
+            seat.decides(pool)?;
             on_waiting(seat, pool, &name, |hub, which| hub.move_waiting(which, band))?;
             Ok((Json(detail(seat, pool, &name)?), 1))
         })
@@ -188,6 +190,7 @@ pub(super) async fn cancel_many(
         let (pool, what) = (seat.written(ask.pool.as_deref()), described(&ask));
         let change = Change { action: "cancel_many", pool, what: &what };
         audit::change(seat, &caller, change, || {
+            seat.decides(ask.pool.as_deref())?;
             let done = sweep(seat, &ask)?;
             let cancelled = done.cancelled;
             Ok((Json(done), cancelled))

@@ -8,7 +8,7 @@ use serde_yaml_ng::{Mapping, Value};
 use super::RawConfig;
 
 /// Keys whose parts are made once: sockets, threads, files and processes. With everything below them.
-pub const NEED_RESTART: [&str; 20] = [
+pub const NEED_RESTART: [&str; 21] = [
     "listen",
     "threads",
     "admin",
@@ -21,6 +21,7 @@ pub const NEED_RESTART: [&str; 20] = [
     "scrape.every_ms",
     "scrape.timeout_ms",
     "upstream",
+    "replicas",
     "model",
     "spool",
     "trainer",

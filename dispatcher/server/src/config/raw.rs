@@ -15,6 +15,7 @@ use crate::{
     api::config::{RawApi, RawKey, RawLimits, RawObjective},
     fleet::config::{RawClass, RawDns, RawPod, RawScrape},
     learn::config::{RawModel, RawSpool, RawTrainer},
+    replicas::RawReplicas,
     shutdown::RawShutdown,
     telemetry::{compat::RawTelemetry, log::RawLog},
     upstream::RawUpstream,
@@ -57,6 +58,8 @@ pub struct RawConfig {
     pub scrape: RawScrape,
     /// The way to the pods.
     pub upstream: RawUpstream,
+    /// Other dispatchers in front of the same pods.
+    pub replicas: RawReplicas,
     /// Where models come from.
     pub model: RawModel,
     /// Where samples go.
@@ -92,6 +95,7 @@ impl Default for RawConfig {
             pull: PullConfig::default(),
             scrape: RawScrape::default(),
             upstream: RawUpstream::default(),
+            replicas: RawReplicas::default(),
             model: RawModel::default(),
             spool: RawSpool::default(),
             trainer: RawTrainer::default(),

@@ -22,6 +22,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weir_core::Phase;
 
@@ -34,6 +35,18 @@ const BAD_ANSWERS: u32 = 5;
 const FIRST_HOLD: Duration = Duration::from_secs(1);
 /// Longest hold.
 const LONGEST_HOLD: Duration = Duration::from_secs(30);
+
+/// What a request that did not go well says of its pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Failing {
+    /// See [`Breaker::failed`].
+    Unanswered,
+    /// See [`Breaker::answered_badly`].
+    Badly {
+        /// After its first token.
+        begun: bool,
+    },
+}
 
 /// Told of every change: `Broken` when it opens, `Ready` when it closes.
 pub type Listener = Box<dyn Fn(Phase) + Send + Sync>;
@@ -124,6 +137,14 @@ impl Breaker {
     /// Whether the pod must be left alone.
     pub fn is_open(&self) -> bool {
         self.open.load(Relaxed)
+    }
+
+    /// A request did not go well. `others`: another pod is ready. Whether that is to be said: once in a row of failures.
+    pub fn fails(&self, failing: Failing, others: bool) -> bool {
+        match failing {
+            Failing::Unanswered => self.failed(),
+            Failing::Badly { begun } => self.answered_badly(begun, others),
+        }
     }
 
     /// A request could not be delivered or was not answered: no connection, no first token in time,

@@ -30,7 +30,7 @@ pub mod roster;
 mod tests;
 pub mod watch;
 
-pub use breaker::Breaker;
+pub use breaker::{Breaker, Failing};
 pub use cordon::{Ask, Cordon};
 pub use pod::{Pod, PulseCell};
 use tokio::sync::watch::Receiver;

@@ -11,7 +11,11 @@ use std::sync::{
 use http::HeaderValue;
 use weir_core::{Phase, PodId, PodSpec, Pulse, Time};
 
-use super::{breaker::Breaker, cordon::Cordon, occupancy::Occupancy};
+use super::{
+    breaker::{Breaker, Failing},
+    cordon::Cordon,
+    occupancy::Occupancy,
+};
 
 /// A chunk that follows the one before it on the same pod within this time belongs to the same
 /// engine step: the engine answers all sequences of a step at once, and steps take 5 ms and more.
@@ -115,6 +119,14 @@ impl Pod {
         PodSpec { id: self.id, name: self.name.clone(), class: self.class }
     }
 
+    /// A request did not go well there; `others`: another pod is ready. A row of these is said in the log once.
+    pub fn fails(&self, failing: Failing, others: bool) {
+        if self.breaker.fails(failing, others) {
+            let (pod, taken_out) = (&*self.name, self.breaker.is_open());
+            tracing::warn!(pod, taken_out, "requests to the pod fail");
+        }
+    }
+
     /// The phase it is in now: what an operator asks, or else what the breaker says. The hub reads it
     /// when the pod joins, for one that has not answered a scrape yet must not be given requests.
     pub fn phase(&self) -> Phase {
@@ -140,6 +152,19 @@ impl PulseCell {
         if now_us.saturating_sub(before_us) > SAME_STEP_US || before_us == 0 {
             self.steps.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Another dispatcher's streams saw so many steps end, the last one at `at`, since it told of one at `told_before`. What streams
+    /// here have seen too counts once.
+    pub fn told(&self, at: Time, steps: u64, told_before: Time) {
+        let at_us = at.as_micros();
+        let before_us = self.last_step_at_us.fetch_max(at_us, Relaxed);
+        if at_us <= before_us + SAME_STEP_US && before_us > 0 {
+            return;
+        }
+        // Where somebody else has counted meanwhile, only the last one is new for certain.
+        let alone = before_us <= told_before.as_micros() + SAME_STEP_US;
+        self.steps.fetch_add(if alone { steps } else { steps.min(1) }, Relaxed);
     }
 
     /// What was counted so far.

@@ -4,20 +4,26 @@
 //! as [`Delivery`] values, so that no waker runs and no [`Lease`](super::Lease) is dropped while
 //! the lock is held.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering::Relaxed},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
 };
 
 use async_channel::Receiver;
 use smallvec::SmallVec;
 use weir_core::{
-    Action, Dispatch, Event, PodId, Progress, Pulse, Refusal, RequestId, Scheduler, TICK, Time,
-    by_id::ById, spread::NumberMap,
+    Action, Dispatch, Event, PodId, Progress, Pulse, Refusal, Request, RequestId, Scheduler, TICK,
+    Time, by_id::ById, spread::NumberMap,
 };
 use weir_schema::Sample;
 
-use super::message::{Message, Waiter};
+use super::{
+    led::{Lead, Led, Steps, note},
+    message::{Message, Waiter},
+};
 use crate::{clock::Clock, fleet::Pod};
 
 /// Most messages taken in one turn: bounds how long the lock is held.
@@ -57,23 +63,31 @@ pub(super) struct Desk {
     /// that was given a pod meanwhile ends with its lease.
     waiters: ById<Waiter>,
     /// Requests with a lease.
-    streams: ById<Stream>,
+    pub(super) streams: ById<Stream>,
     /// Pods as the scheduler knows them. The table that others read may be ahead of it.
-    pods: NumberMap<PodId, KnownPod>,
+    pub(super) pods: NumberMap<PodId, KnownPod>,
+    /// The same by host and port.
+    pub(super) by_address: HashMap<String, PodId>,
+    /// What another dispatcher decides.
+    pub(super) led: Led,
     swept_at: Time,
 }
 
-struct Stream {
+pub(super) struct Stream {
     id: RequestId,
+    /// Who gave it, if that was not the scheduler here.
+    pub lead: Option<Arc<Lead>>,
     events: Arc<AtomicU32>,
     swept: u32,
     /// Its first token was announced; a sweep must not be faster than that message.
-    started: bool,
+    pub started: bool,
 }
 
-struct KnownPod {
-    pod: Arc<Pod>,
+pub(super) struct KnownPod {
+    pub pod: Arc<Pod>,
     swept: Pulse,
+    /// Steps that the scheduler here was not told of, for its ledger knew nothing of what ran then.
+    hidden: u64,
 }
 
 impl Desk {
@@ -84,6 +98,8 @@ impl Desk {
             waiters: ById::default(),
             streams: ById::default(),
             pods: NumberMap::default(),
+            by_address: HashMap::new(),
+            led: Led::default(),
             swept_at: Time::ZERO,
         }
     }
@@ -121,24 +137,27 @@ impl Desk {
 
     fn take(&mut self, now: Time, message: Message, due: &mut Due) {
         match message {
-            Message::Admit(request, waiter) => {
-                self.waiters.insert(request.id, waiter);
-                self.handle(now, Event::Arrive(request), due);
-            }
+            Message::Admit(request, waiter) => self.admit(now, request, waiter, due),
             Message::Retry(id, waiter) => {
-                self.waiters.insert(id, waiter);
-                self.streams.remove(id);
-                self.handle(now, Event::Undelivered(id), due);
+                if let Some(waiter) = self.ask_again(now, id, waiter, due) {
+                    self.waiters.insert(id, waiter);
+                    self.streams.remove(id);
+                    self.handle(now, Event::Undelivered(id), due);
+                }
             }
             Message::Cancel(id) => {
                 if self.waiter(id).is_some() {
                     self.handle(now, Event::Cancel(id), due);
+                } else {
+                    self.ask_no_more(id);
                 }
             }
             Message::PodUp(pod) => {
                 // Read now and not when it was posted: the breaker may have moved in between.
                 let up = Event::PodUpAs(pod.spec(), pod.phase());
-                self.pods.insert(pod.id, KnownPod { pod, swept: Pulse::default() });
+                self.by_address.insert(pod.authority.clone(), pod.id);
+                let known = KnownPod { pod, swept: Pulse::default(), hidden: 0 };
+                self.pods.insert(known.pod.id, known);
                 self.handle(now, up, due);
             }
             Message::PodChanged(id) => {
@@ -148,19 +167,61 @@ impl Desk {
                 event.into_iter().for_each(|event| self.handle(now, event, due));
             }
             Message::Event(event) => {
-                match &event {
-                    Event::FirstToken(id) => {
-                        if let Some(stream) = self.streams.get_mut(*id) {
-                            stream.started = true;
-                        }
-                    }
-                    Event::End(end) => drop(self.streams.remove(end.id)),
-                    Event::PodDown(id) => drop(self.pods.remove(id)),
-                    _ => {}
+                if let Some(event) = self.tell_lead(now, event) {
+                    self.happen(now, event, due);
                 }
-                self.handle(now, event, due);
             }
         }
+    }
+
+    /// Has a request decided, by whoever decides.
+    pub(super) fn admit(
+        &mut self,
+        now: Time,
+        request: Box<Request>,
+        waiter: Waiter,
+        due: &mut Due,
+    ) {
+        if let Some((request, waiter)) = self.ask(now, request, waiter) {
+            self.decide(now, request, waiter, due);
+        }
+    }
+
+    /// Has a request decided by the scheduler here.
+    pub(super) fn decide(
+        &mut self,
+        now: Time,
+        request: Box<Request>,
+        waiter: Waiter,
+        due: &mut Due,
+    ) {
+        self.waiters.insert(request.id, waiter);
+        self.handle(now, Event::Arrive(request), due);
+    }
+
+    fn happen(&mut self, now: Time, mut event: Event, due: &mut Due) {
+        match &mut event {
+            Event::FirstToken(id) => {
+                if let Some(stream) = self.streams.get_mut(*id) {
+                    stream.started = true;
+                }
+            }
+            Event::End(end) => drop(self.streams.remove(end.id)),
+            Event::PodDown(id) => self.forget(*id),
+            Event::Scraped(_, scrape) => scrape.shared |= self.led.in_aftermath(now),
+            _ => {}
+        }
+        let closes = matches!(event, Event::Close);
+        self.handle(now, event, due);
+        if closes {
+            // What waits for another's verdict is refused like everything else.
+            self.follow(now, None, due);
+        }
+    }
+
+    fn forget(&mut self, id: PodId) {
+        self.pods.remove(&id);
+        self.by_address.retain(|_, known| *known != id);
     }
 
     pub(super) fn handle(&mut self, now: Time, event: Event, due: &mut Due) {
@@ -188,10 +249,16 @@ impl Desk {
     fn grant(&mut self, dispatch: Dispatch) -> Option<Grant> {
         let pod = self.pods.get(&dispatch.pod)?.pod.clone();
         let waiter = self.waiter(dispatch.id);
-        let events = Arc::new(AtomicU32::new(0));
-        let id = dispatch.id;
-        self.streams.insert(id, Stream { id, events: events.clone(), swept: 0, started: false });
+        let events = self.open_stream(dispatch.id, None);
         Some(Grant { dispatch, pod, events, waiter })
+    }
+
+    /// Notes that a request has a pod. Returns the counter that its lease writes.
+    pub(super) fn open_stream(&mut self, id: RequestId, lead: Option<Arc<Lead>>) -> Arc<AtomicU32> {
+        let events = Arc::new(AtomicU32::new(0));
+        let stream = Stream { id, lead, events: events.clone(), swept: 0, started: false };
+        self.streams.insert(id, stream);
+        events
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Option<Delivery> {
@@ -211,22 +278,52 @@ impl Desk {
         }
         self.swept_at = now;
         let mut progress = Progress::default();
+        let mut strides = Vec::new();
         for stream in self.streams.values_mut().filter(|stream| stream.started) {
             let events = stream.events.load(Relaxed);
             if events != stream.swept {
                 stream.swept = events;
-                progress.events.push((stream.id, events));
+                match &stream.lead {
+                    Some(lead) => {
+                        note(&mut strides, lead, |to| to.events.push((stream.id, events)))
+                    }
+                    None => progress.events.push((stream.id, events)),
+                }
             }
         }
+        let lead = self.led.lead();
         for (id, known) in &mut self.pods {
             let pulse = known.pod.pulse.read();
-            if pulse != known.swept {
-                known.swept = pulse;
-                progress.pulses.push((*id, pulse));
+            if pulse == known.swept {
+                continue;
+            }
+            match lead {
+                Some(lead) => {
+                    let steps = known.hide(pulse, now);
+                    note(&mut strides, lead, |to| to.steps.push(steps));
+                }
+                None => progress.pulses.push((*id, known.show(pulse))),
             }
         }
+        self.tell_strides(strides);
         if progress != Progress::default() {
             self.handle(now, Event::Progress(progress), due);
         }
+    }
+}
+
+impl KnownPod {
+    /// What its streams have shown, for the scheduler here.
+    fn show(&mut self, pulse: Pulse) -> Pulse {
+        self.swept = pulse;
+        Pulse { steps: pulse.steps.saturating_sub(self.hidden), ..pulse }
+    }
+
+    /// The same for another's.
+    fn hide(&mut self, pulse: Pulse, now: Time) -> Steps {
+        let count = pulse.steps.saturating_sub(self.swept.steps);
+        self.hidden += count;
+        self.swept = pulse;
+        Steps { pod: self.pod.authority.clone(), count, age: now.since(pulse.last_step_at) }
     }
 }

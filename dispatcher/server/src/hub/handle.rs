@@ -19,16 +19,20 @@ use arc_swap::ArcSwap;
 use async_channel::{Receiver, Sender, TrySendError};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
-use weir_core::{Event, PodId, Reason, Request, RequestId, Scheduler, Snapshot, Time};
+use weir_core::{Event, Phase, PodId, Reason, Request, RequestId, Scheduler, Snapshot, Time};
 use weir_schema::Sample;
 
 use super::{
     Lease, Ticket,
     actor::{Delivery, Desk, Due},
+    led::{Errand, Lead, Word},
     message::{Message, Verdict, Waiter},
     seat::Counted,
 };
-use crate::{clock::Clock, fleet::Pod};
+use crate::{
+    clock::Clock,
+    fleet::{Failing, Pod},
+};
 
 /// Where samples go. Bounded; when it is full a sample is dropped and counted.
 pub type SampleSink = Sender<Sample>;
@@ -52,9 +56,9 @@ pub struct Hub {
     samples_dropped: AtomicU64,
     /// Time that threads have been at the desk, in nanoseconds.
     busy_ns: AtomicU64,
-    /// Requests waiting after the last drain.
-    waiting: AtomicUsize,
-    /// Wakes the ticks when the first request starts to wait.
+    /// Requests waiting after the last drain, and those that another dispatcher decides, to their end.
+    astir: AtomicUsize,
+    /// Wakes the ticks when the first of them comes.
     ticks: Notify,
     /// What waits as it was last counted.
     pub(super) counted: Mutex<Option<Counted>>,
@@ -85,7 +89,7 @@ impl Hub {
             sink,
             samples_dropped: AtomicU64::new(0),
             busy_ns: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
+            astir: AtomicUsize::new(0),
             ticks: Notify::new(),
             counted: Mutex::default(),
         })
@@ -161,12 +165,45 @@ impl Hub {
 
     /// Whether nothing waits and nothing is in flight.
     pub fn idle(&self) -> bool {
-        self.look(|scheduler, _| scheduler.waiting() == 0 && scheduler.in_flight() == 0)
+        self.at_desk(|desk, _, _| {
+            let scheduler = &desk.scheduler;
+            scheduler.waiting() == 0 && scheduler.in_flight() == 0 && desk.led.open() == 0
+        })
     }
 
-    /// Requests waiting after the last drain.
+    /// Requests waiting.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(SeqCst)
+        self.look(|scheduler, _| scheduler.waiting())
+    }
+
+    /// From now on another dispatcher decides, or this one does. What waits for the verdict of another is decided anew.
+    pub fn follow(&self, lead: Option<Arc<Lead>>) {
+        self.at_desk(|desk, now, due| desk.follow(now, lead, due));
+    }
+
+    /// Who decides, unless this one does.
+    pub fn lead(&self) -> Option<Arc<Lead>> {
+        self.at_desk(|desk, _, _| desk.led.lead().cloned())
+    }
+
+    /// A verdict came from a lead. Returns what has to be said to it.
+    pub fn hear(&self, lead: &Arc<Lead>, word: Word) -> Option<Errand> {
+        self.at_desk(|desk, now, due| desk.hear(now, lead, word, due))
+    }
+
+    /// A request did not go well on a pod: told to whoever decides, if that is another dispatcher.
+    pub(super) fn hold_against(&self, pod: &Pod, failing: Failing) {
+        self.at_desk(|desk, _, _| desk.hold_against(pod, failing));
+    }
+
+    /// Whether a pod besides this one takes requests.
+    pub fn others_are_ready(&self, besides: PodId) -> bool {
+        self.pods().iter().any(|pod| pod.id != besides && pod.phase() == Phase::Ready)
+    }
+
+    /// Something runs on pods that no ledger knows: for a while scrapes count what is beyond it.
+    pub fn lost_sight(&self) {
+        self.at_desk(|desk, now, _| desk.led.lost_sight(now));
     }
 
     /// Samples that found the sink full or closed.
@@ -184,9 +221,9 @@ impl Hub {
         self.post(Event::Tick);
     }
 
-    /// Returns once something waits.
-    pub(super) async fn until_something_waits(&self) {
-        while self.waiting() == 0 {
+    /// Returns once something waits, or another dispatcher has to be told how something goes.
+    pub(super) async fn until_something_stirs(&self) {
+        while self.astir.load(SeqCst) == 0 {
             self.ticks.notified().await;
         }
     }
@@ -268,8 +305,8 @@ impl Hub {
     }
 
     fn publish(&self, desk: &Desk) {
-        let waiting = desk.scheduler.waiting();
-        if self.waiting.swap(waiting, SeqCst) == 0 && waiting > 0 {
+        let astir = desk.scheduler.waiting() + desk.led.open();
+        if self.astir.swap(astir, SeqCst) == 0 && astir > 0 {
             self.ticks.notify_one();
         }
     }

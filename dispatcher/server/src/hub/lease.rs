@@ -5,10 +5,13 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-use weir_core::{Dispatch, End, EndKind, Event, Phase, RequestId, Time};
+use weir_core::{Dispatch, End, EndKind, Event, RequestId, Time};
 
 use super::{Hub, Ticket};
-use crate::{clock::Clock, fleet::Pod};
+use crate::{
+    clock::Clock,
+    fleet::{Failing, Pod},
+};
 
 /// A claim on a pod's capacity, held by whoever talks to the pod and, once there is a response, by
 /// the response body.
@@ -47,8 +50,12 @@ impl Lease {
 
     /// Whether the pool has a pod besides this one that takes requests.
     pub fn others_are_ready(&self) -> bool {
-        let pods = self.hub.pods();
-        pods.iter().any(|pod| pod.id != self.pod.id && pod.phase() == Phase::Ready)
+        self.hub.others_are_ready(self.pod.id)
+    }
+
+    /// The request did not go well: told to whoever decides, if that is another dispatcher.
+    pub fn hold_against(&self, failing: Failing) {
+        self.hub.hold_against(&self.pod, failing);
     }
 
     /// The clock that its times count on.

@@ -21,11 +21,13 @@
 //! - [`ticket`]: the wait for a verdict
 //! - [`lease`]: the claim on a pod
 //! - [`seat`], [`steer`]: what an operator sees, and what he does
+//! - [`led`]: another dispatcher decides
 //! - [`ticks`]: the timer of a pool in which something waits
 
 mod actor;
 pub mod handle;
 pub mod lease;
+pub mod led;
 mod message;
 pub mod seat;
 pub mod steer;

@@ -16,7 +16,9 @@ use super::{
     Watched, log,
     series::{self, Kind, Series},
 };
-use crate::{fleet::Pod, hub::Hub, learn::versions::VersionView, shutdown::Stage};
+use crate::{
+    fleet::Pod, hub::Hub, learn::versions::VersionView, replicas::Circle, shutdown::Stage,
+};
 
 /// Longest reason that becomes a label.
 const REASON_CHARS: usize = 100;
@@ -44,6 +46,7 @@ pub fn families(watched: &Watched) -> Vec<MetricFamily> {
         page.set(&series::SCHEDULER_BUSY, &[model], hub.busy().as_secs_f64());
         watched.versions.of(model).iter().for_each(|version| page.version(model, version));
     }
+    watched.circles.iter().for_each(|circle| page.circle(circle));
     page.learning(watched);
     let mut families = watched.metrics.gather();
     families.extend(page.collect());
@@ -105,6 +108,15 @@ impl Page {
             };
         }
         registry.gather()
+    }
+
+    fn circle(&mut self, circle: &Circle) {
+        let (model, seen) = (&**circle.model(), circle.view());
+        self.count(&series::DECIDES, &[model], u64::from(seen.lead.is_none()));
+        self.count(&series::REPLICAS, &[model], seen.others as u64);
+        self.count(&series::REPLICA_VERDICTS, &[model, "heard"], seen.heard);
+        self.count(&series::REPLICA_VERDICTS, &[model, "told"], seen.told);
+        self.count(&series::LEAD_CHANGES, &[model], seen.changes);
     }
 
     fn pool(&mut self, model: &str, of: &Snapshot) {

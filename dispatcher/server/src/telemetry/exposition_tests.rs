@@ -14,6 +14,7 @@ use crate::{
     clock::Clock,
     fleet::Pod,
     learn::{Shelf, reload::Bell, versions::tests::sample},
+    replicas::Circle,
     shutdown::Life,
     telemetry::Metrics,
 };
@@ -38,6 +39,7 @@ fn watched() -> Watched {
     let hub = Hub::new(scheduler, Arc::from("m"), clock, sink);
     hub.add_pod(Arc::new(Pod::new(PodId(1), Arc::from("pod-0"), "127.0.0.1:1".into(), 0)));
     let watched = Watched {
+        circles: vec![Circle::lone(hub.clone())],
         hubs: vec![hub],
         metrics: Arc::new(metrics()),
         versions: Arc::default(),

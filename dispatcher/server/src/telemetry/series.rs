@@ -203,6 +203,14 @@ series! {
         "1 while the supervised trainer runs.";
     TRAINER_RESTARTS: Counter "weir_trainer_restarts_total" []
         "Times the supervised trainer was started again.";
+    DECIDES: Gauge "weir_decides" ["model"]
+        "1 while this one of several dispatchers decides for the pool, 0 while another does; absent without replicas.";
+    REPLICAS: Gauge "weir_replicas" ["model"]
+        "Other dispatchers of the pool that can be asked.";
+    REPLICA_VERDICTS: Counter "weir_replica_verdicts_total" ["model", "way"]
+        "Verdicts that came from another dispatcher (heard), and that others were told (told).";
+    LEAD_CHANGES: Counter "weir_lead_changes_total" ["model"]
+        "Times that another dispatcher than before began to decide for the pool, as seen here.";
     CONFIG_RELOADS: Counter "weir_config_reloads_total" ["result"]
         "Reloads of the configuration, by result: applied, unchanged, refused (the one before goes on).";
     CONFIG_HASH: Gauge "weir_config_hash" []

@@ -15,6 +15,7 @@ use crate::{
         Shelf, Versions, reload::ReloadTally, spool::SpoolTally, trainer::TrainerTally,
         versions::VersionView,
     },
+    replicas::Circle,
     shutdown::{Life, Stage},
 };
 
@@ -23,6 +24,8 @@ use crate::{
 pub struct Watched {
     /// One per pool.
     pub hubs: Vec<Arc<Hub>>,
+    /// The dispatchers of each pool, in the same order; none where this one is alone.
+    pub circles: Vec<Arc<Circle>>,
     /// What the data plane counts.
     pub metrics: Arc<Metrics>,
     /// How the model versions do.

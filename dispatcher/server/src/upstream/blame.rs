@@ -6,17 +6,17 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::RelayError;
-use crate::{fleet::Pod, hub::Lease};
+use crate::{fleet::Failing, hub::Lease};
 
 /// Nothing of the request reached the pod.
-pub(super) fn undelivered(pod: &Pod) {
-    say(pod, pod.breaker.failed());
+pub(super) fn undelivered(lease: &Lease) {
+    fails(lease, Failing::Unanswered);
 }
 
 /// The pod has the request and did not answer.
-pub(super) fn unanswered(pod: &Pod) {
-    count(&pod.answers.none);
-    say(pod, pod.breaker.failed());
+pub(super) fn unanswered(lease: &Lease) {
+    count(&lease.pod().answers.none);
+    fails(lease, Failing::Unanswered);
 }
 
 /// The first token of the answer came.
@@ -28,43 +28,37 @@ pub(super) fn begun(lease: &Lease) {
 /// first token.
 pub(super) fn answered(lease: &Lease, status: u16, begun: bool) {
     let pod = lease.pod();
-    let (counter, said) = match status {
+    let (counter, failing) = match status {
         ..400 => (&pod.answers.good, None),
         400..500 => (&pod.answers.refused, None),
         // It says itself that it takes nothing.
-        503 => (&pod.answers.failed, Some(pod.breaker.failed())),
-        500 | 502 | 504 => (&pod.answers.failed, Some(answered_badly(lease, begun))),
+        503 => (&pod.answers.failed, Some(Failing::Unanswered)),
+        500 | 502 | 504 => (&pod.answers.failed, Some(Failing::Badly { begun })),
         // It cannot do what was asked, and says so.
         _ => (&pod.answers.failed, None),
     };
     count(counter);
-    match said {
-        Some(said) => say(pod, said),
+    match failing {
+        Some(failing) => fails(lease, failing),
         None => pod.breaker.succeeded(),
     }
 }
 
 /// The answer was broken off; `begun`: after its first token.
 pub(super) fn cut(lease: &Lease, error: RelayError, begun: bool) {
-    let pod = lease.pod();
-    let said = match error {
+    let failing = match error {
         RelayError::Closing => return,
-        RelayError::Stalled => pod.breaker.failed(),
-        RelayError::Lost => answered_badly(lease, begun),
+        RelayError::Stalled => Failing::Unanswered,
+        RelayError::Lost => Failing::Badly { begun },
     };
-    count(&pod.answers.cut);
-    say(pod, said);
+    count(&lease.pod().answers.cut);
+    fails(lease, failing);
 }
 
-fn answered_badly(lease: &Lease, begun: bool) -> bool {
-    lease.pod().breaker.answered_badly(begun, lease.others_are_ready())
-}
-
-fn say(pod: &Pod, said: bool) {
-    if said {
-        let (pod, taken_out) = (&*pod.name, pod.breaker.is_open());
-        tracing::warn!(pod, taken_out, "requests to the pod fail");
-    }
+fn fails(lease: &Lease, failing: Failing) {
+    lease.pod().fails(failing, lease.others_are_ready());
+    // And to whoever gave it, who may have no requests of his own there.
+    lease.hold_against(failing);
 }
 
 fn count(counter: &AtomicU64) {

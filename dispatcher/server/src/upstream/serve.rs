@@ -326,7 +326,7 @@ impl Attempt<'_> {
         let (request_id, trace_id) = self.names();
         tracing::info!(request_id, trace_id, %pod, %reason, "request not delivered");
         if reason.is_the_pods() {
-            blame::undelivered(lease.pod());
+            blame::undelivered(&lease);
         }
         lease.undelivered(ticket);
     }
@@ -357,11 +357,11 @@ impl Attempt<'_> {
     }
 
     fn failed(&mut self, lease: Lease) -> Arc<str> {
-        let pod = lease.pod().clone();
-        blame::unanswered(&pod);
+        let pod = lease.pod().name.clone();
+        blame::unanswered(&lease);
         lease.end(EndKind::PodFailed, None, None);
         self.account.pod_failed();
-        pod.name.clone()
+        pod
     }
 }
 

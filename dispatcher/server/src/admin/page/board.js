@@ -61,6 +61,7 @@ function trouble(pool, board) {
 
 function* poolTrouble(pool) {
   if (pool.draining) yield { level: "late", what: "Weir is shutting down", why: "it takes no new requests", href: "#main" };
+  if (pool.decided_by) yield { level: "tight", what: `The dispatcher at ${pool.decided_by} decides`, why: "what waits is there", href: "#main" };
   if (!pool.pods_ready) yield { level: "late", what: "No pod takes requests", why: "everything waits", href: "#pods" };
   if (pool.paused) yield { level: "tight", what: "The pool is paused", why: "it accepts and holds", href: "#lanes" };
 }

@@ -26,6 +26,7 @@ use crate::{
     hub::{
         Hub, Ticket,
         fixture::{Fixture, pod, request},
+        led::Lead,
     },
     learn::{Shelf, reload::Bell},
     shutdown::Life,
@@ -61,6 +62,7 @@ async fn side_of(raw: &RawAdmin, ip: [u8; 4], hubs: Vec<Arc<Hub>>) -> Side {
     // Nobody loads bundles here: orders are refused.
     let (shelf, _) = Shelf::new("no-such-folder".into(), Bell::new().0);
     let watched = Watched {
+        circles: vec![],
         clock: hubs[0].clock(),
         hubs: hubs.clone(),
         metrics: Arc::new(Metrics::new().unwrap()),

@@ -43,6 +43,34 @@ async fn what_waits_is_listed_page_by_page_and_cancelled_by_filter() {
 }
 
 #[tokio::test]
+async fn what_another_dispatcher_decides_is_not_changed_here() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    side.hub().add_pod(pod(1, "127.0.0.1:1"));
+    let (errands, _asked) = async_channel::bounded(8);
+    let lead = Lead::new("10.0.0.7:8082".to_owned(), errands);
+    side.hub().follow(Some(lead));
+    assert_eq!(side.get("/api/v1/overview").await["pools"][0]["decided_by"], "10.0.0.7:8082");
+    let _tickets = waiting(side.hub(), 1);
+    for (path, body) in [
+        ("/api/v1/requests/req-1/cancel", "{}"),
+        ("/api/v1/requests/req-1/move", "{\"band\": 3}"),
+        ("/api/v1/requests/cancel", "{\"band\": 0}"),
+        ("/api/v1/queues/pause", "{}"),
+        ("/api/v1/queues/resume", "{}"),
+        ("/api/v1/pods/pod-1/drain", "{}"),
+    ] {
+        let refused = side.refused(Method::POST, path, body).await;
+        assert_eq!(refused, (409, "decided_elsewhere".to_owned()), "{path}");
+    }
+    assert_eq!((side.changes("pause", "ok"), side.changes("pause", "refused")), (0, 1));
+
+    side.hub().follow(None);
+    assert_eq!(side.get("/api/v1/overview").await["pools"][0]["decided_by"], Value::Null);
+    assert_eq!(side.hub().summary().in_flight, 1, "what it had not answered is decided here");
+    side.post("/api/v1/pods/pod-1/drain", json!({})).await;
+}
+
+#[tokio::test]
 async fn a_waiting_request_says_why_and_can_be_moved() {
     let side = side(&RawAdmin::default(), LOOPBACK).await;
     let _tickets = waiting(side.hub(), 3);

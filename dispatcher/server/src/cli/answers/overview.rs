@@ -24,7 +24,9 @@ pub(crate) struct Overview {
 pub(crate) struct PoolOverview {
     /// Its model.
     pub(crate) pool: String,
-    /// Who decides.
+    /// Where the dispatcher is that decides, if that is another one.
+    pub(crate) decided_by: Option<String>,
+    /// By which policy.
     pub(crate) policy: String,
     /// Requests without a pod.
     pub(crate) waiting: u64,

@@ -98,6 +98,14 @@ fn the_board_shows_pools_lanes_pods_and_decisions_with_their_reasons() {
 }
 
 #[test]
+fn a_pool_that_another_dispatcher_decides_for_says_where() {
+    let mut seat = seat();
+    assert!(!text(&seat).contains("DECIDED"));
+    seat.board.overview.pools[0].decided_by = Some("10.0.0.7:8082".to_owned());
+    assert!(line(&text(&seat), "waiting 213").contains("DECIDED BY 10.0.0.7:8082"));
+}
+
+#[test]
 fn no_figure_of_a_pool_is_cut_at_the_edge_of_the_terminal() {
     let seat = seat();
     for width in 60..130 {

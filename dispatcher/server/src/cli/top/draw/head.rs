@@ -51,6 +51,10 @@ fn counts(pool: &PoolOverview, paint: Paint, width: usize) -> Line<'static> {
         _ => "none yet".to_owned(),
     };
     let mut spans = vec![Span::styled(plain(&pool.pool), paint.strong())];
+    if let Some(address) = &pool.decided_by {
+        let elsewhere = format!("  DECIDED BY {}", plain(address));
+        spans.push(Span::styled(elsewhere, paint.tight()));
+    }
     if pool.paused {
         spans.push(Span::styled("  PAUSED", paint.tight()));
     } else if !pool.held.is_empty() {

@@ -1,0 +1,139 @@
+//! Calls another dispatcher, asks it while it decides, and says how it goes.
+
+use std::{io, net::SocketAddr, sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
+
+use async_channel::Receiver;
+use tokio::{
+    io::AsyncWriteExt,
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    time::{Instant, MissedTickBehavior, interval, timeout},
+};
+
+use super::{
+    BEAT, SILENT,
+    circle::Circle,
+    rank::Rank,
+    wire::{Asks, Hello, PROTOCOL, Says, Values, Welcome, Why, put},
+};
+use crate::hub::led::{Errand, Lead};
+
+/// Errands that wait to be written. One that takes none for so long is given up: nothing may be left out.
+const QUEUED: usize = 1 << 16;
+/// Errands written at a time.
+const AT_ONCE: usize = 256;
+
+/// How a call ended, when it did not break.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// It was to this dispatcher itself, or to one that is called already.
+    Needless,
+    /// It may not ask.
+    Refused(Why),
+    /// It decides no longer, or was given up.
+    Farewell,
+}
+
+/// Calls an address and stays for as long as both are there.
+///
+/// # Errors
+/// When nobody answers, or the call is lost.
+pub(super) async fn call(
+    circle: &Arc<Circle>,
+    address: SocketAddr,
+    secret: [u8; 32],
+) -> io::Result<Over> {
+    let (mut says, mut asks, rank) = match timeout(SILENT, greet(circle, address, secret)).await?? {
+        Ok(greeted) => greeted,
+        Err(why) => return Ok(Over::Refused(why)),
+    };
+    if rank == circle.own {
+        return Ok(Over::Needless);
+    }
+    let (errands, due) = async_channel::bounded(QUEUED);
+    let lead = Lead::new(address.to_string(), errands);
+    // Its end, whichever way this ends, has everything decided elsewhere.
+    let Some(_seat) = circle.join(rank, lead.clone()) else { return Ok(Over::Needless) };
+    converse(circle, &lead, &due, (&mut says, &mut asks)).await
+}
+
+type Greeted = (Values<OwnedReadHalf>, OwnedWriteHalf, Rank);
+
+async fn greet(
+    circle: &Circle,
+    address: SocketAddr,
+    secret: [u8; 32],
+) -> io::Result<Result<Greeted, Why>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let (from, mut to) = stream.into_split();
+    let mut says = Values::new(from);
+    let model = circle.hub.model().to_string();
+    let mut out = Vec::new();
+    let busy = !circle.hub.idle();
+    put(&Hello { protocol: PROTOCOL, secret, model, busy }, &mut out)?;
+    to.write_all(&out).await?;
+    Ok(match says.next().await? {
+        Welcome::Come(rank) => Ok((says, to, rank)),
+        Welcome::Stay(why) => Err(why),
+    })
+}
+
+async fn converse(
+    circle: &Circle,
+    lead: &Arc<Lead>,
+    due: &Receiver<Errand>,
+    (says, asks): (&mut Values<OwnedReadHalf>, &mut OwnedWriteHalf),
+) -> io::Result<Over> {
+    let mut beat = interval(BEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut heard = Instant::now();
+    let mut out = Vec::new();
+    loop {
+        tokio::select! {
+            said = says.next() => {
+                heard = Instant::now();
+                match said? {
+                    Says::Beat => {}
+                    Says::Farewell => return Ok(Over::Farewell),
+                    Says::Word(word) => {
+                        circle.heard.fetch_add(1, Relaxed);
+                        if let Some(errand) = circle.hub.hear(lead, word) {
+                            put(&Asks::Errand(errand), &mut out)?;
+                        }
+                    }
+                }
+            }
+            errand = due.recv() => {
+                let Ok(errand) = errand else { return Ok(Over::Farewell) };
+                put(&Asks::Errand(errand), &mut out)?;
+                for _ in 1..AT_ONCE {
+                    let Ok(errand) = due.try_recv() else { break };
+                    put(&Asks::Errand(errand), &mut out)?;
+                }
+            }
+            _ = beat.tick() => {
+                if heard.elapsed() > SILENT {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                put(&Asks::Beat, &mut out)?;
+            }
+        }
+        send(asks, &mut out, SILENT).await?;
+    }
+}
+
+/// Writes what is due, unless the other end takes nothing for that long.
+pub(super) async fn send(
+    to: &mut OwnedWriteHalf,
+    out: &mut Vec<u8>,
+    within: Duration,
+) -> io::Result<()> {
+    if !out.is_empty() {
+        timeout(within, to.write_all(out)).await??;
+        out.clear();
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! Is called by another dispatcher, and answers for the pool by the hub, as if the requests were its own.
+//!
+//! What the caller has here is held by guards, a [`Ticket`] while a request waits and a [`Lease`] while it is on a pod: when the
+//! call is over, for whatever reason, they are dropped, and the queue and the ledger are as if it had never called.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use futures_util::{
+    future::{AbortHandle, Abortable, Aborted, BoxFuture},
+    stream::{FuturesUnordered, StreamExt},
+};
+use tokio::{
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    time::{Instant, MissedTickBehavior, interval, timeout},
+};
+use weir_core::{EndKind, Refusal, RequestId, Time};
+
+use super::{
+    BEAT, SILENT,
+    call::send,
+    circle::Circle,
+    wire::{Asks, Hello, PROTOCOL, Says, Values, Welcome, Why, put},
+};
+use crate::{
+    hub::{
+        Hub, Lease, Ticket,
+        led::{Charge, Ended, Errand, Facts, Given, Refused, Steps, Strides, Word, before},
+    },
+    shutdown::Stage,
+};
+
+/// Numbers of requests that others ask about, far from those of the API.
+static NUMBERS: AtomicU64 = AtomicU64::new(1 << 48);
+
+/// Answers a call until it is over.
+///
+/// # Errors
+/// When the call is lost, or the caller says what cannot be understood.
+pub(super) async fn answer(
+    stream: TcpStream,
+    circles: &[Arc<Circle>],
+    secret: [u8; 32],
+) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (from, mut says) = stream.into_split();
+    let mut asks = Values::new(from);
+    let hello: Hello = timeout(SILENT, asks.next()).await??;
+    let mut out = Vec::new();
+    let circle = match admit(&hello, circles, secret) {
+        Ok(circle) => circle,
+        Err(why) => {
+            put(&Welcome::Stay(why), &mut out)?;
+            return send(&mut says, &mut out, SILENT).await;
+        }
+    };
+    put(&Welcome::Come(circle.own), &mut out)?;
+    send(&mut says, &mut out, SILENT).await?;
+    if hello.busy {
+        circle.hub.lost_sight();
+    }
+    let mut guest = Guest::new(circle.clone());
+    let over = guest.attend(&mut asks, &mut says).await;
+    if guest.leases.is_empty() && guest.aborts.is_empty() {
+        // It may have called itself, or this one twice.
+        return over.or_else(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Ok(()),
+            _ => Err(error),
+        });
+    }
+    circle.hub.lost_sight();
+    over
+}
+
+fn admit<'a>(
+    hello: &Hello,
+    circles: &'a [Arc<Circle>],
+    secret: [u8; 32],
+) -> Result<&'a Arc<Circle>, Why> {
+    use subtle::ConstantTimeEq as _;
+    if hello.protocol != PROTOCOL {
+        return Err(Why::Protocol(PROTOCOL));
+    }
+    if !bool::from(hello.secret.ct_eq(&secret)) {
+        return Err(Why::Secret);
+    }
+    let circle = circles.iter().find(|circle| **circle.hub.model() == *hello.model);
+    let circle = circle.ok_or(Why::Model)?;
+    if circle.life.stage() > Stage::Serving { Err(Why::Leaving) } else { Ok(circle) }
+}
+
+/// A ticket and what came of it.
+type Answered = (RequestId, Ticket, Result<Box<Lease>, Refusal>);
+
+/// A caller, and what it has here. Requests go by the numbers that it gave them.
+struct Guest {
+    circle: Arc<Circle>,
+    tickets: FuturesUnordered<Abortable<BoxFuture<'static, Answered>>>,
+    /// Takes a ticket back.
+    aborts: HashMap<RequestId, AbortHandle>,
+    leases: HashMap<RequestId, (Box<Lease>, Ticket)>,
+    /// When the last step ended of each pod that it has told of.
+    stepped: HashMap<String, Time>,
+    out: Vec<u8>,
+}
+
+impl Guest {
+    fn new(circle: Arc<Circle>) -> Self {
+        Self {
+            circle,
+            tickets: FuturesUnordered::new(),
+            aborts: HashMap::new(),
+            leases: HashMap::new(),
+            stepped: HashMap::new(),
+            out: Vec::new(),
+        }
+    }
+
+    fn hub(&self) -> &Arc<Hub> {
+        &self.circle.hub
+    }
+
+    async fn attend(
+        &mut self,
+        asks: &mut Values<OwnedReadHalf>,
+        says: &mut OwnedWriteHalf,
+    ) -> io::Result<()> {
+        let mut beat = interval(BEAT);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let life = self.circle.life.clone();
+        let leaving = life.reached(Stage::Draining);
+        tokio::pin!(leaving);
+        let mut heard = Instant::now();
+        loop {
+            tokio::select! {
+                asked = asks.next() => {
+                    heard = Instant::now();
+                    if let Asks::Errand(errand) = asked? {
+                        self.run(errand);
+                    }
+                }
+                Some(answered) = self.tickets.next(), if !self.tickets.is_empty() => {
+                    self.tell(answered)?;
+                }
+                _ = beat.tick() => {
+                    if heard.elapsed() > SILENT {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    put(&Says::Beat, &mut self.out)?;
+                }
+                () = &mut leaving => {
+                    put(&Says::Farewell, &mut self.out)?;
+                    return send(says, &mut self.out, SILENT).await;
+                }
+            }
+            send(says, &mut self.out, SILENT).await?;
+        }
+    }
+
+    fn run(&mut self, errand: Errand) {
+        match errand {
+            Errand::Admit(facts) => self.admit(*facts),
+            Errand::Retry(id) => {
+                if let Some((lease, mut ticket)) = self.leases.remove(&id) {
+                    lease.undelivered(&mut ticket);
+                    self.wait(id, ticket);
+                }
+            }
+            // With a verdict on its way already, the caller ends what it does not want.
+            Errand::Cancel(id) => {
+                if let Some(abort) = self.aborts.remove(&id) {
+                    abort.abort();
+                }
+            }
+            Errand::FirstToken(id) => {
+                if let Some((lease, _)) = self.leases.get(&id) {
+                    lease.pod().breaker.begins();
+                    lease.first_token();
+                }
+            }
+            Errand::HoldAgainst(charge) => self.hold_against(&charge),
+            Errand::Progress(strides) => self.stride(strides),
+            Errand::End(ended) => self.end(ended),
+        }
+    }
+
+    fn admit(&mut self, facts: Facts) {
+        let (id, number) = (facts.id, RequestId(NUMBERS.fetch_add(1, Relaxed)));
+        let request = facts.request(number, self.hub().clock().now());
+        let ticket = self.hub().admit(request);
+        self.wait(id, ticket);
+    }
+
+    fn wait(&mut self, id: RequestId, mut ticket: Ticket) {
+        let (abort, aborted) = AbortHandle::new_pair();
+        let verdict: BoxFuture<'static, Answered> = Box::pin(async move {
+            let verdict = ticket.verdict().await;
+            (id, ticket, verdict)
+        });
+        self.tickets.push(Abortable::new(verdict, aborted));
+        self.aborts.insert(id, abort);
+    }
+
+    /// Tells a verdict; one of a request that was cancelled is none.
+    fn tell(&mut self, answered: Result<Answered, Aborted>) -> io::Result<()> {
+        let Ok((id, ticket, verdict)) = answered else { return Ok(()) };
+        self.aborts.remove(&id);
+        self.circle.told.fetch_add(1, Relaxed);
+        let word = match verdict {
+            Ok(lease) => {
+                let word = given(id, &lease);
+                self.leases.insert(id, (lease, ticket));
+                word
+            }
+            Err(Refusal { reason, retry_after, .. }) => {
+                Word::Refuse(Refused { id, reason, retry_after })
+            }
+        };
+        put(&Says::Word(word), &mut self.out)
+    }
+
+    fn stride(&mut self, strides: Strides) {
+        let now = self.hub().clock().now();
+        for (id, events) in strides.events {
+            if let Some((lease, _)) = self.leases.get_mut(&id) {
+                lease.carried(events, now);
+            }
+        }
+        strides.steps.into_iter().for_each(|steps| self.step(steps, now));
+    }
+
+    fn step(&mut self, steps: Steps, now: Time) {
+        let at = before(now, steps.age);
+        let pods = self.hub().pods();
+        let Some(pod) = pods.iter().find(|pod| pod.authority == steps.pod) else { return };
+        let last = self.stepped.insert(steps.pod, at).unwrap_or_default();
+        pod.pulse.told(at, steps.count, last);
+    }
+
+    /// What others see of a pod counts as what is seen here: it may have no requests of this one's own clients.
+    fn hold_against(&self, charge: &Charge) {
+        if let Some(pod) = self.hub().pods().iter().find(|pod| pod.authority == charge.pod) {
+            pod.fails(charge.failing, self.hub().others_are_ready(pod.id));
+        }
+    }
+
+    fn end(&mut self, ended: Ended) {
+        let Some((mut lease, _)) = self.leases.remove(&ended.id) else { return };
+        if let Some(age) = ended.last_token_age {
+            lease.carried(ended.events, before(self.hub().clock().now(), age));
+        }
+        if ended.kind == EndKind::Complete {
+            lease.pod().breaker.succeeded();
+        }
+        lease.end(ended.kind, ended.output_tokens, ended.prompt_tokens);
+    }
+}
+
+fn given(id: RequestId, lease: &Lease) -> Word {
+    let dispatch = lease.dispatch();
+    Word::Give(Given {
+        id,
+        pod: lease.pod().authority.clone(),
+        attempt: dispatch.attempt,
+        prediction: dispatch.prediction,
+        tokens_per_event: dispatch.tokens_per_event,
+    })
+}

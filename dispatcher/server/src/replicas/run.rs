@@ -1,0 +1,229 @@
+//! The replicas' thread: looks the others up, calls each of them once for each pool, and lets them call.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::{
+    net::{TcpListener, lookup_host},
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep},
+};
+
+use super::{
+    ReplicasConfig,
+    call::{Over, call},
+    circle::Circle,
+    desk,
+    rank::Rank,
+    wire::Why,
+};
+use crate::{
+    hub::Hub,
+    shutdown::{Life, Stage},
+    worker::Stop,
+};
+
+/// Between two look-ups of the others' names.
+const LOOK_UP_EVERY: Duration = Duration::from_secs(2);
+/// Before a lost call is tried again, at first and at most.
+const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+/// Before an address is called again that need not or may not be called.
+const MUCH_LATER: Duration = Duration::from_secs(5);
+/// Calls answered at once.
+const MOST_CALLS: usize = 1024;
+/// Pause of accepting when the process is out of files or memory.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Opens the listener, so that an address that is taken is known before anything starts.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub fn bind(config: &ReplicasConfig) -> io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(config.listen)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// What the thread is made of.
+pub struct Replicas {
+    listener: std::net::TcpListener,
+    config: ReplicasConfig,
+    circles: Vec<Arc<Circle>>,
+    life: Life,
+}
+
+/// The addresses that the others have now.
+type Wanted = Arc<Mutex<BTreeSet<SocketAddr>>>;
+
+impl Replicas {
+    /// With a circle for each hub.
+    pub fn new(
+        listener: std::net::TcpListener,
+        config: ReplicasConfig,
+        hubs: &[Arc<Hub>],
+        life: &Life,
+    ) -> Self {
+        let started = hubs.first().map(|hub| hub.clock().unix_ms());
+        Self::ranked(listener, config, hubs, life, Rank::drawn(started.unwrap_or_default()))
+    }
+
+    /// The same with a rank that is known.
+    pub(super) fn ranked(
+        listener: std::net::TcpListener,
+        config: ReplicasConfig,
+        hubs: &[Arc<Hub>],
+        life: &Life,
+        own: Rank,
+    ) -> Self {
+        let circle = |hub: &Arc<Hub>| Circle::new(hub.clone(), own, life.clone());
+        let circles = hubs.iter().map(circle).collect();
+        Self { listener, config, circles, life: life.clone() }
+    }
+
+    /// The dispatchers of each pool.
+    pub fn circles(&self) -> &[Arc<Circle>] {
+        &self.circles
+    }
+
+    /// Calls and is called until it is told to stop.
+    pub async fn run(self, mut stop: Stop) {
+        let listener = match TcpListener::from_std(self.listener) {
+            Ok(listener) => listener,
+            Err(error) => return tracing::error!(%error, "other dispatchers cannot be listened to"),
+        };
+        let circles = self.circles.clone();
+        let leaving = async {
+            self.life.reached(Stage::Draining).await;
+            circles.iter().for_each(|circle| circle.leave());
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = answer(listener, circles.clone(), self.config.secret) => {}
+            () = scout(self.config, self.circles) => {}
+            () = leaving => {}
+            () = stop.requested() => {}
+        }
+        // Nobody decides for a pool from which nobody can be heard any more.
+        circles.iter().for_each(|circle| circle.hub.follow(None));
+    }
+}
+
+/// Lets others call.
+async fn answer(listener: TcpListener, circles: Vec<Arc<Circle>>, secret: [u8; 32]) {
+    let mut calls = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, from)) if calls.len() < MOST_CALLS => {
+                    let circles = circles.clone();
+                    calls.spawn(async move {
+                        let over = desk::answer(stream, &circles, secret).await;
+                        if let Err(error) = over {
+                            tracing::info!(%from, %error, "a call of another dispatcher was lost");
+                        }
+                    });
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a call of another dispatcher cannot be taken");
+                    sleep(PAUSE).await;
+                }
+            },
+            Some(_) = calls.join_next(), if !calls.is_empty() => {}
+        }
+    }
+}
+
+/// Looks the others up and keeps a caller for each address and pool.
+async fn scout(config: ReplicasConfig, circles: Vec<Arc<Circle>>) {
+    let wanted = Wanted::default();
+    let mut callers = JoinSet::new();
+    let mut called: HashMap<SocketAddr, usize> = HashMap::new();
+    let mut every = interval(LOOK_UP_EVERY);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = every.tick() => {}
+            Some(over) = callers.join_next(), if !callers.is_empty() => {
+                let left = over.ok().and_then(|address| called.get_mut(&address));
+                left.into_iter().for_each(|left| *left = left.saturating_sub(1));
+                called.retain(|_, left| *left > 0);
+                continue;
+            }
+        }
+        look_up(&config.others, &wanted).await;
+        let new: Vec<SocketAddr> =
+            wanted.lock().iter().filter(|address| !called.contains_key(address)).copied().collect();
+        for address in new {
+            called.insert(address, circles.len());
+            for circle in &circles {
+                let (circle, wanted) = (circle.clone(), wanted.clone());
+                callers.spawn(keep_calling(circle, address, config.secret, wanted));
+            }
+        }
+    }
+}
+
+/// Notes which addresses the others have. While one of the names cannot be looked up those that are known stay.
+async fn look_up(others: &[(String, u16)], wanted: &Wanted) {
+    let mut found = BTreeSet::new();
+    let mut all = true;
+    for (host, port) in others {
+        match lookup_host((host.trim_matches(['[', ']']), *port)).await {
+            Ok(addresses) => found.extend(addresses),
+            Err(error) => {
+                all = false;
+                tracing::debug!(host, %error, "another dispatcher cannot be looked up");
+            }
+        }
+    }
+    let mut wanted = wanted.lock();
+    if all {
+        wanted.clear();
+    }
+    wanted.extend(found);
+}
+
+/// Calls an address for as long as one of the others has it; what cannot be reached is called again.
+async fn keep_calling(
+    circle: Arc<Circle>,
+    address: SocketAddr,
+    secret: [u8; 32],
+    wanted: Wanted,
+) -> SocketAddr {
+    let [first, longest] = AGAIN;
+    let mut pause = first;
+    let mut said = None;
+    while wanted.lock().contains(&address) {
+        let before = circle.heard.load(std::sync::atomic::Ordering::Relaxed);
+        let over = call(&circle, address, secret).await;
+        pause = match over {
+            Ok(Over::Needless) => MUCH_LATER,
+            Ok(Over::Refused(why)) => {
+                say_once(&mut said, why, address);
+                if why == Why::Leaving { longest } else { MUCH_LATER }
+            }
+            Ok(Over::Farewell) => longest,
+            Err(error) => {
+                tracing::debug!(%address, %error, "another dispatcher cannot be heard");
+                let heard = circle.heard.load(std::sync::atomic::Ordering::Relaxed) > before;
+                if heard { first } else { longest.min(2 * pause) }
+            }
+        };
+        sleep(pause).await;
+    }
+    address
+}
+
+fn say_once(said: &mut Option<Why>, why: Why, address: SocketAddr) {
+    if *said != Some(why) && why != Why::Leaving {
+        tracing::warn!(%address, "another dispatcher may not be asked: {why}");
+    }
+    *said = Some(why);
+}

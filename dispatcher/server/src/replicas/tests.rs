@@ -1,0 +1,532 @@
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use proptest::{
+    collection::vec,
+    prelude::{any, proptest},
+};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use tokio::{
+    io::{AsyncRead, AsyncWriteExt},
+    task::JoinSet,
+};
+use weir_core::{
+    Band, EndKind, Event, PodId, Policy, PromptSize, RefusalReason, RequestId, Scrape, Slo, Time,
+};
+use weir_schema::Prediction;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{
+    Circle, Replicas, ReplicasConfig, bind,
+    rank::Rank,
+    wire::{self, Asks, Says, Welcome, Why},
+};
+use crate::{
+    fleet::{Failing, Pod},
+    hub::{
+        Hub, Ticket,
+        fixture::{Fixture, assert_settled, pod, request, until},
+        led::{Charge, Ended, Errand, Facts, Given, Refused, Steps, Strides, Word},
+        run_ticks,
+    },
+    shutdown::{Life, Stage},
+    worker::Worker,
+};
+
+const SECRET: [u8; 32] = [7; 32];
+const LONG: Duration = Duration::from_secs(20);
+
+/// A dispatcher of a pool, as far as others have to do with it.
+struct Member {
+    hub: Arc<Hub>,
+    circle: Arc<Circle>,
+    life: Life,
+    worker: Option<Worker>,
+}
+
+/// Addresses that nobody listens on now.
+fn addresses<const N: usize>() -> [SocketAddr; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap())
+}
+
+impl Member {
+    /// The one at `place` of these addresses; the first is the oldest.
+    fn start(place: usize, all: &[SocketAddr], secret: [u8; 32]) -> Self {
+        let others = all.iter().map(|other| (other.ip().to_string(), other.port())).collect();
+        let config = ReplicasConfig { listen: all[place], others, secret };
+        let (hub, _) = Fixture { policy: Policy::Weir, ..Fixture::default() }.hub();
+        let life = Life::default();
+        let rank = Rank { started_unix_ms: place as u64, lot: 0 };
+        let listener = bind(&config).unwrap();
+        let hubs = std::slice::from_ref(&hub);
+        let replicas = Replicas::ranked(listener, config, hubs, &life, rank);
+        let circle = replicas.circles()[0].clone();
+        let worker = Worker::spawn_async("test-replicas", move |stop| replicas.run(stop)).unwrap();
+        tokio::spawn(run_ticks(hub.clone()));
+        Self { hub, circle, life, worker: Some(worker) }
+    }
+
+    /// As many as there are addresses; every one but the first asks the first.
+    async fn several<const N: usize>() -> [Self; N] {
+        let all = addresses::<N>();
+        let mut place = 0..;
+        let members = [(); N].map(|()| Self::start(place.next().unwrap(), &all, SECRET));
+        for member in &members[1..] {
+            member.follows(Some(all[0])).await;
+        }
+        members
+    }
+
+    /// Waits until it goes by the one at that address, or decides.
+    async fn follows(&self, whom: Option<SocketAddr>) {
+        let whom = whom.map(|whom| whom.to_string());
+        until("somebody else decides", || self.circle.view().lead == whom).await;
+    }
+
+    /// It is gone from one moment to the next.
+    fn vanish(&mut self) {
+        assert!(self.worker.take().unwrap().join(LONG));
+    }
+
+    fn admit(&self, id: u64) -> Ticket {
+        self.hub.admit(request(&self.hub, id))
+    }
+
+    fn waiting(&self) -> usize {
+        self.hub.snapshot().waiting
+    }
+}
+
+fn pods() -> Arc<Pod> {
+    pod(1, "10.0.0.1:8000")
+}
+
+#[tokio::test]
+async fn the_one_that_started_first_decides_for_all() {
+    let [elder, younger] = Member::several().await;
+    // The same pod has another number in every process.
+    let there = pod(5, "10.0.0.1:8000");
+    elder.hub.add_pod(there.clone());
+    younger.hub.add_pod(pods());
+    let mut ticket = younger.admit(1);
+    let mut lease = ticket.verdict().await.unwrap();
+    assert_eq!((lease.id().0, lease.pod().id, lease.dispatch().attempt), (1, PodId(1), 1));
+    assert_eq!(lease.dispatch().slo.ttft, Some(Duration::from_secs(2)));
+    let seen = elder.hub.snapshot();
+    assert_eq!((seen.counters.arrived, seen.pods[0].pending), (1, 1));
+    assert!(!younger.hub.idle(), "it has a stream");
+
+    lease.first_token();
+    lease.carried(30, younger.hub.clock().now());
+    lease.pod().pulse.chunk(younger.hub.clock().now());
+    until("the ledger there goes by the tokens here", || {
+        let detail = elder.hub.snapshot().pods[0].kv_tokens;
+        detail >= 130
+    })
+    .await;
+    until("and by the step that was seen here", || there.pulse.read().steps == 1).await;
+    lease.end(EndKind::Complete, Some(31), Some(100));
+    until("the ledger there is empty", || elder.hub.idle()).await;
+    assert_eq!(elder.hub.snapshot().counters.completed, 1);
+    assert_settled(&elder.hub);
+    assert_settled(&younger.hub);
+    assert_eq!(younger.hub.snapshot().counters.arrived, 0, "nothing was decided here");
+    assert_eq!((younger.circle.view().heard, elder.circle.view().told), (1, 1));
+}
+
+#[tokio::test]
+async fn what_waits_is_decided_anew_when_who_decides_is_gone() {
+    let [mut elder, middle, younger] = Member::several().await;
+    let tickets = [younger.admit(1), younger.admit(2)];
+    until("both wait there", || elder.waiting() == 2).await;
+    middle.hub.add_pod(pods());
+    younger.hub.add_pod(pods());
+    let [mut first, second] = tickets;
+    assert!(first.verdict().now_or_never().is_none(), "no pod is known where it is decided");
+    elder.vanish();
+    middle.follows(None).await;
+    let lease = first.verdict().await.unwrap();
+    assert!(lease.dispatch().waited >= younger.hub.clock().now().since(Time::ZERO) / 1000);
+    assert_eq!(middle.hub.snapshot().counters.arrived, 2);
+    drop((lease, first, second));
+    until("everything is over", || middle.hub.idle() && younger.hub.idle()).await;
+    assert_settled(&middle.hub);
+    assert_settled(&younger.hub);
+}
+
+#[tokio::test]
+async fn streams_outlive_who_decided_for_them() {
+    let [mut elder, younger] = Member::several().await;
+    elder.hub.add_pod(pods());
+    younger.hub.add_pod(pods());
+    let mut ticket = younger.admit(1);
+    let lease = ticket.verdict().await.unwrap();
+    lease.first_token();
+    let mut undelivered = younger.admit(2);
+    let second = undelivered.verdict().await.unwrap();
+    elder.vanish();
+    younger.follows(None).await;
+    assert!(!younger.hub.idle(), "they are on their way");
+    // What did not reach its pod is decided here, with the pod that it has not failed on here.
+    second.undelivered(&mut undelivered);
+    let again = undelivered.verdict().await.unwrap();
+    assert_eq!(younger.hub.snapshot().in_flight, 1);
+    again.end(EndKind::Complete, Some(3), None);
+    lease.end(EndKind::Complete, Some(3), None);
+    assert_settled(&younger.hub);
+    assert_settled(&elder.hub);
+}
+
+#[tokio::test]
+async fn what_runs_on_is_counted_by_gauges_once_who_decided_is_gone() {
+    let [mut elder, younger] = Member::several().await;
+    younger.hub.add_pod(pods());
+    let elsewhere = || {
+        let scrape = Scrape { running: 5, ..Scrape::default() };
+        younger.hub.post(Event::Scraped(PodId(1), scrape));
+        younger.hub.snapshot().pods[0].elsewhere
+    };
+    assert_eq!(elsewhere(), 0, "at other times that is the noise of scrapes");
+    elder.vanish();
+    younger.follows(None).await;
+    assert_eq!(elsewhere(), 5);
+}
+
+#[tokio::test]
+async fn who_is_lost_leaves_nothing_where_it_asked() {
+    let [elder, mut younger] = Member::several().await;
+    elder.hub.add_pod(pods());
+    younger.hub.add_pod(pods());
+    let mut ticket = younger.admit(1);
+    let lease = ticket.verdict().await.unwrap();
+    lease.first_token();
+    elder.hub.remove_pod(PodId(1));
+    let waits = younger.admit(2);
+    until("one waits and one runs", || {
+        let seen = elder.hub.snapshot();
+        (seen.waiting, seen.in_flight) == (1, 1)
+    })
+    .await;
+    younger.vanish();
+    until("nothing of it is left", || elder.hub.idle()).await;
+    assert_settled(&elder.hub);
+    drop((lease, ticket, waits));
+    assert_settled(&younger.hub);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_takes_its_place_where_it_waits() {
+    let [elder, younger] = Member::several().await;
+    let ticket = younger.admit(1);
+    until("it waits there", || elder.waiting() == 1).await;
+    drop(ticket);
+    until("it does not wait any more", || elder.hub.idle()).await;
+    assert_eq!(elder.hub.snapshot().counters.cancelled, 1);
+    assert_settled(&elder.hub);
+    assert_settled(&younger.hub);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_not_known_here_is_another_ones() {
+    let [elder, younger] = Member::several().await;
+    elder.hub.add_pod(pod(1, "10.0.0.1:8000"));
+    let mut ticket = younger.admit(1);
+    until("it was given a pod and gave it back", || {
+        elder.hub.snapshot().counters.requeued == 1 && elder.waiting() == 1
+    })
+    .await;
+    younger.hub.add_pod(pod(9, "10.0.0.2:8000"));
+    elder.hub.add_pod(pod(2, "10.0.0.2:8000"));
+    let lease = ticket.verdict().await.unwrap();
+    assert_eq!((lease.pod().id, lease.dispatch().attempt), (PodId(9), 2));
+    drop((lease, ticket));
+    until("it is over", || elder.hub.idle()).await;
+    assert_settled(&elder.hub);
+}
+
+#[tokio::test]
+async fn a_refusal_is_passed_on() {
+    let [elder, younger] = Member::several().await;
+    let mut one = request(&younger.hub, 1);
+    one.immediate = true;
+    let refusal = younger.hub.admit(one).verdict().await.unwrap_err();
+    assert_eq!((refusal.id.0, refusal.reason), (1, RefusalReason::NoPods), "at once");
+    assert_settled(&elder.hub);
+    assert_settled(&younger.hub);
+}
+
+#[tokio::test]
+async fn who_has_a_pod_does_not_refuse_for_want_of_one_elsewhere() {
+    let [elder, younger] = Member::several().await;
+    younger.hub.add_pod(pods());
+    let mut one = request(&younger.hub, 1);
+    one.immediate = true;
+    let lease = younger.hub.admit(one).verdict().await.unwrap();
+    assert_eq!(younger.hub.snapshot().in_flight, 1, "it is decided here");
+    lease.end(EndKind::Complete, Some(3), None);
+    assert_settled(&younger.hub);
+    assert_settled(&elder.hub);
+}
+
+#[tokio::test]
+async fn a_pod_that_fails_whoever_asks_is_taken_out_where_it_is_decided() {
+    let [elder, younger] = Member::several().await;
+    let (seen_there, other) = (pod(1, "10.0.0.1:8000"), pod(2, "10.0.0.2:8000"));
+    elder.hub.add_pod(seen_there.clone());
+    elder.hub.add_pod(other.clone());
+    younger.hub.add_pod(pods());
+    let failing = Failing::Badly { begun: false };
+    for id in 0..5 {
+        let mut ticket = younger.admit(id);
+        let lease = ticket.verdict().await.unwrap();
+        lease.hold_against(failing);
+        lease.end(EndKind::PodError, None, None);
+    }
+    until("its breaker is open", || seen_there.breaker.is_open()).await;
+    assert!(!other.breaker.is_open());
+}
+
+#[tokio::test]
+async fn one_that_is_asked_to_stop_leaves_decisions_to_the_next() {
+    let [elder, younger] = Member::several().await;
+    let ticket = younger.admit(1);
+    until("it waits there", || elder.waiting() == 1).await;
+    elder.life.move_on(Stage::Draining);
+    younger.follows(None).await;
+    until("it waits here", || younger.waiting() == 1).await;
+    until("and there no more", || elder.hub.idle()).await;
+    // What still comes to it is asked of the one that stays.
+    until("the elder asks", || elder.circle.view().lead.is_some()).await;
+    let late = elder.admit(1);
+    until("both wait here", || younger.waiting() == 2).await;
+    drop((ticket, late));
+    until("it is over", || younger.hub.idle()).await;
+    assert_settled(&younger.hub);
+    assert_settled(&elder.hub);
+}
+
+#[tokio::test]
+async fn who_closes_refuses_what_waits_elsewhere() {
+    let [elder, younger] = Member::several().await;
+    let mut ticket = younger.admit(1);
+    until("it waits there", || elder.waiting() == 1).await;
+    younger.hub.post(Event::Close);
+    assert_eq!(ticket.verdict().await.unwrap_err().reason, RefusalReason::Closing);
+    until("and there no more", || elder.hub.idle()).await;
+    assert_settled(&elder.hub);
+}
+
+#[tokio::test]
+async fn without_the_secret_nobody_is_asked() {
+    let all = addresses::<2>();
+    let elder = Member::start(0, &all, SECRET);
+    let stranger = Member::start(1, &all, [8; 32]);
+    let mut ticket = stranger.admit(1);
+    stranger.hub.add_pod(pods());
+    assert!(ticket.verdict().await.is_ok(), "it decides for itself");
+    assert_eq!((elder.circle.view().others, stranger.circle.view().others), (0, 0));
+}
+
+#[tokio::test]
+async fn steps_that_several_saw_count_once() {
+    let at = Time::from_millis;
+    let pod = pods();
+    pod.pulse.chunk(at(100));
+    pod.pulse.told(at(101), 1, Time::ZERO);
+    assert_eq!(pod.pulse.read().steps, 1, "the same step");
+    pod.pulse.told(at(130), 1, at(101));
+    assert_eq!(pod.pulse.read().steps, 2);
+    pod.pulse.told(at(190), 2, at(130));
+    assert_eq!(pod.pulse.read().steps, 4, "nobody else has streams there");
+    pod.pulse.chunk(at(220));
+    pod.pulse.told(at(250), 2, at(190));
+    assert_eq!(pod.pulse.read().steps, 6, "one of the two was seen here");
+    assert_eq!(pod.pulse.read().last_step_at, at(250));
+}
+
+/// Every kind of errand.
+fn errands() -> Vec<Errand> {
+    let id = RequestId(300);
+    let second = Duration::from_millis(1001);
+    let facts = Facts {
+        id,
+        age: second,
+        prompt: PromptSize::Bytes(1000),
+        max_output_tokens: Some(1),
+        sequences: 2,
+        slo: Slo { ttft: Some(second), tpot: None },
+        band: Band(-1),
+        tenant: Some(Arc::from("t")),
+        body_bytes: 9,
+        blocks: Arc::from([1, u64::MAX]),
+        streamed: true,
+        expires_in: None,
+        immediate: false,
+        by_header: true,
+        name: Arc::from("n"),
+    };
+    let steps = vec![Steps { pod: "10.0.0.1:8000".to_owned(), count: 2, age: second }];
+    let ended = Ended {
+        id,
+        kind: EndKind::PodFailed,
+        output_tokens: Some(3),
+        prompt_tokens: None,
+        events: 4,
+        last_token_age: Some(second),
+    };
+    vec![
+        Errand::Admit(Box::new(facts)),
+        Errand::Retry(id),
+        Errand::Cancel(id),
+        Errand::FirstToken(id),
+        Errand::Progress(Strides { events: vec![(id, 5)], steps }),
+        Errand::End(ended),
+        Errand::HoldAgainst(Charge {
+            pod: "10.0.0.1:8000".to_owned(),
+            failing: Failing::Badly { begun: true },
+        }),
+    ]
+}
+
+/// Every kind of verdict.
+fn words() -> Vec<Word> {
+    let id = RequestId(300);
+    let pod = "10.0.0.1:8000".to_owned();
+    let prediction = Prediction { model_ttft_ms: Some(1.5), ..Prediction::default() };
+    vec![
+        Word::Give(Given { id, pod, attempt: 1, prediction, tokens_per_event: 1.0 }),
+        Word::Refuse(Refused {
+            id,
+            reason: RefusalReason::Cancelled,
+            retry_after: Duration::from_secs(1),
+        }),
+    ]
+}
+
+#[test]
+fn what_travels_is_what_belongs_to_the_protocol() {
+    let mut bytes = Vec::new();
+    let rank = Rank { started_unix_ms: 1, lot: 2 };
+    let hello = wire::Hello { protocol: 1, secret: SECRET, model: "m".to_owned(), busy: true };
+    wire::put(&hello, &mut bytes).unwrap();
+    for why in [Why::Protocol(1), Why::Secret, Why::Model, Why::Leaving] {
+        wire::put(&Welcome::Stay(why), &mut bytes).unwrap();
+    }
+    wire::put(&Welcome::Come(rank), &mut bytes).unwrap();
+    let asks = [Asks::Beat].into_iter().chain(errands().into_iter().map(Asks::Errand));
+    asks.for_each(|asks| wire::put(&asks, &mut bytes).unwrap());
+    let says = [Says::Beat, Says::Farewell].into_iter().chain(words().into_iter().map(Says::Word));
+    says.for_each(|says| wire::put(&says, &mut bytes).unwrap());
+    // Whoever changes a value makes the number of the protocol another one, and this digest with it.
+    assert_eq!(
+        (wire::PROTOCOL, xxh3_64(&bytes)),
+        (1, 6_344_177_220_345_516_901),
+        "{} bytes",
+        bytes.len()
+    );
+}
+
+#[tokio::test]
+async fn values_come_whole_however_they_are_cut() {
+    let mut bytes = Vec::new();
+    wire::put(&Asks::Beat, &mut bytes).unwrap();
+    wire::put(&"text".to_owned(), &mut bytes).unwrap();
+    let cut = byte_by_byte(bytes);
+    let mut values = wire::Values::new(cut);
+    assert_eq!(values.next::<Asks>().await.unwrap(), Asks::Beat);
+    assert_eq!(values.next::<String>().await.unwrap(), "text");
+    assert!(values.next::<String>().await.is_err(), "the end");
+
+    let mut values = wire::Values::new(&[255, 255, 255, 255, 0][..]);
+    assert!(values.next::<String>().await.is_err(), "no value is so long");
+    let mut values = wire::Values::new(&[1, 0, 0, 0, 99][..]);
+    assert!(values.next::<Asks>().await.is_err(), "no such value");
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_ends_in_a_value_or_an_error(bytes in vec(any::<u8>(), 0..400)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut values = wire::Values::new(&bytes[..]);
+            while values.next::<Asks>().await.is_ok() {}
+            let mut framed = (bytes.len() as u32).to_le_bytes().to_vec();
+            framed.extend(&bytes);
+            let _ = wire::Values::new(&framed[..]).next::<Asks>().await;
+            let _ = wire::Values::new(&framed[..]).next::<Says>().await;
+        });
+    }
+}
+
+/// Gives a byte at a time.
+fn byte_by_byte(bytes: Vec<u8>) -> impl AsyncRead + Unpin {
+    let (mut to, from) = tokio::io::duplex(1);
+    tokio::spawn(async move {
+        let _ = to.write_all(&bytes).await;
+    });
+    from
+}
+
+/// One request of a client that may leave at any moment, over a network that may lose it before its pod.
+async fn come_and_go(hub: Arc<Hub>, id: u64, mut dice: SmallRng) -> &'static str {
+    let mut ticket = hub.admit(request(&hub, id));
+    if dice.random_bool(0.1) {
+        tokio::task::yield_now().await;
+        return "left";
+    }
+    loop {
+        let Ok(mut lease) = ticket.verdict().await else { return "refused" };
+        for _ in 0..dice.random_range(0..20) {
+            tokio::task::yield_now().await;
+        }
+        if dice.random_bool(0.1) {
+            lease.undelivered(&mut ticket);
+            continue;
+        }
+        lease.first_token();
+        for events in 1..dice.random_range(2..30) {
+            lease.carried(events, hub.clock().now());
+            tokio::task::yield_now().await;
+        }
+        if dice.random_bool(0.1) {
+            return "left";
+        }
+        lease.end(EndKind::Complete, Some(30), Some(100));
+        return "served";
+    }
+}
+
+#[tokio::test]
+async fn whoever_vanishes_every_request_has_one_outcome_and_every_ledger_is_empty() {
+    for seed in 0..12 {
+        let mut dice = SmallRng::seed_from_u64(seed);
+        let mut members = Member::several::<3>().await;
+        for member in &members {
+            (1..=3).for_each(|id| member.hub.add_pod(pod(id, format!("10.0.0.{id}:8000"))));
+        }
+        let mut clients = JoinSet::new();
+        let vanishes = [dice.random_range(0..300), dice.random_range(0..300)];
+        for id in 0..300 {
+            let hub = members[dice.random_range(0..3)].hub.clone();
+            clients.spawn(come_and_go(hub, id, SmallRng::seed_from_u64(seed * 1000 + id)));
+            // A dispatcher that cannot be heard any more, while its own clients go on.
+            for (place, at) in vanishes.into_iter().enumerate() {
+                if at == id && members[place].worker.is_some() {
+                    members[place].vanish();
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        let outcomes = tokio::time::timeout(LONG, clients.join_all()).await.expect("all are over");
+        assert_eq!(outcomes.len(), 300);
+        for member in &members {
+            until("nothing is left", || member.hub.idle()).await;
+            assert_settled(&member.hub);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Two dispatchers in front of the same pods, the first of which decides.
+
+use std::net::{SocketAddr, TcpListener};
+
+use serde_json::{Value, json};
+
+use crate::{Call, Plan, Stage, Weir, eventually};
+
+/// A stage, and a second dispatcher beside its own.
+#[derive(Debug)]
+pub struct Pair {
+    /// What stands; its dispatcher started first.
+    pub stage: Stage,
+    /// The second dispatcher.
+    pub second: Weir,
+}
+
+impl Plan {
+    /// Raises the stage with two dispatchers, and waits until the second goes by what the first decides.
+    ///
+    /// # Panics
+    /// When the second one's configuration cannot be written.
+    pub async fn raise_two(self) -> Pair {
+        let all = [(); 2].map(|()| free_address());
+        let others = all.map(|address| address.to_string());
+        let replicas = |place: usize| json!({"listen": others[place], "others": others});
+        let stage = self.config(json!({"replicas": replicas(0)})).raise().await;
+        let config = std::fs::read_to_string(stage.config()).expect("the configuration is there");
+        let mut config: Value = serde_json::from_str(&config).expect("it is JSON");
+        config["replicas"] = replicas(1);
+        config["spool"] = json!({"dir": stage.path("second-spool")});
+        config["model"] = json!({"bundles": stage.path("second-bundles")});
+        let file = stage.path("second.yaml");
+        std::fs::write(&file, config.to_string()).expect("it can be written");
+        let second = Weir::start(&file, &stage.path("second.log")).await;
+        second.ready().await;
+        second.decided_by(Some(all[0])).await;
+        Pair { stage, second }
+    }
+}
+
+/// An address that nobody listens on now.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.local_addr().expect("it has an address")
+}
+
+impl Weir {
+    /// Waits until the dispatcher there decides for this one, or it does itself.
+    pub async fn decided_by(&self, whom: Option<SocketAddr>) {
+        let whom = whom.map_or(Value::Null, |whom| json!(whom.to_string()));
+        eventually("it is known who decides", async || {
+            let seen = Call::get("/api/v1/overview").to(self.admin).await.json();
+            let decides = seen["pools"][0]["decided_by"].clone();
+            if decides == whom { Ok(()) } else { Err(decides) }
+        })
+        .await;
+    }
+}
