@@ -1,6 +1,6 @@
-//! Renders a Helm chart without Helm, as far as Weir's chart goes: values, `include`, `if`, `toYaml`, `nindent`, `add`,
-//! `quote`, `default` and `sha256sum`. Anything else is a mistake of the chart here, so that nothing is
-//! shipped that no test has rendered.
+//! Renders a Helm chart without Helm, as far as Weir's chart goes: values, brackets, `include`, `if`, `toYaml`, `fromYaml`,
+//! `mergeOverwrite`, `nindent`, `add`, `int`, `gt`, `quote`, `default` and `sha256sum`. Anything else is a mistake of the chart
+//! here, so that nothing is shipped that no test has rendered.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -101,43 +101,78 @@ impl Chart {
         }
     }
 
+    /// Stages between bars, each with the value of the one before as its last argument.
     fn pipeline(&self, words: &str) -> Value {
-        let mut stages = words.split('|').map(str::trim);
-        let first = self.first(stages.next().unwrap_or_default());
-        stages.fold(first, |value, stage| self.stage(value, stage))
+        let stages = parts(words, |sign| sign == '|').into_iter();
+        let value = stages.fold(None, |piped, stage| Some(self.stage(stage, piped)));
+        value.unwrap_or_else(|| panic!("an action does nothing"))
     }
 
-    fn first(&self, stage: &str) -> Value {
-        let words: Vec<&str> = stage.split_whitespace().collect();
+    fn stage(&self, stage: &str, piped: Option<Value>) -> Value {
+        let words = parts(stage, char::is_whitespace);
         match words.as_slice() {
-            ["include", name, "."] => {
-                let body = self.defined.get(name.trim_matches('"'));
-                Value::from(self.write(body.unwrap_or_else(|| panic!("{name} is not defined"))))
+            [operand] if piped.is_none() => self.operand(operand),
+            [function, operands @ ..] => {
+                let mut arguments: Vec<Value> =
+                    operands.iter().map(|operand| self.operand(operand)).collect();
+                arguments.extend(piped);
+                self.call(function, &arguments)
             }
-            ["toYaml", path] => {
-                let text = serde_yaml_ng::to_string(&self.look_up(path)).expect("a value is YAML");
-                Value::from(text.trim_end())
-            }
-            ["add", paths @ ..] => {
-                let numbers = paths.iter().map(|path| self.look_up(path).as_i64());
-                Value::from(numbers.map(|number| number.expect("a whole number")).sum::<i64>())
-            }
-            [path] => self.look_up(path),
-            other => panic!("not rendered here: {other:?}"),
+            [] => panic!("a stage does nothing"),
         }
     }
 
-    fn stage(&self, value: Value, stage: &str) -> Value {
-        let words: Vec<&str> = stage.split_whitespace().collect();
-        match words.as_slice() {
-            ["quote"] => Value::from(format!("{:?}", text(&value))),
-            ["sha256sum"] => Value::from(format!("{:x}", Sha256::digest(text(&value)))),
-            ["default", path] if !is_true(&value) => self.look_up(path),
-            ["default", _] => value,
-            ["nindent", by] => {
-                let by = " ".repeat(by.parse().expect("a number of columns"));
-                let lines = text(&value);
-                let lines = lines.lines().map(|line| format!("\n{by}{line}"));
+    /// A pipeline in brackets, a path, a text or a whole number.
+    fn operand(&self, word: &str) -> Value {
+        let between =
+            |open, close| word.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
+        if let Some(pipeline) = between('(', ')') {
+            return self.pipeline(pipeline);
+        }
+        if let Some(text) = between('"', '"') {
+            return Value::from(text);
+        }
+        if word.starts_with('.') {
+            return self.look_up(word);
+        }
+        Value::from(word.parse::<i64>().unwrap_or_else(|_| panic!("not rendered here: {word:?}")))
+    }
+
+    fn call(&self, function: &str, arguments: &[Value]) -> Value {
+        match (function, arguments) {
+            ("include", [name, _]) => {
+                let body = self.defined.get(&text(name));
+                Value::from(self.write(body.unwrap_or_else(|| panic!("{name:?} is not defined"))))
+            }
+            ("toYaml", [value]) => {
+                let text = serde_yaml_ng::to_string(value).expect("a value is YAML");
+                Value::from(text.trim_end())
+            }
+            ("fromYaml", [value]) => match yaml(&text(value)) {
+                Value::Null => Value::Mapping(Mapping::new()),
+                value => value,
+            },
+            ("mergeOverwrite", [under, over]) => {
+                let mut merged = under.clone();
+                merge(&mut merged, over);
+                merged
+            }
+            ("add", numbers) => Value::from(numbers.iter().map(whole).sum::<i64>()),
+            ("int", [number]) => Value::from(whole(number)),
+            ("gt", [one, other]) => Value::from(whole(one) > whole(other)),
+            ("quote", [value]) => Value::from(format!("{:?}", text(value))),
+            ("sha256sum", [value]) => Value::from(format!("{:x}", Sha256::digest(text(value)))),
+            ("default", [otherwise, value]) => {
+                if is_true(value) {
+                    value.clone()
+                } else {
+                    otherwise.clone()
+                }
+            }
+            ("nindent", [by, value]) => {
+                let by = usize::try_from(whole(by)).expect("a number of columns");
+                let lines = text(value);
+                let lines = lines.lines().map(|line| format!("\n{:by$}{line}", ""));
                 Value::from(lines.collect::<String>())
             }
             other => panic!("not rendered here: {other:?}"),
@@ -147,7 +182,7 @@ impl Chart {
     /// The value at a path; one that is missing would render as `<no value>`.
     fn look_up(&self, path: &str) -> Value {
         let mut at = &self.root;
-        for step in path.strip_prefix('.').expect("a path begins with a dot").split('.') {
+        for step in path.split('.').filter(|step| !step.is_empty()) {
             at = at.get(step).unwrap_or_else(|| panic!("there is no {path}"));
         }
         at.clone()
@@ -190,6 +225,20 @@ fn text(value: &Value) -> String {
         Value::Number(number) => number.to_string(),
         other => panic!("no text: {other:?}"),
     }
+}
+
+fn whole(value: &Value) -> i64 {
+    value.as_i64().unwrap_or_else(|| panic!("no whole number: {value:?}"))
+}
+
+/// What stands between signs that are not inside of brackets.
+fn parts(words: &str, is_between: impl Fn(char) -> bool) -> Vec<&str> {
+    let mut depth = 0;
+    let parts = words.split(|sign| {
+        depth += i32::from(sign == '(') - i32::from(sign == ')');
+        depth == 0 && is_between(sign)
+    });
+    parts.map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
 /// Text and actions; a dash at an action's edge takes the white space there away.

@@ -72,13 +72,17 @@ fn alerts_ask_for_series_that_there_are_and_say_where_to_look() {
 }
 
 #[test]
-fn two_releases_may_run_different_configurations() {
+fn two_releases_may_run_different_configurations_and_decide_for_themselves() {
     let rules = yaml(&read("prometheus/alerts.yaml"));
     let rules = rules["groups"][0]["rules"].as_sequence().unwrap();
-    let differ = rules.iter().find(|rule| rule["alert"] == "WeirConfigsDiffer").unwrap();
-    let query = differ["expr"].as_str().unwrap();
-    let within = "by (namespace, job, app_kubernetes_io_instance)";
-    assert_eq!(query.matches(within).count(), 2, "{query}");
+    for (alert, within, count) in [
+        ("WeirConfigsDiffer", "by (namespace, job, app_kubernetes_io_instance)", 2),
+        ("WeirSeveralDecide", "by (namespace, job, app_kubernetes_io_instance, model)", 1),
+    ] {
+        let rule = rules.iter().find(|rule| rule["alert"] == alert).unwrap();
+        let query = rule["expr"].as_str().unwrap();
+        assert_eq!(query.matches(within).count(), count, "{query}");
+    }
 }
 
 #[test]

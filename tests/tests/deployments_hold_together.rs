@@ -31,13 +31,14 @@ fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or_else(|| panic!("no number: {value:?}"))
 }
 
-/// Asserts that a configuration can be used.
+/// Asserts that a configuration can be used where the dispatchers' secret is set.
 fn assert_usable(text: &str) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("weir.yaml");
     fs::write(&file, text).unwrap();
     let mut weir = Command::new(built::binary("weir"));
-    let output = weir.args(["check", "--config", file.to_str().unwrap()]).output().unwrap();
+    weir.args(["check", "--config", file.to_str().unwrap()]).env(SECRET, "s");
+    let output = weir.output().unwrap();
     assert!(output.status.success(), "{}\n{text}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -45,9 +46,13 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["kind"] == kind).collect()
 }
 
+/// The variable in which the chart hands dispatchers the secret that they share.
+const SECRET: &str = "WEIR_REPLICAS_SECRET";
+
 /// What is on when everything is on.
 const EVERYTHING: &str = "
 replicas: 2
+replicasSecret: { name: weir, key: replicas }
 image: { tag: v9 }
 imagePullSecrets: [ { name: secret } ]
 restartOnConfigChange: true
@@ -90,6 +95,7 @@ fn the_chart_renders_to_objects_that_fit_together() {
                 "Deployment",
                 "NetworkPolicy",
                 "PodDisruptionBudget",
+                "Service",
                 "Service",
                 "Service",
                 "ServiceMonitor",
@@ -136,7 +142,9 @@ fn assert_pod_is_whole(objects: &[Value]) {
         .iter()
         .map(|port| port["name"].as_str().unwrap())
         .collect();
-    assert_eq!(ports, BTreeSet::from(["admin", "http"]));
+    let several = number(&deployment["spec"]["replicas"]) > 1;
+    let own = several.then_some("replicas");
+    assert_eq!(ports, ["admin", "http"].into_iter().chain(own).collect());
     for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
         let port = containers[0][probe]["httpGet"]["port"].as_str().unwrap();
         assert!(ports.contains(port), "{probe}");
@@ -175,7 +183,7 @@ fn a_pod_is_given_longer_than_its_drain() {
         let deployment = of_kind(&objects, "Deployment")[0];
         let grace_s =
             number(&deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]);
-        let config = yaml(of_kind(&objects, "ConfigMap")[0]["data"]["weir.yaml"].as_str().unwrap());
+        let config = yaml(mounted(&objects));
         let shutdown = &config["shutdown"];
         assert!(grace_s >= number(&shutdown["drain_delay_s"]) + number(&shutdown["grace_s"]) + 5);
     }
@@ -184,7 +192,7 @@ fn a_pod_is_given_longer_than_its_drain() {
 #[test]
 fn what_the_chart_mounts_is_a_configuration_that_fits_the_pod() {
     let objects = chart("{}").objects();
-    let text = of_kind(&objects, "ConfigMap")[0]["data"]["weir.yaml"].as_str().unwrap();
+    let text = mounted(&objects);
     assert_usable(text);
     let config = yaml(text);
     assert_eq!(
@@ -200,6 +208,72 @@ fn what_the_chart_mounts_is_a_configuration_that_fits_the_pod() {
     assert_eq!(config["trainer"]["run"], false, "it runs beside");
 }
 
+/// The configuration that a chart mounts.
+fn mounted(objects: &[Value]) -> &str {
+    of_kind(objects, "ConfigMap")[0]["data"]["weir.yaml"].as_str().unwrap()
+}
+
+fn named<'a>(all: &'a Value, name: &str) -> Option<&'a Value> {
+    all.as_sequence().into_iter().flatten().find(|one| one["name"] == name)
+}
+
+#[test]
+fn several_dispatchers_are_told_of_each_other_and_heard_by_nobody_else() {
+    let objects = chart("replicas: 2").objects();
+    let text = mounted(&objects);
+    assert_usable(text);
+    let headless = of_kind(&objects, "Service");
+    let headless = headless.iter().find(|one| one["spec"]["clusterIP"] == "None").unwrap();
+    assert_eq!(headless["spec"]["publishNotReadyAddresses"], true);
+    let port = named(&headless["spec"]["ports"], "replicas").unwrap();
+    let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0];
+    let open = number(&named(&pod["ports"], "replicas").unwrap()["containerPort"]);
+    assert_eq!((number(&port["port"]), port["targetPort"].as_str()), (open, Some("replicas")));
+    let name = headless["metadata"]["name"].as_str().unwrap();
+    let expected = format!("{{ listen: '0.0.0.0:{open}', others: ['{name}:{open}'] }}");
+    assert_eq!(yaml(text)["replicas"], yaml(&expected));
+    assert!(pod.get("env").is_none(), "there is no secret");
+    let policy = of_kind(&objects, "NetworkPolicy")[0];
+    let ingress = policy["spec"]["ingress"].as_sequence().unwrap();
+    let rule = ingress.iter().find(|rule| rule["ports"][0]["port"] == "replicas").unwrap();
+    let from = rule["from"].as_sequence().unwrap();
+    assert_eq!(from.len(), 1);
+    assert_eq!(from[0]["podSelector"], policy["spec"]["podSelector"]);
+}
+
+#[test]
+fn a_secret_that_dispatchers_share_reaches_whatever_reads_their_configuration() {
+    let objects = chart(EVERYTHING).objects();
+    assert_usable(mounted(&objects));
+    assert_eq!(yaml(mounted(&objects))["replicas"]["secret_env"], SECRET);
+    let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];
+    for container in pod["containers"].as_sequence().unwrap() {
+        let secret = named(&container["env"], SECRET).unwrap();
+        assert_eq!(secret["valueFrom"]["secretKeyRef"], yaml("{ name: weir, key: replicas }"));
+        assert!(named(&container["env"], "ACME_KEY").is_some(), "what they had before");
+    }
+}
+
+#[test]
+fn a_key_of_ones_own_goes_before_what_the_chart_writes_for_several() {
+    let over = "{ replicas: 3, config: { replicas: { others: ['weir-a:9000', 'weir-b:9000'] } } }";
+    let objects = chart(over).objects();
+    assert_usable(mounted(&objects));
+    let expected = "{ listen: '0.0.0.0:8082', others: ['weir-a:9000', 'weir-b:9000'] }";
+    assert_eq!(yaml(mounted(&objects))["replicas"], yaml(expected));
+}
+
+#[test]
+fn one_dispatcher_is_told_of_no_others() {
+    let files = chart("replicasSecret: { name: weir, key: replicas }").render();
+    assert_eq!(files, chart("{}").render());
+    for (name, text) in files {
+        // The Deployment has a field of that name.
+        let said = text.replace("\n  replicas: 1\n", "");
+        assert!(!said.contains("replicas") && !said.contains("8082"), "{name}: {said}");
+    }
+}
+
 #[test]
 fn a_changed_configuration_restarts_pods_only_if_asked_to() {
     let checksum = |over: &str| {
@@ -209,6 +283,10 @@ fn a_changed_configuration_restarts_pods_only_if_asked_to() {
         annotations.get("checksum/config").and_then(Value::as_str).map(str::to_owned)
     };
     assert_eq!(checksum("{}"), None);
+    let with = |replicas: i64| {
+        checksum(&format!("{{ restartOnConfigChange: true, replicas: {replicas} }}"))
+    };
+    assert_ne!(with(1), with(2), "of several it says more");
     let one = checksum("restartOnConfigChange: true").unwrap();
     let other = checksum("{ restartOnConfigChange: true, config: { threads: 3 } }").unwrap();
     assert!(one.len() == 64 && one != other);
@@ -273,6 +351,7 @@ fn the_values_are_what_their_schema_says() {
         ("replicas: 1", "replicas: 0"),
         ("pullPolicy: IfNotPresent", "pullPolicy: Sometimes"),
         ("podDisruptionBudget:", "podDisruptionBuget:"),
+        ("name: \"\", key: \"\"", "name: \"\""),
         ("run: false", "run: true"),
         (", grace_s: 120", ""),
     ] {

@@ -8,3 +8,35 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
+# Empty while there is one dispatcher.
+{{- define "weir.several" -}}
+{{- if gt (int .Values.replicas) 1 -}}
+yes
+{{- end -}}
+{{- end }}
+# What several are told of each other.
+{{- define "weir.replicas" -}}
+{{- if include "weir.several" . -}}
+replicas:
+  listen: 0.0.0.0:8082
+  others: ["{{ .Release.Name }}-replicas:8082"]
+  {{- if .Values.replicasSecret.name }}
+  secret_env: WEIR_REPLICAS_SECRET
+  {{- end }}
+{{- end -}}
+{{- end }}
+# What the values say goes before.
+{{- define "weir.config" -}}
+{{ mergeOverwrite (include "weir.replicas" . | fromYaml) .Values.config | toYaml }}
+{{- end }}
+{{- define "weir.env" -}}
+{{- if include "weir.several" . -}}
+{{- if .Values.replicasSecret.name -}}
+- name: WEIR_REPLICAS_SECRET
+  valueFrom: { secretKeyRef: { name: {{ .Values.replicasSecret.name }}, key: {{ .Values.replicasSecret.key }} } }
+{{ end -}}
+{{- end -}}
+{{- if .Values.env -}}
+{{ toYaml .Values.env }}
+{{- end -}}
+{{- end }}
