@@ -7,10 +7,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use weir_core::{Phase, Time};
 
 /// What is asked of a pod.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Ask {
     /// Nothing.
     #[default]

@@ -21,11 +21,12 @@
 //! - [`ticket`]: the wait for a verdict
 //! - [`lease`]: the claim on a pod
 //! - [`seat`], [`steer`]: what an operator sees, and what he does
-//! - [`led`]: another dispatcher decides
+//! - [`led`]: another dispatcher decides; [`held`]: what it was told to hold
 //! - [`ticks`]: the timer of a pool in which something waits
 
 mod actor;
 pub mod handle;
+pub mod held;
 pub mod lease;
 pub mod led;
 mod message;

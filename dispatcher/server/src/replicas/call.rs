@@ -91,12 +91,14 @@ async fn converse(
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = Instant::now();
     let mut out = Vec::new();
+    let mut held = None;
     loop {
         tokio::select! {
             said = says.next() => {
                 heard = Instant::now();
                 match said? {
                     Says::Beat => {}
+                    Says::Held(now) => held = Some(now),
                     Says::Farewell => return Ok(Over::Farewell),
                     Says::Word(word) => {
                         circle.heard.fetch_add(1, Relaxed);
@@ -119,6 +121,8 @@ async fn converse(
                     return Err(io::ErrorKind::TimedOut.into());
                 }
                 put(&Asks::Beat, &mut out)?;
+                // Once it decides; until then it is kept.
+                held.take_if(|held| circle.hub.hold(lead, held));
             }
         }
         send(asks, &mut out, SILENT).await?;

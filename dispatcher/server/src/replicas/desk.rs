@@ -34,6 +34,7 @@ use super::{
 use crate::{
     hub::{
         Hub, Lease, Ticket,
+        held::Held,
         led::{Charge, Ended, Errand, Facts, Given, Refused, Steps, Strides, Word, before},
     },
     shutdown::Stage,
@@ -108,6 +109,8 @@ struct Guest {
     /// Takes a ticket back.
     aborts: HashMap<RequestId, AbortHandle>,
     leases: HashMap<RequestId, (Box<Lease>, Ticket)>,
+    /// What it was told last that an operator holds.
+    held: Option<Held>,
     /// When the last step ended of each pod that it has told of.
     stepped: HashMap<String, Time>,
     out: Vec<u8>,
@@ -120,6 +123,7 @@ impl Guest {
             tickets: FuturesUnordered::new(),
             aborts: HashMap::new(),
             leases: HashMap::new(),
+            held: None,
             stepped: HashMap::new(),
             out: Vec::new(),
         }
@@ -156,6 +160,7 @@ impl Guest {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     put(&Says::Beat, &mut self.out)?;
+                    self.tell_held()?;
                 }
                 () = &mut leaving => {
                     put(&Says::Farewell, &mut self.out)?;
@@ -164,6 +169,16 @@ impl Guest {
             }
             send(says, &mut self.out, SILENT).await?;
         }
+    }
+
+    fn tell_held(&mut self) -> io::Result<()> {
+        let held = Some(self.hub().held());
+        if self.held == held {
+            return Ok(());
+        }
+        self.held = held;
+        let said = self.held.clone().map(Says::Held);
+        said.map_or(Ok(()), |said| put(&said, &mut self.out))
     }
 
     fn run(&mut self, errand: Errand) {

