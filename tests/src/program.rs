@@ -70,7 +70,27 @@ impl Program {
     /// # Panics
     /// When the signal cannot be sent.
     pub fn terminate(&self) {
-        let sent = Command::new("kill").args(["-TERM", &self.id().to_string()]).status();
+        self.signal("-TERM");
+    }
+
+    /// Stops it where it is, as on a machine that hangs.
+    ///
+    /// # Panics
+    /// When the signal cannot be sent.
+    pub fn hang(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on after [`Program::hang`].
+    ///
+    /// # Panics
+    /// When the signal cannot be sent.
+    pub fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, which: &str) {
+        let sent = Command::new("kill").args([which, &self.id().to_string()]).status();
         assert!(sent.expect("kill runs").success(), "the signal was not sent");
     }
 

@@ -109,6 +109,48 @@ async fn an_upgrade_of_the_one_that_decides_loses_nothing() {
 }
 
 #[tokio::test]
+async fn one_that_hangs_is_not_waited_for() {
+    let Pair { stage, second } = Plan::default().seats(2).raise_two().await;
+    let mut running = Call::chat(1000).open(second.api).await;
+    running.first_token().await;
+    stage.weir.program.hang();
+    let waiting = start(&second, Call::chat(10));
+    second.decided_by(None).await;
+    waiting.await.unwrap().assert_whole();
+    running.rest().await.assert_whole();
+    stage.weir.program.go_on();
+    eventually("the first decides again, for it has the first rank", async || {
+        let metrics = second.metrics().await;
+        if metrics.sum("weir_decides", &[]) == 0.0 { Ok(()) } else { Err(()) }
+    })
+    .await;
+    start(&second, Call::chat(10)).await.unwrap().assert_whole();
+    open(&stage.weir, 0, 0).await;
+    open(&second, 0, 0).await;
+}
+
+#[tokio::test]
+async fn one_that_asks_and_is_stopped_finishes_what_it_has() {
+    let Pair { stage, mut second } = Plan::default().seats(2).raise_two().await;
+    let mut running = Call::chat(300).open(second.api).await;
+    running.first_token().await;
+    let waiting: Vec<_> = (0..4).map(|_| start(&second, Call::chat(10))).collect();
+    eventually("all have arrived", async || {
+        let open = stage.weir.open_requests().await;
+        if open.total() == 5 { Ok(()) } else { Err(open) }
+    })
+    .await;
+    second.program.terminate();
+    running.rest().await.assert_whole();
+    for call in waiting {
+        call.await.unwrap().assert_whole();
+    }
+    assert_eq!(second.program.exit().await.code(), Some(0));
+    open(&stage.weir, 0, 0).await;
+    assert_eq!(stage.weir.snapshot().await["counters"]["completed"], 5);
+}
+
+#[tokio::test]
 async fn a_change_is_made_where_it_counts_and_refused_elsewhere() {
     let Pair { stage, second } = Plan::default().raise_two().await;
     let pause = || Call::post("/api/v1/queues/pause", "{\"band\":0}");
