@@ -116,9 +116,14 @@ fn every_key_of_the_default_is_in_the_reference() {
 
 #[test]
 fn the_examples_can_be_loaded() {
-    for name in
-        ["one-machine.yaml", "demo.yaml", "kubernetes.yaml", "from-llm-d.yaml", "from-aibrix.yaml"]
-    {
+    for name in [
+        "one-machine.yaml",
+        "two-dispatchers.yaml",
+        "demo.yaml",
+        "kubernetes.yaml",
+        "from-llm-d.yaml",
+        "from-aibrix.yaml",
+    ] {
         let file = repository().join("config/examples").join(name);
         let config = Origin { file: Some(file), ..Origin::default() }.load();
         config.unwrap_or_else(|error| panic!("{name}: {error}"));
