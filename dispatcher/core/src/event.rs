@@ -3,7 +3,7 @@
 //! The scheduler performs nothing: it books its decision first and returns it as an [`Action`]. If an
 //! action cannot be performed, the caller says so with another event.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use weir_schema::{Prediction, Sample};
@@ -50,6 +50,31 @@ pub enum Event {
     Close,
     /// An operator changes something.
     Control(Control),
+    /// What the scheduler of another dispatcher has come to know of the same pods, for one that may have to decide next. It decides
+    /// nothing by itself.
+    Told(Lesson),
+}
+
+/// What a scheduler comes to know by what it decides.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Lesson {
+    /// A prompt went to a pod: its blocks are cached there from then on.
+    Sent(PodId, Arc<[u64]>),
+    /// A response was whole.
+    Answered(Answered),
+}
+
+/// What a whole response says of others to come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answered {
+    /// Who asked for it.
+    pub tenant: Option<Arc<str>>,
+    /// Tokens of the prompt, as they were estimated.
+    pub input_tokens: u32,
+    /// Tokens of the answer per sequence, where that is known.
+    pub output_tokens: Option<u32>,
+    /// Bytes of the prompt and the tokens that the pod counted, where both are known.
+    pub prompt: Option<(u32, u32)>,
 }
 
 /// Progress of streams and pods since the last batch.

@@ -46,7 +46,9 @@ pub mod time;
 
 pub use config::{Bounds, BucketEdges, HeadRule, LengthConfig, PullConfig, SchedulerConfig, TICK};
 pub use control::{Control, Gate};
-pub use event::{Action, Dispatch, End, EndKind, Event, Progress, Refusal, RefusalReason};
+pub use event::{
+    Action, Answered, Dispatch, End, EndKind, Event, Lesson, Progress, Refusal, RefusalReason,
+};
 pub use explain::Reason;
 pub use pod::{CacheInfo, Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
 pub use policy::{Policy, Rules};

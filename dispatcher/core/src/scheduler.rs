@@ -38,8 +38,8 @@ use smallvec::SmallVec;
 use weir_schema::{Predict, StepTime};
 
 use crate::{
-    Action, Band, Counters, Event, PodId, Progress, Refusal, RefusalReason, Request, RequestId,
-    SchedulerConfig, Time,
+    Action, Band, Counters, Event, Lesson, PodId, Progress, Refusal, RefusalReason, Request,
+    RequestId, SchedulerConfig, Time,
     decide::{Choice, Floor, pull, scratch::Scratch},
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
@@ -165,7 +165,7 @@ impl Scheduler {
     /// `now` must never be earlier than in the call before. An event that names a request or pod
     /// that is not known is counted and otherwise ignored: ends and cancellations race by nature.
     pub fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {
-        let pulls = !matches!(event, Event::Progress(_) | Event::Scraped(..));
+        let pulls = !matches!(event, Event::Progress(_) | Event::Scraped(..) | Event::Told(_));
         self.advance_unstreamed(now, &event);
         match event {
             Event::Arrive(request) => self.arrive(now, request, actions),
@@ -187,6 +187,7 @@ impl Scheduler {
             }
             Event::Close => self.close(now, actions),
             Event::Control(control) => self.control(now, control, actions),
+            Event::Told(lesson) => self.told(lesson),
         }
         if pulls && !self.board.is_empty() {
             self.pull(now, actions);
@@ -374,6 +375,18 @@ impl Scheduler {
         self.counters.dispatched += 1;
         actions.push(Action::Dispatch(flight.dispatch(now, choice)));
         self.flights.insert(choice.id, flight);
+    }
+
+    fn told(&mut self, lesson: Lesson) {
+        match lesson {
+            // To change a pod is to have it looked at anew.
+            Lesson::Sent(pod, blocks) if self.pods.get_mut(&pod).is_some() => {
+                self.pods.index_mut().insert(pod, &blocks);
+            }
+            // It has left here, or has not come yet.
+            Lesson::Sent(..) => {}
+            Lesson::Answered(answered) => self.learn_answer(&answered),
+        }
     }
 
     /// Keeps the rates of dispatch per band in step with the board.

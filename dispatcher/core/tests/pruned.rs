@@ -16,7 +16,7 @@ use std::{
 
 use proptest::prelude::*;
 use weir_core::{
-    Band, CacheInfo, EndKind, Event, HeadRule, Phase, PodId, PodSpec, Progress, PromptSize,
+    Band, CacheInfo, EndKind, Event, HeadRule, Lesson, Phase, PodId, PodSpec, Progress, PromptSize,
     PullConfig, Pulse, Request, RequestId, SchedulerConfig, Scrape, Slo,
 };
 use weir_schema::{
@@ -79,16 +79,33 @@ impl Predict for Rough {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Arrive { tokens: u32, prompt: u8, shared: u8, band: i8, promised: u8 },
+    Arrive {
+        tokens: u32,
+        prompt: u8,
+        shared: u8,
+        band: i8,
+        promised: u8,
+    },
     FirstToken(u8),
     Tokens(u8, u8),
     End(u8),
     Undelivered(u8),
     Cancel(u8),
-    Scrape { pod: u8, kv: u8, waiting: u8, blocks: Option<u16> },
+    Scrape {
+        pod: u8,
+        kv: u8,
+        waiting: u8,
+        blocks: Option<u16>,
+    },
     Phase(u8, bool),
     PodDown(u8),
     PodUp(u8),
+    /// Another dispatcher sent the beginning of a prompt to a pod.
+    Told {
+        pod: u8,
+        prompt: u8,
+        shared: u8,
+    },
     Pass(u16),
 }
 
@@ -109,15 +126,21 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..5u8, any::<bool>()).prop_map(|(pod, ready)| Step::Phase(pod, ready)),
         1 => (0..5u8).prop_map(Step::PodDown),
         1 => (0..5u8).prop_map(Step::PodUp),
+        1 => (0..5u8, 0..4u8, 0..30u8)
+            .prop_map(|(pod, prompt, shared)| Step::Told { pod, prompt, shared }),
         4 => (1..400u16).prop_map(Step::Pass),
     ]
 }
 
+/// Names of blocks that prompts of a kind share.
+fn beginning(prompt: u8, blocks: u8) -> impl Iterator<Item = u64> {
+    (0..u64::from(blocks)).map(move |block| u64::from(prompt) * 1000 + block)
+}
+
 fn request(id: u64, world: &World, step: &Step) -> Option<Request> {
     let Step::Arrive { tokens, prompt, shared, band, promised } = *step else { return None };
-    let name = |block: u64| u64::from(prompt) * 1000 + block;
     // Equal names only after equal beginnings: the tail is the request's own.
-    let shared = (0..u64::from(shared)).map(name);
+    let shared = beginning(prompt, shared);
     let own = (0..u64::from(tokens) / 200).map(|block| 1_000_000 * (id + 1) + block);
     let slo = match promised {
         0 => Slo::default(),
@@ -205,6 +228,11 @@ impl Side {
             Step::PodUp(pod) => {
                 let name = Arc::from(format!("pod-{pod}"));
                 self.world.send(Event::PodUp(PodSpec { id: PodId(pod.into()), name, class: 0 }));
+            }
+            Step::Told { pod, prompt, shared } => {
+                let blocks = beginning(prompt, shared).collect::<Vec<u64>>();
+                let sent = Lesson::Sent(PodId(pod.into()), Arc::from(blocks));
+                self.world.send(Event::Told(sent));
             }
             Step::Pass(ms) => self.world.pass(Duration::from_millis(ms.into())),
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use weir_schema::{Prediction, Row, Sample, SampleOutcome, prefill_pairs, schema_hash};
 
 use crate::{
-    Action, Dispatch, End, EndKind, PodId, PromptSize, PullConfig, RefusalReason, Request,
-    RequestId, RequestView, Time,
+    Action, Answered, Dispatch, End, EndKind, PodId, PromptSize, PullConfig, RefusalReason,
+    Request, RequestId, RequestView, Time,
     decide::Choice,
     decisions::{Ended, Outcome},
     fleet::PodState,
@@ -185,6 +185,21 @@ impl Flight {
     /// Tokens per sequence of a total.
     fn per_sequence(&self, tokens: u32) -> u32 {
         tokens / self.sequences.max(1)
+    }
+
+    /// What its whole response says of others.
+    fn answered(&self, end: &End) -> Answered {
+        let bytes =
+            if let PromptSize::Bytes(bytes) = self.request.prompt { Some(bytes) } else { None };
+        let events = self.events.max(end.events);
+        let counted = || per_event::tokens(events, self.sequences, self.tokens_per_event);
+        let seen = self.request.streamed.then(counted);
+        Answered {
+            tenant: self.request.tenant.clone(),
+            input_tokens: self.input_tokens,
+            output_tokens: end.output_tokens.or(seen).map(|tokens| self.per_sequence(tokens)),
+            prompt: bytes.zip(end.prompt_tokens),
+        }
     }
 
     /// How it ended, for those who ask a moment later.
@@ -373,16 +388,30 @@ impl Scheduler {
     }
 
     fn learn(&mut self, flight: &Flight, end: &End) {
-        let request = &flight.request;
-        if let (PromptSize::Bytes(bytes), Some(tokens)) = (request.prompt, end.prompt_tokens) {
+        self.learn_per_event(flight, end);
+        self.learn_answer(&flight.answered(end));
+    }
+
+    /// Learns of a whole response, whoever gave it a pod.
+    pub(super) fn learn_answer(&mut self, answered: &Answered) {
+        let Answered { tenant, input_tokens, output_tokens, prompt } = answered;
+        if let Some((bytes, tokens)) = *prompt {
             self.ratio.observe(bytes, tokens);
         }
-        self.learn_per_event(flight, end);
-        let seen = request.streamed.then(|| flight.tokens());
-        if let Some(tokens) = end.output_tokens.or(seen) {
-            let output = flight.per_sequence(tokens);
-            self.length.observe(request.tenant.as_ref(), flight.input_tokens, output);
+        if let Some(output_tokens) = *output_tokens {
+            self.length.observe(tenant.as_ref(), *input_tokens, output_tokens);
         }
+    }
+
+    /// The blocks of a dispatched prompt.
+    pub fn prompt_of(&self, id: RequestId) -> Option<&Arc<[u64]>> {
+        self.flights.get(&id).map(|flight| &flight.request.blocks)
+    }
+
+    /// What will be learned of a response by its end; `None` when it was not whole.
+    pub fn answer_of(&self, end: &End) -> Option<Answered> {
+        let flight = self.flights.get(&end.id).filter(|_| end.kind == EndKind::Complete);
+        flight.map(|flight| flight.answered(end))
     }
 
     /// A stream that was counted both ways says what an event holds. One of several sequences does not: its events may hold

@@ -221,7 +221,7 @@ impl Naive {
             Event::PodUpAs(..) => unreachable!("no test of this model sends it"),
             Event::PodPhase(pod, phase) => self.phase(*pod, *phase),
             Event::PodDown(pod) => self.down(*pod),
-            Event::Tick | Event::Reconfigure(_) => {}
+            Event::Tick | Event::Reconfigure(_) | Event::Told(_) => {}
             Event::Close => self.closing = true,
             Event::Control(control) => self.control(control),
         }

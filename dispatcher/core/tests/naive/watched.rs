@@ -120,5 +120,6 @@ const fn name(event: &Event) -> &'static str {
         Event::Reconfigure(_) => "reconfigure",
         Event::Close => "close",
         Event::Control(_) => "control",
+        Event::Told(_) => "told",
     }
 }

@@ -21,7 +21,8 @@ use weir_core::{
 use weir_schema::Sample;
 
 use super::{
-    led::{Lead, Led, Steps, note},
+    errand::Steps,
+    led::{Lead, Led, News, note},
     message::{Message, Waiter},
 };
 use crate::{clock::Clock, fleet::Pod};
@@ -206,7 +207,11 @@ impl Desk {
                     stream.started = true;
                 }
             }
-            Event::End(end) => drop(self.streams.remove(end.id)),
+            Event::End(end) => {
+                drop(self.streams.remove(end.id));
+                let end = *end;
+                self.spread(|desk| desk.scheduler.answer_of(&end).map(News::Answered));
+            }
             Event::PodDown(id) => self.forget(*id),
             Event::Scraped(_, scrape) => scrape.shared |= self.led.in_aftermath(now),
             _ => {}
@@ -250,6 +255,10 @@ impl Desk {
         let pod = self.pods.get(&dispatch.pod)?.pod.clone();
         let waiter = self.waiter(dispatch.id);
         let events = self.open_stream(dispatch.id, None);
+        self.spread(|desk| {
+            let blocks = desk.scheduler.prompt_of(dispatch.id).filter(|blocks| !blocks.is_empty());
+            Some(News::Sent(dispatch.id, pod.clone(), blocks?.clone()))
+        });
         Some(Grant { dispatch, pod, events, waiter })
     }
 

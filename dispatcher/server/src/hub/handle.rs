@@ -25,7 +25,8 @@ use weir_schema::Sample;
 use super::{
     Lease, Ticket,
     actor::{Delivery, Desk, Due},
-    led::{Errand, Lead, Word},
+    errand::{Errand, Lore, Word},
+    led::{Lead, News},
     message::{Message, Verdict, Waiter},
     seat::Counted,
 };
@@ -189,6 +190,16 @@ impl Hub {
     /// A verdict came from a lead. Returns what has to be said to it.
     pub fn hear(&self, lead: &Arc<Lead>, word: Word) -> Option<Errand> {
         self.at_desk(|desk, now, due| desk.hear(now, lead, word, due))
+    }
+
+    /// Tells somebody what comes to be known here, from now on.
+    pub fn listen(&self, to: Sender<News>) {
+        self.at_desk(|desk, _, _| desk.listen(to));
+    }
+
+    /// A lead has come to know something.
+    pub fn note_lore(&self, lead: &Arc<Lead>, lore: Lore) {
+        self.at_desk(|desk, now, due| desk.note_lore(now, lead, lore, due));
     }
 
     /// A request did not go well on a pod: told to whoever decides, if that is another dispatcher.

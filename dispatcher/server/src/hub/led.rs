@@ -2,28 +2,26 @@
 //!
 //! Of several dispatchers in front of one pool one decides for all, for two that decide apart know neither what the other has sent
 //! to a pod nor what it keeps for whom. The others keep their clients and their streams: they ask for a verdict, relay to the pod
-//! themselves, and tell how it goes. This is what is told ([`Errand`]) and what is heard ([`Word`]), as values; how they travel is
-//! for [`crate::replicas`].
+//! themselves, and tell how it goes: [`Errand`]s go there, [`Word`]s come back.
 //!
 //! # Promises
 //! - A request is asked for with one lead at a time, and kept until its first token: when the lead is gone before its verdict, or
 //!   nothing reached the pod, it is decided here, or by the next lead, with the arrival it had. It waits once more and starts once.
 //! - What a lead has given is told to that lead alone, to its end. What runs on when the lead is gone is in nobody's ledger; for a
 //!   minute what scrapes show beyond the ledger is counted then ([`AFTERMATH`]).
-//! - The hub's own scheduler hears of pods and scrapes all the time, so that it can decide from one moment to the next.
+//! - The hub's own scheduler hears of pods and scrapes all the time, of the prompts that the lead has sent where, and of how long
+//!   answers were, so that it can decide from one moment to the next.
 
 use std::{sync::Arc, time::Duration};
 
 use async_channel::Sender;
-use serde::{Deserialize, Serialize};
 use weir_core::{
-    Band, Dispatch, End, EndKind, Event, Phase, PromptSize, Refusal, RefusalReason, Request,
-    RequestId, Slo, Time, by_id::ById,
+    Answered, Event, Lesson, Phase, RefusalReason, Request, RequestId, Time, by_id::ById,
 };
-use weir_schema::Prediction;
 
 use super::{
     actor::{Delivery, Desk, Due, Grant},
+    errand::{Charge, Ended, Errand, Facts, Given, Lore, Refused, Strides, Word},
     message::Waiter,
 };
 use crate::fleet::{Failing, Pod};
@@ -32,187 +30,13 @@ use crate::fleet::{Failing, Pod};
 /// relays: most answers are over by then. At other times that would be the noise of scrapes that are older than the ledger.
 pub const AFTERMATH: Duration = Duration::from_secs(60);
 
-/// Something told to the dispatcher that decides.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Errand {
-    /// A request arrived: it is to be decided.
-    Admit(Box<Facts>),
-    /// Nothing of a request reached its pod: it is to be decided again.
-    Retry(RequestId),
-    /// Its client has left before a verdict.
-    Cancel(RequestId),
-    /// The first token of its response was relayed.
-    FirstToken(RequestId),
-    /// How far streams and pods have come.
-    Progress(Strides),
-    /// It is over.
-    End(Ended),
-    /// It did not go well on its pod, whose breaker counts that.
-    HoldAgainst(Charge),
-}
-
-/// That a request did not go well on a pod.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Charge {
-    /// Host and port of the pod.
-    pub pod: String,
-    /// In which way.
-    pub failing: Failing,
-}
-
-/// A request as another dispatcher is told of it: clocks differ, so times are told as ages.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "those of `weir_core::Request`")]
-pub struct Facts {
-    pub id: RequestId,
-    pub age: Duration,
-    pub prompt: PromptSize,
-    pub max_output_tokens: Option<u32>,
-    pub sequences: u32,
-    pub slo: Slo,
-    pub band: Band,
-    pub tenant: Option<Arc<str>>,
-    pub body_bytes: u32,
-    pub blocks: Arc<[u64]>,
-    pub streamed: bool,
-    pub expires_in: Option<Duration>,
-    pub immediate: bool,
-    pub by_header: bool,
-    pub name: Arc<str>,
-}
-
-impl Facts {
-    fn of(request: &Request, now: Time) -> Self {
-        Self {
-            id: request.id,
-            age: now.since(request.arrived),
-            prompt: request.prompt,
-            max_output_tokens: request.max_output_tokens,
-            sequences: request.sequences,
-            slo: request.slo,
-            band: request.band,
-            tenant: request.tenant.clone(),
-            body_bytes: request.body_bytes,
-            blocks: request.blocks.clone(),
-            streamed: request.streamed,
-            expires_in: request.expiry().map(|expires| expires.since(now)),
-            immediate: request.immediate,
-            by_header: request.by_header,
-            name: request.name.clone(),
-        }
-    }
-
-    /// The request, under the name that it has here.
-    pub fn request(self, id: RequestId, now: Time) -> Request {
-        Request {
-            id,
-            arrived: before(now, self.age),
-            prompt: self.prompt,
-            max_output_tokens: self.max_output_tokens,
-            sequences: self.sequences.max(1),
-            slo: self.slo,
-            band: self.band,
-            tenant: self.tenant,
-            body_bytes: self.body_bytes,
-            blocks: self.blocks,
-            streamed: self.streamed,
-            expires: self.expires_in.map_or(Time::NEVER, |left| now.plus(left)),
-            immediate: self.immediate,
-            by_header: self.by_header,
-            name: self.name,
-        }
-    }
-}
-
-/// That long ago, or the start of the process where it was not there yet.
-pub fn before(now: Time, age: Duration) -> Time {
-    let age_us = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
-    Time::from_micros(now.as_micros().saturating_sub(age_us))
-}
-
-/// How far streams and pods have come since it was told last.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Strides {
-    /// Events with some of the answer so far, in total.
-    pub events: Vec<(RequestId, u32)>,
-    /// Steps of pods that these streams have shown.
-    pub steps: Vec<Steps>,
-}
-
-/// Steps of a pod since they were told of last.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Steps {
-    /// Its host and port.
-    pub pod: String,
-    /// How many ended.
-    pub count: u64,
-    /// How long ago the last one did.
-    pub age: Duration,
-}
-
-/// A request that is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
-    /// Which.
-    pub id: RequestId,
-    /// How it ended.
-    pub kind: EndKind,
-    /// Output tokens from `usage`.
-    pub output_tokens: Option<u32>,
-    /// Prompt tokens from `usage`.
-    pub prompt_tokens: Option<u32>,
-    /// Events with some of the answer, in total.
-    pub events: u32,
-    /// How long ago the last token was relayed.
-    pub last_token_age: Option<Duration>,
-}
-
-impl Ended {
-    fn of(end: End, now: Time) -> Self {
-        Self {
-            id: end.id,
-            kind: end.kind,
-            output_tokens: end.output_tokens,
-            prompt_tokens: end.prompt_tokens,
-            events: end.events,
-            last_token_age: end.last_token_at.map(|at| now.since(at)),
-        }
-    }
-
-    fn unwanted(id: RequestId) -> Self {
-        let kind = EndKind::ClientGone;
-        Self { id, kind, output_tokens: None, prompt_tokens: None, events: 0, last_token_age: None }
-    }
-}
-
-/// Something heard from the dispatcher that decides.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Word {
-    /// A request may go to a pod.
-    Give(Given),
-    /// It is refused.
-    Refuse(Refused),
-}
-
-/// A pod for a request.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "those of `weir_core::Dispatch`")]
-pub struct Given {
-    pub id: RequestId,
-    /// Host and port of the pod: its number is another one in every process.
-    pub pod: String,
-    pub attempt: u32,
-    pub prediction: Prediction,
-    pub tokens_per_event: f64,
-}
-
-/// A refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "those of `weir_core::Refusal`")]
-pub struct Refused {
-    pub id: RequestId,
-    pub reason: RefusalReason,
-    pub retry_after: Duration,
+/// What has come to be known here, as the desk hands it out.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// A request was given a pod.
+    Sent(RequestId, Arc<Pod>, Arc<[u64]>),
+    /// A response was whole.
+    Answered(Answered),
 }
 
 /// The dispatcher that decides, for as long as it can be told something.
@@ -261,6 +85,8 @@ pub(super) struct Led {
     streams: usize,
     /// Until when scrapes may count what no ledger knows.
     aftermath: Time,
+    /// Those who want to know what is known here.
+    listeners: Vec<Sender<News>>,
 }
 
 /// A request that a lead was asked for.
@@ -300,6 +126,38 @@ impl Led {
 }
 
 impl Desk {
+    /// Tells somebody what comes to be known here. Who does not listen fast enough misses some.
+    pub(super) fn listen(&mut self, to: Sender<News>) {
+        self.led.listeners.push(to);
+    }
+
+    /// Tells those who listen. What it is, is only made where somebody does.
+    pub(super) fn spread(&mut self, news: impl FnOnce(&Self) -> Option<News>) {
+        if self.led.listeners.is_empty() {
+            return;
+        }
+        let Some(news) = news(self) else { return };
+        self.led.listeners.retain(|to| !to.is_closed());
+        for to in &self.led.listeners {
+            // One that is full loses it: it is a belief, and more of it comes.
+            let _ = to.try_send(news.clone());
+        }
+    }
+
+    /// Notes what a lead has come to know.
+    pub(super) fn note_lore(&mut self, now: Time, lead: &Arc<Lead>, lore: Lore, due: &mut Due) {
+        if !self.led.lead.as_ref().is_some_and(|decides| Arc::ptr_eq(decides, lead)) {
+            return;
+        }
+        let lesson = match lore {
+            Lore::Sent { pod, blocks } => {
+                self.by_address.get(&pod).map(|pod| Lesson::Sent(*pod, blocks))
+            }
+            Lore::Answered(answered) => Some(Lesson::Answered(answered)),
+        };
+        lesson.into_iter().for_each(|lesson| self.handle(now, Event::Told(lesson), due));
+    }
+
     /// Asks the lead for a request. Gives it back with its ticket where none is to be asked.
     pub(super) fn ask(
         &mut self,
@@ -414,9 +272,12 @@ impl Desk {
         let Some(pod) = pod.map(|known| known.pod.clone()) else { return Some(Errand::Retry(id)) };
         let asked = self.led.asked.get_mut(id)?;
         let waiter = asked.waiter.take()?;
+        let blocks = asked.request.blocks.clone();
         let (dispatch, lead) = (given.dispatch(&asked.request, pod.id, now), asked.lead.clone());
         let events = self.open_stream(id, Some(lead));
         self.led.streams += 1;
+        // What is sent from here it says to others alone.
+        self.handle(now, Event::Told(Lesson::Sent(pod.id, blocks)), due);
         due.push(Delivery::Give(Grant { dispatch, pod, events, waiter: Some(waiter) }));
         None
     }
@@ -465,27 +326,4 @@ pub(super) fn note(
     let mut strides = Strides::default();
     what(&mut strides);
     all.push((lead.clone(), strides));
-}
-
-impl Given {
-    fn dispatch(&self, request: &Request, pod: weir_core::PodId, now: Time) -> Dispatch {
-        Dispatch {
-            id: self.id,
-            pod,
-            attempt: self.attempt,
-            arrived: request.arrived,
-            waited: now.since(request.arrived),
-            slo: request.slo,
-            sequences: request.sequences,
-            prediction: self.prediction,
-            tokens_per_event: self.tokens_per_event,
-        }
-    }
-}
-
-impl Refused {
-    fn of(self, request: &Request, now: Time) -> Refusal {
-        let (id, band, waited) = (self.id, request.band, now.since(request.arrived));
-        Refusal { id, band, reason: self.reason, waited, retry_after: self.retry_after }
-    }
 }

@@ -21,10 +21,11 @@
 //! - [`ticket`]: the wait for a verdict
 //! - [`lease`]: the claim on a pod
 //! - [`seat`], [`steer`]: what an operator sees, and what he does
-//! - [`led`]: another dispatcher decides; [`held`]: what it was told to hold
+//! - [`led`]: another dispatcher decides; [`errand`]: what the two tell each other; [`held`]: what an operator holds
 //! - [`ticks`]: the timer of a pool in which something waits
 
 mod actor;
+pub mod errand;
 pub mod handle;
 pub mod held;
 pub mod lease;

@@ -18,7 +18,7 @@ use super::{
     rank::Rank,
     wire::{Asks, Hello, PROTOCOL, Says, Values, Welcome, Why, put},
 };
-use crate::hub::led::{Errand, Lead};
+use crate::hub::{errand::Errand, led::Lead};
 
 /// Errands that wait to be written. One that takes none for so long is given up: nothing may be left out.
 const QUEUED: usize = 1 << 16;
@@ -98,6 +98,7 @@ async fn converse(
                 heard = Instant::now();
                 match said? {
                     Says::Beat => {}
+                    Says::Lore(lore) => circle.hub.note_lore(lead, lore),
                     Says::Held(now) => held = Some(now),
                     Says::Farewell => return Ok(Over::Farewell),
                     Says::Word(word) => {

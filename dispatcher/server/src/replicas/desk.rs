@@ -34,14 +34,24 @@ use super::{
 use crate::{
     hub::{
         Hub, Lease, Ticket,
+        errand::{
+            Charge, Ended, Errand, Facts, Given, Lore, Refused, Steps, Strides, Word, before,
+        },
         held::Held,
-        led::{Charge, Ended, Errand, Facts, Given, Refused, Steps, Strides, Word, before},
+        led::News,
     },
     shutdown::Stage,
 };
 
-/// Numbers of requests that others ask about, far from those of the API.
-static NUMBERS: AtomicU64 = AtomicU64::new(1 << 48);
+/// Calls that were answered.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// The first number of the requests that a call asks about: far from those of the API, and with room for each call's own below the
+/// 2^53 up to which every reader of JSON counts.
+fn first_number() -> u64 {
+    let call = CALLS.fetch_add(1, Relaxed) % (1 << 16);
+    (1 << 48) + (call << 32)
+}
 
 /// Answers a call until it is over.
 ///
@@ -99,6 +109,9 @@ fn admit<'a>(
     if circle.life.stage() > Stage::Serving { Err(Why::Leaving) } else { Ok(circle) }
 }
 
+/// News that wait to be told to a caller.
+const NEWS: usize = 4096;
+
 /// A ticket and what came of it.
 type Answered = (RequestId, Ticket, Result<Box<Lease>, Refusal>);
 
@@ -109,6 +122,8 @@ struct Guest {
     /// Takes a ticket back.
     aborts: HashMap<RequestId, AbortHandle>,
     leases: HashMap<RequestId, (Box<Lease>, Ticket)>,
+    /// What its first and its next request are called here.
+    numbers: [u64; 2],
     /// What it was told last that an operator holds.
     held: Option<Held>,
     /// When the last step ended of each pod that it has told of.
@@ -123,6 +138,7 @@ impl Guest {
             tickets: FuturesUnordered::new(),
             aborts: HashMap::new(),
             leases: HashMap::new(),
+            numbers: [first_number(); 2],
             held: None,
             stepped: HashMap::new(),
             out: Vec::new(),
@@ -144,6 +160,8 @@ impl Guest {
         let leaving = life.reached(Stage::Draining);
         tokio::pin!(leaving);
         let mut heard = Instant::now();
+        let (to, news) = async_channel::bounded(NEWS);
+        self.hub().listen(to);
         loop {
             tokio::select! {
                 asked = asks.next() => {
@@ -154,6 +172,12 @@ impl Guest {
                 }
                 Some(answered) = self.tickets.next(), if !self.tickets.is_empty() => {
                     self.tell(answered)?;
+                }
+                Ok(one) = news.recv() => {
+                    self.tell_news(one)?;
+                    while let Ok(one) = news.try_recv() {
+                        self.tell_news(one)?;
+                    }
                 }
                 _ = beat.tick() => {
                     if heard.elapsed() > SILENT {
@@ -209,7 +233,9 @@ impl Guest {
     }
 
     fn admit(&mut self, facts: Facts) {
-        let (id, number) = (facts.id, RequestId(NUMBERS.fetch_add(1, Relaxed)));
+        let [_, next] = &mut self.numbers;
+        let (id, number) = (facts.id, RequestId(*next));
+        *next += 1;
         let request = facts.request(number, self.hub().clock().now());
         let ticket = self.hub().admit(request);
         self.wait(id, ticket);
@@ -241,6 +267,17 @@ impl Guest {
             }
         };
         put(&Says::Word(word), &mut self.out)
+    }
+
+    fn tell_news(&mut self, news: News) -> io::Result<()> {
+        let [first, next] = self.numbers;
+        let lore = match news {
+            // It knows itself where its own go.
+            News::Sent(number, ..) if (first..next).contains(&number.0) => return Ok(()),
+            News::Sent(_, pod, blocks) => Lore::Sent { pod: pod.authority.clone(), blocks },
+            News::Answered(answered) => Lore::Answered(answered),
+        };
+        put(&Says::Lore(lore), &mut self.out)
     }
 
     fn stride(&mut self, strides: Strides) {

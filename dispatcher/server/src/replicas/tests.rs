@@ -5,34 +5,18 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use proptest::{
-    collection::vec,
-    prelude::{any, proptest},
-};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use tokio::{
-    io::{AsyncRead, AsyncWriteExt},
-    task::JoinSet,
-};
+use tokio::task::JoinSet;
 use weir_core::{
-    Band, EndKind, Event, Gate, Phase, PodId, Policy, PromptSize, RefusalReason, RequestId, Scrape,
-    Slo, Time,
+    Band, EndKind, Event, Gate, Phase, PodId, Policy, PromptSize, RefusalReason, Scrape, Time,
 };
-use weir_schema::Prediction;
-use xxhash_rust::xxh3::xxh3_64;
 
-use super::{
-    Circle, Replicas, ReplicasConfig, bind,
-    rank::Rank,
-    wire::{self, Asks, Says, Welcome, Why},
-};
+use super::{Circle, Replicas, ReplicasConfig, bind, rank::Rank};
 use crate::{
     fleet::{Ask, Failing, Pod},
     hub::{
         Hub, Ticket,
         fixture::{Fixture, assert_settled, pod, request, until},
-        held::Held,
-        led::{Charge, Ended, Errand, Facts, Given, Refused, Steps, Strides, Word},
         run_ticks,
     },
     shutdown::{Life, Stage},
@@ -197,6 +181,47 @@ async fn what_runs_on_is_counted_by_gauges_once_who_decided_is_gone() {
     elder.vanish();
     younger.follows(None).await;
     assert_eq!(elsewhere(), 5);
+}
+
+#[tokio::test]
+async fn whoever_decides_next_knows_what_is_cached_where() {
+    let [mut elder, middle, younger] = Member::several().await;
+    for member in [&elder, &middle, &younger] {
+        (1..=3).for_each(|id| member.hub.add_pod(pod(id, format!("10.0.0.{id}:8000"))));
+    }
+    let with_blocks = |hub: &Arc<Hub>, id: u64, prompt: u64| {
+        let blocks = (prompt * 1000..prompt * 1000 + 300).collect::<Vec<u64>>();
+        let mut one = request(hub, id);
+        (one.prompt, one.blocks) = (PromptSize::Bytes(38_400), Arc::from(blocks));
+        hub.admit(one)
+    };
+    let mut went = Vec::new();
+    // Prompts of all three, each of which leaves before the next one comes: all would go to the first pod otherwise.
+    let mut held = Vec::new();
+    for (prompt, member) in [&elder, &middle, &younger].into_iter().enumerate() {
+        let mut ticket = with_blocks(&member.hub, 100, prompt as u64);
+        let lease = ticket.verdict().await.unwrap();
+        went.push(lease.pod().name.clone());
+        held.push((lease, ticket));
+    }
+    for (lease, _ticket) in held {
+        lease.end(EndKind::Complete, Some(200), Some(11_520));
+    }
+    until("they are over where it is decided", || elder.hub.idle()).await;
+    let learned = |member: &Member| member.hub.snapshot().tokens_per_byte;
+    assert!(learned(&elder) > 0.28, "{}", learned(&elder));
+    until("all have learned of them", || learned(&middle) == learned(&elder)).await;
+    let distinct: std::collections::BTreeSet<_> = went.iter().collect();
+    assert_eq!(distinct.len(), 3, "{went:?}");
+    elder.vanish();
+    middle.follows(None).await;
+    for prompt in (0..3).rev() {
+        let mut ticket = with_blocks(&younger.hub, 200 + prompt, prompt);
+        let lease = ticket.verdict().await.unwrap();
+        assert_eq!(lease.pod().name, went[prompt as usize], "where it is cached");
+        lease.end(EndKind::Complete, Some(200), None);
+        until("it is over", || middle.hub.idle()).await;
+    }
 }
 
 #[tokio::test]
@@ -381,133 +406,6 @@ async fn steps_that_several_saw_count_once() {
     pod.pulse.told(at(250), 2, at(190));
     assert_eq!(pod.pulse.read().steps, 6, "one of the two was seen here");
     assert_eq!(pod.pulse.read().last_step_at, at(250));
-}
-
-/// Every kind of errand.
-fn errands() -> Vec<Errand> {
-    let id = RequestId(300);
-    let second = Duration::from_millis(1001);
-    let facts = Facts {
-        id,
-        age: second,
-        prompt: PromptSize::Bytes(1000),
-        max_output_tokens: Some(1),
-        sequences: 2,
-        slo: Slo { ttft: Some(second), tpot: None },
-        band: Band(-1),
-        tenant: Some(Arc::from("t")),
-        body_bytes: 9,
-        blocks: Arc::from([1, u64::MAX]),
-        streamed: true,
-        expires_in: None,
-        immediate: false,
-        by_header: true,
-        name: Arc::from("n"),
-    };
-    let steps = vec![Steps { pod: "10.0.0.1:8000".to_owned(), count: 2, age: second }];
-    let ended = Ended {
-        id,
-        kind: EndKind::PodFailed,
-        output_tokens: Some(3),
-        prompt_tokens: None,
-        events: 4,
-        last_token_age: Some(second),
-    };
-    vec![
-        Errand::Admit(Box::new(facts)),
-        Errand::Retry(id),
-        Errand::Cancel(id),
-        Errand::FirstToken(id),
-        Errand::Progress(Strides { events: vec![(id, 5)], steps }),
-        Errand::End(ended),
-        Errand::HoldAgainst(Charge {
-            pod: "10.0.0.1:8000".to_owned(),
-            failing: Failing::Badly { begun: true },
-        }),
-    ]
-}
-
-/// Every kind of verdict.
-fn words() -> Vec<Word> {
-    let id = RequestId(300);
-    let pod = "10.0.0.1:8000".to_owned();
-    let prediction = Prediction { model_ttft_ms: Some(1.5), ..Prediction::default() };
-    vec![
-        Word::Give(Given { id, pod, attempt: 1, prediction, tokens_per_event: 1.0 }),
-        Word::Refuse(Refused {
-            id,
-            reason: RefusalReason::Cancelled,
-            retry_after: Duration::from_secs(1),
-        }),
-    ]
-}
-
-#[test]
-fn what_travels_is_what_belongs_to_the_protocol() {
-    let mut bytes = Vec::new();
-    let rank = Rank { started_unix_ms: 1, lot: 2 };
-    let hello = wire::Hello { protocol: 1, secret: SECRET, model: "m".to_owned(), busy: true };
-    wire::put(&hello, &mut bytes).unwrap();
-    for why in [Why::Protocol(1), Why::Secret, Why::Model, Why::Leaving] {
-        wire::put(&Welcome::Stay(why), &mut bytes).unwrap();
-    }
-    wire::put(&Welcome::Come(rank), &mut bytes).unwrap();
-    let asks = [Asks::Beat].into_iter().chain(errands().into_iter().map(Asks::Errand));
-    asks.for_each(|asks| wire::put(&asks, &mut bytes).unwrap());
-    let pods = [("10.0.0.1:8000".to_owned(), Ask::Drain)].into();
-    let held = Held { gates: ["b0".to_owned()].into(), pods };
-    let says = [Says::Beat, Says::Farewell, Says::Held(held)]
-        .into_iter()
-        .chain(words().into_iter().map(Says::Word));
-    says.for_each(|says| wire::put(&says, &mut bytes).unwrap());
-    // Whoever changes a value makes the number of the protocol another one, and this digest with it.
-    assert_eq!(
-        (wire::PROTOCOL, xxh3_64(&bytes)),
-        (1, 17_342_847_854_171_843_270),
-        "{} bytes",
-        bytes.len()
-    );
-}
-
-#[tokio::test]
-async fn values_come_whole_however_they_are_cut() {
-    let mut bytes = Vec::new();
-    wire::put(&Asks::Beat, &mut bytes).unwrap();
-    wire::put(&"text".to_owned(), &mut bytes).unwrap();
-    let cut = byte_by_byte(bytes);
-    let mut values = wire::Values::new(cut);
-    assert_eq!(values.next::<Asks>().await.unwrap(), Asks::Beat);
-    assert_eq!(values.next::<String>().await.unwrap(), "text");
-    assert!(values.next::<String>().await.is_err(), "the end");
-
-    let mut values = wire::Values::new(&[255, 255, 255, 255, 0][..]);
-    assert!(values.next::<String>().await.is_err(), "no value is so long");
-    let mut values = wire::Values::new(&[1, 0, 0, 0, 99][..]);
-    assert!(values.next::<Asks>().await.is_err(), "no such value");
-}
-
-proptest! {
-    #[test]
-    fn whatever_comes_ends_in_a_value_or_an_error(bytes in vec(any::<u8>(), 0..400)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let mut values = wire::Values::new(&bytes[..]);
-            while values.next::<Asks>().await.is_ok() {}
-            let mut framed = (bytes.len() as u32).to_le_bytes().to_vec();
-            framed.extend(&bytes);
-            let _ = wire::Values::new(&framed[..]).next::<Asks>().await;
-            let _ = wire::Values::new(&framed[..]).next::<Says>().await;
-        });
-    }
-}
-
-/// Gives a byte at a time.
-fn byte_by_byte(bytes: Vec<u8>) -> impl AsyncRead + Unpin {
-    let (mut to, from) = tokio::io::duplex(1);
-    tokio::spawn(async move {
-        let _ = to.write_all(&bytes).await;
-    });
-    from
 }
 
 /// One request of a client that may leave at any moment, over a network that may lose it before its pod.

@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::rank::Rank;
 use crate::hub::{
+    errand::{Errand, Lore, Word},
     held::Held,
-    led::{Errand, Word},
 };
 
 /// What the values are. A test holds their bytes against those that belong to this number.
@@ -82,6 +82,8 @@ pub(super) enum Says {
     Word(Word),
     /// What an operator holds: all of it, whenever it is something else.
     Held(Held),
+    /// What it has come to know.
+    Lore(Lore),
     /// It decides no longer.
     Farewell,
 }
@@ -147,3 +149,7 @@ impl<R: AsyncRead + Unpin> Values<R> {
 fn too_long(length: usize) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("a value of {length} bytes"))
 }
+
+#[cfg(test)]
+#[path = "wire_tests.rs"]
+mod tests;

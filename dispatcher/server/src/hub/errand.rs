@@ -1,0 +1,257 @@
+//! What dispatchers of one pool tell each other, as values; how they travel is for [`crate::replicas`].
+//!
+//! Numbers of pods are another in every process, so they go by host and port. Clocks differ, so times are told as ages, and what is
+//! on the way is younger by as long as that takes.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use weir_core::{
+    Answered, Band, Dispatch, End, EndKind, PodId, PromptSize, Refusal, RefusalReason, Request,
+    RequestId, Slo, Time,
+};
+use weir_schema::Prediction;
+
+use crate::fleet::Failing;
+
+/// Something told to the dispatcher that decides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Errand {
+    /// A request arrived: it is to be decided.
+    Admit(Box<Facts>),
+    /// Nothing of a request reached its pod: it is to be decided again.
+    Retry(RequestId),
+    /// Its client has left before a verdict.
+    Cancel(RequestId),
+    /// The first token of its response was relayed.
+    FirstToken(RequestId),
+    /// How far streams and pods have come.
+    Progress(Strides),
+    /// It is over.
+    End(Ended),
+    /// It did not go well on its pod, whose breaker counts that.
+    HoldAgainst(Charge),
+}
+
+/// That a request did not go well on a pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Charge {
+    /// Host and port of the pod.
+    pub pod: String,
+    /// In which way.
+    pub failing: Failing,
+}
+
+/// A request as another dispatcher is told of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "those of `weir_core::Request`")]
+pub struct Facts {
+    pub id: RequestId,
+    pub age: Duration,
+    pub prompt: PromptSize,
+    pub max_output_tokens: Option<u32>,
+    pub sequences: u32,
+    pub slo: Slo,
+    pub band: Band,
+    pub tenant: Option<Arc<str>>,
+    pub body_bytes: u32,
+    #[serde(with = "names")]
+    pub blocks: Arc<[u64]>,
+    pub streamed: bool,
+    pub expires_in: Option<Duration>,
+    pub immediate: bool,
+    pub by_header: bool,
+    pub name: Arc<str>,
+}
+
+impl Facts {
+    pub(super) fn of(request: &Request, now: Time) -> Self {
+        Self {
+            id: request.id,
+            age: now.since(request.arrived),
+            prompt: request.prompt,
+            max_output_tokens: request.max_output_tokens,
+            sequences: request.sequences,
+            slo: request.slo,
+            band: request.band,
+            tenant: request.tenant.clone(),
+            body_bytes: request.body_bytes,
+            blocks: request.blocks.clone(),
+            streamed: request.streamed,
+            expires_in: request.expiry().map(|expires| expires.since(now)),
+            immediate: request.immediate,
+            by_header: request.by_header,
+            name: request.name.clone(),
+        }
+    }
+
+    /// The request, under the name that it has here.
+    pub fn request(self, id: RequestId, now: Time) -> Request {
+        Request {
+            id,
+            arrived: before(now, self.age),
+            prompt: self.prompt,
+            max_output_tokens: self.max_output_tokens,
+            sequences: self.sequences.max(1),
+            slo: self.slo,
+            band: self.band,
+            tenant: self.tenant,
+            body_bytes: self.body_bytes,
+            blocks: self.blocks,
+            streamed: self.streamed,
+            expires: self.expires_in.map_or(Time::NEVER, |left| now.plus(left)),
+            immediate: self.immediate,
+            by_header: self.by_header,
+            name: self.name,
+        }
+    }
+}
+
+/// Names of blocks as bytes: they are random, and numbers of any other form take longer to write and to read.
+mod names {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    pub fn serialize<S: Serializer>(names: &Arc<[u64]>, to: S) -> Result<S::Ok, S::Error> {
+        let bytes: Vec<u8> = names.iter().flat_map(|name| name.to_le_bytes()).collect();
+        to.serialize_bytes(&bytes)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<[u64]>, D::Error> {
+        let bytes = <&[u8]>::deserialize(from)?;
+        let (names, []) = bytes.as_chunks() else {
+            return Err(D::Error::custom("a name of a block is cut off"));
+        };
+        Ok(names.iter().map(|name| u64::from_le_bytes(*name)).collect())
+    }
+}
+
+/// That long ago, or the start of the process where it was not there yet.
+pub fn before(now: Time, age: Duration) -> Time {
+    let age_us = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
+    Time::from_micros(now.as_micros().saturating_sub(age_us))
+}
+
+/// How far streams and pods have come since it was told last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Strides {
+    /// Events with some of the answer so far, in total.
+    pub events: Vec<(RequestId, u32)>,
+    /// Steps of pods that these streams have shown.
+    pub steps: Vec<Steps>,
+}
+
+/// Steps of a pod since they were told of last.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Steps {
+    /// Its host and port.
+    pub pod: String,
+    /// How many ended.
+    pub count: u64,
+    /// How long ago the last one did.
+    pub age: Duration,
+}
+
+/// A request that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Which.
+    pub id: RequestId,
+    /// How it ended.
+    pub kind: EndKind,
+    /// Output tokens from `usage`.
+    pub output_tokens: Option<u32>,
+    /// Prompt tokens from `usage`.
+    pub prompt_tokens: Option<u32>,
+    /// Events with some of the answer, in total.
+    pub events: u32,
+    /// How long ago the last token was relayed.
+    pub last_token_age: Option<Duration>,
+}
+
+impl Ended {
+    pub(super) fn of(end: End, now: Time) -> Self {
+        Self {
+            id: end.id,
+            kind: end.kind,
+            output_tokens: end.output_tokens,
+            prompt_tokens: end.prompt_tokens,
+            events: end.events,
+            last_token_age: end.last_token_at.map(|at| now.since(at)),
+        }
+    }
+
+    pub(super) fn unwanted(id: RequestId) -> Self {
+        let kind = EndKind::ClientGone;
+        Self { id, kind, output_tokens: None, prompt_tokens: None, events: 0, last_token_age: None }
+    }
+}
+
+/// What the dispatcher that decides has come to know: for those who may decide next.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Lore {
+    /// It sent a prompt to a pod.
+    Sent {
+        /// Host and port of the pod.
+        pod: String,
+        /// Names of the prompt's blocks.
+        #[serde(with = "names")]
+        blocks: Arc<[u64]>,
+    },
+    /// A response was whole.
+    Answered(Answered),
+}
+
+/// Something heard from the dispatcher that decides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Word {
+    /// A request may go to a pod.
+    Give(Given),
+    /// It is refused.
+    Refuse(Refused),
+}
+
+/// A pod for a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "those of `weir_core::Dispatch`")]
+pub struct Given {
+    pub id: RequestId,
+    /// Host and port of the pod: its number is another one in every process.
+    pub pod: String,
+    pub attempt: u32,
+    pub prediction: Prediction,
+    pub tokens_per_event: f64,
+}
+
+/// A refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "those of `weir_core::Refusal`")]
+pub struct Refused {
+    pub id: RequestId,
+    pub reason: RefusalReason,
+    pub retry_after: Duration,
+}
+
+impl Given {
+    pub(super) fn dispatch(&self, request: &Request, pod: PodId, now: Time) -> Dispatch {
+        Dispatch {
+            id: self.id,
+            pod,
+            attempt: self.attempt,
+            arrived: request.arrived,
+            waited: now.since(request.arrived),
+            slo: request.slo,
+            sequences: request.sequences,
+            prediction: self.prediction,
+            tokens_per_event: self.tokens_per_event,
+        }
+    }
+}
+
+impl Refused {
+    pub(super) fn of(self, request: &Request, now: Time) -> Refusal {
+        let (id, band, waited) = (self.id, request.band, now.since(request.arrived));
+        Refusal { id, band, reason: self.reason, waited, retry_after: self.retry_after }
+    }
+}

@@ -1,0 +1,156 @@
+use std::{sync::Arc, time::Duration};
+
+use proptest::{
+    collection::vec,
+    prelude::{any, proptest},
+};
+use tokio::io::{AsyncRead, AsyncWriteExt};
+use weir_core::{Answered, Band, EndKind, PromptSize, RefusalReason, RequestId, Slo};
+use weir_schema::Prediction;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Asks, Says, Welcome, Why};
+use crate::{
+    fleet::{Ask, Failing},
+    hub::{
+        errand::{Charge, Ended, Errand, Facts, Given, Lore, Refused, Steps, Strides, Word},
+        held::Held,
+    },
+    replicas::{rank::Rank, wire},
+};
+
+const SECRET: [u8; 32] = [7; 32];
+
+/// Every kind of errand.
+fn errands() -> Vec<Errand> {
+    let id = RequestId(300);
+    let second = Duration::from_millis(1001);
+    let facts = Facts {
+        id,
+        age: second,
+        prompt: PromptSize::Bytes(1000),
+        max_output_tokens: Some(1),
+        sequences: 2,
+        slo: Slo { ttft: Some(second), tpot: None },
+        band: Band(-1),
+        tenant: Some(Arc::from("t")),
+        body_bytes: 9,
+        blocks: Arc::from([1, u64::MAX]),
+        streamed: true,
+        expires_in: None,
+        immediate: false,
+        by_header: true,
+        name: Arc::from("n"),
+    };
+    let steps = vec![Steps { pod: "10.0.0.1:8000".to_owned(), count: 2, age: second }];
+    let ended = Ended {
+        id,
+        kind: EndKind::PodFailed,
+        output_tokens: Some(3),
+        prompt_tokens: None,
+        events: 4,
+        last_token_age: Some(second),
+    };
+    vec![
+        Errand::Admit(Box::new(facts)),
+        Errand::Retry(id),
+        Errand::Cancel(id),
+        Errand::FirstToken(id),
+        Errand::Progress(Strides { events: vec![(id, 5)], steps }),
+        Errand::End(ended),
+        Errand::HoldAgainst(Charge {
+            pod: "10.0.0.1:8000".to_owned(),
+            failing: Failing::Badly { begun: true },
+        }),
+    ]
+}
+
+/// Every kind of verdict.
+fn words() -> Vec<Word> {
+    let id = RequestId(300);
+    let pod = "10.0.0.1:8000".to_owned();
+    let prediction = Prediction { model_ttft_ms: Some(1.5), ..Prediction::default() };
+    vec![
+        Word::Give(Given { id, pod, attempt: 1, prediction, tokens_per_event: 1.0 }),
+        Word::Refuse(Refused {
+            id,
+            reason: RefusalReason::Cancelled,
+            retry_after: Duration::from_secs(1),
+        }),
+    ]
+}
+
+#[test]
+fn what_travels_is_what_belongs_to_the_protocol() {
+    let mut bytes = Vec::new();
+    let rank = Rank { started_unix_ms: 1, lot: 2 };
+    let hello = wire::Hello { protocol: 1, secret: SECRET, model: "m".to_owned(), busy: true };
+    wire::put(&hello, &mut bytes).unwrap();
+    for why in [Why::Protocol(1), Why::Secret, Why::Model, Why::Leaving] {
+        wire::put(&Welcome::Stay(why), &mut bytes).unwrap();
+    }
+    wire::put(&Welcome::Come(rank), &mut bytes).unwrap();
+    let asks = [Asks::Beat].into_iter().chain(errands().into_iter().map(Asks::Errand));
+    asks.for_each(|asks| wire::put(&asks, &mut bytes).unwrap());
+    let pods = [("10.0.0.1:8000".to_owned(), Ask::Drain)].into();
+    let sent = Lore::Sent { pod: "10.0.0.1:8000".to_owned(), blocks: Arc::from([u64::MAX]) };
+    let answered = Lore::Answered(Answered {
+        tenant: Some(Arc::from("t")),
+        input_tokens: 5,
+        output_tokens: Some(6),
+        prompt: None,
+    });
+    let held = Held { gates: ["b0".to_owned()].into(), pods };
+    let says =
+        [Says::Beat, Says::Farewell, Says::Held(held), Says::Lore(sent), Says::Lore(answered)];
+    let says = says.into_iter().chain(words().into_iter().map(Says::Word));
+    says.for_each(|says| wire::put(&says, &mut bytes).unwrap());
+    // Whoever changes a value makes the number of the protocol another one, and this digest with it.
+    assert_eq!(
+        (wire::PROTOCOL, xxh3_64(&bytes)),
+        (1, 14_784_615_774_888_258_211),
+        "{} bytes",
+        bytes.len()
+    );
+}
+
+#[tokio::test]
+async fn values_come_whole_however_they_are_cut() {
+    let mut bytes = Vec::new();
+    wire::put(&Asks::Beat, &mut bytes).unwrap();
+    wire::put(&"text".to_owned(), &mut bytes).unwrap();
+    let cut = byte_by_byte(bytes);
+    let mut values = wire::Values::new(cut);
+    assert_eq!(values.next::<Asks>().await.unwrap(), Asks::Beat);
+    assert_eq!(values.next::<String>().await.unwrap(), "text");
+    assert!(values.next::<String>().await.is_err(), "the end");
+
+    let mut values = wire::Values::new(&[255, 255, 255, 255, 0][..]);
+    assert!(values.next::<String>().await.is_err(), "no value is so long");
+    let mut values = wire::Values::new(&[1, 0, 0, 0, 99][..]);
+    assert!(values.next::<Asks>().await.is_err(), "no such value");
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_ends_in_a_value_or_an_error(bytes in vec(any::<u8>(), 0..400)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut values = wire::Values::new(&bytes[..]);
+            while values.next::<Asks>().await.is_ok() {}
+            let mut framed = (bytes.len() as u32).to_le_bytes().to_vec();
+            framed.extend(&bytes);
+            let _ = wire::Values::new(&framed[..]).next::<Asks>().await;
+            let _ = wire::Values::new(&framed[..]).next::<Says>().await;
+        });
+    }
+}
+
+/// Gives a byte at a time.
+fn byte_by_byte(bytes: Vec<u8>) -> impl AsyncRead + Unpin {
+    let (mut to, from) = tokio::io::duplex(1);
+    tokio::spawn(async move {
+        let _ = to.write_all(&bytes).await;
+    });
+    from
+}
