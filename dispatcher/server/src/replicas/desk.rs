@@ -109,8 +109,8 @@ fn admit<'a>(
     if circle.life.stage() > Stage::Serving { Err(Why::Leaving) } else { Ok(circle) }
 }
 
-/// News that wait to be told to a caller.
-const NEWS: usize = 4096;
+/// News that wait to be told to a caller, for a beat at most.
+const NEWS: usize = 1 << 14;
 
 /// A ticket and what came of it.
 type Answered = (RequestId, Ticket, Result<Box<Lease>, Refusal>);
@@ -173,12 +173,6 @@ impl Guest {
                 Some(answered) = self.tickets.next(), if !self.tickets.is_empty() => {
                     self.tell(answered)?;
                 }
-                Ok(one) = news.recv() => {
-                    self.tell_news(one)?;
-                    while let Ok(one) = news.try_recv() {
-                        self.tell_news(one)?;
-                    }
-                }
                 _ = beat.tick() => {
                     if heard.elapsed() > SILENT {
                         return Err(io::ErrorKind::TimedOut.into());
@@ -190,6 +184,10 @@ impl Guest {
                     put(&Says::Farewell, &mut self.out)?;
                     return send(says, &mut self.out, SILENT).await;
                 }
+            }
+            // In time for a next decider, and not worth a wake-up of their own at either end.
+            while let Ok(one) = news.try_recv() {
+                self.tell_news(one)?;
             }
             send(says, &mut self.out, SILENT).await?;
         }
