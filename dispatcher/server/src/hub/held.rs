@@ -32,10 +32,11 @@ impl Hub {
     /// What is held here.
     pub fn held(&self) -> Held {
         let pods = self.pods();
-        let asked = pods.iter().map(|pod| (pod.authority.clone(), pod.cordon.asked().0));
+        let asked = pods.iter().map(|pod| (pod, pod.cordon.asked().0));
+        let asked = asked.filter(|(_, ask)| *ask != Ask::Serve);
         Held {
             gates: self.look(|scheduler, _| gates(scheduler).into_iter().collect()),
-            pods: asked.filter(|(_, ask)| *ask != Ask::Serve).collect(),
+            pods: asked.map(|(pod, ask)| (pod.authority.clone(), ask)).collect(),
         }
     }
 

@@ -128,6 +128,7 @@ impl Led {
 impl Desk {
     /// Tells somebody what comes to be known here. Who does not listen fast enough misses some.
     pub(super) fn listen(&mut self, to: Sender<News>) {
+        self.led.listeners.retain(|to| !to.is_closed());
         self.led.listeners.push(to);
     }
 

@@ -20,8 +20,9 @@ use super::{
 };
 use crate::hub::{errand::Errand, led::Lead};
 
-/// Errands that wait to be written. One that takes none for so long is given up: nothing may be left out.
-const QUEUED: usize = 1 << 16;
+/// Errands that wait to be written, beside what the system has room for. One that takes none for so long is given up: nothing may be
+/// left out.
+const QUEUED: usize = 1 << 14;
 /// Errands written at a time.
 const AT_ONCE: usize = 256;
 

@@ -23,7 +23,7 @@ use tokio::{
     },
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
-use weir_core::{EndKind, Refusal, RequestId, Time};
+use weir_core::{EndKind, PodId, Refusal, RequestId, Time};
 
 use super::{
     BEAT, SILENT,
@@ -32,6 +32,7 @@ use super::{
     wire::{Asks, Hello, PROTOCOL, Says, Values, Welcome, Why, put},
 };
 use crate::{
+    fleet::Pod,
     hub::{
         Hub, Lease, Ticket,
         errand::{
@@ -110,7 +111,7 @@ fn admit<'a>(
 }
 
 /// News that wait to be told to a caller, for a beat at most.
-const NEWS: usize = 1 << 14;
+const NEWS: usize = 1 << 12;
 
 /// A ticket and what came of it.
 type Answered = (RequestId, Ticket, Result<Box<Lease>, Refusal>);
@@ -126,8 +127,10 @@ struct Guest {
     numbers: [u64; 2],
     /// What it was told last that an operator holds.
     held: Option<Held>,
+    /// The hub's pods, and where each is among them by host and port.
+    pods: (Arc<Vec<Arc<Pod>>>, HashMap<String, usize>),
     /// When the last step ended of each pod that it has told of.
-    stepped: HashMap<String, Time>,
+    stepped: HashMap<PodId, Time>,
     out: Vec<u8>,
 }
 
@@ -140,6 +143,7 @@ impl Guest {
             leases: HashMap::new(),
             numbers: [first_number(); 2],
             held: None,
+            pods: Default::default(),
             stepped: HashMap::new(),
             out: Vec::new(),
         }
@@ -290,15 +294,26 @@ impl Guest {
 
     fn step(&mut self, steps: Steps, now: Time) {
         let at = before(now, steps.age);
-        let pods = self.hub().pods();
-        let Some(pod) = pods.iter().find(|pod| pod.authority == steps.pod) else { return };
-        let last = self.stepped.insert(steps.pod, at).unwrap_or_default();
+        let Some(pod) = self.pod(&steps.pod) else { return };
+        let last = self.stepped.insert(pod.id, at).unwrap_or_default();
         pod.pulse.told(at, steps.count, last);
     }
 
+    /// The pod at an address. Every sweep of a caller names all pods that moved.
+    fn pod(&mut self, authority: &str) -> Option<Arc<Pod>> {
+        let now = self.hub().pods();
+        let (known, places) = &mut self.pods;
+        if !Arc::ptr_eq(known, &now) {
+            *places = now.iter().map(|pod| pod.authority.clone()).zip(0..).collect();
+            self.stepped.retain(|id, _| now.iter().any(|pod| pod.id == *id));
+            *known = now;
+        }
+        known.get(*places.get(authority)?).cloned()
+    }
+
     /// What others see of a pod counts as what is seen here: it may have no requests of this one's own clients.
-    fn hold_against(&self, charge: &Charge) {
-        if let Some(pod) = self.hub().pods().iter().find(|pod| pod.authority == charge.pod) {
+    fn hold_against(&mut self, charge: &Charge) {
+        if let Some(pod) = self.pod(&charge.pod) {
             pod.fails(charge.failing, self.hub().others_are_ready(pod.id));
         }
     }

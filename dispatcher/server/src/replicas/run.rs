@@ -109,7 +109,7 @@ impl Replicas {
             () = leaving => {}
             () = stop.requested() => {}
         }
-        // Nobody decides for a pool from which nobody can be heard any more.
+        // Who cannot be heard any more decides for nobody.
         circles.iter().for_each(|circle| circle.hub.follow(None));
     }
 }

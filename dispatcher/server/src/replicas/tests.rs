@@ -225,6 +225,17 @@ async fn whoever_decides_next_knows_what_is_cached_where() {
 }
 
 #[tokio::test]
+async fn who_listens_no_more_is_forgotten() {
+    let (hub, _) = Fixture::default().hub();
+    let (to, news) = async_channel::bounded(1);
+    hub.listen(to.clone());
+    drop(news);
+    let (other, _news) = async_channel::bounded(1);
+    hub.listen(other);
+    assert_eq!(to.sender_count(), 1, "this one");
+}
+
+#[tokio::test]
 async fn who_is_lost_leaves_nothing_where_it_asked() {
     let [elder, mut younger] = Member::several().await;
     elder.hub.add_pod(pods());
