@@ -1,6 +1,9 @@
 //! Two dispatchers in front of the same pods, the first of which decides.
 
-use std::net::{SocketAddr, TcpListener};
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+};
 
 use serde_json::{Value, json};
 
@@ -39,10 +42,20 @@ impl Plan {
     }
 }
 
-/// An address that nobody listens on now.
+/// The first port that is tried; below those that the system gives to who asks for any, so that nobody takes one meanwhile.
+const FIRST_PORT: u16 = 20_000;
+/// How many there are to try.
+const PORTS: u32 = 12_000;
+
+/// An address that nobody listens on, and another one each time.
 fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("it has an address")
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let any = || {
+        let offset = (std::process::id() * 61 + NEXT.fetch_add(1, Relaxed)) % PORTS;
+        let address = SocketAddr::from(([127, 0, 0, 1], FIRST_PORT + offset as u16));
+        TcpListener::bind(address).ok().map(|_| address)
+    };
+    (0..PORTS).find_map(|_| any()).expect("there is a free port")
 }
 
 impl Weir {

@@ -1,6 +1,9 @@
 use std::{
     net::{SocketAddr, TcpListener},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -34,10 +37,18 @@ struct Member {
     worker: Option<Worker>,
 }
 
-/// Addresses that nobody listens on now.
+/// Addresses that nobody listens on: below those that the system gives to who asks for any, so that nobody takes one meanwhile.
 fn addresses<const N: usize>() -> [SocketAddr; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let free = |()| {
+        let any = |_| {
+            let offset = (std::process::id() as u16).wrapping_add(NEXT.fetch_add(1, Relaxed));
+            let address = SocketAddr::from(([127, 0, 0, 1], 10_000 + offset % 9000));
+            TcpListener::bind(address).ok().map(|_| address)
+        };
+        (0..9000).find_map(any).unwrap()
+    };
+    [(); N].map(free)
 }
 
 impl Member {
