@@ -42,7 +42,8 @@ fn addresses<const N: usize>() -> [SocketAddr; N] {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let free = |()| {
         let any = |_| {
-            let offset = (std::process::id() as u16).wrapping_add(NEXT.fetch_add(1, Relaxed));
+            let own = (std::process::id() as u16).wrapping_mul(199);
+            let offset = own.wrapping_add(NEXT.fetch_add(1, Relaxed));
             let address = SocketAddr::from(([127, 0, 0, 1], 10_000 + offset % 9000));
             TcpListener::bind(address).ok().map(|_| address)
         };
