@@ -58,11 +58,6 @@ impl Lead {
         self.errands.close();
     }
 
-    /// Whether nothing can be told to it any more.
-    pub fn is_gone(&self) -> bool {
-        self.errands.is_closed()
-    }
-
     /// Tells it something. Says whether it will hear it, as far as one can know. One that is so slow that the channel is full is
     /// given up: nothing may be left out of what it is told.
     fn tell(&self, errand: Errand) -> bool {
@@ -193,11 +188,13 @@ impl Desk {
         None
     }
 
-    /// Its client has left. Says whether a lead had been asked.
-    pub(super) fn ask_no_more(&mut self, id: RequestId) -> bool {
-        let waits = self.led.asked.get(id).is_some_and(|asked| asked.waiter.is_some());
-        let asked = if waits { self.led.asked.remove(id) } else { None };
-        asked.is_some_and(|asked| asked.lead.tell(Errand::Cancel(id))) || waits
+    /// Its client has left. Of one that has a pod its lease says so.
+    pub(super) fn ask_no_more(&mut self, id: RequestId) {
+        if self.led.asked.get(id).is_some_and(|asked| asked.waiter.is_some())
+            && let Some(asked) = self.led.asked.remove(id)
+        {
+            asked.lead.tell(Errand::Cancel(id));
+        }
     }
 
     /// An event of a request that a lead has given. Gives it back when it is none.

@@ -201,7 +201,6 @@ async fn keep_calling(
     let mut pause = first;
     let mut said = None;
     while wanted.lock().contains(&address) {
-        let before = circle.heard.load(std::sync::atomic::Ordering::Relaxed);
         let over = call(&circle, address, secret).await;
         pause = match over {
             Ok(Over::Needless) => MUCH_LATER,
@@ -212,8 +211,7 @@ async fn keep_calling(
             Ok(Over::Farewell) => longest,
             Err(error) => {
                 tracing::debug!(%address, %error, "another dispatcher cannot be heard");
-                let heard = circle.heard.load(std::sync::atomic::Ordering::Relaxed) > before;
-                if heard { first } else { longest.min(2 * pause) }
+                longest.min(2 * pause)
             }
         };
         sleep(pause).await;

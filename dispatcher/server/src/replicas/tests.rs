@@ -9,12 +9,16 @@ use std::{
 
 use futures_util::FutureExt;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use tokio::task::JoinSet;
+use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinSet};
 use weir_core::{
     Band, EndKind, Event, Gate, Phase, PodId, Policy, PromptSize, RefusalReason, Scrape, Time,
 };
 
-use super::{Circle, Replicas, ReplicasConfig, bind, rank::Rank};
+use super::{
+    Circle, Replicas, ReplicasConfig, bind,
+    rank::Rank,
+    wire::{self, Welcome, Why},
+};
 use crate::{
     fleet::{Ask, Failing, Pod},
     hub::{
@@ -416,6 +420,28 @@ async fn without_the_secret_nobody_is_asked() {
     stranger.hub.add_pod(pods());
     assert!(ticket.verdict().await.is_ok(), "it decides for itself");
     assert_eq!((elder.circle.view().others, stranger.circle.view().others), (0, 0));
+}
+
+#[tokio::test]
+async fn who_may_not_ask_is_told_why() {
+    let all = addresses::<1>();
+    let member = Member::start(0, &all, SECRET);
+    let told = async |protocol, model: &str| {
+        let mut stream = TcpStream::connect(all[0]).await.unwrap();
+        let model = model.to_owned();
+        let hello = wire::Hello { protocol, secret: SECRET, model, busy: false };
+        let mut bytes = Vec::new();
+        wire::put(&hello, &mut bytes).unwrap();
+        stream.write_all(&bytes).await.unwrap();
+        wire::Values::new(stream).next::<Welcome>().await.unwrap()
+    };
+    let (ours, model) = (wire::PROTOCOL, member.hub.model().to_string());
+    let rank = Rank { started_unix_ms: 0, lot: 0 };
+    assert_eq!(told(ours, &model).await, Welcome::Come(rank));
+    assert_eq!(told(ours + 1, &model).await, Welcome::Stay(Why::Protocol(ours)));
+    assert_eq!(told(ours, "another").await, Welcome::Stay(Why::Model));
+    member.life.move_on(Stage::Draining);
+    assert_eq!(told(ours, &model).await, Welcome::Stay(Why::Leaving));
 }
 
 #[tokio::test]
