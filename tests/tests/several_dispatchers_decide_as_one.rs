@@ -83,7 +83,9 @@ async fn when_the_one_that_decides_is_killed_nobody_else_loses_a_request() {
         call.await.unwrap().assert_whole();
     }
     open(&second, 0, 0).await;
-    assert_eq!(second.snapshot().await["counters"]["completed"], 6, "those that waited");
+    let counters = &second.snapshot().await["counters"];
+    assert_eq!(counters["completed"], 7, "those that waited, and the one that ran on");
+    assert_eq!(counters["adopted"], 1);
     answered(&second, 7.0).await;
     assert_eq!(second.metrics().await.sum("weir_lead_changes_total", &[]), 2.0);
 }

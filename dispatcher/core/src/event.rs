@@ -53,6 +53,30 @@ pub enum Event {
     /// What the scheduler of another dispatcher has come to know of the same pods, for one that may have to decide next. It decides
     /// nothing by itself.
     Told(Lesson),
+    /// A request that runs on a pod is in this scheduler's ledger from now on, where it was in another dispatcher's. It ends as if it had
+    /// been given out here.
+    Adopt(Box<Running>),
+}
+
+/// A request on its pod, as one scheduler hands it to another.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// The request.
+    pub request: Box<Request>,
+    /// Where it runs.
+    pub pod: PodId,
+    /// When it was sent there.
+    pub sent: Time,
+    /// Prompt tokens that the pod had to compute.
+    pub uncached_tokens: f64,
+    /// When its first token was relayed, if it was.
+    pub first_token: Option<Time>,
+    /// Events with some of the answer so far.
+    pub events: u32,
+    /// What was predicted for it there.
+    pub prediction: Prediction,
+    /// Tokens that come there with an event after a sequence's first, as was known at the decision.
+    pub tokens_per_event: f64,
 }
 
 /// What a scheduler comes to know by what it decides.
@@ -145,6 +169,8 @@ pub struct Dispatch {
     pub slo: Slo,
     /// Sequences that decode, at least one.
     pub sequences: u32,
+    /// Prompt tokens that the pod has to compute.
+    pub uncached_tokens: f64,
     /// What was predicted for it there.
     pub prediction: Prediction,
     /// Tokens that come there with an event after a sequence's first, as was known at the decision.

@@ -48,6 +48,7 @@ pub use config::{Bounds, BucketEdges, HeadRule, LengthConfig, PullConfig, Schedu
 pub use control::{Control, Gate};
 pub use event::{
     Action, Answered, Dispatch, End, EndKind, Event, Lesson, Progress, Refusal, RefusalReason,
+    Running,
 };
 pub use explain::Reason;
 pub use pod::{CacheInfo, Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};

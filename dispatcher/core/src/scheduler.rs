@@ -8,6 +8,7 @@
 //! - `alive`: what is promised to whatever is here, and what pods are judged by
 //! - `admit`: arrivals against the bounds, and everything that refuses
 //! - `flight`: dispatched requests until their end
+//! - `handover`: requests that go from one dispatcher's books to another's
 //! - `roster`: pods as they join, change, tell of themselves and leave
 //! - `hidden`: responses of which nothing is seen until their end
 //! - `view`: the snapshot; `summary`: a few numbers; `page`, `pods`: walks over what waits, and over pods
@@ -19,6 +20,7 @@ mod admit;
 mod alive;
 mod control;
 mod flight;
+mod handover;
 mod hidden;
 mod inspect;
 mod look;
@@ -55,7 +57,7 @@ use crate::{
     spread::NumberMap,
 };
 use alive::{Alive, Basis};
-use flight::Flight;
+use flight::{Flight, Way};
 use hidden::Lateness;
 
 /// Time constant of what prompts take of the pods, in seconds: about as long as a response takes.
@@ -165,7 +167,8 @@ impl Scheduler {
     /// `now` must never be earlier than in the call before. An event that names a request or pod
     /// that is not known is counted and otherwise ignored: ends and cancellations race by nature.
     pub fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {
-        let pulls = !matches!(event, Event::Progress(_) | Event::Scraped(..) | Event::Told(_));
+        let silent = matches!(event, Event::Progress(_) | Event::Scraped(..));
+        let pulls = !silent && !matches!(event, Event::Told(_) | Event::Adopt(_));
         self.advance_unstreamed(now, &event);
         match event {
             Event::Arrive(request) => self.arrive(now, request, actions),
@@ -188,6 +191,7 @@ impl Scheduler {
             Event::Close => self.close(now, actions),
             Event::Control(control) => self.control(now, control, actions),
             Event::Told(lesson) => self.told(lesson),
+            Event::Adopt(running) => self.adopt(*running),
         }
         if pulls && !self.board.is_empty() {
             self.pull(now, actions);
@@ -358,10 +362,19 @@ impl Scheduler {
         self.note_dispatch(now, &waiting, choice);
         self.board.recycle(&mut waiting);
         let per_event = self.per_event.tokens_per_event(class);
-        let flight = Flight::depart(now, waiting, choice, load.unwrap_or(0.0), per_event);
+        let way = Way {
+            pod: choice.pod,
+            load: load.unwrap_or(0.0),
+            sent: now,
+            uncached_tokens: choice.uncached_tokens,
+            row: Some(choice.row),
+            prediction: choice.prediction,
+            tokens_per_event: per_event,
+        };
+        let flight = Flight::depart(waiting, way);
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
             pod.load += flight.load;
-            let pending = flight.pending(now, choice, self.lateness);
+            let pending = flight.pending(self.lateness);
             let steps = self.predictor.step_time(class);
             let (tokens, pairs) = (pending.uncached_tokens, pending.uncached_pairs);
             self.prefill_ms.add(now, steps.prefill_ms(tokens, pairs));
@@ -373,7 +386,7 @@ impl Scheduler {
         self.note_start(choice.pod);
         self.unstreamed += usize::from(!flight.request.streamed);
         self.counters.dispatched += 1;
-        actions.push(Action::Dispatch(flight.dispatch(now, choice)));
+        actions.push(Action::Dispatch(flight.dispatch()));
         self.flights.insert(choice.id, flight);
     }
 

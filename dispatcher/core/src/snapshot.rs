@@ -167,6 +167,10 @@ pub struct RequestView {
 pub struct Counters {
     /// Requests that arrived.
     pub arrived: u64,
+    /// Requests that ran already when they came from another dispatcher.
+    pub adopted: u64,
+    /// Requests that wait or run on in another dispatcher's books.
+    pub handed_over: u64,
     /// Dispatches, attempts after the first included.
     pub dispatched: u64,
     /// Requests put back because nothing of them reached the pod.

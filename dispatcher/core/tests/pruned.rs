@@ -91,6 +91,10 @@ enum Step {
     End(u8),
     Undelivered(u8),
     Cancel(u8),
+    /// Another dispatcher has a request in its ledger for a moment.
+    ThereAndBack(u8),
+    /// A waiting request goes to another dispatcher.
+    Withdraw(u8),
     Scrape {
         pod: u8,
         kv: u8,
@@ -120,6 +124,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => any::<u8>().prop_map(Step::End),
         1 => any::<u8>().prop_map(Step::Undelivered),
         1 => any::<u8>().prop_map(Step::Cancel),
+        1 => any::<u8>().prop_map(Step::ThereAndBack),
+        1 => any::<u8>().prop_map(Step::Withdraw),
         3 => (0..5u8, 0..100u8, 0..9u8, prop::option::weighted(0.1, 100..9000u16)).prop_map(
             |(pod, kv, waiting, blocks)| Step::Scrape { pod, kv, waiting, blocks },
         ),
@@ -209,6 +215,15 @@ impl Side {
             }
             Step::Cancel(which) => {
                 self.world.send(Event::Cancel(RequestId(number.saturating_sub(which.into()))));
+            }
+            Step::ThereAndBack(which) => {
+                let id = self.flying(which);
+                let running = id.and_then(|id| self.world.scheduler.hand_over(id));
+                running.into_iter().for_each(|one| self.world.send(Event::Adopt(Box::new(one))));
+            }
+            Step::Withdraw(which) => {
+                let id = RequestId(number.saturating_sub(which.into()));
+                self.world.scheduler.withdraw(self.world.now, id);
             }
             Step::Scrape { pod, kv, waiting, blocks } => {
                 let scrape = Scrape {

@@ -144,6 +144,7 @@ impl Desk {
             waited: now.since(request.arrived),
             slo: request.slo,
             sequences: request.sequences,
+            uncached_tokens: 0.0,
             prediction: Prediction::default(),
             tokens_per_event: 1.0,
         };

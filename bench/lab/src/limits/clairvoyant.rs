@@ -326,6 +326,7 @@ impl Clairvoyant {
             waited: now.since(came),
             slo: asked.request.slo,
             sequences: asked.request.sequences,
+            uncached_tokens: 0.0,
             prediction: prediction.unwrap_or_default(),
             tokens_per_event: 1.0,
         }));

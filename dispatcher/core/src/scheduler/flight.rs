@@ -7,7 +7,6 @@ use weir_schema::{Prediction, Row, Sample, SampleOutcome, prefill_pairs, schema_
 use crate::{
     Action, Answered, Dispatch, End, EndKind, PodId, PromptSize, PullConfig, RefusalReason,
     Request, RequestId, RequestView, Time,
-    decide::Choice,
     decisions::{Ended, Outcome},
     fleet::PodState,
     headroom::judge,
@@ -47,27 +46,37 @@ pub(super) struct Flight {
     pub(super) sent: Time,
     pub(super) first_token: Option<Time>,
     /// Events with some of the answer, as far as was told.
-    events: u32,
+    pub(super) events: u32,
     /// Tokens that come with one after a sequence's first. As known when it was sent: its count never falls, and what is said of it agrees.
-    tokens_per_event: f64,
-    row: Row,
+    pub(super) tokens_per_event: f64,
+    pub(super) uncached_tokens: f64,
+    /// The row that it was decided with, where that was here.
+    row: Option<Row>,
     pub(super) prediction: Prediction,
+}
+
+/// How a request gets to its pod.
+pub(super) struct Way {
+    pub(super) pod: PodId,
+    /// Share of the pod's profiled capacity that it takes.
+    pub(super) load: f64,
+    pub(super) sent: Time,
+    pub(super) uncached_tokens: f64,
+    /// The row that it was decided with, where that was here.
+    pub(super) row: Option<Row>,
+    pub(super) prediction: Prediction,
+    pub(super) tokens_per_event: f64,
 }
 
 impl Flight {
     /// A waiting request leaves for its pod.
-    pub(super) fn depart(
-        now: Time,
-        waiting: Waiting,
-        choice: &Choice,
-        load: f64,
-        tokens_per_event: f64,
-    ) -> Self {
+    pub(super) fn depart(waiting: Waiting, way: Way) -> Self {
+        let Way { pod, load, sent, uncached_tokens, row, prediction, tokens_per_event } = way;
         Self {
             sequences: waiting.request.sequences,
             request: waiting.request,
             input_tokens: waiting.input_tokens,
-            pod: choice.pod,
+            pod,
             load,
             output_tokens: waiting.output_tokens,
             failed: waiting.failed,
@@ -75,12 +84,13 @@ impl Flight {
             due: waiting.due,
             spare_ms: waiting.spare_ms,
             late: waiting.late,
-            sent: now,
+            sent,
             first_token: None,
             events: 0,
             tokens_per_event,
-            row: choice.row,
-            prediction: choice.prediction,
+            uncached_tokens,
+            row,
+            prediction,
         }
     }
 
@@ -110,13 +120,13 @@ impl Flight {
     }
 
     /// Its entry in the pod's ledger.
-    pub(super) fn pending(&self, now: Time, choice: &Choice, lateness: Lateness) -> Pending {
-        let due = || lateness.first_token(now, &choice.prediction);
-        let uncached_tokens = choice.uncached_tokens;
+    pub(super) fn pending(&self, lateness: Lateness) -> Pending {
+        let due = || lateness.first_token(self.sent, &self.prediction);
+        let uncached_tokens = self.uncached_tokens;
         let cached_tokens = (f64::from(self.input_tokens) - uncached_tokens).max(0.0);
         Pending {
             id: self.request.id,
-            since: now,
+            since: self.sent,
             uncached_tokens,
             uncached_pairs: prefill_pairs(uncached_tokens, cached_tokens),
             assumed_first_token: (!self.request.streamed).then(due),
@@ -125,7 +135,7 @@ impl Flight {
                 id: self.request.id,
                 band: self.request.band,
                 tpot_slo_ms: judge::tpot_slo_ms(&self.request.slo),
-                first_token: now,
+                first_token: self.sent,
                 generated: 0,
                 remaining: 1.0,
                 estimate_at: 0,
@@ -139,16 +149,17 @@ impl Flight {
     }
 
     /// What the caller is told.
-    pub(super) fn dispatch(&self, now: Time, choice: &Choice) -> Dispatch {
+    pub(super) fn dispatch(&self) -> Dispatch {
         Dispatch {
-            id: choice.id,
-            pod: choice.pod,
+            id: self.request.id,
+            pod: self.pod,
             attempt: self.attempts(),
             arrived: self.request.arrived,
-            waited: now.since(self.request.arrived),
+            waited: self.sent.since(self.request.arrived),
             slo: self.request.slo,
             sequences: self.sequences.max(1),
-            prediction: choice.prediction,
+            uncached_tokens: self.uncached_tokens,
+            prediction: self.prediction,
             tokens_per_event: self.tokens_per_event,
         }
     }
@@ -178,12 +189,12 @@ impl Flight {
     }
 
     /// Tokens that its events came to so far.
-    fn tokens(&self) -> u32 {
+    pub(super) fn tokens(&self) -> u32 {
         per_event::tokens(self.events, self.sequences, self.tokens_per_event)
     }
 
     /// Tokens per sequence of a total.
-    fn per_sequence(&self, tokens: u32) -> u32 {
+    pub(super) fn per_sequence(&self, tokens: u32) -> u32 {
         tokens / self.sequences.max(1)
     }
 
@@ -236,7 +247,7 @@ impl Flight {
         }
     }
 
-    /// The sample of a request that is over; `None` when nothing was measured.
+    /// The sample of a request that is over; `None` when nothing was measured, or it was decided elsewhere.
     fn sample(&self, now: Time, end: &End, model: &Arc<str>, class: Arc<str>) -> Option<Sample> {
         let outcome = match end.kind {
             EndKind::Complete => SampleOutcome::Complete,
@@ -256,7 +267,7 @@ impl Flight {
             at_unix_ms: 0,
             model: model.clone(),
             pod_class: class,
-            row: self.row,
+            row: self.row?,
             predicted: self.prediction,
             streamed: self.request.streamed,
             outcome,
@@ -369,7 +380,7 @@ impl Scheduler {
     }
 
     /// Takes a request off its pod.
-    fn land(&mut self, id: RequestId) -> Option<Flight> {
+    pub(super) fn land(&mut self, id: RequestId) -> Option<Flight> {
         let flight = self.flights.remove(&id)?;
         self.unstreamed -= usize::from(!flight.request.streamed);
         if let Some(pod) = self.pods.get_mut(&flight.pod) {
@@ -466,7 +477,12 @@ fn note_progress(
 }
 
 /// Estimates anew how many tokens a resident still has to come.
-fn estimate(ledger: &mut Ledger, seat: usize, length: &LengthHistory, config: &PullConfig) {
+pub(super) fn estimate(
+    ledger: &mut Ledger,
+    seat: usize,
+    length: &LengthHistory,
+    config: &PullConfig,
+) {
     let Some(resident) = ledger.residents().get(seat) else { return };
     let remaining = length.remaining(
         resident.tenant.as_ref(),

@@ -218,7 +218,9 @@ impl Naive {
                 let seen = self.pods.entry(spec.id).or_default();
                 (seen.role, seen.class_blocks) = (role, u64::from(kv_blocks));
             }
-            Event::PodUpAs(..) => unreachable!("no test of this model sends it"),
+            Event::PodUpAs(..) | Event::Adopt(_) => {
+                unreachable!("no test of this model sends it")
+            }
             Event::PodPhase(pod, phase) => self.phase(*pod, *phase),
             Event::PodDown(pod) => self.down(*pod),
             Event::Tick | Event::Reconfigure(_) | Event::Told(_) => {}

@@ -121,5 +121,6 @@ const fn name(event: &Event) -> &'static str {
         Event::Close => "close",
         Event::Control(_) => "control",
         Event::Told(_) => "told",
+        Event::Adopt(_) => "adopt",
     }
 }

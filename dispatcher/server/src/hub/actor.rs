@@ -22,7 +22,7 @@ use weir_schema::Sample;
 
 use super::{
     errand::Steps,
-    led::{Lead, Led, News, note},
+    led::{Led, LedStream, News, note},
     message::{Message, Waiter},
 };
 use crate::{clock::Clock, fleet::Pod};
@@ -62,7 +62,7 @@ pub(super) struct Desk {
     actions: Vec<Action>,
     /// Tickets without a verdict. A `Cancel` counts only while its request is in here: a request
     /// that was given a pod meanwhile ends with its lease.
-    waiters: ById<Waiter>,
+    pub(super) waiters: ById<Waiter>,
     /// Requests with a lease.
     pub(super) streams: ById<Stream>,
     /// Pods as the scheduler knows them. The table that others read may be ahead of it.
@@ -75,11 +75,11 @@ pub(super) struct Desk {
 }
 
 pub(super) struct Stream {
-    id: RequestId,
-    /// Who gave it, if that was not the scheduler here.
-    pub lead: Option<Arc<Lead>>,
-    events: Arc<AtomicU32>,
-    swept: u32,
+    pub id: RequestId,
+    /// In whose ledger it is, if that is not the scheduler's here.
+    pub led: Option<Box<LedStream>>,
+    pub events: Arc<AtomicU32>,
+    pub swept: u32,
     /// Its first token was announced; a sweep must not be faster than that message.
     pub started: bool,
 }
@@ -140,10 +140,13 @@ impl Desk {
         match message {
             Message::Admit(request, waiter) => self.admit(now, request, waiter, due),
             Message::Retry(id, waiter) => {
-                if let Some(waiter) = self.ask_again(now, id, waiter, due) {
-                    self.waiters.insert(id, waiter);
-                    self.streams.remove(id);
-                    self.handle(now, Event::Undelivered(id), due);
+                let stream = self.streams.remove(id);
+                match stream.and_then(|stream| stream.led) {
+                    Some(led) => self.ask_again(now, *led, waiter, due),
+                    None => {
+                        self.waiters.insert(id, waiter);
+                        self.handle(now, Event::Undelivered(id), due);
+                    }
                 }
             }
             Message::Cancel(id) => {
@@ -263,9 +266,13 @@ impl Desk {
     }
 
     /// Notes that a request has a pod. Returns the counter that its lease writes.
-    pub(super) fn open_stream(&mut self, id: RequestId, lead: Option<Arc<Lead>>) -> Arc<AtomicU32> {
+    pub(super) fn open_stream(
+        &mut self,
+        id: RequestId,
+        led: Option<Box<LedStream>>,
+    ) -> Arc<AtomicU32> {
         let events = Arc::new(AtomicU32::new(0));
-        let stream = Stream { id, lead, events: events.clone(), swept: 0, started: false };
+        let stream = Stream { id, led, events: events.clone(), swept: 0, started: false };
         self.streams.insert(id, stream);
         events
     }
@@ -292,9 +299,9 @@ impl Desk {
             let events = stream.events.load(Relaxed);
             if events != stream.swept {
                 stream.swept = events;
-                match &stream.lead {
-                    Some(lead) => {
-                        note(&mut strides, lead, |to| to.events.push((stream.id, events)))
+                match &stream.led {
+                    Some(led) => {
+                        note(&mut strides, &led.lead, |to| to.events.push((stream.id, events)))
                     }
                     None => progress.events.push((stream.id, events)),
                 }

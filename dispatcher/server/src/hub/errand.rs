@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 use weir_core::{
     Answered, Band, Dispatch, End, EndKind, PodId, PromptSize, Refusal, RefusalReason, Request,
-    RequestId, Slo, Time,
+    RequestId, Running, Slo, Time,
 };
 use weir_schema::Prediction;
 
@@ -19,8 +19,12 @@ use crate::fleet::Failing;
 pub enum Errand {
     /// A request arrived: it is to be decided.
     Admit(Box<Facts>),
+    /// A request that runs already is in the decider's ledger from now on.
+    Adopt(Box<Onward>),
+    /// One that was in its ledger is in another one's.
+    Part(RequestId),
     /// Nothing of a request reached its pod: it is to be decided again.
-    Retry(RequestId),
+    Retry(Box<Facts>),
     /// Its client has left before a verdict.
     Cancel(RequestId),
     /// The first token of its response was relayed.
@@ -31,6 +35,20 @@ pub enum Errand {
     End(Ended),
     /// It did not go well on its pod, whose breaker counts that.
     HoldAgainst(Charge),
+}
+
+/// The first number of requests that another dispatcher asked for: far from those that come in here.
+const GUESTS: u64 = 1 << 48;
+
+/// The number of the first of the requests that a call asks for. Each call has room for its own, below the 2^53 up to which every reader of
+/// JSON counts.
+pub fn first_of_call(call: u64) -> u64 {
+    GUESTS + ((call % (1 << 16)) << 32)
+}
+
+/// Whether a request came by another dispatcher, which then knows more of it than this one.
+pub(super) const fn is_guest(id: RequestId) -> bool {
+    id.0 >= GUESTS
 }
 
 /// That a request did not go well on a pod.
@@ -103,6 +121,51 @@ impl Facts {
             immediate: self.immediate,
             by_header: self.by_header,
             name: self.name,
+        }
+    }
+}
+
+/// A request that runs on a pod, as another dispatcher is told of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "those of `weir_core::Running`")]
+pub struct Onward {
+    /// Without the names of its prompt's blocks: all know where it went.
+    pub facts: Facts,
+    /// Host and port of the pod.
+    pub pod: String,
+    pub age: Duration,
+    pub uncached_tokens: f64,
+    pub first_token_age: Option<Duration>,
+    pub events: u32,
+    pub prediction: Prediction,
+    pub tokens_per_event: f64,
+}
+
+impl Onward {
+    pub(super) fn of(running: &Running, pod: String, now: Time) -> Self {
+        Self {
+            facts: Facts { blocks: Arc::default(), ..Facts::of(&running.request, now) },
+            pod,
+            age: now.since(running.sent),
+            uncached_tokens: running.uncached_tokens,
+            first_token_age: running.first_token.map(|at| now.since(at)),
+            events: running.events,
+            prediction: running.prediction,
+            tokens_per_event: running.tokens_per_event,
+        }
+    }
+
+    /// The request on its pod, under the names that both have here.
+    pub(super) fn running(self, id: RequestId, pod: PodId, now: Time) -> Running {
+        Running {
+            request: Box::new(self.facts.request(id, now)),
+            pod,
+            sent: before(now, self.age),
+            uncached_tokens: self.uncached_tokens,
+            first_token: self.first_token_age.map(|age| before(now, age)),
+            events: self.events,
+            prediction: self.prediction,
+            tokens_per_event: self.tokens_per_event,
         }
     }
 }
@@ -220,6 +283,7 @@ pub struct Given {
     /// Host and port of the pod: its number is another one in every process.
     pub pod: String,
     pub attempt: u32,
+    pub uncached_tokens: f64,
     pub prediction: Prediction,
     pub tokens_per_event: f64,
 }
@@ -243,6 +307,7 @@ impl Given {
             waited: now.since(request.arrived),
             slo: request.slo,
             sequences: request.sequences,
+            uncached_tokens: self.uncached_tokens,
             prediction: self.prediction,
             tokens_per_event: self.tokens_per_event,
         }

@@ -99,7 +99,8 @@ pub(crate) fn assert_settled(hub: &Hub) {
     let counters = &seen.counters;
     let refused: u64 = counters.refused.iter().map(|(_, count)| count).sum();
     let outcomes = counters.completed + counters.failed + counters.client_gone + counters.cancelled;
-    assert_eq!(counters.arrived, outcomes + refused, "{counters:?}");
+    let (came, went) = (counters.arrived + counters.adopted, counters.handed_over);
+    assert_eq!(came, outcomes + refused + went, "{counters:?}");
     assert_eq!(counters.ignored, 0, "{counters:?}");
     assert!(hub.idle());
 }

@@ -25,7 +25,7 @@ use weir_schema::Sample;
 use super::{
     Lease, Ticket,
     actor::{Delivery, Desk, Due},
-    errand::{Errand, Lore, Word},
+    errand::{Errand, Lore, Onward, Word},
     led::{Lead, News},
     message::{Message, Verdict, Waiter},
     seat::Counted,
@@ -177,7 +177,7 @@ impl Hub {
         self.look(|scheduler, _| scheduler.waiting())
     }
 
-    /// From now on another dispatcher decides, or this one does. What waits for the verdict of another is decided anew.
+    /// From now on another dispatcher decides, or this one does. What waits and what runs goes to whoever decides.
     pub fn follow(&self, lead: Option<Arc<Lead>>) {
         self.at_desk(|desk, now, due| desk.follow(now, lead, due));
     }
@@ -190,6 +190,18 @@ impl Hub {
     /// A verdict came from a lead. Returns what has to be said to it.
     pub fn hear(&self, lead: &Arc<Lead>, word: Word) -> Option<Errand> {
         self.at_desk(|desk, now, due| desk.hear(now, lead, word, due))
+    }
+
+    /// Takes a request that another dispatcher relays to a pod into the ledger here. `None` where its pod is not known.
+    pub fn adopt(self: &Arc<Self>, id: RequestId, onward: Onward) -> Option<(Box<Lease>, Ticket)> {
+        let grant = self.at_desk(|desk, now, due| desk.adopt(now, id, onward, due))?;
+        let lease = Lease::new(self.clone(), grant.pod, grant.dispatch, grant.events);
+        Some((Box::new(lease), Ticket::spent(self.clone(), id)))
+    }
+
+    /// A request is in the ledger of another dispatcher from now on.
+    pub(super) fn part_with(&self, id: RequestId) {
+        self.at_desk(|desk, _, _| desk.part_with(id));
     }
 
     /// Tells somebody what comes to be known here, from now on.

@@ -87,6 +87,12 @@ impl Lease {
         self.hub.retry(self.dispatch.id, ticket.wait_again());
     }
 
+    /// The request is in the ledger of another dispatcher from now on.
+    pub fn part(mut self) {
+        self.over = true;
+        self.hub.part_with(self.dispatch.id);
+    }
+
     /// The request is over. Counts are those from `usage`.
     pub fn end(mut self, kind: EndKind, output_tokens: Option<u32>, prompt_tokens: Option<u32>) {
         let event = self.close(kind, output_tokens, prompt_tokens);

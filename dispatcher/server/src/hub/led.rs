@@ -5,29 +5,32 @@
 //! themselves, and tell how it goes: [`Errand`]s go there, [`Word`]s come back.
 //!
 //! # Promises
-//! - A request is asked for with one lead at a time, and kept until its first token: when the lead is gone before its verdict, or
-//!   nothing reached the pod, it is decided here, or by the next lead, with the arrival it had. It waits once more and starts once.
-//! - What a lead has given is told to that lead alone, to its end. What runs on when the lead is gone is in nobody's ledger; for a
-//!   minute what scrapes show beyond the ledger is counted then ([`AFTERMATH`]).
+//! - A request is asked for with one lead at a time, and kept until its end: when the lead is gone before its verdict, or nothing
+//!   reached the pod, it is decided here, or by the next lead, with the arrival it had. It waits once more and starts once.
+//! - What is relayed here is in one ledger at a time: that of whoever decides. When that becomes another, be it this one, what waits
+//!   and what runs goes with it.
 //! - The hub's own scheduler hears of pods and scrapes all the time, of the prompts that the lead has sent where, and of how long
 //!   answers were, so that it can decide from one moment to the next.
+//! - Who is asked decides, also if it is led itself: two that are about to change places do not ask each other in turns. So what others
+//!   asked for here stays in the ledger here until they ask elsewhere.
 
 use std::{sync::Arc, time::Duration};
 
 use async_channel::Sender;
+use smallvec::{SmallVec, smallvec};
 use weir_core::{
-    Answered, Event, Lesson, Phase, RefusalReason, Request, RequestId, Time, by_id::ById,
+    Answered, Event, Lesson, Phase, RefusalReason, Request, RequestId, Running, Time, by_id::ById,
 };
 
 use super::{
     actor::{Delivery, Desk, Due, Grant},
-    errand::{Charge, Ended, Errand, Facts, Given, Lore, Refused, Strides, Word},
+    errand::{Charge, Ended, Errand, Facts, Given, Lore, Refused, Strides, Word, is_guest},
     message::Waiter,
 };
 use crate::fleet::{Failing, Pod};
 
-/// For how long what scrapes show beyond the ledger is counted after the decider has changed or has lost sight of what another
-/// relays: most answers are over by then. At other times that would be the noise of scrapes that are older than the ledger.
+/// For how long what scrapes show beyond the ledger is counted after another dispatcher was lost that may live on where it cannot be
+/// heard: most answers are over by then. At other times that would be the noise of scrapes that are older than the ledger.
 pub const AFTERMATH: Duration = Duration::from_secs(60);
 
 /// What has come to be known here, as the desk hands it out.
@@ -39,17 +42,20 @@ pub enum News {
     Answered(Answered),
 }
 
+/// Errands that are told at once: one mostly, and everything when another one decides than before.
+pub type Errands = SmallVec<[Errand; 1]>;
+
 /// The dispatcher that decides, for as long as it can be told something.
 #[derive(Debug)]
 pub struct Lead {
     /// Where it is, for people.
     pub address: String,
-    errands: Sender<Errand>,
+    errands: Sender<Errands>,
 }
 
 impl Lead {
     /// One that is told by a bounded channel; `address` is for people.
-    pub fn new(address: String, errands: Sender<Errand>) -> Arc<Self> {
+    pub fn new(address: String, errands: Sender<Errands>) -> Arc<Self> {
         Arc::new(Self { address, errands })
     }
 
@@ -60,8 +66,12 @@ impl Lead {
 
     /// Tells it something. Says whether it will hear it, as far as one can know. One that is so slow that the channel is full is
     /// given up: nothing may be left out of what it is told.
-    fn tell(&self, errand: Errand) -> bool {
-        let told = self.errands.try_send(errand).is_ok();
+    pub(super) fn tell(&self, errand: Errand) -> bool {
+        self.tell_all(smallvec![errand])
+    }
+
+    pub(super) fn tell_all(&self, errands: Errands) -> bool {
+        let told = errands.is_empty() || self.errands.try_send(errands).is_ok();
         if !told {
             self.part();
         }
@@ -73,24 +83,30 @@ impl Lead {
 #[derive(Debug, Default)]
 pub(super) struct Led {
     /// Who decides what comes; `None`: this one does.
-    lead: Option<Arc<Lead>>,
-    /// Requests that a lead was asked for, until their first token.
-    asked: ById<Asked>,
-    /// Streams of requests that a lead has given.
-    streams: usize,
+    pub(super) lead: Option<Arc<Lead>>,
+    /// Requests that wait for a lead's verdict.
+    pub(super) asked: ById<Asked>,
+    /// Streams that are in a lead's ledger.
+    pub(super) streams: usize,
     /// Until when scrapes may count what no ledger knows.
     aftermath: Time,
     /// Those who want to know what is known here.
     listeners: Vec<Sender<News>>,
 }
 
-/// A request that a lead was asked for.
+/// A request that waits for a lead's verdict.
 #[derive(Debug)]
-struct Asked {
-    lead: Arc<Lead>,
-    request: Box<Request>,
-    /// Its ticket; `None` while it has a pod.
-    waiter: Option<Waiter>,
+pub(super) struct Asked {
+    pub lead: Arc<Lead>,
+    pub request: Box<Request>,
+    pub waiter: Waiter,
+}
+
+/// A stream that is in a lead's ledger, with what the ledger of another has to know of it.
+#[derive(Debug)]
+pub(super) struct LedStream {
+    pub lead: Arc<Lead>,
+    pub running: Running,
 }
 
 impl Led {
@@ -104,8 +120,7 @@ impl Led {
         self.lead.as_ref()
     }
 
-    /// A stream of a lead is over.
-    pub(super) fn stream_over(&mut self) {
+    fn stream_over(&mut self) {
         self.streams = self.streams.saturating_sub(1);
     }
 
@@ -161,54 +176,49 @@ impl Desk {
         request: Box<Request>,
         waiter: Waiter,
     ) -> Option<(Box<Request>, Waiter)> {
-        let Some(lead) = self.led.lead.clone() else { return Some((request, waiter)) };
+        let lead = self.led.lead.clone().filter(|_| !is_guest(request.id));
+        let Some(lead) = lead else { return Some((request, waiter)) };
         if !lead.tell(Errand::Admit(Box::new(Facts::of(&request, now)))) {
             return Some((request, waiter));
         }
-        self.led.asked.insert(request.id, Asked { lead, request, waiter: Some(waiter) });
+        self.led.asked.insert(request.id, Asked { lead, request, waiter });
         None
     }
 
-    /// A request could not be delivered: asks again where it was asked. Gives its new ticket back when it is not a lead's.
-    pub(super) fn ask_again(
-        &mut self,
-        now: Time,
-        id: RequestId,
-        waiter: Waiter,
-        due: &mut Due,
-    ) -> Option<Waiter> {
-        let Some(asked) = self.led.asked.get_mut(id) else { return Some(waiter) };
-        self.streams.remove(id);
-        self.led.streams = self.led.streams.saturating_sub(1);
-        if asked.lead.tell(Errand::Retry(id)) {
-            asked.waiter = Some(waiter);
-        } else if let Some(asked) = self.led.asked.remove(id) {
-            self.admit(now, asked.request, waiter, due);
+    /// A request could not be delivered: asks again where it was asked.
+    pub(super) fn ask_again(&mut self, now: Time, led: LedStream, waiter: Waiter, due: &mut Due) {
+        self.led.stream_over();
+        let (lead, request) = (led.lead, led.running.request);
+        if lead.tell(Errand::Retry(Box::new(Facts::of(&request, now)))) {
+            self.led.asked.insert(request.id, Asked { lead, request, waiter });
+        } else {
+            self.admit(now, request, waiter, due);
         }
-        None
     }
 
     /// Its client has left. Of one that has a pod its lease says so.
     pub(super) fn ask_no_more(&mut self, id: RequestId) {
-        if self.led.asked.get(id).is_some_and(|asked| asked.waiter.is_some())
-            && let Some(asked) = self.led.asked.remove(id)
-        {
+        if let Some(asked) = self.led.asked.remove(id) {
             asked.lead.tell(Errand::Cancel(id));
         }
     }
 
-    /// An event of a request that a lead has given. Gives it back when it is none.
+    /// An event of a request that is in a lead's ledger. Gives it back when it is none.
     pub(super) fn tell_lead(&mut self, now: Time, event: Event) -> Option<Event> {
         let (id, errand) = match &event {
             Event::FirstToken(id) => (*id, Errand::FirstToken(*id)),
             Event::End(end) => (end.id, Errand::End(Ended::of(*end, now))),
             _ => return Some(event),
         };
-        let Some(stream) = self.streams.get_mut(id) else { return Some(event) };
-        let Some(lead) = stream.lead.clone() else { return Some(event) };
-        stream.started = true;
-        lead.tell(errand);
-        self.led.asked.remove(id);
+        let stream = self.streams.get_mut(id);
+        let Some((led, started)) =
+            stream.and_then(|stream| Some((stream.led.as_mut()?, &mut stream.started)))
+        else {
+            return Some(event);
+        };
+        *started = true;
+        led.running.first_token.get_or_insert(now);
+        led.lead.tell(errand);
         if matches!(event, Event::End(_)) {
             self.streams.remove(id);
             self.led.stream_over();
@@ -243,13 +253,12 @@ impl Desk {
     }
 
     fn refused(&mut self, now: Time, refused: Refused, due: &mut Due) {
-        let Some(asked) = self.led.asked.remove(refused.id) else { return };
-        let Some(waiter) = asked.waiter else { return };
+        let Some(Asked { request, waiter, .. }) = self.led.asked.remove(refused.id) else { return };
         // Where it is decided no pod answers; here one does.
         if refused.reason == RefusalReason::NoPods && self.has_ready_pods() {
-            return self.decide(now, asked.request, waiter, due);
+            return self.decide(now, request, waiter, due);
         }
-        due.push(Delivery::Refuse(waiter, refused.of(&asked.request, now)));
+        due.push(Delivery::Refuse(waiter, refused.of(&request, now)));
     }
 
     fn has_ready_pods(&self) -> bool {
@@ -266,42 +275,30 @@ impl Desk {
     fn given(&mut self, now: Time, given: Given, due: &mut Due) -> Option<Errand> {
         let id = given.id;
         let pod = self.by_address.get(&given.pod).and_then(|id| self.pods.get(id));
-        // One that is not known here, or not any more: then another.
-        let Some(pod) = pod.map(|known| known.pod.clone()) else { return Some(Errand::Retry(id)) };
-        let asked = self.led.asked.get_mut(id)?;
-        let waiter = asked.waiter.take()?;
-        let blocks = asked.request.blocks.clone();
-        let (dispatch, lead) = (given.dispatch(&asked.request, pod.id, now), asked.lead.clone());
-        let events = self.open_stream(id, Some(lead));
+        let Some(pod) = pod.map(|known| known.pod.clone()) else {
+            // One that is not known here, or not any more: then another.
+            let asked = self.led.asked.get(id)?;
+            return Some(Errand::Retry(Box::new(Facts::of(&asked.request, now))));
+        };
+        let Asked { lead, request, waiter } = self.led.asked.remove(id)?;
+        let dispatch = given.dispatch(&request, pod.id, now);
+        // What is sent from here the lead says to others alone.
+        let lesson = Lesson::Sent(pod.id, request.blocks.clone());
+        self.handle(now, Event::Told(lesson), due);
+        let running = Running {
+            request,
+            pod: pod.id,
+            sent: now,
+            uncached_tokens: dispatch.uncached_tokens,
+            first_token: None,
+            events: 0,
+            prediction: dispatch.prediction,
+            tokens_per_event: dispatch.tokens_per_event,
+        };
+        let events = self.open_stream(id, Some(Box::new(LedStream { lead, running })));
         self.led.streams += 1;
-        // What is sent from here it says to others alone.
-        self.handle(now, Event::Told(Lesson::Sent(pod.id, blocks)), due);
         due.push(Delivery::Give(Grant { dispatch, pod, events, waiter: Some(waiter) }));
         None
-    }
-
-    /// Goes by what a lead decides from now on, or decides itself. What waits for the verdict of another is asked for anew.
-    pub(super) fn follow(&mut self, now: Time, lead: Option<Arc<Lead>>, due: &mut Due) {
-        if self.led.lead.is_some() && lead.is_none() {
-            self.led.lost_sight(now);
-        }
-        self.led.lead = lead;
-        let same = |asked: &Asked| match &self.led.lead {
-            Some(lead) => Arc::ptr_eq(lead, &asked.lead),
-            None => false,
-        };
-        let waits = |asked: &&Asked| asked.waiter.is_some() && !same(asked);
-        let mut elsewhere: Vec<RequestId> =
-            self.led.asked.values().filter(waits).map(|asked| asked.request.id).collect();
-        // In the order in which they came.
-        elsewhere.sort_unstable();
-        for id in elsewhere {
-            let Some(asked) = self.led.asked.remove(id) else { continue };
-            asked.lead.tell(Errand::Cancel(id));
-            if let Some(waiter) = asked.waiter {
-                self.admit(now, asked.request, waiter, due);
-            }
-        }
     }
 
     /// Tells leads how far their streams have come.

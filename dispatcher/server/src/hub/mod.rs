@@ -21,12 +21,13 @@
 //! - [`ticket`]: the wait for a verdict
 //! - [`lease`]: the claim on a pod
 //! - [`seat`], [`steer`]: what an operator sees, and what he does
-//! - [`led`]: another dispatcher decides; [`errand`]: what the two tell each other; [`held`]: what an operator holds
+//! - [`led`]: another dispatcher decides; `handover`: it becomes another than before; [`errand`]: what they tell each other; [`held`]: what an operator holds
 //! - [`ticks`]: the timer of a pool in which something waits
 
 mod actor;
 pub mod errand;
 pub mod handle;
+mod handover;
 pub mod held;
 pub mod lease;
 pub mod led;

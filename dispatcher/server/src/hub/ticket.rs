@@ -34,6 +34,14 @@ impl Ticket {
         (Self { hub, id, verdict }, waiter)
     }
 
+    /// That of a request which has its verdict.
+    pub(super) fn spent(hub: Arc<Hub>, id: RequestId) -> Self {
+        let (mut ticket, _) = Self::new(hub, id);
+        // Nobody answers any more, and to have seen that is to have heard.
+        let _ = ticket.verdict.try_recv();
+        ticket
+    }
+
     /// Waits for the scheduler to give the request a pod or refuse it. May be dropped and called
     /// again; the verdict is not lost.
     ///

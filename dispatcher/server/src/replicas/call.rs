@@ -3,6 +3,7 @@
 use std::{io, net::SocketAddr, sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use async_channel::Receiver;
+use smallvec::IntoIter;
 use tokio::{
     io::AsyncWriteExt,
     net::{
@@ -18,7 +19,14 @@ use super::{
     rank::Rank,
     wire::{Asks, Hello, PROTOCOL, Says, Values, Welcome, Why, put},
 };
-use crate::hub::{errand::Errand, led::Lead};
+use crate::{
+    hub::{
+        errand::Errand,
+        held::Held,
+        led::{Errands, Lead},
+    },
+    shutdown::Stage,
+};
 
 /// Errands that wait to be written, beside what the system has room for. One that takes none for so long is given up: nothing may be
 /// left out.
@@ -57,7 +65,12 @@ pub(super) async fn call(
     let lead = Lead::new(address.to_string(), errands);
     // Its end, whichever way this ends, has everything decided elsewhere.
     let Some(_seat) = circle.join(rank, lead.clone()) else { return Ok(Over::Needless) };
-    converse(circle, &lead, &due, (&mut says, &mut asks)).await
+    let over = converse(circle, &lead, &due, (&mut says, &mut asks)).await;
+    if over.is_err() && circle.hub.lead().is_some_and(|decides| Arc::ptr_eq(&decides, &lead)) {
+        // It may live on, with streams of its own.
+        circle.hub.lost_sight();
+    }
+    over
 }
 
 type Greeted = (Values<OwnedReadHalf>, OwnedWriteHalf, Rank);
@@ -73,8 +86,7 @@ async fn greet(
     let mut says = Values::new(from);
     let model = circle.hub.model().to_string();
     let mut out = Vec::new();
-    let busy = !circle.hub.idle();
-    put(&Hello { protocol: PROTOCOL, secret, model, busy }, &mut out)?;
+    put(&Hello { protocol: PROTOCOL, secret, model }, &mut out)?;
     to.write_all(&out).await?;
     Ok(match says.next().await? {
         Welcome::Come(rank) => Ok((says, to, rank)),
@@ -85,7 +97,7 @@ async fn greet(
 async fn converse(
     circle: &Circle,
     lead: &Arc<Lead>,
-    due: &Receiver<Errand>,
+    due: &Receiver<Errands>,
     (says, asks): (&mut Values<OwnedReadHalf>, &mut OwnedWriteHalf),
 ) -> io::Result<Over> {
     let mut beat = interval(BEAT);
@@ -93,6 +105,7 @@ async fn converse(
     let mut heard = Instant::now();
     let mut out = Vec::new();
     let mut held = None;
+    let mut due = Agenda { due, left: Errands::new().into_iter() };
     loop {
         tokio::select! {
             said = says.next() => {
@@ -101,7 +114,10 @@ async fn converse(
                     Says::Beat => {}
                     Says::Lore(lore) => circle.hub.note_lore(lead, lore),
                     Says::Held(now) => held = Some(now),
-                    Says::Farewell => return Ok(Over::Farewell),
+                    Says::Farewell => {
+                        held.take_if(|held| hold(circle, lead, held));
+                        return Ok(Over::Farewell);
+                    }
                     Says::Word(word) => {
                         circle.heard.fetch_add(1, Relaxed);
                         if let Some(errand) = circle.hub.hear(lead, word) {
@@ -110,11 +126,11 @@ async fn converse(
                     }
                 }
             }
-            errand = due.recv() => {
-                let Ok(errand) = errand else { return Ok(Over::Farewell) };
+            errand = due.next() => {
+                let Some(errand) = errand else { return Ok(Over::Farewell) };
                 put(&Asks::Errand(errand), &mut out)?;
                 for _ in 1..AT_ONCE {
-                    let Ok(errand) = due.try_recv() else { break };
+                    let Some(errand) = due.at_hand() else { break };
                     put(&Asks::Errand(errand), &mut out)?;
                 }
             }
@@ -124,10 +140,43 @@ async fn converse(
                 }
                 put(&Asks::Beat, &mut out)?;
                 // Once it decides; until then it is kept.
-                held.take_if(|held| circle.hub.hold(lead, held));
+                held.take_if(|held| hold(circle, lead, held));
             }
         }
         send(asks, &mut out, SILENT).await?;
+    }
+}
+
+/// Holds what is held at a lead, once it decides. One that is asked to stop decides no more, and what it held is told to others yet.
+fn hold(circle: &Circle, lead: &Arc<Lead>, held: &Held) -> bool {
+    circle.life.stage() == Stage::Serving && circle.hub.hold(lead, held)
+}
+
+/// Errands one by one, however many are told at once.
+struct Agenda<'a> {
+    due: &'a Receiver<Errands>,
+    left: IntoIter<[Errand; 1]>,
+}
+
+impl Agenda<'_> {
+    /// The next one; `None` when the lead was given up.
+    async fn next(&mut self) -> Option<Errand> {
+        loop {
+            if let Some(errand) = self.left.next() {
+                return Some(errand);
+            }
+            self.left = self.due.recv().await.ok()?.into_iter();
+        }
+    }
+
+    /// The same without waiting for one.
+    fn at_hand(&mut self) -> Option<Errand> {
+        loop {
+            if let Some(errand) = self.left.next() {
+                return Some(errand);
+            }
+            self.left = self.due.try_recv().ok()?.into_iter();
+        }
     }
 }
 

@@ -36,7 +36,8 @@ use crate::{
     hub::{
         Hub, Lease, Ticket,
         errand::{
-            Charge, Ended, Errand, Facts, Given, Lore, Refused, Steps, Strides, Word, before,
+            Charge, Ended, Errand, Facts, Given, Lore, Onward, Refused, Steps, Strides, Word,
+            before, first_of_call,
         },
         held::Held,
         led::News,
@@ -46,13 +47,6 @@ use crate::{
 
 /// Calls that were answered.
 static CALLS: AtomicU64 = AtomicU64::new(0);
-
-/// The first number of the requests that a call asks about: far from those of the API, and with room for each call's own below the
-/// 2^53 up to which every reader of JSON counts.
-fn first_number() -> u64 {
-    let call = CALLS.fetch_add(1, Relaxed) % (1 << 16);
-    (1 << 48) + (call << 32)
-}
 
 /// Answers a call until it is over.
 ///
@@ -77,9 +71,6 @@ pub(super) async fn answer(
     };
     put(&Welcome::Come(circle.own), &mut out)?;
     send(&mut says, &mut out, SILENT).await?;
-    if hello.busy {
-        circle.hub.lost_sight();
-    }
     let mut guest = Guest::new(circle.clone());
     let over = guest.attend(&mut asks, &mut says).await;
     if guest.leases.is_empty() && guest.aborts.is_empty() {
@@ -141,7 +132,7 @@ impl Guest {
             tickets: FuturesUnordered::new(),
             aborts: HashMap::new(),
             leases: HashMap::new(),
-            numbers: [first_number(); 2],
+            numbers: [first_of_call(CALLS.fetch_add(1, Relaxed)); 2],
             held: None,
             pods: Default::default(),
             stepped: HashMap::new(),
@@ -185,6 +176,7 @@ impl Guest {
                     self.tell_held()?;
                 }
                 () = &mut leaving => {
+                    self.tell_held()?;
                     put(&Says::Farewell, &mut self.out)?;
                     return send(says, &mut self.out, SILENT).await;
                 }
@@ -210,12 +202,20 @@ impl Guest {
     fn run(&mut self, errand: Errand) {
         match errand {
             Errand::Admit(facts) => self.admit(*facts),
-            Errand::Retry(id) => {
-                if let Some((lease, mut ticket)) = self.leases.remove(&id) {
-                    lease.undelivered(&mut ticket);
-                    self.wait(id, ticket);
+            Errand::Adopt(onward) => self.adopt(*onward),
+            Errand::Part(id) => {
+                if let Some((lease, _)) = self.leases.remove(&id) {
+                    lease.part();
                 }
             }
+            Errand::Retry(facts) => match self.leases.remove(&facts.id) {
+                Some((lease, mut ticket)) => {
+                    lease.undelivered(&mut ticket);
+                    self.wait(facts.id, ticket);
+                }
+                // It was adopted from another, on a pod that is not known here.
+                None => self.admit(*facts),
+            },
             // With a verdict on its way already, the caller ends what it does not want.
             Errand::Cancel(id) => {
                 if let Some(abort) = self.aborts.remove(&id) {
@@ -234,10 +234,22 @@ impl Guest {
         }
     }
 
-    fn admit(&mut self, facts: Facts) {
+    /// What a request is called here.
+    fn number(&mut self) -> RequestId {
         let [_, next] = &mut self.numbers;
-        let (id, number) = (facts.id, RequestId(*next));
         *next += 1;
+        RequestId(*next - 1)
+    }
+
+    fn adopt(&mut self, onward: Onward) {
+        let (id, number) = (onward.facts.id, self.number());
+        if let Some(adopted) = self.hub().adopt(number, onward) {
+            self.leases.insert(id, adopted);
+        }
+    }
+
+    fn admit(&mut self, facts: Facts) {
+        let (id, number) = (facts.id, self.number());
         let request = facts.request(number, self.hub().clock().now());
         let ticket = self.hub().admit(request);
         self.wait(id, ticket);
@@ -336,6 +348,7 @@ fn given(id: RequestId, lease: &Lease) -> Word {
         id,
         pod: lease.pod().authority.clone(),
         attempt: dispatch.attempt,
+        uncached_tokens: dispatch.uncached_tokens,
         prediction: dispatch.prediction,
         tokens_per_event: dispatch.tokens_per_event,
     })

@@ -39,6 +39,8 @@ struct Member {
     circle: Arc<Circle>,
     life: Life,
     worker: Option<Worker>,
+    config: ReplicasConfig,
+    rank: Rank,
 }
 
 /// Addresses that nobody listens on: below those that the system gives to who asks for any, so that nobody takes one meanwhile.
@@ -62,15 +64,24 @@ impl Member {
         let others = all.iter().map(|other| (other.ip().to_string(), other.port())).collect();
         let config = ReplicasConfig { listen: all[place], others, secret };
         let (hub, _) = Fixture { policy: Policy::Weir, ..Fixture::default() }.hub();
+        tokio::spawn(run_ticks(hub.clone()));
         let life = Life::default();
         let rank = Rank { started_unix_ms: place as u64, lot: 0 };
+        let circle = Circle::new(hub.clone(), rank, life.clone());
+        let mut member = Self { hub, circle, life, worker: None, config, rank };
+        member.appear();
+        member
+    }
+
+    /// It can be heard, and hears.
+    fn appear(&mut self) {
+        let hubs = std::slice::from_ref(&self.hub);
+        let config = self.config.clone();
         let listener = bind(&config).unwrap();
-        let hubs = std::slice::from_ref(&hub);
-        let replicas = Replicas::ranked(listener, config, hubs, &life, rank);
-        let circle = replicas.circles()[0].clone();
+        let replicas = Replicas::ranked(listener, config, hubs, &self.life, self.rank);
+        self.circle = replicas.circles()[0].clone();
         let worker = Worker::spawn_async("test-replicas", move |stop| replicas.run(stop)).unwrap();
-        tokio::spawn(run_ticks(hub.clone()));
-        Self { hub, circle, life, worker: Some(worker) }
+        self.worker = Some(worker);
     }
 
     /// As many as there are addresses; every one but the first asks the first.
@@ -90,7 +101,7 @@ impl Member {
         until("somebody else decides", || self.circle.view().lead == whom).await;
     }
 
-    /// It is gone from one moment to the next.
+    /// It is gone from one moment to the next, as far as the others can tell. Its own clients go on.
     fn vanish(&mut self) {
         assert!(self.worker.take().unwrap().join(LONG));
     }
@@ -173,15 +184,181 @@ async fn streams_outlive_who_decided_for_them() {
     let second = undelivered.verdict().await.unwrap();
     elder.vanish();
     younger.follows(None).await;
-    assert!(!younger.hub.idle(), "they are on their way");
+    assert_eq!(younger.hub.snapshot().in_flight, 2, "in the ledger here now");
     // What did not reach its pod is decided here, with the pod that it has not failed on here.
+    younger.hub.add_pod(pod(2, "10.0.0.2:8000"));
     second.undelivered(&mut undelivered);
     let again = undelivered.verdict().await.unwrap();
-    assert_eq!(younger.hub.snapshot().in_flight, 1);
+    assert_eq!(again.pod().id, PodId(2));
     again.end(EndKind::Complete, Some(3), None);
     lease.end(EndKind::Complete, Some(3), None);
+    let counters = younger.hub.snapshot().counters;
+    assert_eq!((counters.adopted, counters.completed), (2, 2));
     assert_settled(&younger.hub);
     assert_settled(&elder.hub);
+}
+
+/// What a ledger says of the first pod: prompts without a first token, residents, tokens in the cache.
+fn ledger(member: &Member) -> (usize, usize, u64) {
+    let pod = member.hub.snapshot().pods.remove(0);
+    (pod.pending, pod.residents, pod.kv_tokens)
+}
+
+#[tokio::test]
+async fn whoever_decides_next_has_everybodys_streams_in_its_ledger() {
+    let [mut elder, middle, younger] = Member::several().await;
+    for member in [&elder, &middle, &younger] {
+        member.hub.add_pod(pods());
+    }
+    let mut tickets = [middle.admit(1), younger.admit(1), younger.admit(2)];
+    let mut leases = Vec::new();
+    for ticket in &mut tickets {
+        leases.push(ticket.verdict().await.unwrap());
+    }
+    for (lease, member) in leases.iter_mut().zip([&middle, &younger]) {
+        lease.first_token();
+        lease.carried(40, member.hub.clock().now());
+    }
+    until("it is known where it is decided", || ledger(&elder).2 >= 280).await;
+    let before = ledger(&elder);
+    assert_eq!((before.0, before.1), (1, 2));
+    elder.vanish();
+    middle.follows(None).await;
+    until("all of it is known where it is decided now", || ledger(&middle) == before).await;
+    younger.follows(Some(middle.config.listen)).await;
+    assert_eq!(ledger(&younger), (0, 0, 0), "it is in one ledger at a time");
+
+    // From then on it is told there.
+    leases[1].carried(90, younger.hub.clock().now());
+    leases[2].first_token();
+    until("it goes by the tokens there", || ledger(&middle).2 >= 430).await;
+    assert_eq!(ledger(&middle).0, 0);
+    leases.into_iter().for_each(|lease| lease.end(EndKind::Complete, Some(90), Some(100)));
+    until("it is over", || middle.hub.idle() && younger.hub.idle()).await;
+    let counters = middle.hub.snapshot().counters;
+    assert_eq!((counters.adopted, counters.completed, counters.arrived), (3, 3, 0));
+    for member in [&elder, &middle, &younger] {
+        assert_settled(&member.hub);
+    }
+}
+
+#[tokio::test]
+async fn what_did_not_reach_its_pod_is_decided_by_whoever_took_it_over() {
+    let [mut elder, middle, younger] = Member::several().await;
+    for member in [&elder, &middle, &younger] {
+        member.hub.add_pod(pods());
+    }
+    // The one that takes over does not know the pod of the second.
+    let other = |id| pod(id, "10.0.0.2:8000");
+    let mut first = younger.admit(1);
+    let lease = first.verdict().await.unwrap();
+    elder.hub.remove_pod(PodId(1));
+    elder.hub.add_pod(other(2));
+    younger.hub.add_pod(other(2));
+    let mut second = younger.admit(2);
+    let unknown = second.verdict().await.unwrap();
+    elder.vanish();
+    middle.follows(None).await;
+    until("one of them is in the ledger", || middle.hub.snapshot().in_flight == 1).await;
+    younger.follows(Some(middle.config.listen)).await;
+    // All that was handed over is there with what comes after it.
+    let mut third = younger.admit(3);
+    drop(third.verdict().await.unwrap());
+    middle.hub.add_pod(other(7));
+    lease.undelivered(&mut first);
+    unknown.undelivered(&mut second);
+    for ticket in [&mut first, &mut second] {
+        ticket.verdict().await.unwrap().end(EndKind::Complete, None, None);
+    }
+    until("it is over", || middle.hub.idle() && younger.hub.idle()).await;
+    let counters = middle.hub.snapshot().counters;
+    assert_eq!((counters.adopted, counters.requeued, counters.arrived), (1, 1, 2));
+    for member in [&middle, &younger] {
+        assert_settled(&member.hub);
+    }
+}
+
+#[tokio::test]
+async fn those_that_hear_each_other_again_have_one_ledger_and_one_queue() {
+    let all = addresses::<3>();
+    let [middle, younger] = [1, 2].map(|place| Member::start(place, &all, SECRET));
+    younger.follows(Some(all[1])).await;
+    for member in [&middle, &younger] {
+        member.hub.add_pod(pods());
+    }
+    let mut tickets = [middle.admit(1), younger.admit(1)];
+    let mut leases = Vec::new();
+    for ticket in &mut tickets {
+        leases.push(ticket.verdict().await.unwrap());
+    }
+    middle.hub.pause(Gate::Pool);
+    let waits = [middle.admit(2), younger.admit(2), middle.admit(3)];
+    until("they wait", || middle.waiting() == 3).await;
+    // The first in rank had not been heard.
+    let elder = Member::start(0, &all, SECRET);
+    elder.hub.add_pod(pod(4, "10.0.0.1:8000"));
+    elder.hub.pause(Gate::Pool);
+    middle.follows(Some(all[0])).await;
+    younger.follows(Some(all[0])).await;
+    until("all of it is there", || {
+        let seen = elder.hub.snapshot();
+        (seen.waiting, seen.in_flight) == (3, 2)
+    })
+    .await;
+    until("and nowhere else", || {
+        let seen = middle.hub.snapshot();
+        (seen.waiting, seen.in_flight) == (0, 0)
+    })
+    .await;
+    drop((leases, tickets, waits));
+    until("it is over", || elder.hub.idle() && middle.hub.idle() && younger.hub.idle()).await;
+    for member in [&elder, &middle, &younger] {
+        assert_settled(&member.hub);
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_asked_to_stop_hands_its_own_streams_over() {
+    let [elder, younger] = Member::several().await;
+    for member in [&elder, &younger] {
+        member.hub.add_pod(pods());
+    }
+    let mut ticket = elder.admit(1);
+    let mut lease = ticket.verdict().await.unwrap();
+    lease.first_token();
+    lease.carried(20, elder.hub.clock().now());
+    elder.hub.pause(Gate::Pool);
+    until("it is held there too", || younger.hub.held() == elder.hub.held()).await;
+    let waits = elder.admit(2);
+    elder.life.move_on(Stage::Draining);
+    until("both are there", || {
+        let seen = younger.hub.snapshot();
+        (seen.in_flight, seen.waiting) == (1, 1)
+    })
+    .await;
+    assert_eq!((elder.hub.snapshot().in_flight, elder.waiting()), (0, 0));
+    assert!(!elder.hub.idle(), "it has a stream to finish");
+    lease.end(EndKind::Complete, Some(20), None);
+    drop((ticket, waits));
+    until("it is over", || elder.hub.idle() && younger.hub.idle()).await;
+    assert_eq!(younger.hub.snapshot().counters.completed, 1);
+    for member in [&elder, &younger] {
+        assert_settled(&member.hub);
+    }
+}
+
+#[tokio::test]
+async fn more_than_a_channel_holds_is_handed_over_all_the_same() {
+    let all = addresses::<2>();
+    let younger = Member::start(1, &all, SECRET);
+    let waits: Vec<Ticket> = (0..20_000).map(|id| younger.admit(id)).collect();
+    let elder = Member::start(0, &all, SECRET);
+    younger.follows(Some(all[0])).await;
+    until("they wait there", || elder.waiting() == waits.len()).await;
+    assert_eq!(elder.circle.view().changes, 0);
+    assert_eq!(younger.circle.view().changes, 1, "nobody was given up meanwhile");
+    drop(waits);
+    until("it is over", || elder.hub.idle() && younger.hub.idle()).await;
 }
 
 #[tokio::test]
@@ -429,7 +606,7 @@ async fn who_may_not_ask_is_told_why() {
     let told = async |protocol, model: &str| {
         let mut stream = TcpStream::connect(all[0]).await.unwrap();
         let model = model.to_owned();
-        let hello = wire::Hello { protocol, secret: SECRET, model, busy: false };
+        let hello = wire::Hello { protocol, secret: SECRET, model };
         let mut bytes = Vec::new();
         wire::put(&hello, &mut bytes).unwrap();
         stream.write_all(&bytes).await.unwrap();
@@ -500,6 +677,7 @@ async fn whoever_vanishes_every_request_has_one_outcome_and_every_ledger_is_empt
         }
         let mut clients = JoinSet::new();
         let vanishes = [dice.random_range(0..300), dice.random_range(0..300)];
+        let appears = [dice.random_range(0..300), dice.random_range(0..300)];
         for id in 0..300 {
             let hub = members[dice.random_range(0..3)].hub.clone();
             clients.spawn(come_and_go(hub, id, SmallRng::seed_from_u64(seed * 1000 + id)));
@@ -507,6 +685,11 @@ async fn whoever_vanishes_every_request_has_one_outcome_and_every_ledger_is_empt
             for (place, at) in vanishes.into_iter().enumerate() {
                 if at == id && members[place].worker.is_some() {
                     members[place].vanish();
+                }
+            }
+            for (place, at) in appears.into_iter().enumerate() {
+                if at == id && members[place].worker.is_none() {
+                    members[place].appear();
                 }
             }
             tokio::task::yield_now().await;

@@ -16,7 +16,7 @@ use crate::hub::{
 };
 
 /// What the values are. A test holds their bytes against those that belong to this number.
-pub(super) const PROTOCOL: u16 = 1;
+pub(super) const PROTOCOL: u16 = 2;
 
 /// Longest value: the names of a prompt's blocks are most of it, of which there are a few thousand.
 const LONGEST: usize = 1 << 20;
@@ -32,8 +32,6 @@ pub(super) struct Hello {
     pub secret: [u8; 32],
     /// The pool it is about, by its model.
     pub model: String,
-    /// Whether it has requests on pods that who is called may not know of.
-    pub busy: bool,
 }
 
 /// What a caller is told first.

@@ -13,7 +13,9 @@ use super::{Asks, Says, Welcome, Why};
 use crate::{
     fleet::{Ask, Failing},
     hub::{
-        errand::{Charge, Ended, Errand, Facts, Given, Lore, Refused, Steps, Strides, Word},
+        errand::{
+            Charge, Ended, Errand, Facts, Given, Lore, Onward, Refused, Steps, Strides, Word,
+        },
         held::Held,
     },
     replicas::{rank::Rank, wire},
@@ -52,8 +54,19 @@ fn errands() -> Vec<Errand> {
         last_token_age: Some(second),
     };
     vec![
-        Errand::Admit(Box::new(facts)),
-        Errand::Retry(id),
+        Errand::Admit(Box::new(facts.clone())),
+        Errand::Adopt(Box::new(Onward {
+            facts: facts.clone(),
+            pod: "10.0.0.1:8000".to_owned(),
+            age: second,
+            uncached_tokens: 9.5,
+            first_token_age: Some(second),
+            events: 7,
+            prediction: Prediction::default(),
+            tokens_per_event: 1.0,
+        })),
+        Errand::Part(id),
+        Errand::Retry(Box::new(facts)),
         Errand::Cancel(id),
         Errand::FirstToken(id),
         Errand::Progress(Strides { events: vec![(id, 5)], steps }),
@@ -71,7 +84,14 @@ fn words() -> Vec<Word> {
     let pod = "10.0.0.1:8000".to_owned();
     let prediction = Prediction { model_ttft_ms: Some(1.5), ..Prediction::default() };
     vec![
-        Word::Give(Given { id, pod, attempt: 1, prediction, tokens_per_event: 1.0 }),
+        Word::Give(Given {
+            id,
+            pod,
+            attempt: 1,
+            uncached_tokens: 9.5,
+            prediction,
+            tokens_per_event: 1.0,
+        }),
         Word::Refuse(Refused {
             id,
             reason: RefusalReason::Cancelled,
@@ -84,7 +104,7 @@ fn words() -> Vec<Word> {
 fn what_travels_is_what_belongs_to_the_protocol() {
     let mut bytes = Vec::new();
     let rank = Rank { started_unix_ms: 1, lot: 2 };
-    let hello = wire::Hello { protocol: 1, secret: SECRET, model: "m".to_owned(), busy: true };
+    let hello = wire::Hello { protocol: 2, secret: SECRET, model: "m".to_owned() };
     wire::put(&hello, &mut bytes).unwrap();
     for why in [Why::Protocol(1), Why::Secret, Why::Model, Why::Leaving] {
         wire::put(&Welcome::Stay(why), &mut bytes).unwrap();
@@ -108,7 +128,7 @@ fn what_travels_is_what_belongs_to_the_protocol() {
     // Whoever changes a value makes the number of the protocol another one, and this digest with it.
     assert_eq!(
         (wire::PROTOCOL, xxh3_64(&bytes)),
-        (1, 14_784_615_774_888_258_211),
+        (2, 1_927_947_758_964_464_446),
         "{} bytes",
         bytes.len()
     );

@@ -153,6 +153,8 @@ impl Page {
         let counters = &of.counters;
         let events = [
             ("arrived", counters.arrived),
+            ("adopted", counters.adopted),
+            ("handed_over", counters.handed_over),
             ("dispatched", counters.dispatched),
             ("requeued", counters.requeued),
             ("completed", counters.completed),

@@ -142,6 +142,7 @@ fn dispatch() -> Dispatch {
         waited: Duration::ZERO,
         slo: Slo::default(),
         sequences: 1,
+        uncached_tokens: 0.0,
         prediction,
         tokens_per_event: 1.0,
     }

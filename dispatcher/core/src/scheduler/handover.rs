@@ -1,0 +1,99 @@
+//! Requests that go from one dispatcher's books to another's, when another one decides than before.
+//!
+//! The one that gives a request away forgets it, as if it had never been there, and the one that takes it books it as its own: it is in
+//! one of the two at a time.
+
+use crate::{
+    Request, RequestId, Running, Time,
+    scheduler::{
+        Scheduler,
+        flight::{Flight, Way, estimate},
+    },
+};
+
+impl Scheduler {
+    /// Gives a running request away.
+    pub fn hand_over(&mut self, id: RequestId) -> Option<Running> {
+        let flight = self.land(id)?;
+        self.part_with(&flight.request);
+        Some(Running {
+            pod: flight.pod,
+            sent: flight.sent,
+            uncached_tokens: flight.uncached_tokens,
+            first_token: flight.first_token,
+            events: flight.events,
+            prediction: flight.prediction,
+            tokens_per_event: flight.tokens_per_event,
+            request: flight.request,
+        })
+    }
+
+    /// What waits.
+    pub fn waiting_ids(&self) -> Vec<RequestId> {
+        self.board.ids()
+    }
+
+    /// Gives a waiting request away.
+    pub fn withdraw(&mut self, now: Time, id: RequestId) -> Option<Box<Request>> {
+        let mut waiting = self.board.remove(id)?;
+        self.part_with(&waiting.request);
+        self.note_backlog(now, waiting.pattern.band);
+        self.board.recycle(&mut waiting);
+        Some(waiting.request)
+    }
+
+    fn part_with(&mut self, request: &Request) {
+        self.alive.leave(request);
+        self.names.leave(request);
+        self.counters.handed_over += 1;
+    }
+
+    /// Takes a running request. One that is known already, or whose pod is not, is ignored.
+    pub(super) fn adopt(&mut self, running: Running) {
+        let Running { request, pod, sent, uncached_tokens, first_token, events, .. } = running;
+        let id = request.id;
+        let class = self.pods.get(&pod).map(|pod| pod.spec.class);
+        let known = self.flights.contains_key(&id) || self.board.get(id).is_some();
+        let Some(class) = class.filter(|_| !known) else {
+            self.counters.ignored += 1;
+            return;
+        };
+        self.counters.adopted += 1;
+        self.alive.enter(&request);
+        self.names.enter(&request);
+        let mut waiting = self.waiting_entry(request);
+        self.board.recycle(&mut waiting);
+        let load = self.config.load(class, waiting.input_tokens, waiting.output_tokens);
+        let way = Way {
+            pod,
+            load: load.unwrap_or(0.0),
+            sent,
+            uncached_tokens,
+            row: None,
+            prediction: running.prediction,
+            tokens_per_event: running.tokens_per_event,
+        };
+        let mut flight = Flight::depart(waiting, way);
+        (flight.first_token, flight.events) = (first_token, events);
+        self.unstreamed += usize::from(!flight.request.streamed);
+        self.book(&flight);
+        self.note_start(pod);
+        self.flights.insert(id, flight);
+    }
+
+    /// Brings a pod's ledger to where a request has come.
+    fn book(&mut self, flight: &Flight) {
+        let Some(pod) = self.pods.get_mut(&flight.pod) else { return };
+        pod.load += flight.load;
+        pod.ledger.debit(flight.pending(self.lateness));
+        // What was seen of its steps since they were last looked at was seen without it.
+        pod.stride.idle();
+        let (config, id) = (&self.config.pull, flight.request.id);
+        let resident = |first| pod.ledger.first_token(id, first, config);
+        if let Some((_, seat)) = flight.first_token.and_then(resident) {
+            pod.ledger.progress_of(seat, flight.per_sequence(flight.tokens()), config);
+            estimate(&mut pod.ledger, seat, &self.length, config);
+        }
+        self.pods.index_mut().insert(flight.pod, &flight.request.blocks);
+    }
+}
