@@ -135,16 +135,18 @@ async fn what_needs_a_restart_is_named_and_the_rest_counts() {
     let stage = Stage::simple().await;
     edit(stage.config(), |config| {
         config["threads"] = json!(2);
-        config["scrape"] = json!({"every_ms": 50, "stale_after_ms": 3000});
+        config["scrape"] = json!({"every_ms": 50, "stale_after_ms": 3000, "by_name": false});
+        config["pull"] = json!({"kv_limit": 0.9});
         config["pools"][0]["aliases"] = json!(["gpt-4o"]);
     });
     reloads(&stage.weir, "applied", 1).await;
     let list = stage.call(&Call::get("/v1/models")).await;
     assert!(String::from_utf8_lossy(&list.body).contains("gpt-4o"));
-    until(&stage.weir, "weir_config_needs_restart", &[], 2.0).await;
+    until(&stage.weir, "weir_config_needs_restart", &[], 4.0).await;
     let log = stage.weir.program.log();
-    assert!(log.contains("scrape.every_ms, threads"), "{log}");
-    assert!(log.contains("scrape.stale_after_ms: 2000 -> 3000"), "{log}");
+    let keys = "scrape.by_name, scrape.every_ms, scrape.stale_after_ms, threads";
+    assert!(log.contains(keys), "{log}");
+    assert!(log.contains("pull.kv_limit: 0.98 -> 0.9"), "{log}");
 }
 
 #[tokio::test]

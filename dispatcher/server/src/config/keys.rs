@@ -8,7 +8,7 @@ use serde_yaml_ng::{Mapping, Value};
 use super::RawConfig;
 
 /// Keys whose parts are made once: sockets, threads, files and processes. With everything below them.
-pub const NEED_RESTART: [&str; 21] = [
+pub const NEED_RESTART: [&str; 20] = [
     "listen",
     "threads",
     "admin",
@@ -18,8 +18,7 @@ pub const NEED_RESTART: [&str; 21] = [
     "limits.header_timeout_ms",
     "limits.write_timeout_ms",
     "limits.idle_timeout_ms",
-    "scrape.every_ms",
-    "scrape.timeout_ms",
+    "scrape",
     "upstream",
     "replicas",
     "model",
