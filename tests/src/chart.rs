@@ -160,6 +160,13 @@ impl Chart {
             ("add", numbers) => Value::from(numbers.iter().map(whole).sum::<i64>()),
             ("int", [number]) => Value::from(whole(number)),
             ("gt", [one, other]) => Value::from(whole(one) > whole(other)),
+            ("or", [one, other]) => {
+                if is_true(one) {
+                    one.clone()
+                } else {
+                    other.clone()
+                }
+            }
             ("quote", [value]) => Value::from(format!("{:?}", text(value))),
             ("sha256sum", [value]) => Value::from(format!("{:x}", Sha256::digest(text(value)))),
             ("default", [otherwise, value]) => {

@@ -264,10 +264,18 @@ fn a_key_of_ones_own_goes_before_what_the_chart_writes_for_several() {
 }
 
 #[test]
+fn with_a_secret_one_dispatcher_is_told_of_the_one_that_replaces_it() {
+    let secret = "replicasSecret: { name: weir, key: replicas }";
+    let alone = chart(secret).objects();
+    let several = chart(&format!("{{ replicas: 2, {secret} }}")).objects();
+    assert_eq!(mounted(&alone), mounted(&several));
+    let kinds = |objects: &[Value]| of_kind(objects, "Service").len();
+    assert_eq!(kinds(&alone), kinds(&several));
+}
+
+#[test]
 fn one_dispatcher_is_told_of_no_others() {
-    let files = chart("replicasSecret: { name: weir, key: replicas }").render();
-    assert_eq!(files, chart("{}").render());
-    for (name, text) in files {
+    for (name, text) in chart("{}").render() {
         // The Deployment has a field of that name.
         let said = text.replace("\n  replicas: 1\n", "");
         assert!(!said.contains("replicas") && !said.contains("8082"), "{name}: {said}");

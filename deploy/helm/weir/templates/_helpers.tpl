@@ -8,9 +8,9 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
-# Empty while there is one dispatcher.
+# Empty where there is never more than one dispatcher, but for the time of an upgrade.
 {{- define "weir.several" -}}
-{{- if gt (int .Values.replicas) 1 -}}
+{{- if or (gt (int .Values.replicas) 1) .Values.replicasSecret.name -}}
 yes
 {{- end -}}
 {{- end }}
