@@ -122,6 +122,16 @@ impl PodState {
         self.cached_tokens += (input_tokens - uncached_tokens).max(0.0);
     }
 
+    /// Notes that a prompt which was sent at `then` was not computed, but for a share of it.
+    pub fn took_back(&mut self, now: Time, then: Time, input_tokens: f64, uncomputed_tokens: f64) {
+        self.prefill_rate.take_back(now, then, uncomputed_tokens);
+        // Of what was sent before the last scrape that one tells.
+        if self.scrape.is_none_or(|(at, _)| at <= then) {
+            let [recent, _] = &mut self.unscraped_tokens;
+            *recent = (*recent - input_tokens).max(0.0);
+        }
+    }
+
     /// The last scrape, if it is no older than `stale_after_ms`.
     pub fn fresh_scrape(&self, now: Time, stale_after_ms: u64) -> Option<Scrape> {
         let (at, scrape) = self.scrape?;

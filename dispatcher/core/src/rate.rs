@@ -26,6 +26,12 @@ impl Rate {
         self.at = now;
     }
 
+    /// So much of what came at `then` did not come after all.
+    pub fn take_back(&mut self, now: Time, then: Time, amount: f64) {
+        let left = amount * (-now.since(then).as_secs_f64() / self.memory_s).exp();
+        (self.sum, self.at) = ((self.decayed(now) - left).max(0.0), now);
+    }
+
     /// The rate.
     pub fn per_second(self, now: Time) -> f64 {
         self.decayed(now) / self.memory_s
@@ -44,5 +50,18 @@ mod tests {
         assert!((rate.per_second(now) - 20.0).abs() < 0.5);
         let later = Time::from_millis(65_000);
         assert!((rate.per_second(later) / rate.per_second(now) - (-1.0_f64).exp()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_did_not_come_leaves_it_as_it_would_have_been() {
+        let at = Time::from_millis;
+        let [mut rate, mut other] = [Rate::over(5.0); 2];
+        rate.add(at(1000), 3.0);
+        other.add(at(1000), 3.0);
+        other.add(at(2000), 500.0);
+        other.take_back(at(4000), at(2000), 500.0);
+        assert!((rate.per_second(at(5000)) - other.per_second(at(5000))).abs() < 1e-9);
+        other.take_back(at(6000), at(6000), 1e9);
+        assert_eq!(other.per_second(at(7000)), 0.0);
     }
 }

@@ -5,7 +5,7 @@
 //! these ends each accepted request: an [`End`](crate::End), a refusal, or a cancellation while it
 //! waits.
 //!
-//! - `alive`: what is promised to whatever is here, and what pods are judged by
+//! - `alive`: what pods are judged by
 //! - `admit`: arrivals against the bounds, and everything that refuses
 //! - `flight`: dispatched requests until their end
 //! - `handover`: requests that go from one dispatcher's books to another's
@@ -34,7 +34,7 @@ mod suppose;
 mod tell;
 mod view;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use smallvec::SmallVec;
 use weir_schema::{Predict, StepTime};
@@ -51,12 +51,12 @@ use crate::{
     length::LengthHistory,
     per_event::PerEvent,
     policy::{Dice, Hopeless, Rules},
-    queue::{Board, Drain, Longest, Strain, Waiting},
+    queue::{Board, Drain, Longest, Promised, Strain, Waiting},
     rate::Rate,
     ratio::TokenRatio,
     spread::NumberMap,
 };
-use alive::{Alive, Basis};
+use alive::Basis;
 use flight::{Flight, Way};
 use hidden::Lateness;
 
@@ -83,7 +83,8 @@ pub struct Scheduler {
     longest: Longest,
     /// When a request that had an objective for its first token, and was not late, last went to a pod.
     in_time_at: Option<Time>,
-    alive: Alive,
+    /// What is promised to everything that waits or is in flight.
+    alive: Promised,
     counters: Counters,
     refused: BTreeMap<RefusalReason, u64>,
     last_picked: Option<PodId>,
@@ -131,7 +132,7 @@ impl Scheduler {
             prefill_ms: Rate::over(PREFILL_MEMORY_S),
             longest: Longest::default(),
             in_time_at: None,
-            alive: Alive::default(),
+            alive: Promised::default(),
             counters: Counters::default(),
             refused: BTreeMap::new(),
             last_picked: None,
@@ -225,11 +226,9 @@ impl Scheduler {
         if behind { Reason::BehindItsLane } else { waiting.reason() }
     }
 
-    /// The highest band alive; what an operator holds back as a whole is not.
+    /// The highest band alive; what an operator holds back is not.
     fn top_band(&self) -> Band {
-        let paused = self.board.paused();
-        let held = |band| if paused.covers_band(band) { self.board.len_of(band) } else { 0 };
-        self.alive.top_band(held)
+        self.alive.top_band(self.board.held())
     }
 
     /// The stall for which pods are kept, in milliseconds; `None` while no long prompt comes.
@@ -259,7 +258,7 @@ impl Scheduler {
         let alone_ms =
             self.open_classes.iter().filter_map(of_class).map(|one| one.pace_ms(1.0, 0.0));
         let least_ms = alone_ms.reduce(f64::min).unwrap_or_default();
-        self.alive.tightest_tpot_ms(least_ms / self.config.pull.tpot_margin)
+        self.alive.tightest_tpot_ms(least_ms / self.config.pull.tpot_margin, self.board.held())
     }
 
     /// The predictor's step times of the configuration's classes.
@@ -352,7 +351,7 @@ impl Scheduler {
         let Some(mut waiting) = self.board.remove(choice.id) else { return };
         let band = waiting.pattern.band;
         self.drain.dispatched(band, now);
-        self.note_strain(now, &waiting);
+        self.note_strain(now, waiting.request.arrived, waiting.request.slo.ttft);
         if !waiting.late && waiting.request.slo.ttft.is_some() {
             self.in_time_at = Some(now);
         }
@@ -381,7 +380,10 @@ impl Scheduler {
             pod.ledger.debit(pending);
             let input_tokens = f64::from(flight.input_tokens);
             pod.sent(now, input_tokens, choice.uncached_tokens);
-            self.pods.index_mut().insert(choice.pod, &flight.request.blocks);
+            // An engine refuses what its cache does not hold, and has all that it had.
+            if input_tokens <= pod.kv_capacity_tokens() {
+                self.pods.index_mut().insert(choice.pod, &flight.request.blocks);
+            }
         }
         self.note_start(choice.pod);
         self.unstreamed += usize::from(!flight.request.streamed);
@@ -392,13 +394,18 @@ impl Scheduler {
 
     fn told(&mut self, lesson: Lesson) {
         match lesson {
-            // To change a pod is to have it looked at anew.
-            Lesson::Sent(pod, blocks) if self.pods.get_mut(&pod).is_some() => {
-                self.pods.index_mut().insert(pod, &blocks);
-            }
-            // It has left here, or has not come yet.
-            Lesson::Sent(..) => {}
+            Lesson::Sent(pod, blocks) => self.believe(pod, &blocks),
             Lesson::Answered(answered) => self.learn_answer(&answered),
+        }
+    }
+
+    /// A prompt went to a pod, whoever sent it: it is cached there, if it fits.
+    fn believe(&mut self, pod: PodId, blocks: &[u64]) {
+        // To change a pod is to have it looked at anew. One that has left here, or has not come yet, has nothing.
+        let Some(state) = self.pods.get_mut(&pod) else { return };
+        let most = self.config.named_blocks(state.kv_capacity_tokens() as u64);
+        if blocks.len() <= most {
+            self.pods.index_mut().insert(pod, blocks);
         }
     }
 
@@ -408,9 +415,9 @@ impl Scheduler {
     }
 
     /// A request leaves the queue.
-    fn note_strain(&mut self, now: Time, waiting: &Waiting) {
-        if let Some(objective) = waiting.request.slo.ttft {
-            self.strain.left(now.since(waiting.request.arrived), objective);
+    fn note_strain(&mut self, now: Time, arrived: Time, ttft: Option<Duration>) {
+        if let Some(objective) = ttft {
+            self.strain.left(now.since(arrived), objective);
         }
     }
 

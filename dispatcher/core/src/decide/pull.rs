@@ -146,16 +146,18 @@ impl Hold {
 
     /// Keeps everybody off the pods that a blocked request may use, if it may not use all.
     pub(super) fn only_its_pods(&mut self, floor: &Floor<'_>, id: RequestId) -> bool {
-        let is_short = |waiting: &&Waiting| {
-            !waiting.excluded().is_empty()
-                || floor.pods.are_short_of(f64::from(waiting.input_tokens))
-        };
-        let waiting = floor.board.get(id).filter(is_short);
-        if let Some(waiting) = waiting {
-            floor.usable(waiting).for_each(|pod| self.keep(pod.spec.id));
-        }
-        waiting.is_some()
+        let pods = its_pods(floor, id);
+        pods.iter().flatten().for_each(|pod| self.keep(*pod));
+        pods.is_some()
     }
+}
+
+/// The pods that a request may use, if it may not use all. It is no reason to hold anybody back from the others.
+fn its_pods(floor: &Floor<'_>, id: RequestId) -> Option<SmallVec<[PodId; 8]>> {
+    let waiting = floor.board.get(id)?;
+    let is_short =
+        !waiting.excluded().is_empty() || floor.pods.are_short_of(f64::from(waiting.input_tokens));
+    is_short.then(|| floor.usable(waiting).map(|pod| pod.spec.id).collect())
 }
 
 /// One pass: the first request that can go, if any. Notes on every head it looked at why it waits.
@@ -319,16 +321,25 @@ fn block(
     id: RequestId,
     soonest: Option<PodId>,
 ) -> Turn {
-    if hold.only_its_pods(floor, id) {
-        return Turn::Next;
-    }
-    hold.any = true;
+    let its_pods = its_pods(floor, id);
+    hold.any |= its_pods.is_none();
     if floor.rules.dispatch == Mode::PullBackfill {
         return Turn::Next;
     }
     let (claims, binds) = (claims(floor, id), binds(floor, id));
     if let Some(standing) = floor.board.standing_of(id) {
         standing.claim = soonest.filter(|_| claims);
+    }
+    if let Some(pods) = its_pods {
+        if binds {
+            hold.kept.extend_from_slice(&pods);
+        }
+        match soonest.filter(|_| claims) {
+            _ if lets_pass(floor, id) => {}
+            Some(pod) => hold.claimed.push(pod),
+            None => hold.claimed.extend(pods),
+        }
+        return Turn::Next;
     }
     hold.binds = hold.binds.or(binds.then_some((band, id)));
     if lets_pass(floor, id) {

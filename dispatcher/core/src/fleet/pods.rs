@@ -74,7 +74,8 @@ impl Pods {
         if !self.all.iter().all(same) {
             self.values_mut().for_each(|pod| pod.longest_prompt = longest_prompt(pod));
         }
-        let shortest = self.all.iter().map(|pod| pod.longest_prompt).reduce(f64::min);
+        let open = self.all.iter().filter(|pod| is_open(pod));
+        let shortest = open.map(|pod| pod.longest_prompt).reduce(f64::min);
         let before = self.short_of;
         self.short_of = shortest.filter(|tokens| tokens.is_finite());
         self.short_of != before

@@ -12,13 +12,13 @@ use std::{cmp::Reverse, collections::BTreeMap, hash::BuildHasherDefault};
 use priority_queue::PriorityQueue;
 
 use crate::{
-    Band, PodId, Reason, Request, RequestId, Time,
+    Band, BucketEdges, Gate, PodId, Reason, Request, RequestId, Time,
     by_id::ById,
     decide::standing::Standing,
     pattern::Pattern,
     prefix::Match,
     queue::{
-        Head, Lane, LaneKey, Paused, Rank,
+        Head, Lane, LaneKey, Paused, Promised, Rank,
         ages::{Age, Ages},
     },
     spread::{NumberMap, Spread},
@@ -52,6 +52,8 @@ pub struct Waiting {
     pub spare_ms: f32,
     /// Whether it was moved behind those that can still make it.
     pub late: bool,
+    /// Whether it is in a lane that an operator holds, as the board knows it.
+    pub(crate) held: bool,
     /// What was found when it was looked at as a head; see [`Board::standing_of`]. One that is not the head of its lane
     /// mostly has none, so that a request in a long queue is a few words.
     pub standing: Option<Box<Standing>>,
@@ -88,6 +90,7 @@ impl Waiting {
             due,
             spare_ms,
             late: false,
+            held: false,
             standing: None,
         }
     }
@@ -168,6 +171,8 @@ pub struct Board {
     bytes: u64,
     /// Lanes whose heads are not to be given out.
     paused: Paused,
+    /// What is promised to what is in them.
+    held: Promised,
 }
 
 impl Board {
@@ -179,6 +184,10 @@ impl Board {
         self.expiries.extend(waiting.request.expiry().map(|expiry| (id, Reverse((expiry, id)))));
         self.bands.entry(waiting.pattern.band).or_default().insert(age);
         let (key, rank) = (waiting.key(), waiting.rank());
+        waiting.held = self.paused.covers(key);
+        if waiting.held {
+            self.held.enter(&waiting.request);
+        }
         let lane = if waiting.late {
             self.late.entry(key).or_default()
         } else {
@@ -203,6 +212,9 @@ impl Board {
         }
         if let Some(ages) = self.bands.get_mut(&band) {
             ages.remove(&age);
+        }
+        if waiting.held {
+            self.held.leave(&waiting.request);
         }
         let (key, rank) = (waiting.key(), waiting.rank());
         if waiting.late {
@@ -324,9 +336,36 @@ impl Board {
         &self.paused
     }
 
-    /// What is held back, to change it.
-    pub const fn paused_mut(&mut self) -> &mut Paused {
-        &mut self.paused
+    /// What is promised to what is held back: it keeps nothing from anybody.
+    pub const fn held(&self) -> &Promised {
+        &self.held
+    }
+
+    /// Shuts a gate.
+    pub fn pause(&mut self, gate: Gate) {
+        self.paused.pause(gate);
+        self.count_held();
+    }
+
+    /// Opens a gate; that of the pool opens all.
+    pub fn resume(&mut self, gate: Gate) {
+        self.paused.resume(gate);
+        self.count_held();
+    }
+
+    /// Goes by other buckets; what waits goes by its own until it is put into its lane anew.
+    pub fn rename_paused(&mut self, before: &BucketEdges, after: &BucketEdges) {
+        self.paused.rename(before, after);
+    }
+
+    fn count_held(&mut self) {
+        self.held = Promised::default();
+        for waiting in self.entries.values_mut() {
+            waiting.held = self.paused.covers(waiting.key());
+            if waiting.held {
+                self.held.enter(&waiting.request);
+            }
+        }
     }
 
     /// How many of a band wait to be given out, and since when the oldest: without what is paused.

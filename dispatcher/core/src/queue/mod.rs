@@ -6,7 +6,7 @@
 //! - [`order`]: what a rank is
 //! - [`key`]: what lanes are called; [`paused`]: those that an operator holds
 //! - [`bounds`]: how much may wait, and how long a newcomer would; [`strain`]: how much of its objective what leaves has waited;
-//!   [`longest`]: the longest prompt of late
+//!   [`longest`]: the longest prompt of late; [`promised`]: objectives and bands, counted
 
 pub mod ages;
 pub mod board;
@@ -16,6 +16,7 @@ pub mod lane;
 pub mod longest;
 pub mod order;
 pub mod paused;
+pub mod promised;
 pub mod strain;
 
 pub use board::{Board, Failed, Waiting};
@@ -25,4 +26,5 @@ pub use lane::Lane;
 pub use longest::Longest;
 pub use order::{Head, Rank};
 pub use paused::Paused;
+pub use promised::Promised;
 pub use strain::Strain;

@@ -7,7 +7,7 @@ use crate::{
     decide::{affinity, filter},
     headroom::outlook,
     pattern::Pattern,
-    policy::Order,
+    policy::{Hopeless, Order},
     queue::{Waiting, order},
     scheduler::Scheduler,
 };
@@ -42,7 +42,7 @@ impl Scheduler {
         let (id, sheddable) = (waiting.request.id, waiting.request.band.sheddable());
         self.enqueue(now, waiting);
         if sheddable && let Some(reason) = self.floor(now).denied(id) {
-            self.refuse_waiting(now, id, reason, actions);
+            self.refuse(now, id, reason, actions);
         }
     }
 
@@ -219,10 +219,24 @@ impl Scheduler {
         reason: RefusalReason,
         actions: &mut Vec<Action>,
     ) {
+        if let Some(waiting) = self.board.get(id) {
+            let (arrived, ttft) = (waiting.request.arrived, waiting.request.slo.ttft);
+            self.note_strain(now, arrived, ttft);
+        }
+        self.refuse(now, id, reason, actions);
+    }
+
+    /// The same of one that did not wait, which says nothing of how long requests do.
+    fn refuse(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        reason: RefusalReason,
+        actions: &mut Vec<Action>,
+    ) {
         let Some(mut waiting) = self.board.remove(id) else { return };
         let refusal = self.refusal(now, &waiting.request, reason);
         self.alive.leave(&waiting.request);
-        self.note_strain(now, &waiting);
         self.note_backlog(now, waiting.pattern.band);
         *self.refused.entry(reason).or_default() += 1;
         self.note_refusal(now, &waiting.request, reason, Some(&waiting));
@@ -260,8 +274,11 @@ impl Scheduler {
     /// In how many milliseconds a waiting request is refused if nothing changes.
     pub(super) fn refused_in_ms(&self, now: Time, waiting: &Waiting) -> f64 {
         let (bounds, request) = (&self.config.bounds, &waiting.request);
-        let (arrived, longest) =
-            (request.arrived, bounds.longest_wait(waiting.late, request.slo.ttft));
+        let rules = if request.by_header { &self.rules_by_header } else { &self.rules };
+        // What is held becomes late no more than what a policy serves like any other.
+        let stays = self.board.paused().covers(waiting.key()) || rules.hopeless == Hopeless::Serve;
+        let ttft = request.slo.ttft.filter(|_| !stays);
+        let (arrived, longest) = (request.arrived, bounds.longest_wait(waiting.late, ttft));
         let left = longest.saturating_sub(now.since(arrived)).min(request.expires.since(now));
         let homeless = self
             .no_pod_since
@@ -282,7 +299,7 @@ impl Scheduler {
         let left: Vec<RequestId> =
             noted.into_iter().filter(|id| self.board.get(*id).is_some()).collect();
         for id in &left {
-            self.refuse_waiting(now, *id, self.or_no_pods(RefusalReason::Immediate), actions);
+            self.refuse(now, *id, self.or_no_pods(RefusalReason::Immediate), actions);
         }
         !left.is_empty()
     }

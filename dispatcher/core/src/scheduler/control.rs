@@ -18,11 +18,11 @@ impl Scheduler {
             }
             Control::Move(id, band) => self.move_to(now, id, band),
             Control::Pause(gate) => {
-                self.board.paused_mut().pause(gate);
+                self.board.pause(gate);
                 self.note_gates(now);
             }
             Control::Resume(gate) => {
-                self.board.paused_mut().resume(gate);
+                self.board.resume(gate);
                 self.note_gates(now);
             }
         }

@@ -36,7 +36,7 @@ pub(super) struct Flight {
     pub(super) pod: PodId,
     /// Share of the pod's profiled capacity that it takes.
     pub(super) load: f64,
-    output_tokens: u32,
+    pub(super) output_tokens: u32,
     /// Deliveries before this one.
     failed: Option<Box<Failed>>,
     pattern: Pattern,
@@ -51,7 +51,7 @@ pub(super) struct Flight {
     pub(super) tokens_per_event: f64,
     pub(super) uncached_tokens: f64,
     /// The row that it was decided with, where that was here.
-    row: Option<Row>,
+    pub(super) row: Option<Row>,
     pub(super) prediction: Prediction,
 }
 
@@ -349,6 +349,10 @@ impl Scheduler {
         flight.events = flight.events.max(end.events);
         self.alive.leave(&flight.request);
         self.note_end(now, &flight, &end);
+        // Of a response that is not streamed no token was seen.
+        if end.kind != EndKind::Complete {
+            self.take_back_prefill(now, &flight);
+        }
         match end.kind {
             EndKind::Complete | EndKind::PodError => self.counters.completed += 1,
             EndKind::ClientGone => self.counters.client_gone += 1,
@@ -376,6 +380,25 @@ impl Scheduler {
             flight.events = flight.events.max(end.events);
             let (pod, generated) = (flight.pod, flight.per_sequence(flight.tokens()));
             self.advance(pod, end.id, generated);
+        }
+    }
+
+    /// A prompt of which no token came is not computed any more: what was booked for that is what the pods have free for others. An
+    /// engine that refuses a prompt, for it is too long, says so at once.
+    fn take_back_prefill(&mut self, now: Time, flight: &Flight) {
+        let Some(pod) = self.pods.get_mut(&flight.pod).filter(|_| flight.first_token.is_none())
+        else {
+            return;
+        };
+        let input_tokens = f64::from(flight.input_tokens);
+        let pairs = prefill_pairs(flight.uncached_tokens, input_tokens - flight.uncached_tokens);
+        let booked_ms =
+            self.predictor.step_time(pod.spec.class).prefill_ms(flight.uncached_tokens, pairs);
+        let left_ms = (booked_ms - now.ms_since(flight.sent)).max(0.0);
+        if left_ms > 0.0 {
+            let left_tokens = flight.uncached_tokens * left_ms / booked_ms;
+            pod.took_back(now, flight.sent, input_tokens, left_tokens);
+            self.prefill_ms.take_back(now, flight.sent, left_ms);
         }
     }
 
@@ -441,9 +464,12 @@ impl Scheduler {
             return;
         };
         self.counters.requeued += 1;
+        self.take_back_prefill(now, &flight);
         self.note_requeue(now, &flight);
         let spent = flight.attempts() >= self.config.max_attempts;
+        let gone = self.pods.get(&flight.pod).is_none().then_some(flight.pod);
         let mut waiting = flight.come_back(now);
+        gone.into_iter().for_each(|pod| allow(&mut waiting.failed, pod));
         waiting.picky = self.is_picky(&waiting);
         self.note_immediate(&waiting.request);
         self.enqueue(now, waiting);

@@ -4,7 +4,7 @@
 //! one of the two at a time.
 
 use crate::{
-    Request, RequestId, Running, Time,
+    PodId, Request, RequestId, Running, Time,
     scheduler::{
         Scheduler,
         flight::{Flight, Way, estimate},
@@ -81,6 +81,29 @@ impl Scheduler {
         self.flights.insert(id, flight);
     }
 
+    /// Whether anything runs on a pod, also on one that has left.
+    pub fn runs_on(&self, pod: PodId) -> bool {
+        self.flights.values().any(|flight| flight.pod == pod)
+    }
+
+    /// What runs on a pod that has left, and is back under another number, runs on there.
+    pub fn carry_over(&mut self, from: PodId, to: PodId) {
+        let Some(class) = self.pods.get(&to).map(|pod| pod.spec.class) else { return };
+        let flights = self.flights.values().filter(|flight| flight.pod == from);
+        let mut ids: Vec<_> = flights.map(|flight| (flight.sent, flight.request.id)).collect();
+        ids.sort_unstable();
+        for (_, id) in ids {
+            let Some(mut flight) = self.land(id) else { continue };
+            let load = self.config.load(class, flight.input_tokens, flight.output_tokens);
+            // The pod may be of another class now than the one that its row is of.
+            (flight.pod, flight.load, flight.row) = (to, load.unwrap_or(0.0), None);
+            self.unstreamed += usize::from(!flight.request.streamed);
+            self.book(&flight);
+            self.flights.insert(id, flight);
+        }
+        self.note_start(to);
+    }
+
     /// Brings a pod's ledger to where a request has come.
     fn book(&mut self, flight: &Flight) {
         let Some(pod) = self.pods.get_mut(&flight.pod) else { return };
@@ -94,6 +117,6 @@ impl Scheduler {
             pod.ledger.progress_of(seat, flight.per_sequence(flight.tokens()), config);
             estimate(&mut pod.ledger, seat, &self.length, config);
         }
-        self.pods.index_mut().insert(flight.pod, &flight.request.blocks);
+        self.believe(flight.pod, &flight.request.blocks);
     }
 }

@@ -36,7 +36,7 @@ impl Scheduler {
             self.classify();
         }
         if new_buckets {
-            self.board.paused_mut().rename(&before.buckets, &self.config.buckets);
+            self.board.rename_paused(&before.buckets, &self.config.buckets);
         }
         if new_buckets || rules_before.order != self.rules.order {
             self.sort_anew();

@@ -75,6 +75,8 @@ impl Scheduler {
 
     pub(super) fn pod_down(&mut self, now: Time, id: PodId) {
         self.pods.remove(&id);
+        // No number is given twice: nobody waits for what cannot come back.
+        self.forgive(id);
         self.note_readiness(now);
     }
 

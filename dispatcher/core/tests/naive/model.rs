@@ -285,7 +285,9 @@ impl Naive {
     fn undelivered(&mut self, now: Time, id: RequestId) {
         let Some(tale) = self.tales.get_mut(&id) else { return };
         let State::On(stay) = tale.state else { return };
-        tale.excluded.insert(stay.pod);
+        if self.pods.contains_key(&stay.pod) {
+            tale.excluded.insert(stay.pod);
+        }
         tale.failed_at = now;
         tale.state = State::Waiting;
         self.tally.requeued += 1;
@@ -360,6 +362,7 @@ impl Naive {
     fn down(&mut self, id: PodId) {
         self.pods.remove(&id);
         for tale in self.tales.values_mut() {
+            tale.excluded.remove(&id);
             if let State::On(stay) = &mut tale.state {
                 stay.booked &= stay.pod != id;
             }
@@ -471,7 +474,7 @@ impl Naive {
             RefusalReason::NoPods => homeless.is_some_and(|for_| {
                 for_ >= bounds.max_wait_no_pods || immediate || expired && event == "tick"
             }),
-            RefusalReason::Undeliverable => tale.attempts > 0 && !tale.excluded.is_empty(),
+            RefusalReason::Undeliverable => tale.attempts > 0,
             RefusalReason::Closing => self.closing,
             RefusalReason::Cancelled => self.cancelling.contains(&id),
         };

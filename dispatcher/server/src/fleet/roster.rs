@@ -117,7 +117,8 @@ impl Place {
     /// It is of another class now: another pod to the scheduler, at the same address.
     pub fn reclass(&mut self, class: u16) {
         self.seat.class = class;
-        self.rejoin();
+        self.roster.leave(&self.pod);
+        self.pod = self.roster.join(&self.seat, self.pod.cordon.clone());
     }
 
     /// Another process answers at this address: what is known of the one before it is void.
@@ -127,11 +128,7 @@ impl Place {
             model = &**self.roster.hub().model(),
             "pod was restarted"
         );
-        self.rejoin();
-    }
-
-    fn rejoin(&mut self) {
-        self.roster.leave(&self.pod);
+        self.roster.hub.remove_restarted(self.pod.id);
         self.pod = self.roster.join(&self.seat, self.pod.cordon.clone());
     }
 }

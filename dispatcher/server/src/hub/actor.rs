@@ -69,6 +69,8 @@ pub(super) struct Desk {
     pub(super) pods: NumberMap<PodId, KnownPod>,
     /// The same by host and port.
     pub(super) by_address: HashMap<String, PodId>,
+    /// Pods that have left while something ran there, by host and port.
+    departed: HashMap<String, PodId>,
     /// What another dispatcher decides.
     pub(super) led: Led,
     swept_at: Time,
@@ -100,6 +102,7 @@ impl Desk {
             streams: ById::default(),
             pods: NumberMap::default(),
             by_address: HashMap::new(),
+            departed: HashMap::new(),
             led: Led::default(),
             swept_at: Time::ZERO,
         }
@@ -160,9 +163,15 @@ impl Desk {
                 // Read now and not when it was posted: the breaker may have moved in between.
                 let up = Event::PodUpAs(pod.spec(), pod.phase());
                 self.by_address.insert(pod.authority.clone(), pod.id);
-                let known = KnownPod { pod, swept: Pulse::default(), hidden: 0 };
-                self.pods.insert(known.pod.id, known);
+                let (id, before) = (pod.id, self.departed.remove(&pod.authority));
+                self.pods.insert(id, KnownPod { pod, swept: Pulse::default(), hidden: 0 });
                 self.handle(now, up, due);
+                // With what ran there when it left, for its streams went on.
+                before.into_iter().for_each(|before| self.carry_over(before, id));
+            }
+            Message::PodRestarted(id) => {
+                self.happen(now, Event::PodDown(id), due);
+                self.departed.retain(|_, departed| *departed != id);
             }
             Message::PodChanged(id) => {
                 // Read now and not when it was posted: breaker and operator may both be at it.
@@ -228,8 +237,12 @@ impl Desk {
     }
 
     fn forget(&mut self, id: PodId) {
-        self.pods.remove(&id);
         self.by_address.retain(|_, known| *known != id);
+        let Some(known) = self.pods.remove(&id) else { return };
+        let mut departed = std::mem::take(&mut self.departed);
+        departed.insert(known.pod.authority.clone(), id);
+        departed.retain(|_, pod| self.runs_on(*pod));
+        self.departed = departed;
     }
 
     pub(super) fn handle(&mut self, now: Time, event: Event, due: &mut Due) {

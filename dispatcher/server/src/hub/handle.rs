@@ -123,10 +123,17 @@ impl Hub {
         self.send(Message::PodUp(pod));
     }
 
-    /// Lets no new request go to a pod and forgets it. Its streams go on.
+    /// Lets no new request go to a pod and forgets it. Its streams go on, and are in the ledger of the pod that joins at its address
+    /// before they have ended.
     pub fn remove_pod(&self, id: PodId) {
         self.pods.rcu(|pods| pods.iter().filter(|pod| pod.id != id).cloned().collect::<Vec<_>>());
         self.post(Event::PodDown(id));
+    }
+
+    /// The same of one whose process has ended, and with it everything that ran there.
+    pub fn remove_restarted(&self, id: PodId) {
+        self.pods.rcu(|pods| pods.iter().filter(|pod| pod.id != id).cloned().collect::<Vec<_>>());
+        self.send(Message::PodRestarted(id));
     }
 
     /// Says that a pod may be in another phase: its breaker or an operator moved.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use smallvec::smallvec;
-use weir_core::{Dispatch, Event, Request, RequestId, Running, Time};
+use weir_core::{Dispatch, Event, PodId, Request, RequestId, Running, Time};
 
 use super::{
     actor::{Desk, Due, Grant, Stream},
@@ -147,6 +147,19 @@ impl Desk {
         }
         self.handle(now, Event::Adopt(Box::new(running)), due);
         Some(Grant { dispatch, pod, events, waiter: None })
+    }
+
+    /// Whether anything that is relayed here, or is in the ledger here, runs on a pod.
+    pub(super) fn runs_on(&self, pod: PodId) -> bool {
+        let led = self.streams.values().filter_map(|stream| stream.led.as_ref());
+        self.scheduler.runs_on(pod) || led.into_iter().any(|led| led.running.pod == pod)
+    }
+
+    /// A pod has come back under another number, with what ran there when it left.
+    pub(super) fn carry_over(&mut self, from: PodId, to: PodId) {
+        self.scheduler.carry_over(from, to);
+        let led = self.streams.values_mut().filter_map(|stream| stream.led.as_mut());
+        led.filter(|led| led.running.pod == from).for_each(|led| led.running.pod = to);
     }
 
     /// Another dispatcher has its request in another ledger now.

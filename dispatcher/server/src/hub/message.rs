@@ -25,6 +25,8 @@ pub(super) enum Message {
     Cancel(RequestId),
     /// A pod joined.
     PodUp(Arc<Pod>),
+    /// A pod's process has ended, and everything that ran there with it.
+    PodRestarted(PodId),
     /// A pod may be in another phase than before.
     PodChanged(PodId),
     /// Anything else.

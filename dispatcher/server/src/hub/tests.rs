@@ -44,6 +44,32 @@ async fn a_request_gets_a_pod_and_gives_it_back() {
 }
 
 #[tokio::test]
+async fn what_runs_on_a_pod_that_leaves_and_comes_back_is_in_its_ledger_unless_it_was_restarted() {
+    for restarted in [false, true] {
+        let hub = hub();
+        hub.add_pod(pod(1, "127.0.0.1:1"));
+        let lease = lease(&hub, 1).await;
+        lease.first_token();
+        if restarted {
+            hub.remove_restarted(PodId(1))
+        } else {
+            hub.remove_pod(PodId(1))
+        }
+        hub.add_pod(pod(2, "127.0.0.1:2"));
+        hub.add_pod(pod(3, "127.0.0.1:1"));
+        let residents = || {
+            let mut pods = hub.snapshot().pods;
+            pods.sort_by(|one, other| one.name.cmp(&other.name));
+            pods.iter().map(|pod| pod.residents).collect::<Vec<_>>()
+        };
+        assert_eq!(residents(), [0, usize::from(!restarted)]);
+        lease.end(EndKind::Complete, Some(3), Some(100));
+        assert_eq!(residents(), [0, 0]);
+        assert_settled(&hub);
+    }
+}
+
+#[tokio::test]
 async fn a_ticket_dropped_in_the_queue_takes_its_request_out() {
     let hub = hub();
     let ticket = hub.admit(request(&hub, 1));
