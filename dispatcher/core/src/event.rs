@@ -24,6 +24,8 @@ pub enum Event {
     /// Nothing of the request reached the pod: it goes back to its lane at its original rank, and
     /// never again to that pod. After the configured attempts it is refused.
     Undelivered(RequestId),
+    /// Whoever is to send the request has no way to the pod: the same, and no attempt.
+    Declined(RequestId),
     /// The first token of a streamed response was relayed.
     FirstToken(RequestId),
     /// How far streams and pods have come; sent in batches, never per chunk.

@@ -174,7 +174,8 @@ impl Scheduler {
         match event {
             Event::Arrive(request) => self.arrive(now, request, actions),
             Event::Cancel(id) => self.cancel(now, id),
-            Event::Undelivered(id) => self.undelivered(now, id, actions),
+            Event::Undelivered(id) => self.undelivered(now, (id, 1), actions),
+            Event::Declined(id) => self.undelivered(now, (id, 0), actions),
             Event::FirstToken(id) => self.first_token(now, id),
             Event::Progress(progress) => self.progress(now, progress),
             Event::End(end) => self.end(now, end, actions),

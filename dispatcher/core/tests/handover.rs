@@ -109,3 +109,20 @@ fn what_did_not_reach_its_pod_goes_to_another_one() {
     assert_eq!((counters(&to).requeued, counters(&to).completed), (1, 1));
     assert_eq!(to.samples.len(), 1, "now it was decided here");
 }
+
+#[test]
+fn a_pod_that_the_one_who_sends_does_not_reach_is_no_attempt() {
+    let mut world = world(4);
+    let id = world.arrive(|_| {});
+    let mut went = vec![world.pod_of(id)];
+    for _ in 0..3 {
+        world.send(Event::Declined(id));
+        went.push(world.pod_of(id));
+        assert_eq!(world.dispatched.last().map(|one| one.attempt), Some(1));
+    }
+    went.sort();
+    went.dedup();
+    assert_eq!((went.len(), world.refused.len()), (4, 0));
+    world.send(Event::Declined(id));
+    assert_eq!(world.scheduler.waiting(), 1, "until it may try one again");
+}

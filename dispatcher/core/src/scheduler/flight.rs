@@ -100,8 +100,8 @@ impl Flight {
     }
 
     /// It goes back to where it stood, and not to the same pod.
-    fn come_back(self, now: Time) -> Waiting {
-        let attempts = self.attempts();
+    fn come_back(self, now: Time, tries: u32) -> Waiting {
+        let attempts = self.attempts() - 1 + tries;
         let mut failed = self.failed.unwrap_or_default();
         (failed.attempts, failed.at) = (attempts, now);
         failed.pods.push(self.pod);
@@ -457,8 +457,13 @@ impl Scheduler {
         }
     }
 
-    /// Nothing of a request reached its pod.
-    pub(super) fn undelivered(&mut self, now: Time, id: RequestId, actions: &mut Vec<Action>) {
+    /// Nothing of a request reached its pod, in so many tries.
+    pub(super) fn undelivered(
+        &mut self,
+        now: Time,
+        (id, tries): (RequestId, u32),
+        actions: &mut Vec<Action>,
+    ) {
         let Some(flight) = self.land(id) else {
             self.counters.ignored += 1;
             return;
@@ -466,9 +471,9 @@ impl Scheduler {
         self.counters.requeued += 1;
         self.take_back_prefill(now, &flight);
         self.note_requeue(now, &flight);
-        let spent = flight.attempts() >= self.config.max_attempts;
+        let spent = tries > 0 && flight.attempts() >= self.config.max_attempts;
         let gone = self.pods.get(&flight.pod).is_none().then_some(flight.pod);
-        let mut waiting = flight.come_back(now);
+        let mut waiting = flight.come_back(now, tries);
         gone.into_iter().for_each(|pod| allow(&mut waiting.failed, pod));
         waiting.picky = self.is_picky(&waiting);
         self.note_immediate(&waiting.request);

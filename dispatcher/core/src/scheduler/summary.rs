@@ -1,5 +1,7 @@
 //! A pool in a few numbers: what is looked at every second, whatever waits in it.
 
+use std::time::Duration;
+
 use weir_schema::Status;
 
 use crate::{
@@ -9,6 +11,11 @@ use crate::{
 };
 
 impl Scheduler {
+    /// The longest that anything waits.
+    pub const fn max_wait(&self) -> Duration {
+        self.config.bounds.max_wait
+    }
+
     /// What the predictor says of itself.
     pub fn predictor(&self) -> Status {
         self.predictor.status()

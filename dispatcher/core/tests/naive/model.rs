@@ -218,7 +218,7 @@ impl Naive {
                 let seen = self.pods.entry(spec.id).or_default();
                 (seen.role, seen.class_blocks) = (role, u64::from(kv_blocks));
             }
-            Event::PodUpAs(..) | Event::Adopt(_) => {
+            Event::PodUpAs(..) | Event::Adopt(_) | Event::Declined(_) => {
                 unreachable!("no test of this model sends it")
             }
             Event::PodPhase(pod, phase) => self.phase(*pod, *phase),

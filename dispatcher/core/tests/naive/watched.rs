@@ -122,5 +122,6 @@ const fn name(event: &Event) -> &'static str {
         Event::Control(_) => "control",
         Event::Told(_) => "told",
         Event::Adopt(_) => "adopt",
+        Event::Declined(_) => "declined",
     }
 }

@@ -39,7 +39,9 @@ const LONGEST_HOLD: Duration = Duration::from_secs(30);
 /// What a request that did not go well says of its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failing {
-    /// See [`Breaker::failed`].
+    /// See [`Breaker::failed`]: nothing reached the pod, which may be for want of a way to it.
+    Undelivered,
+    /// The same of what has reached it.
     Unanswered,
     /// See [`Breaker::answered_badly`].
     Badly {
@@ -142,7 +144,7 @@ impl Breaker {
     /// A request did not go well. `others`: another pod is ready. Whether that is to be said: once in a row of failures.
     pub fn fails(&self, failing: Failing, others: bool) -> bool {
         match failing {
-            Failing::Unanswered => self.failed(),
+            Failing::Undelivered | Failing::Unanswered => self.failed(),
             Failing::Badly { begun } => self.answered_badly(begun, others),
         }
     }

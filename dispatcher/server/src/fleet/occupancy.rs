@@ -43,6 +43,12 @@ impl Occupancy {
         *self.scraped.lock() = Some((begun, requests));
     }
 
+    /// Whether the pod has answered a scrape of late.
+    pub fn is_told(&self, now: Time) -> bool {
+        let begun = self.scraped.lock().map(|(begun, _)| begun);
+        begun.zip(self.believed).is_some_and(|(begun, believed)| now.since(begun) <= believed)
+    }
+
     /// What is on it beside a ledger that has been empty since `empty_at`.
     pub fn beyond(&self, empty_at: Time, now: Time) -> Beyond {
         let scraped = *self.scraped.lock();

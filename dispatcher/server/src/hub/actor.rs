@@ -152,6 +152,11 @@ impl Desk {
                     }
                 }
             }
+            Message::Decline(id, waiter) => {
+                self.streams.remove(id);
+                self.waiters.insert(id, waiter);
+                self.handle(now, Event::Declined(id), due);
+            }
             Message::Cancel(id) => {
                 if self.waiter(id).is_some() {
                     self.handle(now, Event::Cancel(id), due);
@@ -306,6 +311,7 @@ impl Desk {
             return;
         }
         self.swept_at = now;
+        self.take_overdue(now, due);
         let mut progress = Progress::default();
         let mut strides = Vec::new();
         for stream in self.streams.values_mut().filter(|stream| stream.started) {

@@ -12,6 +12,7 @@ use weir_core::{
 };
 use weir_schema::Prediction;
 
+use super::held::Held;
 use crate::fleet::Failing;
 
 /// Something told to the dispatcher that decides.
@@ -25,6 +26,8 @@ pub enum Errand {
     Part(RequestId),
     /// Nothing of a request reached its pod: it is to be decided again.
     Retry(Box<Facts>),
+    /// The pod that a request was given is not known there, or not reached: it is to be decided again.
+    Decline(RequestId),
     /// Its client has left before a verdict.
     Cancel(RequestId),
     /// The first token of its response was relayed.
@@ -35,6 +38,8 @@ pub enum Errand {
     End(Ended),
     /// It did not go well on its pod, whose breaker counts that.
     HoldAgainst(Charge),
+    /// What an operator holds, where that is newer than what the decider does.
+    Hold(Held),
 }
 
 /// The first number of requests that another dispatcher asked for: far from those that come in here.

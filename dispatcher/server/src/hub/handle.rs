@@ -7,7 +7,7 @@ use std::{
     sync::{
         Arc, Weak,
         atomic::{
-            AtomicU64, AtomicUsize,
+            AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
             fence,
         },
@@ -26,6 +26,7 @@ use super::{
     Lease, Ticket,
     actor::{Delivery, Desk, Due},
     errand::{Errand, Lore, Onward, Word},
+    held::Held,
     led::{Lead, News},
     message::{Message, Verdict, Waiter},
     seat::Counted,
@@ -63,6 +64,10 @@ pub struct Hub {
     ticks: Notify,
     /// What waits as it was last counted.
     pub(super) counted: Mutex<Option<Counted>>,
+    /// What an operator holds, as of its last change.
+    pub(super) held: Mutex<Held>,
+    /// Whether that was told by another dispatcher.
+    pub(super) is_told: AtomicBool,
 }
 
 impl Hub {
@@ -93,6 +98,8 @@ impl Hub {
             astir: AtomicUsize::new(0),
             ticks: Notify::new(),
             counted: Mutex::default(),
+            held: Mutex::default(),
+            is_told: AtomicBool::new(false),
         })
     }
 
@@ -116,6 +123,7 @@ impl Hub {
 
     /// Lets a pod in; it gets requests if its breaker says so.
     pub fn add_pod(&self, pod: Arc<Pod>) {
+        self.ask_newcomer(&pod);
         self.pods.rcu(|pods| {
             let others = pods.iter().filter(|other| other.id != pod.id);
             others.cloned().chain([pod.clone()]).collect::<Vec<_>>()
@@ -159,6 +167,10 @@ impl Hub {
 
     pub(super) fn retry(&self, id: RequestId, waiter: Waiter) {
         self.send(Message::Retry(id, waiter));
+    }
+
+    pub(super) fn decline(&self, id: RequestId, waiter: Waiter) {
+        self.send(Message::Decline(id, waiter));
     }
 
     /// The pool at this moment.

@@ -42,7 +42,7 @@ impl Desk {
         lead.tell_all(waits.iter().map(admit).collect());
         for (request, waiter) in waits {
             let id = request.id;
-            self.led.asked.insert(id, Asked { lead: lead.clone(), request, waiter });
+            self.led.asked.insert(id, Asked { lead: lead.clone(), request, waiter, declined: 0 });
         }
     }
 
@@ -59,7 +59,7 @@ impl Desk {
         ids.sort_unstable();
         let mut mail = Mail::default();
         let take = |id| match self.led.asked.remove(id) {
-            Some(Asked { lead, request, waiter }) => {
+            Some(Asked { lead, request, waiter, .. }) => {
                 mail.add(&lead, Errand::Cancel(id));
                 Some((request, waiter))
             }

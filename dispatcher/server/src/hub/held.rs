@@ -1,23 +1,43 @@
 //! What an operator holds of a pool: what is paused, and pods that take nothing new.
 //!
 //! It is asked of the dispatcher that decides and has to hold when another one does. So the others are told of it, all of it each
-//! time, and hold the same, though nothing waits behind it there as yet.
+//! time, and hold the same, though nothing waits behind it there as yet. Every change that an operator makes has a higher number than
+//! the one before: one that decides again after others did meanwhile takes theirs over, and does not bring its own back.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use serde::{Deserialize, Serialize};
 use weir_core::{Band, Control, Event, Gate, Scheduler};
 
 use super::{Hub, led::Lead, seat::gates};
-use crate::fleet::Ask;
+use crate::fleet::{Ask, Pod};
+
+/// Pods that are not there and of which something is asked all the same; of more, some are forgotten.
+const AWAY: usize = 1024;
 
 /// What is held.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
+    /// How many changes it has seen.
+    pub version: u64,
     /// What is paused, by its names.
     pub gates: BTreeSet<String>,
     /// Pods of which something is asked, by host and port.
     pub pods: BTreeSet<(String, Ask)>,
+}
+
+/// What has become of what a lead said that it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It does not decide here as yet.
+    TooSoon,
+    /// It is held here too.
+    Held,
+    /// What is held here is newer.
+    Older(Held),
 }
 
 impl Held {
@@ -32,33 +52,69 @@ impl Hub {
     /// What is held here.
     pub fn held(&self) -> Held {
         let pods = self.pods();
-        let asked = pods.iter().map(|pod| (pod, pod.cordon.asked().0));
-        let asked = asked.filter(|(_, ask)| *ask != Ask::Serve);
+        let (version, told) = {
+            let held = self.held.lock();
+            (held.version, held.pods.clone())
+        };
+        let is_here = |authority: &str| pods.iter().any(|pod| pod.authority == *authority);
+        let away = told.into_iter().filter(|(authority, _)| !is_here(authority)).take(AWAY);
+        let here = pods.iter().map(|pod| (pod.authority.clone(), pod.cordon.asked().0));
+        let here = here.filter(|(_, ask)| *ask != Ask::Serve);
         Held {
+            version,
             gates: self.look(|scheduler, _| gates(scheduler).into_iter().collect()),
-            pods: asked.map(|(pod, ask)| (pod.authority.clone(), ask)).collect(),
+            pods: here.chain(away).collect(),
         }
     }
 
-    /// Holds what is held at a lead. Says whether it is the one that decides, without which nothing is done.
-    pub fn hold(&self, lead: &Arc<Lead>, held: &Held) -> bool {
+    /// An operator has changed something.
+    pub(super) fn note_held(&self) {
+        let version = self.held.lock().version + 1;
+        let held = Held { version, ..self.held() };
+        *self.held.lock() = held;
+    }
+
+    /// Holds what is held at a lead, if that is the one that decides.
+    pub fn hold(&self, lead: &Arc<Lead>, held: &Held) -> Heard {
         if self.lead().is_none_or(|decides| !Arc::ptr_eq(&decides, lead)) {
-            return false;
+            return Heard::TooSoon;
         }
-        if self.held() != *held {
-            let model = &**self.model();
-            tracing::info!(model, ?held, "an operator holds this where it is decided");
+        let own = self.held();
+        if own.version > held.version {
+            return Heard::Older(own);
+        }
+        if own != *held {
             self.take_over(held);
         }
-        true
+        Heard::Held
+    }
+
+    /// Holds what is held at another that asks here, if that is newer.
+    pub fn hold_newer(&self, held: &Held) {
+        if held.version > self.held().version {
+            self.take_over(held);
+        }
     }
 
     fn take_over(&self, held: &Held) {
+        let model = &**self.model();
+        tracing::info!(model, ?held, "an operator holds this where it is decided");
+        // First of all, for a pod that joins now goes by it.
+        *self.held.lock() = held.clone();
+        self.is_told.store(true, Relaxed);
         self.hold_gates(&held.gates);
         for pod in self.pods().iter() {
             if pod.cordon.ask(held.asked(&pod.authority), self.clock().now()) {
                 self.pod_changed(pod.id);
             }
+        }
+    }
+
+    /// Asks of a pod that joins what is asked of it where it is decided.
+    pub(super) fn ask_newcomer(&self, pod: &Pod) {
+        if self.is_told.load(Relaxed) {
+            let asked = self.held.lock().asked(&pod.authority);
+            pod.cordon.ask(asked, self.clock().now());
         }
     }
 

@@ -87,6 +87,12 @@ impl Lease {
         self.hub.retry(self.dispatch.id, ticket.wait_again());
     }
 
+    /// Whoever was to send the request does not reach the pod: it goes back to its lane and `ticket` waits for the next verdict.
+    pub fn decline(mut self, ticket: &mut Ticket) {
+        self.over = true;
+        self.hub.decline(self.dispatch.id, ticket.wait_again());
+    }
+
     /// The request is in the ledger of another dispatcher from now on.
     pub fn part(mut self) {
         self.over = true;

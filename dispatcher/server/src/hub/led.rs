@@ -33,6 +33,13 @@ use crate::fleet::{Failing, Pod};
 /// heard: most answers are over by then. At other times that would be the noise of scrapes that are older than the ledger.
 pub const AFTERMATH: Duration = Duration::from_secs(60);
 
+/// Pods of no use here that a request is given before it is decided here.
+const DECLINES: u32 = 3;
+/// Between two looks whether anything waits longer than it may.
+const CHECKED_EVERY: Duration = Duration::from_secs(1);
+/// By how much longer than anything may wait a verdict may take.
+const LENIENCE: Duration = Duration::from_secs(5);
+
 /// What has come to be known here, as the desk hands it out.
 #[derive(Clone, Debug)]
 pub enum News {
@@ -88,6 +95,8 @@ pub(super) struct Led {
     pub(super) asked: ById<Asked>,
     /// Streams that are in a lead's ledger.
     pub(super) streams: usize,
+    /// When it was last looked whether any waits too long.
+    checked_at: Time,
     /// Until when scrapes may count what no ledger knows.
     aftermath: Time,
     /// Those who want to know what is known here.
@@ -100,6 +109,8 @@ pub(super) struct Asked {
     pub lead: Arc<Lead>,
     pub request: Box<Request>,
     pub waiter: Waiter,
+    /// How often it was given a pod that is of no use here.
+    pub declined: u32,
 }
 
 /// A stream that is in a lead's ledger, with what the ledger of another has to know of it.
@@ -181,7 +192,7 @@ impl Desk {
         if !lead.tell(Errand::Admit(Box::new(Facts::of(&request, now)))) {
             return Some((request, waiter));
         }
-        self.led.asked.insert(request.id, Asked { lead, request, waiter });
+        self.led.asked.insert(request.id, Asked { lead, request, waiter, declined: 0 });
         None
     }
 
@@ -190,7 +201,7 @@ impl Desk {
         self.led.stream_over();
         let (lead, request) = (led.lead, led.running.request);
         if lead.tell(Errand::Retry(Box::new(Facts::of(&request, now)))) {
-            self.led.asked.insert(request.id, Asked { lead, request, waiter });
+            self.led.asked.insert(request.id, Asked { lead, request, waiter, declined: 0 });
         } else {
             self.admit(now, request, waiter, due);
         }
@@ -275,12 +286,10 @@ impl Desk {
     fn given(&mut self, now: Time, given: Given, due: &mut Due) -> Option<Errand> {
         let id = given.id;
         let pod = self.by_address.get(&given.pod).and_then(|id| self.pods.get(id));
-        let Some(pod) = pod.map(|known| known.pod.clone()) else {
-            // One that is not known here, or not any more: then another.
-            let asked = self.led.asked.get(id)?;
-            return Some(Errand::Retry(Box::new(Facts::of(&asked.request, now))));
-        };
-        let Asked { lead, request, waiter } = self.led.asked.remove(id)?;
+        // One that is not known here, or not any more, or not reached from here: then another.
+        let pod = pod.map(|known| known.pod.clone()).filter(|pod| !pod.breaker.is_open());
+        let Some(pod) = pod else { return Some(self.decline(now, id, due)) };
+        let Asked { lead, request, waiter, .. } = self.led.asked.remove(id)?;
         let dispatch = given.dispatch(&request, pod.id, now);
         // What is sent from here the lead says to others alone.
         let lesson = Lesson::Sent(pod.id, request.blocks.clone());
@@ -299,6 +308,40 @@ impl Desk {
         self.led.streams += 1;
         due.push(Delivery::Give(Grant { dispatch, pod, events, waiter: Some(waiter) }));
         None
+    }
+
+    /// Gives a pod back. Where it is decided other pods are known, or reached, than here: then it is decided here.
+    fn decline(&mut self, now: Time, id: RequestId, due: &mut Due) -> Errand {
+        let again = self.led.asked.get_mut(id).is_none_or(|asked| {
+            asked.declined += 1;
+            asked.declined < DECLINES
+        });
+        if again {
+            return Errand::Decline(id);
+        }
+        if let Some(Asked { request, waiter, .. }) = self.led.asked.remove(id) {
+            self.decide(now, request, waiter, due);
+        }
+        Errand::End(Ended::unwanted(id))
+    }
+
+    /// Decides here what has waited for a verdict longer than anything may, and so refuses it. No lead lets it, unless it is none.
+    pub(super) fn take_overdue(&mut self, now: Time, due: &mut Due) {
+        if now.since(self.led.checked_at) < CHECKED_EVERY {
+            return;
+        }
+        self.led.checked_at = now;
+        let longest = self.scheduler.max_wait() + LENIENCE;
+        let overdue =
+            self.led.asked.values().filter(|one| now.since(one.request.arrived) > longest);
+        let ids: Vec<RequestId> = overdue.map(|one| one.request.id).collect();
+        for id in ids {
+            let Some(Asked { lead, request, waiter, .. }) = self.led.asked.remove(id) else {
+                continue;
+            };
+            lead.tell(Errand::Cancel(id));
+            self.decide(now, request, waiter, due);
+        }
     }
 
     /// Tells leads how far their streams have come.

@@ -21,6 +21,8 @@ pub(super) enum Message {
     Admit(Box<Request>, Waiter),
     /// Nothing of a request reached its pod; its ticket waits again.
     Retry(RequestId, Waiter),
+    /// The pod of a request is not reached by who was to send it there; its ticket waits again.
+    Decline(RequestId, Waiter),
     /// A ticket was dropped before its verdict.
     Cancel(RequestId),
     /// A pod joined.

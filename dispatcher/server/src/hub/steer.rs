@@ -98,10 +98,12 @@ impl Hub {
     }
 
     fn turn_gate(&self, control: Control) -> Vec<String> {
-        self.at_desk(|desk, now, due| {
+        let held = self.at_desk(|desk, now, due| {
             desk.handle(now, Event::Control(control), due);
             gates(&desk.scheduler)
-        })
+        });
+        self.note_held();
+        held
     }
 
     /// Asks something of a pod. `None` when the pool has no pod of that name.
@@ -111,6 +113,7 @@ impl Hub {
         if pod.cordon.ask(what, self.clock().now()) {
             tracing::info!(pod = name, model = &**self.model(), ?what, "asked by an operator");
             self.pod_changed(pod.id);
+            self.note_held();
         }
         self.pod_seen(name)
     }

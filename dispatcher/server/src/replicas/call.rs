@@ -4,6 +4,7 @@ use std::{io, net::SocketAddr, sync::Arc, sync::atomic::Ordering::Relaxed, time:
 
 use async_channel::Receiver;
 use smallvec::IntoIter;
+use subtle::ConstantTimeEq as _;
 use tokio::{
     io::AsyncWriteExt,
     net::{
@@ -17,15 +18,12 @@ use super::{
     BEAT, SILENT,
     circle::Circle,
     rank::Rank,
-    wire::{Asks, Hello, PROTOCOL, Says, Values, Welcome, Why, put},
+    wire::{Asks, Hello, PROTOCOL, Says, Side, Values, Welcome, Why, nonce, proof, put},
 };
-use crate::{
-    hub::{
-        errand::Errand,
-        held::Held,
-        led::{Errands, Lead},
-    },
-    shutdown::Stage,
+use crate::hub::{
+    errand::Errand,
+    held::{Heard, Held},
+    led::{Errands, Lead},
 };
 
 /// Errands that wait to be written, beside what the system has room for. One that takes none for so long is given up: nothing may be
@@ -86,11 +84,25 @@ async fn greet(
     let mut says = Values::new(from);
     let model = circle.hub.model().to_string();
     let mut out = Vec::new();
-    put(&Hello { protocol: PROTOCOL, secret, model }, &mut out)?;
+    let own = nonce()?;
+    put(&Hello { protocol: PROTOCOL, nonce: own, model }, &mut out)?;
+    to.write_all(&out).await?;
+    let (its, proven) = match says.next().await? {
+        Welcome::Prove { nonce, proof } => (nonce, proof),
+        Welcome::Stay(why) => return Ok(Err(why)),
+        Welcome::Come(_) => return Ok(Err(Why::Secret)),
+    };
+    let nonces = [&own, &its];
+    if !bool::from(proof(&secret, Side::Called, nonces).ct_eq(&proven)) {
+        return Ok(Err(Why::Secret));
+    }
+    out.clear();
+    put(&proof(&secret, Side::Caller, nonces), &mut out)?;
     to.write_all(&out).await?;
     Ok(match says.next().await? {
         Welcome::Come(rank) => Ok((says, to, rank)),
         Welcome::Stay(why) => Err(why),
+        Welcome::Prove { .. } => Err(Why::Secret),
     })
 }
 
@@ -115,7 +127,7 @@ async fn converse(
                     Says::Lore(lore) => circle.hub.note_lore(lead, lore),
                     Says::Held(now) => held = Some(now),
                     Says::Farewell => {
-                        held.take_if(|held| hold(circle, lead, held));
+                        hold(circle, lead, &mut held);
                         return Ok(Over::Farewell);
                     }
                     Says::Word(word) => {
@@ -140,16 +152,22 @@ async fn converse(
                 }
                 put(&Asks::Beat, &mut out)?;
                 // Once it decides; until then it is kept.
-                held.take_if(|held| hold(circle, lead, held));
+                if let Some(errand) = hold(circle, lead, &mut held) {
+                    put(&Asks::Errand(errand), &mut out)?;
+                }
             }
         }
         send(asks, &mut out, SILENT).await?;
     }
 }
 
-/// Holds what is held at a lead, once it decides. One that is asked to stop decides no more, and what it held is told to others yet.
-fn hold(circle: &Circle, lead: &Arc<Lead>, held: &Held) -> bool {
-    circle.life.stage() == Stage::Serving && circle.hub.hold(lead, held)
+/// Holds what is held at a lead, once it decides, or says what it has missed.
+fn hold(circle: &Circle, lead: &Arc<Lead>, held: &mut Option<Held>) -> Option<Errand> {
+    let heard = circle.hub.hold(lead, held.as_ref()?);
+    if heard != Heard::TooSoon {
+        *held = None;
+    }
+    if let Heard::Older(newer) = heard { Some(Errand::Hold(newer)) } else { None }
 }
 
 /// Errands one by one, however many are told at once.

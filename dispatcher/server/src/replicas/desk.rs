@@ -16,6 +16,7 @@ use futures_util::{
     future::{AbortHandle, Abortable, Aborted, BoxFuture},
     stream::{FuturesUnordered, StreamExt},
 };
+use subtle::ConstantTimeEq as _;
 use tokio::{
     net::{
         TcpStream,
@@ -23,16 +24,16 @@ use tokio::{
     },
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
-use weir_core::{EndKind, PodId, Refusal, RequestId, Time};
+use weir_core::{EndKind, PodId, Refusal, RefusalReason, RequestId, Time};
 
 use super::{
     BEAT, SILENT,
     call::send,
     circle::Circle,
-    wire::{Asks, Hello, PROTOCOL, Says, Values, Welcome, Why, put},
+    wire::{Asks, Hello, Nonce, PROTOCOL, Says, Side, Values, Welcome, Why, nonce, proof, put},
 };
 use crate::{
-    fleet::Pod,
+    fleet::{Failing, Pod},
     hub::{
         Hub, Lease, Ticket,
         errand::{
@@ -62,7 +63,18 @@ pub(super) async fn answer(
     let mut asks = Values::new(from);
     let hello: Hello = timeout(SILENT, asks.next()).await??;
     let mut out = Vec::new();
-    let circle = match admit(&hello, circles, secret) {
+    let admitted = if hello.protocol == PROTOCOL {
+        let nonce = nonce()?;
+        let nonces = [&hello.nonce, &nonce];
+        put(&Welcome::Prove { nonce, proof: proof(&secret, Side::Called, nonces) }, &mut out)?;
+        send(&mut says, &mut out, SILENT).await?;
+        let proven: Nonce = timeout(SILENT, asks.next()).await??;
+        let knows = proof(&secret, Side::Caller, nonces).ct_eq(&proven);
+        if knows.into() { admit(&hello, circles) } else { Err(Why::Secret) }
+    } else {
+        Err(Why::Protocol(PROTOCOL))
+    };
+    let circle = match admitted {
         Ok(circle) => circle,
         Err(why) => {
             put(&Welcome::Stay(why), &mut out)?;
@@ -84,18 +96,7 @@ pub(super) async fn answer(
     over
 }
 
-fn admit<'a>(
-    hello: &Hello,
-    circles: &'a [Arc<Circle>],
-    secret: [u8; 32],
-) -> Result<&'a Arc<Circle>, Why> {
-    use subtle::ConstantTimeEq as _;
-    if hello.protocol != PROTOCOL {
-        return Err(Why::Protocol(PROTOCOL));
-    }
-    if !bool::from(hello.secret.ct_eq(&secret)) {
-        return Err(Why::Secret);
-    }
+fn admit<'a>(hello: &Hello, circles: &'a [Arc<Circle>]) -> Result<&'a Arc<Circle>, Why> {
     let circle = circles.iter().find(|circle| **circle.hub.model() == *hello.model);
     let circle = circle.ok_or(Why::Model)?;
     if circle.life.stage() > Stage::Serving { Err(Why::Leaving) } else { Ok(circle) }
@@ -216,6 +217,13 @@ impl Guest {
                 // It was adopted from another, on a pod that is not known here.
                 None => self.admit(*facts),
             },
+            Errand::Decline(id) => {
+                if let Some((lease, mut ticket)) = self.leases.remove(&id) {
+                    lease.decline(&mut ticket);
+                    self.wait(id, ticket);
+                }
+            }
+            Errand::Hold(held) => self.hub().hold_newer(&held),
             // With a verdict on its way already, the caller ends what it does not want.
             Errand::Cancel(id) => {
                 if let Some(abort) = self.aborts.remove(&id) {
@@ -269,6 +277,10 @@ impl Guest {
     fn tell(&mut self, answered: Result<Answered, Aborted>) -> io::Result<()> {
         let Ok((id, ticket, verdict)) = answered else { return Ok(()) };
         self.aborts.remove(&id);
+        if matches!(verdict, Err(Refusal { reason: RefusalReason::Closing, .. })) {
+            // The call is about to end, and then another one decides.
+            return Ok(());
+        }
         self.circle.told.fetch_add(1, Relaxed);
         let word = match verdict {
             Ok(lease) => {
@@ -323,9 +335,12 @@ impl Guest {
         known.get(*places.get(authority)?).cloned()
     }
 
-    /// What others see of a pod counts as what is seen here: it may have no requests of this one's own clients.
+    /// What others see of a pod counts as what is seen here: it may have no requests of this one's own clients. But who has no way to a
+    /// pod that answers here says nothing of that pod.
     fn hold_against(&mut self, charge: &Charge) {
-        if let Some(pod) = self.pod(&charge.pod) {
+        let now = self.hub().clock().now();
+        let Some(pod) = self.pod(&charge.pod) else { return };
+        if charge.failing != Failing::Undelivered || !pod.occupancy.is_told(now) {
             pod.fails(charge.failing, self.hub().others_are_ready(pod.id));
         }
     }

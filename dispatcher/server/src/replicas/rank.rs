@@ -1,7 +1,7 @@
 //! Who decides: whoever started first.
 //!
-//! A dispatcher that joins never takes decisions over from one whose ledgers are full. Clocks need not agree: they only have to say
-//! something different, and the same to everybody.
+//! So a dispatcher that joins mostly takes nothing over. Clocks need not agree: they only have to say something different, and the
+//! same to everybody. One that joins with a clock that is behind decides from then on, with what the others hand over to it.
 
 use std::hash::{BuildHasher, RandomState};
 

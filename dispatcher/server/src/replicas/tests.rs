@@ -17,10 +17,10 @@ use weir_core::{
 use super::{
     Circle, Replicas, ReplicasConfig, bind,
     rank::Rank,
-    wire::{self, Welcome, Why},
+    wire::{self, Side, Welcome, Why},
 };
 use crate::{
-    fleet::{Ask, Failing, Pod},
+    fleet::{Ask, Failing, Pod, occupancy::Occupancy},
     hub::{
         Hub, Ticket,
         fixture::{Fixture, assert_settled, pod, request, until},
@@ -196,6 +196,12 @@ async fn streams_outlive_who_decided_for_them() {
     assert_eq!((counters.adopted, counters.completed), (2, 2));
     assert_settled(&younger.hub);
     assert_settled(&elder.hub);
+}
+
+/// Residents of a pod.
+fn ledger_of(member: &Member, which: &Pod) -> usize {
+    let pods = member.hub.snapshot().pods;
+    pods.iter().filter(|one| one.name == *which.name).map(|one| one.residents).sum()
 }
 
 /// What a ledger says of the first pod: prompts without a first token, residents, tokens in the cache.
@@ -474,7 +480,7 @@ async fn a_pod_that_is_not_known_here_is_another_ones() {
     younger.hub.add_pod(pod(9, "10.0.0.2:8000"));
     elder.hub.add_pod(pod(2, "10.0.0.2:8000"));
     let lease = ticket.verdict().await.unwrap();
-    assert_eq!((lease.pod().id, lease.dispatch().attempt), (PodId(9), 2));
+    assert_eq!((lease.pod().id, lease.dispatch().attempt), (PodId(9), 1), "none was made before");
     drop((lease, ticket));
     until("it is over", || elder.hub.idle()).await;
     assert_settled(&elder.hub);
@@ -538,8 +544,8 @@ async fn what_an_operator_holds_is_held_by_whoever_decides_next() {
     elder.hub.resume(Gate::Pool);
     elder.hub.pause(Gate::Band(Band(0)));
     until("the pool goes on, and the band is held", || {
-        let names: Vec<String> = younger.hub.held().gates.into_iter().collect();
-        names == ["b0"]
+        let only = |member: &Member| member.hub.held().gates.iter().eq(["b0"]);
+        only(&middle) && only(&younger)
     })
     .await;
     elder.vanish();
@@ -556,6 +562,83 @@ async fn what_an_operator_holds_is_held_by_whoever_decides_next() {
         younger.hub.held().gates.is_empty() && phase == Phase::Draining
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_an_operator_did_meanwhile_is_not_undone_by_one_that_comes_back() {
+    let [mut elder, younger] = Member::several().await;
+    for member in [&elder, &younger] {
+        member.hub.add_pod(pods());
+    }
+    elder.hub.pause(Gate::Band(Band(1)));
+    until("both hold it", || younger.hub.held() == elder.hub.held()).await;
+    elder.vanish();
+    younger.follows(None).await;
+    younger.hub.resume(Gate::Band(Band(1)));
+    younger.hub.pause(Gate::Band(Band(0)));
+    younger.hub.ask_pod("pod-1", Ask::Drain).unwrap();
+    let held = younger.hub.held();
+    elder.appear();
+    younger.follows(Some(elder.config.listen)).await;
+    until("the elder holds what was asked meanwhile", || elder.hub.held() == held).await;
+    assert_eq!(younger.hub.held(), held);
+    // And whoever learns of a pod later asks the same of it.
+    elder.hub.ask_pod("pod-1", Ask::Cordon).unwrap();
+    until("it is told", || younger.hub.held() == elder.hub.held()).await;
+    elder.hub.add_pod(pod(2, "10.0.0.2:8000"));
+    elder.hub.ask_pod("pod-2", Ask::Cordon).unwrap();
+    until("it is told", || younger.hub.held() == elder.hub.held()).await;
+    younger.hub.add_pod(pod(7, "10.0.0.2:8000"));
+    assert_eq!(younger.hub.pod_seen("pod-7").unwrap().detail.view.phase, Phase::Cordoned);
+}
+
+#[tokio::test]
+async fn pods_that_are_of_no_use_here_cost_no_attempts_and_nobody_elses_requests() {
+    let [elder, younger] = Member::several().await;
+    let now = elder.hub.clock().now();
+    let there = [1, 2, 3, 4, 5].map(|id| {
+        let one = Pod::new(PodId(id), "there".into(), format!("10.0.0.{id}:8000"), 0);
+        let occupancy = Occupancy::new(Some(LONG), now);
+        // They answer the scrapes of who decides.
+        occupancy.scraped(now, 0);
+        Arc::new(Pod { occupancy, ..one })
+    });
+    there.iter().for_each(|one| elder.hub.add_pod(one.clone()));
+    // Here one of them is known, and another one that only this dispatcher knows.
+    younger.hub.add_pod(pod(9, "10.0.0.9:8000"));
+    let mut tickets: Vec<_> = (0..4).map(|id| younger.admit(id)).collect();
+    for ticket in &mut tickets {
+        let lease = ticket.verdict().await.unwrap();
+        assert_eq!((&*lease.pod().authority, lease.dispatch().attempt), ("10.0.0.9:8000", 1));
+        lease.end(EndKind::Complete, Some(3), None);
+    }
+    // A pod that is not reached from here, as its scrapes say, is not tried, nor held against it there.
+    let unreached = pod(3, "10.0.0.3:8000");
+    for _ in 0..3 {
+        unreached.breaker.scrape_failed();
+    }
+    assert!(unreached.breaker.is_open());
+    younger.hub.add_pod(unreached.clone());
+    let mut ticket = younger.admit(10);
+    let lease = ticket.verdict().await.unwrap();
+    assert_eq!(lease.pod().id, PodId(9));
+    lease.end(EndKind::Complete, Some(3), None);
+    for id in [1, 2, 4, 5] {
+        younger.hub.add_pod(pod(10 + id, format!("10.0.0.{id}:8000")));
+    }
+    let mut given = younger.admit(11);
+    let lease = given.verdict().await.unwrap();
+    let charged = there.iter().find(|one| one.authority == lease.pod().authority).unwrap();
+    (0..5).for_each(|_| lease.hold_against(Failing::Undelivered));
+    lease.first_token();
+    until("all of it was heard", || ledger_of(&elder, charged) == 1).await;
+    assert!(!charged.breaker.is_open(), "it answers there");
+    (0..3).for_each(|_| lease.hold_against(Failing::Unanswered));
+    until("what has reached it counts", || charged.breaker.is_open()).await;
+    drop((lease, ticket, tickets, given));
+    until("it is over", || elder.hub.idle() && younger.hub.idle()).await;
+    assert_settled(&elder.hub);
+    assert_settled(&younger.hub);
 }
 
 #[tokio::test]
@@ -603,22 +686,53 @@ async fn without_the_secret_nobody_is_asked() {
 async fn who_may_not_ask_is_told_why() {
     let all = addresses::<1>();
     let member = Member::start(0, &all, SECRET);
-    let told = async |protocol, model: &str| {
-        let mut stream = TcpStream::connect(all[0]).await.unwrap();
-        let model = model.to_owned();
-        let hello = wire::Hello { protocol, secret: SECRET, model };
+    let told = async |protocol, model: &str, secret| {
+        let stream = TcpStream::connect(all[0]).await.unwrap();
+        let (from, mut to) = stream.into_split();
+        let mut says = wire::Values::new(from);
         let mut bytes = Vec::new();
+        let hello = wire::Hello { protocol, nonce: [1; 32], model: model.to_owned() };
         wire::put(&hello, &mut bytes).unwrap();
-        stream.write_all(&bytes).await.unwrap();
-        wire::Values::new(stream).next::<Welcome>().await.unwrap()
+        to.write_all(&bytes).await.unwrap();
+        match says.next::<Welcome>().await.unwrap() {
+            Welcome::Prove { nonce, proof } => {
+                let nonces = [&[1; 32], &nonce];
+                assert_eq!(proof, wire::proof(&SECRET, Side::Called, nonces), "it knows it");
+                bytes.clear();
+                wire::put(&wire::proof(&secret, Side::Caller, nonces), &mut bytes).unwrap();
+                to.write_all(&bytes).await.unwrap();
+                says.next::<Welcome>().await.unwrap()
+            }
+            said => said,
+        }
     };
     let (ours, model) = (wire::PROTOCOL, member.hub.model().to_string());
     let rank = Rank { started_unix_ms: 0, lot: 0 };
-    assert_eq!(told(ours, &model).await, Welcome::Come(rank));
-    assert_eq!(told(ours + 1, &model).await, Welcome::Stay(Why::Protocol(ours)));
-    assert_eq!(told(ours, "another").await, Welcome::Stay(Why::Model));
+    assert_eq!(told(ours, &model, SECRET).await, Welcome::Come(rank));
+    assert_eq!(told(ours + 1, &model, SECRET).await, Welcome::Stay(Why::Protocol(ours)));
+    assert_eq!(told(ours, &model, [8; 32]).await, Welcome::Stay(Why::Secret));
+    assert_eq!(told(ours, "another", SECRET).await, Welcome::Stay(Why::Model));
     member.life.move_on(Stage::Draining);
-    assert_eq!(told(ours, &model).await, Welcome::Stay(Why::Leaving));
+    assert_eq!(told(ours, &model, SECRET).await, Welcome::Stay(Why::Leaving));
+}
+
+#[tokio::test]
+async fn who_does_not_know_the_secret_is_not_followed_and_learns_nothing_of_it() {
+    let comes = Welcome::Come(Rank { started_unix_ms: 0, lot: 0 });
+    for welcome in [comes, Welcome::Prove { nonce: [2; 32], proof: [3; 32] }] {
+        let all = addresses::<2>();
+        let impostor = tokio::net::TcpListener::bind(all[0]).await.unwrap();
+        let member = Member::start(1, &all, SECRET);
+        let (stream, _) = impostor.accept().await.unwrap();
+        let (from, mut to) = stream.into_split();
+        let mut asks = wire::Values::new(from);
+        asks.next::<wire::Hello>().await.unwrap();
+        let mut bytes = Vec::new();
+        wire::put(&welcome, &mut bytes).unwrap();
+        to.write_all(&bytes).await.unwrap();
+        assert!(asks.next::<[u8; 32]>().await.is_err(), "it has nothing more to say");
+        assert_eq!(member.circle.view().others, 0);
+    }
 }
 
 #[tokio::test]

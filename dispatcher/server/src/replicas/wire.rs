@@ -6,7 +6,9 @@
 use std::io;
 
 use bytes::{Buf, BytesMut};
+use rand::{TryRngCore as _, rngs::OsRng};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::rank::Rank;
@@ -28,8 +30,8 @@ const PREFIX: usize = size_of::<u32>();
 pub(super) struct Hello {
     /// The caller's [`PROTOCOL`].
     pub protocol: u16,
-    /// SHA-256 of the secret.
-    pub secret: [u8; 32],
+    /// A number that was never used: who is called proves by it that it knows the secret.
+    pub nonce: Nonce,
     /// The pool it is about, by its model.
     pub model: String,
 }
@@ -37,10 +39,59 @@ pub(super) struct Hello {
 /// What a caller is told first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Welcome {
+    /// Who is called knows the secret; so does the caller, if it says its own [`proof`].
+    Prove {
+        /// A number that was never used.
+        nonce: Nonce,
+        /// The proof of who is called.
+        proof: Nonce,
+    },
     /// It may ask.
     Come(Rank),
     /// It may not.
     Stay(Why),
+}
+
+/// A number that nobody guesses, or a digest.
+pub(super) type Nonce = [u8; 32];
+
+/// One that was never used.
+///
+/// # Errors
+/// When the system has none to give.
+pub(super) fn nonce() -> io::Result<Nonce> {
+    let mut nonce = Nonce::default();
+    OsRng.try_fill_bytes(&mut nonce).map_err(io::Error::other)?;
+    Ok(nonce)
+}
+
+/// Who proves that it knows the secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Caller,
+    Called,
+}
+
+/// What only those can say who know the secret, and to this call alone. `nonces`: that of the caller, and that of who is called.
+pub(super) fn proof(secret: &[u8; 32], side: Side, nonces: [&Nonce; 2]) -> Nonce {
+    let [caller, called] = nonces;
+    let inner = |pad: u8| {
+        let mut hash = Sha256::new();
+        hash.update(secret.map(|byte| byte ^ pad));
+        hash
+    };
+    // HMAC, with a key that is shorter than a block.
+    let rest = |pad: u8| [pad; 32];
+    let mut hash = inner(0x36);
+    hash.update(rest(0x36));
+    hash.update([side as u8]);
+    hash.update(caller);
+    hash.update(called);
+    let digest = hash.finalize();
+    let mut hash = inner(0x5c);
+    hash.update(rest(0x5c));
+    hash.update(digest);
+    hash.finalize().into()
 }
 
 /// Why a caller may not ask.

