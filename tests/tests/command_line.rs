@@ -231,6 +231,23 @@ async fn without_a_file_weir_says_what_it_serves_and_what_to_do_next() {
 }
 
 #[tokio::test]
+async fn weir_serves_though_nobody_reads_what_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (reader, said) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = command(&["serve", "--listen", "127.0.0.1:0"]);
+    command.args(["--admin-listen", &free.to_string()]).current_dir(dir.path()).stderr(said);
+    let mut weir = command.spawn().unwrap();
+    eventually("weir is alive", async || Call::get("/livez").try_open(free).await).await;
+    let id = weir.id().unwrap().to_string();
+    let told = std::process::Command::new("kill").args(["-TERM", &id]).status();
+    assert!(told.unwrap().success());
+    let ended = eventually("weir ends", async || weir.try_wait().unwrap().ok_or(())).await;
+    assert!(ended.success(), "{ended}");
+}
+
+#[tokio::test]
 async fn the_reference_that_is_shipped_is_the_programs() {
     let shipped = std::fs::read_to_string(built::root().join("docs/cli.md")).unwrap();
     let page = Done::of(command(&["reference"]).output().await.unwrap()).out();

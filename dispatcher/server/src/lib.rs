@@ -17,6 +17,9 @@
 //! - [`upstream`]: delivers requests to pods and relays their responses; [`h1`]: HTTP/1 towards pods
 //! - [`fleet`]: the pods: which there are, whether they answer, what their gauges say
 
+// A reader of the output that is gone ends the process where these write: `cli::output` writes and goes on.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod admin;
 pub mod api;
 pub mod app;

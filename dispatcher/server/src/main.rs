@@ -1,4 +1,5 @@
 //! The binary `weir`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;
 

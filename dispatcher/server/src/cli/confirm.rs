@@ -17,11 +17,10 @@ pub(super) fn confirm(yes: bool, what: &str) -> Result<(), Failure> {
             "this would {what}; without a terminal to ask, give --yes"
         )));
     }
-    eprint!("{what}? [y/N] ");
     let mut answer = String::new();
-    let heard =
-        std::io::stderr().flush().and_then(|()| std::io::stdin().lock().read_line(&mut answer));
-    match heard {
+    // Whom the question does not reach has not agreed.
+    let asked = write!(std::io::stderr(), "{what}? [y/N] ");
+    match asked.and_then(|()| std::io::stdin().lock().read_line(&mut answer)) {
         Ok(_) if matches!(answer.trim(), "y" | "Y" | "yes") => Ok(()),
         Ok(_) => Err(Failure::Failed("nothing was changed".to_owned())),
         Err(error) => Err(Failure::Failed(format!("cannot ask: {error}; nothing was changed"))),

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, net::SocketAddr, process::ExitCode};
 
-use super::with_config;
+use super::{output::show, with_config};
 use crate::{app, config::Origin};
 
 pub(super) fn run(origin: &Origin) -> ExitCode {
@@ -10,7 +10,7 @@ pub(super) fn run(origin: &Origin) -> ExitCode {
         let tried = origin.file.is_none().then(|| Tried::of(origin)).flatten();
         let greet = |api, admin| {
             if let Some(tried) = &tried {
-                eprint!("{}", tried.welcome(api, admin));
+                show(&tried.welcome(api, admin));
             }
         };
         Ok(app::serve(config, origin, greet)?)

@@ -99,10 +99,15 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Says something beside the results, on standard error. That it cannot be said is no failure: the exit code says how it ended.
+/// Says something beside the results, on standard error.
 pub(super) fn say(words: impl std::fmt::Display) {
+    show(&format!("weir: {words}\n"));
+}
+
+/// Shows a text beside the results, on standard error. That it cannot be shown is no failure: the exit code says how it ended.
+pub(super) fn show(text: &str) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stderr(), "weir: {words}");
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// How a command ended, said and as an exit code.

@@ -8,7 +8,7 @@ use crate::cli::{
     answers,
     confirm::confirm,
     failure::Failure,
-    output::{Format, Sheet, print, say, table::plain},
+    output::{Format, Sheet, print, say, show, table::plain},
     remote::{Admin, path::Path},
 };
 
@@ -87,7 +87,7 @@ fn by_filter(admin: &Admin, format: Format, what: &CancelArgs) -> Result<(), Fai
         if matched.matched == 0 {
             return format.print::<Matched>("cancel", answer);
         }
-        eprint!("{}", matched.sheet(false));
+        show(&matched.sheet(false));
         confirm(false, &format!("cancel {} waiting requests", matched.matched))?;
     }
     let answer = admin.post("/requests/cancel", &what.filter.body(false))?;

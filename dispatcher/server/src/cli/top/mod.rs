@@ -84,7 +84,8 @@ pub(super) fn run(args: &TopArgs) -> Result<(), Failure> {
     let broken = |error: std::io::Error| Failure::Failed(format!("the terminal: {error}"));
     let mut terminal = ratatui::try_init().map_err(broken)?;
     let watched = watch(&mut terminal, &mut seat, &feed);
-    ratatui::restore();
+    // Of a terminal that is gone nothing is left to restore, and nobody to tell.
+    let _ = ratatui::try_restore();
     feed.end();
     watched.map_err(broken)
 }
