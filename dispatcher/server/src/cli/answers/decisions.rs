@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::Why;
+use super::{Called, Why};
 
 /// The last decisions, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -45,6 +45,11 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
+    /// Which request it is about.
+    pub(crate) fn called(&self) -> Called {
+        Called { number: self.id, name: self.request_id.clone() }
+    }
+
     /// Why, and what it had waited for.
     pub(crate) fn why(&self) -> String {
         match (self.reason.is_empty(), self.waited_for.is_empty()) {

@@ -22,7 +22,7 @@ pub(super) use self::{
     overview::{Overview, PoolOverview},
     pods::{Pod, PodRequest, Pods},
     queues::{Lane, Queues, Risk},
-    requests::{Look, Request, Requests, Waiting},
+    requests::{Called, Look, Request, Requests, Waiting},
     why::Why,
 };
 

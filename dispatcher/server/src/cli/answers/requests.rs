@@ -1,8 +1,11 @@
 //! `GET /requests`, `GET /requests/{id}`: what waits, one by one, and why.
 
+use std::fmt::{self, Display, Formatter};
+
 use serde::Deserialize;
 
 use super::{PodRequest, Why};
+use crate::cli::remote::path::Path;
 
 /// A page of waiting requests, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -21,6 +24,32 @@ impl Requests {
             serde_json::Value::Null => None,
             serde_json::Value::String(text) => Some(text.clone()),
             other => Some(other.to_string()),
+        }
+    }
+}
+
+/// Which request is meant: by the dispatcher's number, which it shares with none, and with the name that its
+/// client knows, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Called {
+    /// The dispatcher's number.
+    pub(crate) number: u64,
+    /// The id that its client knows.
+    pub(crate) name: String,
+}
+
+impl Called {
+    /// Its path in the API.
+    pub(crate) fn path(&self) -> Path {
+        Path::new("/requests").number(self.number)
+    }
+}
+
+impl Display for Called {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.name.as_str() {
+            "" => write!(f, "number {}", self.number),
+            name => write!(f, "{name} (number {})", self.number),
         }
     }
 }
@@ -65,6 +94,13 @@ pub(crate) struct Waiting {
     pub(crate) attempts: u64,
     /// Whether its response is streamed.
     pub(crate) streamed: bool,
+}
+
+impl Waiting {
+    /// Which request it is.
+    pub(crate) fn called(&self) -> Called {
+        Called { number: self.id, name: self.request_id.clone() }
+    }
 }
 
 /// One request, wherever it is.

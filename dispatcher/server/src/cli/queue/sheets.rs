@@ -201,7 +201,7 @@ fn about(request: &Request) -> Vec<(&'static str, String)> {
     let objective = [waiting.ttft_slo_ms, waiting.tpot_slo_ms].map(time);
     let tokens = [waiting.input_tokens, waiting.output_tokens].map(count);
     vec![
-        ("request", format!("{} (number {})", waiting.request_id, waiting.id)),
+        ("request", waiting.called().to_string()),
         ("state", state.trim_end().to_owned()),
         ("pool", waiting.pool.clone()),
         ("pod", request.pod.clone().unwrap_or_default()),

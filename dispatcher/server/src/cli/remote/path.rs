@@ -28,6 +28,12 @@ impl Path {
         self
     }
 
+    /// With one more segment: a request by its number. Bare digits are what a client calls a request before
+    /// they are a number.
+    pub(crate) fn number(self, number: u64) -> Self {
+        self.segment(&format!("#{number}"))
+    }
+
     /// With a member of the query, if it has a value.
     pub(crate) fn with(mut self, name: &str, value: Option<impl Display>) -> Self {
         if let Some(value) = value {

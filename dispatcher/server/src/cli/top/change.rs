@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cli::{
+    answers::Called,
     failure::Failure,
     remote::{Admin, path::Path},
 };
@@ -28,7 +29,7 @@ pub(super) enum Deed {
     /// A pod takes requests again.
     Uncordon(String),
     /// One request is cancelled.
-    Cancel(String),
+    Cancel(Called),
     /// Every request of a lane is cancelled; so many were there when it was asked.
     CancelLane(String, u64),
 }
@@ -59,9 +60,7 @@ impl Change {
             Deed::Resume(lane) => (Path::new("/queues/resume"), place(lane)),
             Deed::Drain(pod) => (Path::new("/pods").segment(pod).segment("drain"), alone),
             Deed::Uncordon(pod) => (Path::new("/pods").segment(pod).segment("uncordon"), alone),
-            Deed::Cancel(request) => {
-                (Path::new("/requests").segment(request).segment("cancel"), alone)
-            }
+            Deed::Cancel(request) => (request.path().segment("cancel"), alone),
             Deed::CancelLane(lane, _) => (
                 Path::new("/requests/cancel"),
                 json!({"pool": pool, "lane": lane, "dry_run": false}),
@@ -101,6 +100,11 @@ mod tests {
         );
         let (path, _) = change(Deed::Drain("pod 1".into())).call();
         assert_eq!(path.as_str(), "/pods/pod%201/drain");
+        // Another request may be called 57 by its client.
+        let one = Called { number: 57, name: "r-1".to_owned() };
+        let cancel = change(Deed::Cancel(one));
+        assert_eq!(cancel.call().0.as_str(), "/requests/%2357/cancel");
+        assert_eq!(cancel.question(), "cancel r-1 (number 57)? its client gets 503");
         let (path, body) = change(Deed::CancelLane("b0".into(), 3)).call();
         assert_eq!(path.as_str(), "/requests/cancel");
         assert_eq!(body["dry_run"], false);

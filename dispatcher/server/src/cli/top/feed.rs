@@ -20,7 +20,7 @@ use super::change::Change;
 use crate::{
     cli::{
         answers::{
-            self, Decision, Decisions, Lane, Overview, Pod, Pods, Queues, Request, Requests,
+            self, Called, Decision, Decisions, Lane, Overview, Pod, Pods, Queues, Request, Requests,
         },
         failure::Failure,
         remote::{Admin, path::Path},
@@ -70,8 +70,8 @@ pub(super) enum Focus {
     Request {
         /// Its pool.
         pool: String,
-        /// Its id.
-        id: String,
+        /// Which.
+        request: Called,
     },
     /// One pod.
     Pod {
@@ -294,8 +294,8 @@ fn detail(admin: &Admin, focus: &Focus) -> Option<Result<Detail, Failure>> {
             let path = path.with("lane", Some(lane)).with("limit", Some(REQUESTS));
             read(admin, "requests", &path).map(Detail::Lane)
         }
-        Focus::Request { pool, id } => {
-            let path = in_pool(Path::new("/requests").segment(id), pool);
+        Focus::Request { pool, request } => {
+            let path = in_pool(request.path(), pool);
             read(admin, "the request", &path).map(|found| Detail::Request(Box::new(found)))
         }
         Focus::Pod { pool, pod } => {

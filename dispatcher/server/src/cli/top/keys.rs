@@ -7,6 +7,7 @@ use super::{
     feed::{Ask, Detail, Focus},
     seat::{Pane, Seat},
 };
+use crate::cli::answers::{Lane, Waiting};
 
 /// Rows of a page.
 const PAGE: isize = 10;
@@ -70,11 +71,11 @@ impl Seat {
             }
             (None, Pane::Decisions) => self.decision().map(|decision| Focus::Request {
                 pool: decision.pool.clone(),
-                id: decision.id.to_string(),
+                request: decision.called(),
             }),
             (Some(Focus::Lane { pool, .. }), _) => self
                 .request()
-                .map(|request| Focus::Request { pool: pool.clone(), id: request.id.to_string() }),
+                .map(|request| Focus::Request { pool: pool.clone(), request: request.called() }),
             _ => None,
         };
         let Some(focus) = focus else { return Order::Nothing };
@@ -83,7 +84,7 @@ impl Seat {
     }
 
     /// The lane that is looked at, or the picked one.
-    fn lane_at_hand(&self) -> Option<&crate::cli::answers::Lane> {
+    fn lane_at_hand(&self) -> Option<&Lane> {
         match self.views.last() {
             None => self.lane().filter(|_| self.pane == Pane::Lanes),
             Some(Focus::Lane { pool, lane }) => {
@@ -114,9 +115,9 @@ impl Seat {
     }
 
     fn cancel(&self) -> Option<Change> {
-        let one = |pool: &str, id: u64| Change {
+        let one = |pool: &str, request: &Waiting| Change {
             pool: pool.to_owned(),
-            deed: Deed::Cancel(id.to_string()),
+            deed: Deed::Cancel(request.called()),
         };
         match (self.views.last(), &self.detail) {
             (None, _) => {
@@ -124,9 +125,9 @@ impl Seat {
                 let deed = Deed::CancelLane(lane.lane.clone(), lane.depth);
                 Some(Change { pool: lane.pool.clone(), deed })
             }
-            (Some(Focus::Lane { pool, .. }), _) => Some(one(pool, self.request()?.id)),
+            (Some(Focus::Lane { pool, .. }), _) => Some(one(pool, self.request()?)),
             (Some(Focus::Request { pool, .. }), Some(Detail::Request(request))) => {
-                (request.state == "waiting").then(|| one(pool, request.waiting.id))
+                (request.state == "waiting").then(|| one(pool, &request.waiting))
             }
             _ => None,
         }

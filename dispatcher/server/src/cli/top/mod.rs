@@ -44,6 +44,8 @@ use super::{
 
 /// Pause between two looks at the keyboard: short enough not to be felt.
 const TICK: Duration = Duration::from_millis(100);
+/// Decisions of a plain frame.
+const PLAIN_DECISIONS: usize = 10;
 /// Width of a plain frame where no terminal has one.
 const PLAIN_WIDTH: u16 = 132;
 
@@ -121,8 +123,9 @@ fn watch(
     }
 }
 
-/// One frame as text, high enough for everything.
+/// One frame as text, high enough for everything but the older decisions.
 fn plain_frame(seat: &mut Seat, width: u16) -> String {
+    seat.board.decisions.truncate(PLAIN_DECISIONS);
     let height = draw::full_height(seat);
     let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
     let Ok(_) = terminal.draw(|frame| draw::frame(frame, seat, Paint::plain()));

@@ -3,7 +3,7 @@ use ratatui::{
     backend::TestBackend,
     buffer::Buffer,
     crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
-    style::Color,
+    style::{Color, Modifier, Style},
 };
 use serde::de::DeserializeOwned;
 
@@ -14,7 +14,7 @@ use super::{
     seat::{Pane, Seat},
     *,
 };
-use crate::cli::answers::{Decisions, Pods, Queues};
+use crate::cli::answers::{Called, Decisions, Lane, Pod, Pods, Queues, Requests};
 
 const POOL: &str = "qwen3-32b";
 
@@ -40,8 +40,12 @@ fn seat() -> Seat {
 }
 
 fn drawn(seat: &Seat, width: u16, height: u16) -> (String, Buffer) {
+    painted(seat, width, height, Paint::of_environment())
+}
+
+fn painted(seat: &Seat, width: u16, height: u16, paint: Paint) -> (String, Buffer) {
     let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
-    terminal.draw(|frame| draw::frame(frame, seat, Paint::of_environment())).unwrap();
+    terminal.draw(|frame| draw::frame(frame, seat, paint)).unwrap();
     (text_of(terminal.backend()), terminal.backend().buffer().clone())
 }
 
@@ -57,10 +61,14 @@ fn line<'a>(text: &'a str, with: &str) -> &'a str {
 
 /// The colour of the first cell of a word.
 fn colour(seat: &Seat, word: &str) -> Color {
-    let (text, buffer) = drawn(seat, 120, 40);
+    style(&drawn(seat, 120, 40), word).fg.unwrap()
+}
+
+/// The style of the first cell of a word.
+fn style((text, buffer): &(String, Buffer), word: &str) -> Style {
     let (y, line) = text.lines().enumerate().find(|(_, line)| line.contains(word)).unwrap();
     let x = line.split_once(word).unwrap().0.chars().count();
-    buffer[(u16::try_from(x).unwrap(), u16::try_from(y).unwrap())].fg
+    buffer[(u16::try_from(x).unwrap(), u16::try_from(y).unwrap())].style()
 }
 
 fn press(seat: &mut Seat, code: KeyCode) -> Order {
@@ -69,6 +77,22 @@ fn press(seat: &mut Seat, code: KeyCode) -> Order {
 
 fn lane(name: &str) -> Focus {
     Focus::Lane { pool: POOL.to_owned(), lane: name.to_owned() }
+}
+
+fn request(number: u64) -> Focus {
+    let called = Called { number, name: format!("weir-d7c01562-{number}") };
+    Focus::Request { pool: POOL.to_owned(), request: called }
+}
+
+/// A board with so many lanes and pods.
+fn large(lanes: usize, pods: usize) -> Board {
+    let mut large = board();
+    let lane = Lane { depth: 100, ..large.queues[0].clone() };
+    large.queues =
+        (0..lanes).map(|at| Lane { lane: format!("b0/i{at}"), ..lane.clone() }).collect();
+    let pod = large.pods[0].clone();
+    large.pods = (0..pods).map(|at| Pod { pod: format!("pod-{at}"), ..pod.clone() }).collect();
+    large
 }
 
 #[test]
@@ -146,16 +170,17 @@ fn enter_goes_to_a_lane_then_to_a_request_and_escape_back() {
     assert!(line(&shown, "weir-d7c01562-90007").contains("behind_its_lane"), "{shown}");
 
     press(&mut seat, KeyCode::Down);
-    let focus = Focus::Request { pool: POOL.to_owned(), id: "90007".to_owned() };
+    let focus = request(90007);
     assert_eq!(press(&mut seat, KeyCode::Enter), look(focus));
     press(&mut seat, KeyCode::Esc);
     seat.hear(News::Detail(in_lane.clone(), page));
     press(&mut seat, KeyCode::Up);
-    let focus = Focus::Request { pool: POOL.to_owned(), id: "90000".to_owned() };
+    let focus = request(90000);
     assert_eq!(press(&mut seat, KeyCode::Enter), look(focus.clone()));
     let request = Detail::Request(Box::new(recorded(include_str!("recorded/request.json"))));
     seat.hear(News::Detail(focus, request));
     let shown = text(&seat);
+    assert!(shown.contains(" request weir-d7c01562-90000 (number 90000) "), "{shown}");
     assert!(shown.contains("its first token would come 440 ms too late"), "{shown}");
     assert!(line(&shown, "pod-0").contains("pod-0"), "{shown}");
     assert!(shown.contains("-440ms") && shown.contains("demoted: late"), "{shown}");
@@ -185,6 +210,47 @@ fn a_change_is_asked_for_first_and_any_key_but_yes_leaves_it() {
     }
     press(&mut seat, KeyCode::Char('p'));
     assert!(text(&seat).contains("resume lane b-10/i8192/o1024?"));
+}
+
+#[test]
+fn a_request_that_is_called_by_anothers_number_is_cancelled_and_the_other_is_not() {
+    let mut seat = seat();
+    let in_lane = lane("b0/i2048/o256");
+    press(&mut seat, KeyCode::Enter);
+    let mut page: Requests = recorded(include_str!("recorded/requests.json"));
+    page.requests[0].request_id = "90007".to_owned();
+    assert_eq!(page.requests[1].id, 90007);
+    seat.hear(News::Detail(in_lane, Detail::Lane(page)));
+    press(&mut seat, KeyCode::Char('c'));
+    assert!(text(&seat).contains("cancel 90007 (number 90000)?"), "{}", text(&seat));
+    let meant = Called { number: 90000, name: "90007".to_owned() };
+    assert_eq!(meant.path().as_str(), "/requests/%2390000");
+    let deed = Deed::Cancel(meant.clone());
+    let change = Order::Ask(Ask::Do(Change { pool: POOL.to_owned(), deed }));
+    assert_eq!(press(&mut seat, KeyCode::Char('y')), change);
+    let focus = Focus::Request { pool: POOL.to_owned(), request: meant };
+    assert_eq!(press(&mut seat, KeyCode::Enter), Order::Ask(Ask::Look(focus)));
+}
+
+#[test]
+fn without_colours_what_is_picked_and_what_has_the_keys_is_seen() {
+    let mut seat = seat();
+    let reversed = |seat: &Seat, word: &str| {
+        style(&painted(seat, 120, 40, Paint::plain()), word)
+            .add_modifier
+            .contains(Modifier::REVERSED)
+    };
+    let seen = |seat: &Seat| {
+        ["4 lanes", "b0/i2048/o256", "b1/i512/o256", "3 pods", "pod-0"]
+            .map(|word| reversed(seat, word))
+    };
+    assert_eq!(seen(&seat), [true, true, false, false, false]);
+    press(&mut seat, KeyCode::Down);
+    assert_eq!(seen(&seat), [true, false, true, false, false]);
+    press(&mut seat, KeyCode::Tab);
+    assert_eq!(seen(&seat), [false, false, false, true, true]);
+    let (_, buffer) = painted(&seat, 120, 40, Paint::plain());
+    assert!(buffer.content().iter().all(|cell| (cell.fg, cell.bg) == (Color::Reset, Color::Reset)));
 }
 
 #[test]
@@ -297,27 +363,37 @@ fn a_plain_frame_has_every_row_and_no_line_ends_in_spaces() {
 }
 
 #[test]
+fn a_plain_frame_has_every_row_of_a_large_pool() {
+    for (lanes, pods) in [(60, 120), (3, 120), (60, 2), (0, 0), (700, 900)] {
+        let mut board = large(lanes, pods);
+        let decision = board.decisions[0].clone();
+        board.decisions = vec![decision; 30];
+        let mut seat = seat();
+        seat.hear(News::Board(Box::new(board)));
+        let text = plain_frame(&mut seat, 132);
+        let rows = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+        let want = (lanes, pods, PLAIN_DECISIONS);
+        let decisions = text.lines().filter(|line| line.contains("dispatch ")).count();
+        assert_eq!((rows("│b0/i"), rows("│pod-"), decisions), want, "{text}");
+        assert!(!text.contains(" more "), "{text}");
+    }
+}
+
+#[test]
+fn a_table_says_how_many_rows_it_does_not_show() {
+    let mut seat = seat();
+    seat.hear(News::Board(Box::new(large(2500, 40))));
+    let text = plain_frame(&mut seat, 132);
+    assert!(line(&text, " more ").contains(" … 500 more "), "{text}");
+    // On the board rows are scrolled to.
+    let text = drawn(&seat, 120, 40).0;
+    assert_eq!(text.matches(" more ").count(), 2, "{text}");
+}
+
+#[test]
 fn a_hundred_thousand_requests_in_a_thousand_lanes_and_five_hundred_pods_are_drawn() {
     let mut seat = seat();
-    let mut large = board();
-    let lane = large.queues[0].clone();
-    large.queues = (0..1000)
-        .map(|number| {
-            let mut lane = lane.clone();
-            lane.lane = format!("b0/i{number}");
-            lane.depth = 100;
-            lane
-        })
-        .collect();
-    let pod = large.pods[0].clone();
-    large.pods = (0..500)
-        .map(|number| {
-            let mut pod = pod.clone();
-            pod.pod = format!("pod-{number}");
-            pod
-        })
-        .collect();
-    seat.hear(News::Board(Box::new(large)));
+    seat.hear(News::Board(Box::new(large(1000, 500))));
     press(&mut seat, KeyCode::End);
     let shown = text(&seat);
     assert!(shown.contains("1000 lanes") && shown.contains("500 pods"), "{shown}");

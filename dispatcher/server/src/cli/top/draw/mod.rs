@@ -27,17 +27,14 @@ use crate::cli::output::{Sheet as _, table::plain};
 const POOLS: usize = 4;
 /// Rows of a table besides its own: the border and the titles.
 const AROUND: u16 = 3;
-/// Decisions of a plain frame.
-const PLAIN_DECISIONS: u16 = 10;
-/// The highest plain frame.
-const HIGHEST: u16 = 600;
+/// Most rows of a table that are drawn, and have to be held, in a plain frame.
+const MOST_ROWS: u16 = 2000;
 
 /// Paints everything.
 pub(super) fn frame(frame: &mut Frame<'_>, seat: &Seat, paint: Paint) {
-    let pools = seat.board.overview.pools.len().min(POOLS);
-    let head = 1 + 2 * u16::try_from(pools).unwrap_or_default();
+    let [head, foot] = edges(seat);
     let [top, middle, foot] =
-        Layout::vertical([Constraint::Length(head), Constraint::Fill(1), Constraint::Length(1)])
+        Layout::vertical([Constraint::Length(head), Constraint::Fill(1), Constraint::Length(foot)])
             .areas(frame.area());
     frame.render_widget(Paragraph::new(head::lines(seat, paint, POOLS, top.width)), top);
     match seat.views.last() {
@@ -47,20 +44,27 @@ pub(super) fn frame(frame: &mut Frame<'_>, seat: &Seat, paint: Paint) {
     frame.render_widget(Paragraph::new(bottom(seat, paint)), foot);
 }
 
-/// The height at which a plain frame has every row.
-pub(super) fn full_height(seat: &Seat) -> u16 {
-    let count = |rows: usize| u16::try_from(rows).unwrap_or(HIGHEST).max(1);
+/// Heights of the lines above the tables and below them.
+fn edges(seat: &Seat) -> [u16; 2] {
+    let pools = seat.board.overview.pools.len().min(POOLS);
+    [1 + 2 * u16::try_from(pools).unwrap_or_default(), 1]
+}
+
+/// The heights at which lanes, pods and decisions have every row.
+fn wanted(seat: &Seat) -> [u16; 3] {
     let board = &seat.board;
-    let pools = 2 * count(board.overview.pools.len().min(POOLS));
-    let [lanes, pods] = [count(board.queues.len()), count(board.pods.len())];
-    let decisions = count(board.decisions.len()).min(PLAIN_DECISIONS);
-    let rows = lanes.saturating_add(pods).saturating_add(decisions);
-    rows.saturating_add(pools + 3 * AROUND + 2).min(HIGHEST)
+    [board.queues.len(), board.pods.len(), board.decisions.len()]
+        .map(|rows| u16::try_from(rows).unwrap_or(MOST_ROWS).clamp(1, MOST_ROWS) + AROUND)
+}
+
+/// The height at which the board has every row.
+pub(super) fn full_height(seat: &Seat) -> u16 {
+    edges(seat).into_iter().chain(wanted(seat)).sum()
 }
 
 /// Lanes, pods and decisions below each other, each as high as it needs if there is room.
 fn board(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: Paint) {
-    let [lanes, pods, decisions] = heights(area.height, seat);
+    let [lanes, pods, decisions] = heights(area.height, wanted(seat));
     let [first, second, third] = Layout::vertical([
         Constraint::Length(lanes),
         Constraint::Length(pods),
@@ -72,13 +76,11 @@ fn board(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: Paint) {
     rows::decisions(frame, third, seat, paint);
 }
 
-/// Decisions get what lanes and pods leave, but at least a fifth; of the rest nobody takes more than
-/// half while the other needs it.
-fn heights(height: u16, seat: &Seat) -> [u16; 3] {
-    let count = |rows: usize| u16::try_from(rows).unwrap_or(u16::MAX - AROUND).max(1) + AROUND;
-    let wanted_lanes = count(seat.board.queues.len());
-    let wanted_pods = count(seat.board.pods.len());
-    let room = height - height / 5;
+/// Decisions get what lanes and pods leave, but at least a fifth if they need it; of the rest nobody takes more
+/// than half while the other needs it. Where there is room for all, each gets what it needs.
+fn heights(height: u16, wanted: [u16; 3]) -> [u16; 3] {
+    let [wanted_lanes, wanted_pods, wanted_decisions] = wanted;
+    let room = height - wanted_decisions.min(height / 5);
     let lanes = wanted_lanes.min((room / 2).max(room.saturating_sub(wanted_pods)));
     let pods = wanted_pods.min(room - lanes);
     [lanes, pods, height - lanes - pods]
@@ -89,7 +91,7 @@ fn closer(frame: &mut Frame<'_>, area: Rect, seat: &Seat, focus: &Focus, paint: 
     let title = match focus {
         Focus::Board => String::new(),
         Focus::Lane { lane, .. } => format!(" lane {lane} "),
-        Focus::Request { id, .. } => format!(" request {id} "),
+        Focus::Request { request, .. } => format!(" request {request} "),
         Focus::Pod { pod, .. } => format!(" pod {pod} "),
     };
     let text = match &seat.detail {

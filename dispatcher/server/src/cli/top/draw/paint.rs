@@ -1,5 +1,5 @@
-//! Colours, bars and gauges. What a colour says, a sign or a word says too: not everybody sees red,
-//! and NO_COLOR (no-color.org) or a plain frame has none.
+//! Colours, bars and gauges. What a colour says, a sign, a word or the weight of letters says too: not everybody
+//! sees red, and NO_COLOR (no-color.org) or a plain frame has none.
 
 use ratatui::{
     style::{Color, Modifier, Style},
@@ -50,34 +50,43 @@ impl Paint {
         self.colour(Color::Green)
     }
 
-    /// Of less weight.
+    /// Of less weight. Neither this nor the next is a colour.
     pub(crate) fn dim(self) -> Style {
-        if self.colours { Style::new().add_modifier(Modifier::DIM) } else { Style::new() }
+        Style::new().add_modifier(Modifier::DIM)
     }
 
     /// Of more weight.
     pub(crate) fn strong(self) -> Style {
-        if self.colours { Style::new().add_modifier(Modifier::BOLD) } else { Style::new() }
+        Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// Where the keys go.
+    /// The frame to which the keys go.
     pub(crate) fn focused(self) -> Style {
-        self.colour(Color::Cyan)
+        if self.colours { self.colour(Color::Cyan) } else { self.strong() }
     }
 
-    /// The picked row.
-    pub(crate) fn picked(self) -> Style {
-        // Not reversed: the colours of its cells still count.
-        if self.colours {
-            Style::new().bg(Color::DarkGray).add_modifier(Modifier::BOLD)
+    /// The title of a frame. Without colours a frame hardly shows that it is of more weight.
+    pub(crate) fn title(self, focused: bool) -> Style {
+        if focused && !self.colours {
+            Style::new().add_modifier(Modifier::REVERSED)
         } else {
             Style::new()
         }
     }
 
+    /// The picked row.
+    pub(crate) fn picked(self) -> Style {
+        // Not reversed where there are colours: those of its cells still count.
+        if self.colours {
+            self.strong().bg(Color::DarkGray)
+        } else {
+            self.strong().add_modifier(Modifier::REVERSED)
+        }
+    }
+
     /// A question that waits.
     pub(crate) fn question(self) -> Style {
-        self.late().add_modifier(if self.colours { Modifier::BOLD } else { Modifier::empty() })
+        self.late().add_modifier(Modifier::BOLD)
     }
 
     /// By the worst of its requests.

@@ -51,18 +51,25 @@ impl<const N: usize> Part<'_, N> {
             || self.columns.iter().zip(shown).filter_map(|(of, shown)| shown.then_some(of));
         let titles = columns().map(|(title, ..)| title.clone());
         let widths = columns().map(|(_, width, _)| *width);
-        let some = !self.rows.is_empty();
+        let count = self.rows.len();
+        let hidden = count.saturating_sub(usize::from(area.height.saturating_sub(super::AROUND)));
         let rows = self.rows.into_iter().map(|row| {
             let cells = row.into_iter().zip(shown);
             Row::new(cells.filter_map(|(cell, shown)| shown.then_some(cell)))
         });
+        let mut block = Block::bordered()
+            .title(Line::styled(self.title, paint.title(self.focused)))
+            .border_style(border);
+        if hidden > 0 {
+            block = block.title_bottom(format!(" … {hidden} more "));
+        }
         let table = Table::new(rows, widths)
             .header(Row::new(titles).style(paint.dim()))
             .column_spacing(2)
             .row_highlight_style(paint.picked())
-            .block(Block::bordered().title(self.title).border_style(border));
+            .block(block);
         // The picked row is kept in sight.
-        let picked = (self.focused && some).then_some(self.picked);
+        let picked = (self.focused && count > 0).then_some(self.picked);
         frame.render_stateful_widget(table, area, &mut TableState::new().with_selected(picked));
     }
 }
@@ -194,8 +201,12 @@ pub(super) fn decisions(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: P
         (figure("TTFT"), Constraint::Length(7), Wide),
         (cell("WHY"), Constraint::Fill(1), Always),
     ];
+    let title = match decisions.len() {
+        0 => " decisions: none is remembered ".to_owned(),
+        count => format!(" the newest {} ", many(count, "decision")),
+    };
     let part = Part {
-        title: " decisions ".into(),
+        title,
         columns,
         focused: seat.pane == Pane::Decisions,
         picked: seat.places()[2],
