@@ -36,8 +36,9 @@ pub struct Snapshot {
     pub late: usize,
     /// Age of the oldest waiting request, in milliseconds.
     pub oldest_wait_ms: f64,
-    /// Predicted time until what waits now is dispatched, in milliseconds.
-    pub drain_ms: f64,
+    /// Predicted time until what waits now and is not paused is dispatched, in milliseconds; `None` while all
+    /// of it is paused or no pod is ready.
+    pub drain_ms: Option<f64>,
     /// Share of its TTFT objective that a request had waited when it left the queue, the mean of some 64.
     pub spent_share: f64,
     /// The stall for which pods are kept while long prompts come, in milliseconds; 0 when none came lately.

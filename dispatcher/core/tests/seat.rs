@@ -193,7 +193,30 @@ fn how_long_a_newcomer_waits_is_said_only_where_the_queue_tells() {
     assert_eq!((homeless.reason, homeless.predicted_wait_ms), ("no_pod_ready", None));
     let want = "it would wait until a pod is ready, and be refused after 15.0 s.";
     assert!(homeless.explanation.contains(want), "{homeless:?}");
-    assert_eq!(world.scheduler.summary(world.now).drain_ms, None);
+    assert_eq!(drains(&world), [None; 2]);
+}
+
+/// The pool's drain as the admin side has it, and as the metrics have it.
+fn drains(world: &World) -> [Option<f64>; 2] {
+    [world.scheduler.summary(world.now).drain_ms, world.scheduler.snapshot(world.now).drain_ms]
+}
+
+#[test]
+fn a_drain_is_said_alike_everywhere_and_only_where_something_can_leave() {
+    let idle = world(1);
+    assert_eq!(drains(&idle), [Some(0.0); 2]);
+    let (mut world, _) = full(1);
+    let [admin, metrics] = drains(&world);
+    assert!(admin.is_some() && admin == metrics, "{admin:?} {metrics:?}");
+    // Lane by lane, and as a whole.
+    let key = world.scheduler.lane_called("b0/i4096/o256").unwrap();
+    for gate in [Gate::Lane(key), Gate::Band(Band(0)), Gate::Pool] {
+        world.send(Event::Control(Control::Pause(gate)));
+        assert_eq!(drains(&world), [None; 2], "{gate:?}");
+        world.send(Event::Control(Control::Resume(Gate::Pool)));
+    }
+    world.send(Event::PodPhase(PodId(0), Phase::Draining));
+    assert_eq!(drains(&world), [None; 2]);
 }
 
 #[test]

@@ -104,6 +104,13 @@ impl Scheduler {
         leaves.then(|| self.predicted_wait(now, band).as_secs_f64() * 1e3)
     }
 
+    /// The longest of all bands: `None` while something waits and nothing of it can leave.
+    pub(super) fn pool_drain_ms(&self, now: Time) -> Option<f64> {
+        let empty = self.board.is_empty().then_some(0.0);
+        let drains = self.board.bands().filter_map(|(band, _)| self.drain_ms(now, band));
+        drains.reduce(f64::max).or(empty)
+    }
+
     /// When coming back is predicted to help.
     pub(super) fn retry_after(&self, now: Time, band: Band) -> Duration {
         let [least, most] = RETRY_AFTER;

@@ -24,8 +24,6 @@ impl Scheduler {
     /// The pool in a few numbers. Costs a look at bands and pods, not at what they hold.
     pub fn summary(&self, now: Time) -> Summary {
         let paused = self.board.paused();
-        let drains = self.board.bands().filter_map(|(band, _)| self.drain_ms(now, band));
-        let empty = self.board.is_empty().then_some(0.0);
         let refused = |reason: &RefusalReason| {
             (*reason, self.refused.get(reason).copied().unwrap_or_default())
         };
@@ -40,7 +38,7 @@ impl Scheduler {
             waiting_bytes: self.board.bytes(),
             late: self.board.late_len(),
             oldest_wait_ms: self.board.oldest().map_or(0.0, |(at, _)| now.ms_since(at)),
-            drain_ms: drains.reduce(f64::max).or(empty),
+            drain_ms: self.pool_drain_ms(now),
             in_flight: self.flights.len(),
             paused: paused.gates().into_iter().map(|gate| self.gate_name(gate)).collect(),
             pods: self.pods.len(),

@@ -1,7 +1,7 @@
 //! The snapshot: what the scheduler shows of itself.
 
 use crate::{
-    Band, LaneView, PodView, REQUESTS_SHOWN, RefusalReason, RequestId, RequestView, Snapshot, Time,
+    LaneView, PodView, REQUESTS_SHOWN, RefusalReason, RequestId, RequestView, Snapshot, Time,
     fleet::PodState,
     headroom::{Demand, Outlook, judge, risk},
     ledger::{Ledger, Resident},
@@ -11,10 +11,6 @@ use crate::{
 impl Scheduler {
     /// The pool at this moment. Costs a walk over lanes, pods and their ledgers, not over what waits.
     pub fn snapshot(&self, now: Time) -> Snapshot {
-        let bands = self.board.bands().map(|(band, _)| band);
-        let bands: Vec<Band> =
-            bands.filter(|band| !self.board.paused().covers_band(*band)).collect();
-        let drains = bands.iter().map(|band| self.predicted_wait(now, *band));
         let mut counters = self.counters.clone();
         let refused = RefusalReason::ALL.iter();
         counters.refused = refused
@@ -31,7 +27,7 @@ impl Scheduler {
             waiting_bytes: self.board.bytes(),
             late: self.board.late_len(),
             oldest_wait_ms: self.board.oldest().map_or(0.0, |(at, _)| now.ms_since(at)),
-            drain_ms: drains.max().map_or(0.0, |wait| wait.as_secs_f64() * 1000.0),
+            drain_ms: self.pool_drain_ms(now),
             spent_share: self.strain.share(),
             kept_for_ms: self.kept_for_ms(now).unwrap_or(0.0),
             in_flight: self.flights.len(),

@@ -142,7 +142,9 @@ impl Page {
         self.set(&series::QUEUE_LATE, &[model], of.late as f64);
         self.count(&series::QUEUE_BYTES, &[model], of.waiting_bytes);
         self.set(&series::QUEUE_OLDEST, &[model], of.oldest_wait_ms / 1000.0);
-        self.set(&series::QUEUE_DRAIN, &[model], of.drain_ms / 1000.0);
+        if let Some(drain_ms) = of.drain_ms {
+            self.set(&series::QUEUE_DRAIN, &[model], drain_ms / 1000.0);
+        }
         self.set(&series::QUEUE_SPENT, &[model], of.spent_share);
         self.set(&series::KEPT_FOR, &[model], of.kept_for_ms / 1000.0);
         self.set(&series::IN_FLIGHT, &[model], of.in_flight as f64);

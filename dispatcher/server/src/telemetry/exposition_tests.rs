@@ -110,7 +110,7 @@ fn snapshot() -> Snapshot {
         waiting_bytes: 900,
         late: 1,
         oldest_wait_ms: 250.0,
-        drain_ms: 100.0,
+        drain_ms: Some(100.0),
         spent_share: 0.25,
         kept_for_ms: 1500.0,
         in_flight: 3,
@@ -183,6 +183,18 @@ fn a_snapshot_becomes_series() {
     ] {
         assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
     }
+}
+
+#[test]
+fn a_drain_that_nobody_knows_has_no_series() {
+    let drain = |drain_ms| {
+        let mut page = Page::default();
+        page.pool("m", &Snapshot { drain_ms, ..snapshot() });
+        let text = written(&page.collect());
+        text.lines().find(|line| line.starts_with("weir_queue_drain_seconds")).map(str::to_owned)
+    };
+    assert_eq!(drain(Some(100.0)).unwrap(), "weir_queue_drain_seconds{model=\"m\"} 0.1");
+    assert_eq!(drain(None), None);
 }
 
 #[test]
