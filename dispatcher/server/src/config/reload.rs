@@ -288,15 +288,32 @@ pub fn pool_of(hub: &Arc<Hub>, pool: &PoolConfig, api: &ApiConfig) -> Pool {
     Pool { hub: hub.clone(), aliases, adapters, house }
 }
 
-/// Of so many bits that a metric's number holds it exactly.
+/// Of so many bits that a metric's number holds it exactly. Pools run on in the order in which the process found
+/// them, whatever the file's is by now; the other lists are as the file has them, or their keys differ from it.
 fn hash(raw: &RawConfig) -> u64 {
-    xxh3_64(serde_yaml_ng::to_string(raw).unwrap_or_default().as_bytes()) >> 11
+    let mut raw = raw.clone();
+    raw.pools.sort_by(|one, other| one.model.cmp(&other.model));
+    xxh3_64(serde_yaml_ng::to_string(&raw).unwrap_or_default().as_bytes()) >> 11
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::config::RawKey;
+    use crate::{api::config::RawKey, config::raw::RawPool};
+
+    #[test]
+    fn pools_in_another_order_are_the_same_configuration() {
+        let pool = |model: &str| RawPool { model: model.to_owned(), ..RawPool::default() };
+        let file = |pools| RawConfig { pools, ..RawConfig::default() };
+        let running = file(vec![pool("a"), pool("b")]);
+        let reordered = file(vec![pool("b"), pool("a")]);
+        let (changes, taken_over) = compare(&running, &reordered).unwrap();
+        assert_eq!((changes, &taken_over), (vec![], &running));
+        // Of the one that was reloaded, and of one that starts with the file as it is now.
+        assert_eq!(hash(&taken_over), hash(&reordered));
+        let other = RawPool { default_capacity: 3.0, ..pool("b") };
+        assert_ne!(hash(&running), hash(&file(vec![pool("a"), other])));
+    }
 
     #[test]
     fn a_file_that_has_lost_its_keys_is_refused() {
