@@ -1,6 +1,6 @@
 //! One log line for every change that was asked for, done or not, and a count of them.
 //!
-//! Target `weir::audit`: who, what, in which pool, how many requests or pods it touched, what came of
+//! At every level, with target `weir::audit`: who, what, in which pool, how many requests or pods it touched, what came of
 //! it, and from where. Never a token.
 
 use axum::response::Response;
@@ -10,6 +10,7 @@ use super::{
     guard::Caller,
     seat::Seat,
 };
+use crate::telemetry::log::AUDIT;
 
 /// A change that somebody asks for.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +67,6 @@ fn refused(seat: &Seat, caller: &Caller, (action, path): (&'static str, &str), c
 fn write(caller: &Caller, action: &str, pool: &str, what: &str, count: usize, result: &str) {
     let from = caller.from.map(|from| from.to_string()).unwrap_or_default();
     tracing::info!(
-        target: "weir::audit", who = %caller.who, action, pool, what = ?what, count, result, from, "operator's change"
+        target: AUDIT, who = %caller.who, action, pool, what = ?what, count, result, from, "operator's change"
     );
 }

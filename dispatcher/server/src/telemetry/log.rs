@@ -3,16 +3,28 @@
 //! Never a prompt, an answer or a key: nothing that logs is given one.
 
 use std::{
+    fmt,
     io::{self, IsTerminal as _},
     sync::{Arc, OnceLock},
 };
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tracing_subscriber::EnvFilter;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::{
+    EnvFilter,
+    fmt::{
+        FmtContext, FormatEvent, FormatFields, MakeWriter,
+        format::{self, Format, Writer},
+    },
+    registry::LookupSpan,
+};
 
 use super::lines::{Lines, Scribe};
 use crate::config::Problems;
+
+/// Target of the lines about changes that operators ask for ([`crate::admin::audit`]).
+pub const AUDIT: &str = "weir::audit";
 
 /// The form of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -31,7 +43,8 @@ pub enum LogFormat {
 pub struct RawLog {
     /// Form of a line: pretty or json.
     pub format: LogFormat,
-    /// error, warn, info, debug or trace; or a filter by module, such as info,weir::hub=debug.
+    /// error, warn, info, debug or trace; or a filter by module, such as info,weir::hub=debug. What operators change is
+    /// logged at every level, with target weir::audit, unless the filter names that: warn,weir::audit=off.
     pub level: String,
 }
 
@@ -91,23 +104,65 @@ pub fn lost() -> u64 {
 /// # Errors
 /// When the system gives no thread.
 pub fn start(config: &LogConfig) -> io::Result<Scribe> {
-    let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let colours = io::stderr().is_terminal();
     let said = |lost| tracing::warn!(lost, "log lines were not written: their reader is too slow");
     let (scribe, inlet) = Scribe::start(io::stderr(), said)?;
     let _ = LINES.set(scribe.lines().clone());
+    drop(tracing::subscriber::set_global_default(logger(config, inlet, colours)));
+    Ok(scribe)
+}
+
+fn logger(
+    config: &LogConfig,
+    out: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
+    colours: bool,
+) -> Box<dyn Subscriber + Send + Sync> {
     let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(inlet)
+        .with_env_filter(filter(&config.filter))
+        .with_writer(out)
         // Said on standard error itself, by whoever logs.
         .log_internal_errors(false)
         .with_ansi(colours);
-    let started = match config.format {
-        LogFormat::Pretty => lines.with_target(false).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
-    };
-    drop(started);
-    Ok(scribe)
+    match config.format {
+        LogFormat::Pretty => Box::new(lines.event_format(ForPeople::new()).finish()),
+        LogFormat::Json => Box::new(lines.json().flatten_event(true).finish()),
+    }
+}
+
+/// What is logged. Changes are at every level, unless the text says of their target itself what is.
+fn filter(text: &str) -> EnvFilter {
+    let named = |word: &str| word.split(['=', '[']).next() == Some(AUDIT);
+    let whole =
+        if text.split(',').any(named) { text.to_owned() } else { format!("{text},{AUDIT}=info") };
+    EnvFilter::try_new(whole).unwrap_or_else(|_| EnvFilter::new("info"))
+}
+
+/// Lines for people. Those about changes have their target, by which they are found; the others do without.
+struct ForPeople {
+    audit: Format,
+    others: Format,
+}
+
+impl ForPeople {
+    fn new() -> Self {
+        Self { audit: format::format(), others: format::format().with_target(false) }
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for ForPeople
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let form = if event.metadata().target() == AUDIT { &self.audit } else { &self.others };
+        form.format_event(context, writer, event)
+    }
 }
 
 #[cfg(test)]
@@ -118,6 +173,64 @@ mod tests {
         let mut problems = Problems::default();
         RawLog { level: level.to_owned(), ..RawLog::default() }.check(&mut problems);
         problems.lines().to_vec()
+    }
+
+    /// A buffer that many may write to.
+    #[derive(Clone, Default)]
+    struct Written(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(line);
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged of a change and of two other lines.
+    fn logged(format: LogFormat, level: &str) -> String {
+        let written = Written::default();
+        let out = written.clone();
+        let config = LogConfig { format, filter: level.to_owned() };
+        tracing::subscriber::with_default(logger(&config, move || out.clone(), false), || {
+            tracing::info!(target: AUDIT, who = "ada", "a change");
+            tracing::info!("a word");
+            tracing::error!("a fault");
+        });
+        let text = written.0.lock().clone();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn a_change_is_logged_at_every_level_unless_its_target_is_named() {
+        for format in [LogFormat::Pretty, LogFormat::Json] {
+            for (level, lines) in [
+                ("info", ["a change", "a word", "a fault"].as_slice()),
+                ("error", &["a change", "a fault"]),
+                ("off", &["a change"]),
+                ("warn,weir=error", &["a change", "a fault"]),
+                ("info,weir::audit=off", &["a word", "a fault"]),
+                ("error,weir::audit=warn", &["a fault"]),
+            ] {
+                let text = logged(format, level);
+                let said: Vec<&str> = ["a change", "a word", "a fault"]
+                    .into_iter()
+                    .filter(|words| text.contains(words))
+                    .collect();
+                assert_eq!(said, lines, "{level}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_for_people_has_a_target_when_it_is_about_a_change() {
+        let text = logged(LogFormat::Pretty, "info");
+        let [change, word, _] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        assert!(change.ends_with("INFO weir::audit: a change who=\"ada\""), "{text}");
+        assert!(word.ends_with("INFO a word"), "{text}");
     }
 
     #[test]
