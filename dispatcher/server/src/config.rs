@@ -113,18 +113,17 @@ impl Config {
         let listen = address("listen", &raw.listen, &mut problems);
         let admin = address("admin.listen", &raw.admin.listen, &mut problems);
         let seat = raw.admin.check(&mut problems);
-        let apart = listen.zip(admin).is_none_or(|(one, other)| one != other || one.port() == 0);
-        problems.require(
-            apart,
-            "admin.listen",
-            "is the address of listen too; give it a port of its own",
-        );
         problems.require((1..=256).contains(&raw.threads), "threads", "must be from 1 to 256");
         let api = problems.take(raw.api().check());
         let upstream = problems.take(UpstreamConfig::try_from(raw.upstream.clone()));
         let pools = pools(raw, &mut problems);
         let scrape = raw.scrape.check(&mut problems);
         let replicas = raw.replicas.check(&mut problems);
+        let asked_at = replicas.as_ref().map(|replicas| replicas.listen);
+        apart(
+            &[("listen", listen), ("admin.listen", admin), ("replicas.listen", asked_at)],
+            &mut problems,
+        );
         let learn =
             LearnConfig::check(&raw.model, &raw.spool, &raw.trainer, &raw.classes, &mut problems);
         raw.telemetry.check(raw.pools.len(), &mut problems);
@@ -181,6 +180,27 @@ fn address(key: &str, text: &str, problems: &mut Problems) -> Option<SocketAddr>
         problems.add(key, format!("{text:?} is no address; write for example 127.0.0.1:8080"));
     }
     address
+}
+
+/// Refuses an address that an earlier one of these listeners has taken.
+fn apart(listeners: &[(&str, Option<SocketAddr>)], problems: &mut Problems) {
+    for (at, (key, address)) in listeners.iter().enumerate() {
+        let taken = |(_, other): &&(&str, Option<SocketAddr>)| {
+            other.zip(*address).is_some_and(|(other, address)| collide(other, address))
+        };
+        if let Some((other, _)) = listeners.iter().take(at).find(taken) {
+            problems.add(key, format!("has the port of {other}; give it one of its own"));
+        }
+    }
+}
+
+/// Whether only one of them can be listened on: both have one port of one address, or of all of its kind. The
+/// system gives a port of its own where there is none.
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let all = |address: SocketAddr| address.ip().is_unspecified();
+    let same_kind = one.is_ipv4() == other.is_ipv4();
+    let same_ip = one.ip() == other.ip() || (same_kind && (all(one) || all(other)));
+    one.port() != 0 && one.port() == other.port() && same_ip
 }
 
 fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {

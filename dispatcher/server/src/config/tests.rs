@@ -423,3 +423,26 @@ fn an_api_that_others_reach_without_keys_is_noteworthy() {
     let key = format!("[ {{ sha256: {}, tenant: t }} ]", "ab".repeat(32));
     assert!(!noted("0.0.0.0:8080", &key));
 }
+
+#[test]
+fn no_two_listeners_take_one_port() {
+    let said = |listen: &str, admin: &str, replicas: &str| {
+        let mut raw = RawConfig { listen: listen.to_owned(), ..RawConfig::default() };
+        raw.admin.listen = admin.to_owned();
+        raw.replicas.listen = Some(replicas.to_owned());
+        raw.replicas.others = vec!["weir-1:8082".to_owned()];
+        Config::check(&raw).map_or_else(|problems| problems.lines(), |_| vec![])
+    };
+    let [one, two, three] = ["127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:8082"];
+    let of =
+        |key: &str, other: &str| format!("{key}: has the port of {other}; give it one of its own");
+    assert_eq!(said(one, two, three), [""; 0]);
+    assert_eq!(said(one, one, three), [of("admin.listen", "listen")]);
+    assert_eq!(said(one, two, one), [of("replicas.listen", "listen")]);
+    assert_eq!(said(one, two, two), [of("replicas.listen", "admin.listen")]);
+    assert_eq!(said("0.0.0.0:8080", two, one), [of("replicas.listen", "listen")]);
+    assert_eq!(said(one, two, "0.0.0.0:8081"), [of("replicas.listen", "admin.listen")]);
+    // Of another address, and where the system gives the port.
+    assert_eq!(said(one, "127.0.0.2:8080", "[::1]:8080"), [""; 0]);
+    assert_eq!(said("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"), [""; 0]);
+}
