@@ -1,6 +1,6 @@
 //! Waiting until a pod has nothing left, with progress on standard error.
 //!
-//! Ends when the pod is drained, when the time is up, or when somebody else lets the pod go on. An
+//! Ends when the pod is drained, when the time of all that are waited for is up, or when somebody else lets the pod go on. An
 //! interrupt ends the waiting and not the drain.
 
 use std::{
@@ -20,14 +20,13 @@ use crate::cli::{
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Looks at a draining pod until nothing is left on it; returns it as it is then.
+/// Looks at a draining pod until nothing is left on it, or the time is up; returns it as it is then.
 pub(super) fn until_drained(
     admin: &Admin,
     name: &str,
     pool: Option<&str>,
-    limit: Option<Duration>,
+    until: Option<Instant>,
 ) -> Result<Value, Failure> {
-    let began = Instant::now();
     let mut progress = Progress::default();
     loop {
         let answer = super::look(admin, name, pool)?;
@@ -44,7 +43,8 @@ pub(super) fn until_drained(
                 pod.phase
             )));
         }
-        if limit.is_some_and(|limit| began.elapsed() >= limit) {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
             progress.end();
             return Err(Failure::Failed(format!(
                 "{name} is not drained: {}; it goes on draining: `weir pods show {name}` lists what is known",
@@ -52,7 +52,7 @@ pub(super) fn until_drained(
             )));
         }
         progress.say(&words(&pod));
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(left.unwrap_or(PAUSE).min(PAUSE));
     }
 }
 
@@ -95,9 +95,69 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        collections::BTreeMap,
+        io::Read as _,
+        net::TcpListener,
+        thread::{self, JoinHandle},
+    };
+
+    use clap::Parser;
     use serde_json::json;
 
     use super::*;
+    use crate::cli::pods::{PodsArgs, run};
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        args: PodsArgs,
+    }
+
+    /// An admin side of which one pod is drained at the second look, and the other never; it ends with the last of so
+    /// many calls, and says how often each was looked at.
+    fn serve(listener: TcpListener, calls: usize) -> JoinHandle<BTreeMap<String, u32>> {
+        thread::spawn(move || {
+            let mut looks = BTreeMap::new();
+            for _ in 0..calls {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut head = String::new();
+                let mut piece = [0; 1024];
+                while !is_whole(&head) {
+                    let read = stream.read(&mut piece).unwrap();
+                    assert!(read > 0, "the call ends before its time: {head}");
+                    head.push_str(std::str::from_utf8(&piece[..read]).unwrap());
+                }
+                let pod = if head.contains("/pods/first") { "first" } else { "second" };
+                let seen = looks.entry(pod.to_owned()).or_default();
+                *seen += u32::from(head.starts_with("GET"));
+                let phase = if (pod, *seen) == ("first", 2) { "drained" } else { "draining" };
+                let body = json!({"pod": pod, "phase": phase}).to_string();
+                write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+                    .unwrap();
+            }
+            looks
+        })
+    }
+
+    fn is_whole(call: &str) -> bool {
+        let body = call.split_once("\r\n\r\n").map(|(_, body)| body);
+        body.is_some_and(|body| call.starts_with("GET") || body == "{}")
+    }
+
+    #[test]
+    fn a_timeout_is_that_of_all_pods_together() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let admin = listener.local_addr().unwrap().to_string();
+        // Two drains, and the looks: the first pod's second one is when the time is up.
+        let served = serve(listener, 5);
+        let words = ["weir", "drain", "first", "second", "--wait", "--timeout", "50ms"];
+        let words = words.into_iter().chain(["--admin", &admin]);
+        let failure = run(Alone::try_parse_from(words).unwrap().args).unwrap_err();
+        assert!(failure.to_string().starts_with("second is not drained"), "{failure}");
+        let looks = served.join().unwrap();
+        assert_eq!(looks, [("first".to_owned(), 2), ("second".to_owned(), 1)].into());
+    }
 
     #[test]
     fn progress_says_what_is_left_and_how_long_it_may_take() {

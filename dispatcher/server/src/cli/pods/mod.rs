@@ -7,7 +7,7 @@
 mod drain;
 mod sheets;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(super) use self::sheets::note;
 use clap::{Args, Subcommand};
@@ -80,7 +80,7 @@ struct DrainArgs {
     /// Wait until nothing is left on them, with progress on standard error
     #[arg(long)]
     wait: bool,
-    /// Longest wait, such as 30s or 5m; the pods go on draining after it
+    /// Longest wait for all of them together, such as 30s or 5m; the pods go on draining after it
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "wait")]
     timeout: Option<Duration>,
 }
@@ -138,6 +138,8 @@ fn say(format: Format, verb: &str, answer: Value) -> Result<(), Failure> {
 
 fn drain(admin: &Admin, format: Format, drain: &DrainArgs) -> Result<(), Failure> {
     let pool = drain.names.pool.as_deref();
+    // One bound for all: a time that is beyond all clocks is none.
+    let until = drain.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     // All at once, so that they drain beside each other.
     let mut answers = Vec::new();
     for pod in &drain.names.pods {
@@ -146,7 +148,7 @@ fn drain(admin: &Admin, format: Format, drain: &DrainArgs) -> Result<(), Failure
     if drain.wait {
         answers.clear();
         for pod in &drain.names.pods {
-            answers.push(drain::until_drained(admin, pod, pool, drain.timeout)?);
+            answers.push(drain::until_drained(admin, pod, pool, until)?);
         }
     }
     answers.into_iter().try_for_each(|answer| say(format, "drain", answer))
