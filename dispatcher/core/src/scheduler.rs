@@ -7,7 +7,7 @@
 //!
 //! - `alive`: what pods are judged by
 //! - `admit`: arrivals against the bounds, and everything that refuses
-//! - `flight`: dispatched requests until their end
+//! - `flight`: dispatched requests until their end; `outcome`: what that end says
 //! - `handover`: requests that go from one dispatcher's books to another's
 //! - `roster`: pods as they join, change, tell of themselves and leave
 //! - `hidden`: responses of which nothing is seen until their end
@@ -24,6 +24,7 @@ mod handover;
 mod hidden;
 mod inspect;
 mod look;
+mod outcome;
 mod page;
 mod pods;
 mod reconfigure;

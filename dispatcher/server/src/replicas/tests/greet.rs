@@ -1,0 +1,67 @@
+//! Who may ask.
+
+use super::*;
+
+#[tokio::test]
+async fn without_the_secret_nobody_is_asked() {
+    let all = addresses::<2>();
+    let elder = Member::start(0, &all, SECRET);
+    let stranger = Member::start(1, &all, [8; 32]);
+    let mut ticket = stranger.admit(1);
+    stranger.hub.add_pod(pods());
+    assert!(ticket.verdict().await.is_ok(), "it decides for itself");
+    assert_eq!((elder.circle.view().others, stranger.circle.view().others), (0, 0));
+}
+
+#[tokio::test]
+async fn who_may_not_ask_is_told_why() {
+    let all = addresses::<1>();
+    let member = Member::start(0, &all, SECRET);
+    let told = async |protocol, model: &str, secret| {
+        let stream = TcpStream::connect(all[0]).await.unwrap();
+        let (from, mut to) = stream.into_split();
+        let mut says = wire::Values::new(from);
+        let mut bytes = Vec::new();
+        let hello = wire::Hello { protocol, nonce: [1; 32], model: model.to_owned() };
+        wire::put(&hello, &mut bytes).unwrap();
+        to.write_all(&bytes).await.unwrap();
+        match says.next::<Welcome>().await.unwrap() {
+            Welcome::Prove { nonce, proof } => {
+                let nonces = [&[1; 32], &nonce];
+                assert_eq!(proof, wire::proof(&SECRET, Side::Called, nonces), "it knows it");
+                bytes.clear();
+                wire::put(&wire::proof(&secret, Side::Caller, nonces), &mut bytes).unwrap();
+                to.write_all(&bytes).await.unwrap();
+                says.next::<Welcome>().await.unwrap()
+            }
+            said => said,
+        }
+    };
+    let (ours, model) = (wire::PROTOCOL, member.hub.model().to_string());
+    let rank = Rank { started_unix_ms: 0, lot: 0 };
+    assert_eq!(told(ours, &model, SECRET).await, Welcome::Come(rank));
+    assert_eq!(told(ours + 1, &model, SECRET).await, Welcome::Stay(Why::Protocol(ours)));
+    assert_eq!(told(ours, &model, [8; 32]).await, Welcome::Stay(Why::Secret));
+    assert_eq!(told(ours, "another", SECRET).await, Welcome::Stay(Why::Model));
+    member.life.move_on(Stage::Draining);
+    assert_eq!(told(ours, &model, SECRET).await, Welcome::Stay(Why::Leaving));
+}
+
+#[tokio::test]
+async fn who_does_not_know_the_secret_is_not_followed_and_learns_nothing_of_it() {
+    let comes = Welcome::Come(Rank { started_unix_ms: 0, lot: 0 });
+    for welcome in [comes, Welcome::Prove { nonce: [2; 32], proof: [3; 32] }] {
+        let all = addresses::<2>();
+        let impostor = tokio::net::TcpListener::bind(all[0]).await.unwrap();
+        let member = Member::start(1, &all, SECRET);
+        let (stream, _) = impostor.accept().await.unwrap();
+        let (from, mut to) = stream.into_split();
+        let mut asks = wire::Values::new(from);
+        asks.next::<wire::Hello>().await.unwrap();
+        let mut bytes = Vec::new();
+        wire::put(&welcome, &mut bytes).unwrap();
+        to.write_all(&bytes).await.unwrap();
+        assert!(asks.next::<[u8; 32]>().await.is_err(), "it has nothing more to say");
+        assert_eq!(member.circle.view().others, 0);
+    }
+}
