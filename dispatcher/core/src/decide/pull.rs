@@ -109,8 +109,10 @@ pub(super) struct Hold {
     binds: Option<(Band, RequestId)>,
     /// Uncached tokens of the smallest blocked head of this band.
     smallest_tokens: f64,
-    /// Whether a head was held back that may use every pod.
+    /// Whether a head was held back that may use every pod: then nothing late goes.
     any: bool,
+    /// The pods of those that may not use every pod: nothing late goes there.
+    wanted: SmallVec<[PodId; 8]>,
 }
 
 impl Hold {
@@ -124,6 +126,7 @@ impl Hold {
             binds: None,
             smallest_tokens: f64::INFINITY,
             any: false,
+            wanted: SmallVec::new(),
         }
     }
 
@@ -183,6 +186,8 @@ pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
     if hold.any {
         return None;
     }
+    let wanted = std::mem::take(&mut hold.wanted);
+    hold.claimed.extend(wanted);
     late::pass(floor, &mut hold)
 }
 
@@ -322,7 +327,10 @@ fn block(
     soonest: Option<PodId>,
 ) -> Turn {
     let its_pods = its_pods(floor, id);
-    hold.any |= its_pods.is_none();
+    match &its_pods {
+        Some(pods) => hold.wanted.extend_from_slice(pods),
+        None => hold.any = true,
+    }
     if floor.rules.dispatch == Mode::PullBackfill {
         return Turn::Next;
     }
