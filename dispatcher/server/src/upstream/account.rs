@@ -222,14 +222,15 @@ impl Account {
         first
     }
 
-    /// The pod's response was passed on to its end.
+    /// The pod's response was passed on to its end; with the status of the error that a stream turned out to be, whose head said
+    /// another.
     pub(super) fn finished(
         &mut self,
-        kind: EndKind,
+        (kind, error): (EndKind, Option<u16>),
         prompt_tokens: Option<u32>,
         output_tokens: Option<u32>,
     ) {
-        let outcome = match (kind, self.status) {
+        let outcome = match (kind, error.unwrap_or(self.status)) {
             (EndKind::Complete, _) => "ok",
             (_, 400..500) => "bad_request",
             _ => "failed",
@@ -244,9 +245,9 @@ impl Account {
         self.done(outcome);
     }
 
-    /// The response was broken off, with an error of this code inside it.
-    pub(super) fn broken_off(&mut self, code: &'static str) {
-        self.metrics.stream_error(code);
+    /// The response was broken off; a stream, with an error of this code inside it.
+    pub(super) fn broken_off(&mut self, code: Option<&'static str>) {
+        code.into_iter().for_each(|code| self.metrics.stream_error(code));
         self.facts.visit.iter().for_each(|visit| visit.failed(POD_FAILED));
         self.done("failed");
     }

@@ -24,8 +24,7 @@ pub(super) fn begun(lease: &Lease) {
     lease.pod().breaker.begins();
 }
 
-/// The answer was passed on to its end. `status`: its own, or that of the error that it turned out to be; `begun`: after its
-/// first token.
+/// The answer was passed on to its end. `status`: its own; `begun`: after its first token.
 pub(super) fn answered(lease: &Lease, status: u16, begun: bool) {
     let pod = lease.pod();
     let (counter, failing) = match status {
@@ -41,6 +40,15 @@ pub(super) fn answered(lease: &Lease, status: u16, begun: bool) {
     match failing {
         Some(failing) => fails(lease, failing),
         None => pod.breaker.succeeded(),
+    }
+}
+
+/// The answer turned out to be an error, of this status, inside a stream that had begun as a good one. One that lays it on the
+/// request says nothing of the pod: there are engines that say so of their own crash.
+pub(super) fn turned_out_bad(lease: &Lease, status: u16, begun: bool) {
+    match status {
+        400..500 => count(&lease.pod().answers.refused),
+        _ => answered(lease, status, begun),
     }
 }
 

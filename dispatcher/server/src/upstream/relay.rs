@@ -349,13 +349,16 @@ impl Live {
         let scan = self.scan.as_ref();
         let error = scan.and_then(|scan| scan.error);
         let kind = if error.is_some() { EndKind::PodError } else { self.kind };
-        let status = error.unwrap_or(self.account.status());
-        blame::answered(&lease, status, self.account.has_begun());
+        let begun = self.account.has_begun();
+        match error {
+            Some(status) => blame::turned_out_bad(&lease, status, begun),
+            None => blame::answered(&lease, self.account.status(), begun),
+        }
         let usage = scan.and_then(|scan| scan.usage).unwrap_or_default();
         let counted = scan.map(|scan| lease.dispatch().tokens(scan.carrying));
         let output_tokens = usage.completion_tokens.or(counted);
         lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
-        self.account.finished(kind, usage.prompt_tokens, output_tokens);
+        self.account.finished((kind, error), usage.prompt_tokens, output_tokens);
     }
 
     /// The pod failed, or is not waited for. Its connection is cut and the lease ends now; the client is told next.
@@ -373,8 +376,9 @@ impl Live {
         if error != RelayError::Closing {
             lease.end(EndKind::PodFailed, usage.completion_tokens, usage.prompt_tokens);
         }
-        self.account.broken_off(error.code());
-        if self.scan.is_none() {
+        let of_events = self.scan.is_some();
+        self.account.broken_off(of_events.then_some(error.code()));
+        if !of_events {
             return Some(Err(error));
         }
         self.cut = Some(error);

@@ -288,7 +288,7 @@ impl Attempt<'_> {
         blame::answered(&lease, status.as_u16(), false);
         lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
         self.account.passed(bytes.len());
-        self.account.finished(kind, usage.prompt_tokens, usage.completion_tokens);
+        self.account.finished((kind, None), usage.prompt_tokens, usage.completion_tokens);
         RelayBody::whole(bytes)
     }
 

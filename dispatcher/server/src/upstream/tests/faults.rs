@@ -1,7 +1,10 @@
 //! Pods that fail, each in its own way.
 
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     thread,
 };
 
@@ -123,6 +126,45 @@ async fn what_a_pod_refuses_is_a_good_answer() {
         let refused = |pod: &Arc<Pod>| pod.answers.refused.load(Relaxed);
         assert_eq!(scene.hub.pods().iter().map(refused).sum::<u64>(), 10);
     }
+}
+
+/// A stream that consists of an error with this code.
+fn error_of(code: u16) -> String {
+    let error = format!("data: {{\"error\":{{\"message\":\"no\",\"code\":{code}}}}}\n\n");
+    format!("{STREAM_HEAD}{}{}{END}", chunk(&error), chunk(DONE))
+}
+
+#[tokio::test]
+async fn an_error_in_a_stream_is_counted_by_its_own_status() {
+    for (code, outcome) in [(400, "bad_request"), (500, "failed")] {
+        let pod = FakePod::saying(error_of(code)).await;
+        let scene = Scene::new(&[&pod.authority]);
+        assert_eq!(scene.relay(1).await.1, None);
+        assert_eq!((scene.done(outcome, "200"), scene.stream_errors()), (1, 0), "{code}");
+        let all = ["ok", "bad_request", "failed"].map(|outcome| scene.done(outcome, "200"));
+        assert_eq!(all.iter().sum::<u64>(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_inside_a_stream_makes_up_for_no_failure() {
+    let said = Arc::new(AtomicUsize::new(0));
+    let failing = FakePod::new(move |mut line, _| {
+        let said = said.clone();
+        async move {
+            while line.hear().await.is_some() {
+                let refuses = said.fetch_add(1, Relaxed) == 3;
+                line.say(&error_of(if refuses { 400 } else { 500 })).await;
+            }
+        }
+    })
+    .await;
+    let good = FakePod::saying(format!("{STREAM_HEAD}{}{}{END}", chunk(TOKEN), chunk(DONE))).await;
+    let scene = Scene::of_fleet(&[&failing, &good]);
+    for id in 1..=20 {
+        scene.relay(id).await;
+    }
+    assert_eq!((failing.requests(), good.requests()), (6, 14));
 }
 
 /// A name in a zone that is never resolved (RFC 6761).
@@ -271,6 +313,7 @@ async fn a_stream_that_dies_says_so_and_does_not_look_complete() {
         assert_settled(&scene.hub);
         assert_eq!(scene.hub.snapshot().counters.failed, 1);
         assert_eq!((scene.done("failed", "200"), scene.done("client_gone", "200")), (1, 0));
+        assert_eq!(scene.stream_errors(), 1);
     }
 }
 
@@ -447,6 +490,7 @@ async fn a_whole_response_cut_short_is_a_fault_while_it_is_held_back() {
     let (text, error) = super::scene::read(response.into_body()).await;
     assert_eq!((text, error), ("x".repeat(2000), Some(RelayError::Lost)));
     assert_settled(&scene.hub);
+    assert_eq!((scene.done("failed", "200"), scene.stream_errors()), (1, 0), "it is no stream");
 }
 
 #[tokio::test]

@@ -224,10 +224,19 @@ impl Scene {
 
     /// The value of `weir_requests_total` for an outcome and a status.
     pub(super) fn done(&self, outcome: &str, status: &str) -> u64 {
+        self.counted("weir_requests_total", &[("outcome", outcome), ("status", status)])
+    }
+
+    /// The value of `weir_stream_errors_total`.
+    pub(super) fn stream_errors(&self) -> u64 {
+        self.counted("weir_stream_errors_total", &[])
+    }
+
+    fn counted(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let families = self.upstream.metrics().gather();
-        let requests = families.iter().filter(|family| family.name() == "weir_requests_total");
-        let matching = requests.flat_map(|family| family.get_metric()).filter(|metric| {
-            [("outcome", outcome), ("status", status)].iter().all(|(name, value)| {
+        let named = families.iter().filter(|family| family.name() == name);
+        let matching = named.flat_map(|family| family.get_metric()).filter(|metric| {
+            labels.iter().all(|(name, value)| {
                 metric.get_label().iter().any(|l| l.name() == *name && l.value() == *value)
             })
         });
