@@ -16,7 +16,7 @@ pub struct RawUpstream {
     /// Longest time from sending a streamed request to its first bytes and to its first token, in
     /// seconds. While events come that hold nothing of the answer, only `stall_timeout_s` bounds it.
     pub first_token_timeout_s: u64,
-    /// Longest silence of a pod inside a stream, in seconds.
+    /// Longest time without an event inside a stream, in seconds. Comments are no events.
     pub stall_timeout_s: u64,
     /// Longest time from sending a request that is not streamed to the end of its response, or to `buffer_bytes` of it, in
     /// seconds.

@@ -289,8 +289,11 @@ impl Live {
 
     /// A chunk came: what is passed on now.
     fn passes(&mut self, chunk: Bytes) -> Bytes {
-        let now = self.silence.chunk();
+        let now = self.silence.clock.now();
         let (Some(scan), Some(lease)) = (&mut self.scan, &mut self.lease) else {
+            if self.scan.is_none() {
+                self.silence.sign_of_life(now);
+            }
             self.account.passed(chunk.len());
             return chunk;
         };
@@ -299,6 +302,7 @@ impl Live {
         let passed = self.hold.pass(chunk, scan.between_events() || scan.done);
         self.account.passed(passed.len());
         if scan.events != events {
+            self.silence.sign_of_life(now);
             lease.pod().pulse.chunk(now);
             // Events without text count as well: of the token that stops an answer, which engines count, there is nothing else.
             if scan.carrying > 0 {
@@ -311,6 +315,9 @@ impl Live {
             } else {
                 self.silence.event(now);
             }
+        } else if self.hold.is_torn() && scan.is_in_data() {
+            // An event that is too long to be kept back comes as fast as the client takes it.
+            self.silence.sign_of_life(now);
         }
         if scan.done {
             // The engine is done with it, whenever the connection gets to its end.
@@ -387,14 +394,14 @@ impl Live {
     }
 }
 
-/// Notices that a pod has stopped talking. Chunks only leave their time here; the timer is set anew
-/// when it fires, not with every chunk.
+/// Notices that a pod has stopped talking: in a stream, that its events have, for a server goes on with comments while its
+/// engine hangs. Signs of life only leave their time here; the timer is set anew when it fires, not with each of them.
 struct Silence {
     timer: Pin<Box<Sleep>>,
     clock: Clock,
     /// `None` once the first token was seen.
     first_token_by: Option<Time>,
-    last_chunk_at: Time,
+    last_sign_at: Time,
     stall_timeout: Duration,
 }
 
@@ -403,12 +410,11 @@ impl Silence {
         let now = clock.now();
         let silence = first_token_by.map_or(stall_timeout, |by| by.since(now));
         let timer = Box::pin(sleep(silence));
-        Self { timer, clock, first_token_by, last_chunk_at: now, stall_timeout }
+        Self { timer, clock, first_token_by, last_sign_at: now, stall_timeout }
     }
 
-    fn chunk(&mut self) -> Time {
-        self.last_chunk_at = self.clock.now();
-        self.last_chunk_at
+    const fn sign_of_life(&mut self, now: Time) {
+        self.last_sign_at = now;
     }
 
     /// An event came that holds nothing of the answer. The engine is at work, and has as long for the next as inside an answer;
@@ -426,7 +432,7 @@ impl Silence {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.timer.as_mut().poll(cx));
-            let due = self.first_token_by.unwrap_or(self.last_chunk_at.plus(self.stall_timeout));
+            let due = self.first_token_by.unwrap_or(self.last_sign_at.plus(self.stall_timeout));
             let left = due.since(self.clock.now());
             if left.is_zero() {
                 return Poll::Ready(());

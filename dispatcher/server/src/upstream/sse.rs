@@ -50,7 +50,7 @@ pub(super) struct Scan {
     line: Vec<u8>,
     /// The start of the line was cut off, and there was some of the answer in it.
     cut_carried: bool,
-    /// The last complete line was not empty: an event is open.
+    /// The last complete line that is no comment was not empty: an event is open.
     in_event: bool,
     /// Data events seen.
     pub events: u32,
@@ -99,6 +99,11 @@ impl Scan {
         self.line.is_empty() && !self.in_event
     }
 
+    /// Whether the stream stands inside a line with data.
+    pub(super) fn is_in_data(&self) -> bool {
+        self.line.starts_with(DATA)
+    }
+
     fn keep(&mut self, part: &[u8]) {
         self.line.extend_from_slice(part);
         if self.line.len() > LONGEST_LINE {
@@ -111,7 +116,10 @@ impl Scan {
 
     fn line_ends(&mut self, line: &[u8]) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        self.in_event = !line.is_empty();
+        // A comment belongs to no event.
+        if !line.starts_with(b":") {
+            self.in_event = !line.is_empty();
+        }
         if let Some(data) = line.strip_prefix(DATA) {
             self.data(data.strip_prefix(b" ").unwrap_or(data));
         }
@@ -261,6 +269,12 @@ mod tests {
         assert!(!scan("data: {\"a").between_events());
         assert!(!scan("data: {}\n").between_events());
         assert!(scan("data: {}\n\n").between_events());
+        assert!(!scan("data: {}\n: ping\n").between_events());
+        assert!(!scan(": pi").between_events());
+        for ping in [": ping\n", ":\r\n", ": ping\n\n"] {
+            assert!(scan(ping).between_events(), "{ping:?}");
+            assert!(scan(&format!("data: {{}}\n\n{ping}")).between_events(), "{ping:?}");
+        }
     }
 
     #[test]

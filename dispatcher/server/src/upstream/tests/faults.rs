@@ -436,6 +436,49 @@ async fn a_stream_that_stalls_is_broken_off() {
 }
 
 #[tokio::test]
+async fn what_is_no_event_is_no_sign_of_life_of_a_stream() {
+    // A server whose engine hangs, and an event that does not get to its end.
+    for said in [": keep-alive\n\n", ": keep-alive\n", "event: x\n\n", "data: x"] {
+        let hanging = FakePod::new(move |mut line, _| async move {
+            line.hear().await;
+            line.say(&format!("{STREAM_HEAD}{}", chunk(TOKEN))).await;
+            for _ in 0..64 {
+                line.say(&chunk(said)).await;
+                tokio::time::sleep(SHORT / 4).await;
+            }
+            line.say(&format!("{}{END}", chunk(&format!("\n\n{DONE}")))).await;
+        })
+        .await;
+        let scene = Scene::with(&[&hanging.authority], |config| config.stall_timeout = 2 * SHORT);
+        let (text, error) = scene.relay(1).await;
+        assert_eq!(error, Some(RelayError::Stalled), "{said:?}: {text}");
+        assert!(text.ends_with(&broken("upstream_stalled", "the pod stopped sending")), "{text}");
+        assert_settled(&scene.hub);
+    }
+}
+
+#[tokio::test]
+async fn an_event_too_long_to_be_kept_back_is_a_sign_of_life_while_it_grows() {
+    let part = "x".repeat(300 << 10);
+    let long = FakePod::new(move |mut line, _| {
+        let part = chunk(&part);
+        async move {
+            line.hear().await;
+            line.say(&format!("{STREAM_HEAD}{}{}", chunk(TOKEN), chunk("data: "))).await;
+            for _ in 0..10 {
+                line.say(&part).await;
+                tokio::time::sleep(SHORT).await;
+            }
+            line.say(&format!("{}{END}", chunk(&format!("\n\n{DONE}")))).await;
+        }
+    })
+    .await;
+    let scene = Scene::with(&[&long.authority], |config| config.stall_timeout = 6 * SHORT);
+    assert_eq!(scene.relay(1).await.1, None);
+    assert_settled(&scene.hub);
+}
+
+#[tokio::test]
 async fn a_stream_whose_events_come_before_its_answer_is_not_a_stalled_one() {
     let thinking = FakePod::new(|mut line, _| async move {
         line.hear().await;

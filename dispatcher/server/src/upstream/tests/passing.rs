@@ -47,6 +47,31 @@ async fn usage_and_the_end_are_read_wherever_the_chunks_are_cut() {
 }
 
 #[tokio::test]
+async fn a_comment_passes_when_it_comes() {
+    const PING: &str = ": ping\n";
+    let (go_on, goes_on) = async_channel::bounded::<()>(1);
+    let pod = FakePod::new(move |mut line, _| {
+        let goes_on = goes_on.clone();
+        async move {
+            line.hear().await.unwrap();
+            line.say(&format!("{STREAM_HEAD}{}{}", chunk(TOKEN), chunk(PING))).await;
+            goes_on.recv().await.unwrap();
+            line.say(&format!("{}{END}", chunk(DONE))).await;
+        }
+    })
+    .await;
+    let scene = Scene::new(&[&pod.authority]);
+    let mut body = scene.serve(scene.call(1)).await.unwrap().into_body();
+    let mut text = String::new();
+    while !text.ends_with(PING) {
+        let frame = http_body_util::BodyExt::frame(&mut body).await.unwrap().unwrap();
+        text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+    }
+    go_on.send(()).await.unwrap();
+    assert_eq!(read(body).await, (DONE.to_owned(), None));
+}
+
+#[tokio::test]
 async fn the_token_that_stops_an_answer_has_no_text_and_is_the_last_one_in_time() {
     const STOP: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"finish_reason\":\"stop\"}]}\n\n";
     let (go_on, goes_on) = async_channel::bounded::<()>(1);
