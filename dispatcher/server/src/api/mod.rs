@@ -12,7 +12,8 @@
 //!
 //! # Layout
 //! - [`routes`]: a call's way from its head to [`crate::upstream::serve()`]
-//! - [`plane`]: threads, listeners and connections; [`patience`]: what ends a connection that stalls; [`misread`]: what was no request
+//! - [`plane`]: threads, listeners and connections; [`patience`]: what ends a connection that stalls; [`misread`]: what was no request;
+//!   [`room`]: how many there may be
 //! - [`auth`]: keys; [`limit`]: rates; [`body`]: the bytes; [`mod@peek`]: the facts in them
 //! - [`objective`]: SLO, band and tenant; [`wait`]: how long it may wait; [`models`]: which pool serves a name
 //! - [`headers`]: what goes on to the pod; [`error`]: what the client is told
@@ -30,6 +31,7 @@ pub mod objective;
 pub mod patience;
 pub mod peek;
 pub mod plane;
+pub mod room;
 pub mod routes;
 pub mod wait;
 

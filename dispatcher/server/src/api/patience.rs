@@ -12,6 +12,9 @@
 //! A client that has left is seen by reading, and the HTTP server does not read while a request is answered and bytes
 //! that lie behind it were read already. Then the stream is asked itself, when the server flushes it, which it does
 //! whenever it is looked at; if the client has closed its side, that ends in an error too.
+//!
+//! A response to HTTP/1.0 whose length nobody knows ends where its connection does. When that ends before it, the client is
+//! not to take the one for the other: the connection is reset.
 
 use std::{
     cell::Cell,
@@ -39,6 +42,8 @@ pub struct Turns(Rc<Cell<Count>>);
 struct Count {
     open: u32,
     begun: u64,
+    /// The connection's end would be taken for that of a response, which is not there yet.
+    owed_end: bool,
 }
 
 /// A request that is being answered; dropped when its response is over.
@@ -48,8 +53,8 @@ pub struct Turn(Turns);
 impl Turns {
     /// A request's head is complete.
     pub fn begin(&self) -> Turn {
-        let Count { open, begun } = self.0.get();
-        self.0.set(Count { open: open + 1, begun: begun + 1 });
+        let count = self.0.get();
+        self.0.set(Count { open: count.open + 1, begun: count.begun + 1, ..count });
         Turn(self.clone())
     }
 
@@ -61,8 +66,17 @@ impl Turns {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Count { open, begun } = self.0.0.get();
-        self.0.0.set(Count { open: open.saturating_sub(1), begun });
+        let count = self.0.0.get();
+        self.0.0.set(Count { open: count.open.saturating_sub(1), ..count });
+    }
+}
+
+impl Turn {
+    /// Whether the connection's end would be taken for the end of its response, before that has come. If the connection does end
+    /// then, it is reset.
+    pub fn owes_the_end(&self, owes: bool) {
+        let count = self.0.0.get();
+        self.0.0.set(Count { owed_end: owes, ..count });
     }
 }
 
@@ -70,24 +84,32 @@ impl Drop for Turn {
 /// the end then.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A stream that can tell, unread, that its other side has closed it.
-pub trait Departs {
+/// What a connection's stream can do besides.
+pub trait Wire {
     /// Ready when there is something to be read: `true` if it is the end, which bytes may still lie before.
     fn poll_departed(&self, cx: &mut Context<'_>) -> Poll<bool>;
+
+    /// Has it end in an error for the other side, once it is dropped.
+    fn spoil_end(&self);
 }
 
-impl Departs for TcpStream {
+impl Wire for TcpStream {
     fn poll_departed(&self, cx: &mut Context<'_>) -> Poll<bool> {
         // What the system told the runtime already; the system itself is not asked.
         let Ok(()) = ready!(self.poll_read_ready(cx)) else { return Poll::Ready(true) };
         let known = self.ready(Interest::READABLE).now_or_never();
         Poll::Ready(known.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed())))
     }
+
+    fn spoil_end(&self) {
+        // Fails for a connection that is gone.
+        let _ = self.set_zero_linger();
+    }
 }
 
 /// A stream that gives up on a client; see the module.
 #[derive(Debug)]
-pub struct Patient<S> {
+pub struct Patient<S: Wire> {
     stream: S,
     turns: Turns,
     idle: Patience,
@@ -100,7 +122,7 @@ pub struct Patient<S> {
     look_again: Patience,
 }
 
-impl<S> Patient<S> {
+impl<S: Wire> Patient<S> {
     /// A stream that waits at most this long for a request, for the rest of its head and for a write.
     pub fn new(stream: S, turns: Turns, [idle, head, write]: [Duration; 3]) -> Self {
         let [idle, head, write, look_again] = [idle, head, write, LOOK_AGAIN].map(Patience::new);
@@ -109,7 +131,7 @@ impl<S> Patient<S> {
 
     /// Whether bytes that arrive now belong to a head.
     fn awaits_head(&mut self) -> bool {
-        let Count { open, begun } = self.turns.0.get();
+        let Count { open, begun, .. } = self.turns.0.get();
         if open > 0 || self.head_since.is_some_and(|since| since != begun) {
             self.head.forget();
             self.head_since = None;
@@ -139,7 +161,15 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: Departs> Patient<S> {
+impl<S: Wire> Drop for Patient<S> {
+    fn drop(&mut self) {
+        if self.turns.0.get().owed_end {
+            self.stream.spoil_end();
+        }
+    }
+}
+
+impl<S: Wire> Patient<S> {
     /// Ready once the client has left whose request is being answered, if nobody reads, which would say so.
     fn poll_departed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if std::mem::take(&mut self.was_read) || self.turns.0.get().open == 0 {
@@ -162,7 +192,7 @@ fn given_up(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Wire + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -195,7 +225,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Departs + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Wire + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -265,10 +295,12 @@ mod tests {
     const IDLE: Duration = Duration::from_secs(7200);
 
     /// What is read of it says that it ends.
-    impl Departs for DuplexStream {
+    impl Wire for DuplexStream {
         fn poll_departed(&self, _: &mut Context<'_>) -> Poll<bool> {
             Poll::Pending
         }
+
+        fn spoil_end(&self) {}
     }
 
     fn pair(buffer: usize) -> (DuplexStream, Patient<DuplexStream>, Turns) {

@@ -9,6 +9,8 @@
 //!   response finish; then its connection is closed. [`Plane::finished`] says when all have.
 //! - [`Plane::close`] says [`Closing`] and has every connection looked at, so that what runs ends with an error.
 //! - [`Plane::abort`], and dropping the plane, cuts everything at once.
+//! - A response that does not come to its end never looks finished: where the connection's end would be the response's, the
+//!   connection is reset.
 //! - A client that leaves, or closes its side only, drops the future or the body of its response, whatever it sent behind its
 //!   request.
 //! - At the bound on connections, further ones wait in the backlog. Out of file descriptors or memory,
@@ -21,14 +23,15 @@ use std::{
     net::{SocketAddr, TcpListener as StdListener},
     pin::{Pin, pin},
     rc::Rc,
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, ready},
     thread,
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures_util::TryFutureExt;
-use http::{HeaderValue, Request, Response, StatusCode, header::CONNECTION};
+use futures_util::{FutureExt, TryFutureExt};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header::CONNECTION};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::{
@@ -50,7 +53,8 @@ use tokio::{
 use super::{
     config::Limits,
     misread::{Answer, Misread},
-    patience::{Departs, Patient, Turn, Turns},
+    patience::{Patient, Turn, Turns, Wire},
+    room::{Place, Room},
 };
 use crate::{descriptors, upstream::Closing};
 
@@ -65,6 +69,8 @@ const UNSENT: u32 = 128 * 1024;
 /// [`PROBE_EVERY`]: one that vanished without closing must not hold a place in the queue.
 const PROBE_AFTER: Duration = Duration::from_secs(60);
 const PROBE_EVERY: Duration = Duration::from_secs(15);
+/// Bytes that are read of a connection before anything is done with them: hyper's own default. A head of more needs as many.
+const READ_AHEAD: usize = 408 << 10;
 
 /// What the data plane is told.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +123,7 @@ impl Plane {
                 "open files allow no more; limits.max_connections is higher"
             );
         }
-        let limits = Limits { max_connections: max_connections.div_ceil(threads), ..config.limits };
+        let room = Room::of(max_connections);
         let listeners = listen(config.listen, threads)?;
         let address = listeners.first().map_or(Ok(config.listen), StdListener::local_addr)?;
         let (phase, observed) = watch::channel(Phase::Open);
@@ -125,12 +131,12 @@ impl Plane {
         for (number, listener) in listeners.into_iter().enumerate() {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let (make, observed, closing) = (make.clone(), observed.clone(), closing.clone());
-            let misread = misread.clone();
+            let (misread, room) = (misread.clone(), room.clone());
             let make = move || (Rc::new(make(&closing)), Rc::new(misread) as Answer);
             let name = format!("weir-data-{number}");
             thread::Builder::new()
                 .name(name)
-                .spawn(move || run(&runtime, listener, limits, make, observed))?;
+                .spawn(move || run(&runtime, (listener, room), config.limits, make, observed))?;
         }
         Ok(Self { address, phase, closing })
     }
@@ -200,7 +206,7 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<StdListener> {
 /// The life of one thread.
 fn run<M, S, B>(
     runtime: &Runtime,
-    listener: StdListener,
+    (listener, room): (StdListener, Arc<Room>),
     limits: Limits,
     make: M,
     phase: watch::Receiver<Phase>,
@@ -217,7 +223,7 @@ fn run<M, S, B>(
         // A task of its own: what the thread blocks on is looked at after everything that any connection does.
         let mut door = JoinSet::new();
         match TcpListener::from_std(listener) {
-            Ok(listener) => drop(door.spawn_local(serve(listener, limits, make(), phase))),
+            Ok(listener) => drop(door.spawn_local(serve((listener, room), limits, make(), phase))),
             Err(error) => tracing::error!(%error, "a data-plane thread cannot listen"),
         }
         door.join_next().await;
@@ -228,7 +234,7 @@ fn run<M, S, B>(
 
 /// Accepts until told to stop, then waits for what runs.
 async fn serve<S, B>(
-    listener: TcpListener,
+    (listener, room): (TcpListener, Arc<Room>),
     limits: Limits,
     (service, misread): (Rc<S>, Answer),
     mut phase: watch::Receiver<Phase>,
@@ -239,18 +245,18 @@ async fn serve<S, B>(
 {
     let mut connections = JoinSet::new();
     let mut observed = phase.clone();
-    let welcome = |connections: &mut JoinSet<()>, stream: TcpStream| {
+    let welcome = |connections: &mut JoinSet<()>, stream: TcpStream, place: Option<Place>| {
         let answers = (service.clone(), misread.clone());
-        connections.spawn_local(converse(stream, limits, answers, phase.clone()));
+        let talk = converse(stream, limits, answers, phase.clone());
+        connections.spawn_local(talk.map(|()| drop(place)));
     };
     loop {
-        let room = connections.len() < limits.max_connections;
         tokio::select! {
             biased;
             () = reached(&mut observed, Phase::Stopping) => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if room => match accepted {
-                Ok((stream, _)) => welcome(&mut connections, stream),
+            accepted = room.accept(&listener) => match accepted {
+                Ok((stream, place)) => welcome(&mut connections, stream, Some(place)),
                 Err(error) if concerns_one_client(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, open = connections.len(), "cannot accept connections");
@@ -260,7 +266,7 @@ async fn serve<S, B>(
         }
     }
     for stream in backlog(listener) {
-        welcome(&mut connections, stream);
+        welcome(&mut connections, stream, room.take());
     }
     let finished = async { while connections.join_next().await.is_some() {} };
     tokio::select! {
@@ -322,7 +328,7 @@ async fn converse<I, S, B>(
     (service, misread): (Rc<S>, Answer),
     mut phase: watch::Receiver<Phase>,
 ) where
-    I: AsyncRead + AsyncWrite + Departs + Unpin,
+    I: AsyncRead + AsyncWrite + Wire + Unpin,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -334,13 +340,14 @@ async fn converse<I, S, B>(
     let observed = Rc::new(phase.clone());
     let service = service_fn(move |request| {
         let (turn, observed) = (turns.begin(), observed.clone());
+        let version = request.version();
         // Boxed: the server keeps the place of a future for as long as the connection lives, and this one is large.
         Box::pin(service.call(request).map_ok(move |mut response| {
             // hyper says so too once it is told to shut down, which may be a moment too late.
             if *observed.borrow() >= Phase::Stopping {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            response.map(|body| InTurn { body, _turn: turn })
+            response.map(|body| InTurn::new(body, turn, version))
         }))
     });
     let mut connection = pin!(
@@ -348,6 +355,7 @@ async fn converse<I, S, B>(
             // The stream itself counts the time without a request; see `patience`.
             .header_read_timeout(None)
             .max_header_size(limits.max_header_bytes)
+            .max_buf_size(limits.max_header_bytes.max(READ_AHEAD))
             .serve_connection(TokioIo::new(stream), service)
     );
     // Biased: a request that has arrived is served, also if the plane stops in the same moment.
@@ -372,7 +380,22 @@ async fn converse<I, S, B>(
 /// A response body that ends its turn when it is over.
 struct InTurn<B> {
     body: B,
-    _turn: Turn,
+    turn: Turn,
+    /// Nothing but the connection's end will tell the client that it is over.
+    bare: bool,
+}
+
+impl<B: Body> InTurn<B> {
+    fn new(body: B, turn: Turn, version: Version) -> Self {
+        // HTTP/1.0 has no chunks.
+        let bare = version < Version::HTTP_11
+            && !body.is_end_stream()
+            && body.size_hint().exact().is_none();
+        if bare {
+            turn.owes_the_end(true);
+        }
+        Self { body, turn, bare }
+    }
 }
 
 impl<B: Body + Unpin> Body for InTurn<B> {
@@ -383,7 +406,11 @@ impl<B: Body + Unpin> Body for InTurn<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if self.bare && (frame.is_none() || self.body.is_end_stream()) {
+            self.turn.owes_the_end(false);
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -254,6 +254,141 @@ async fn connections_beyond_the_bound_wait_for_their_turn() {
 }
 
 #[tokio::test]
+async fn the_bound_on_connections_is_one_for_all_threads() {
+    const MOST: usize = 24;
+    let bounded = Limits { max_connections: MOST, ..limits() };
+    let plane = start_echo(PlaneConfig { limits: bounded, ..config(8) });
+    let ask = async |client: &mut TcpStream| {
+        client.write_all(GET).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            soon(client.read_buf(&mut answer)).await.unwrap();
+        }
+    };
+    let mut open = Vec::new();
+    for _ in 0..MOST {
+        let mut client = connect(&plane).await;
+        ask(&mut client).await;
+        open.push(client);
+    }
+    let mut further = connect(&plane).await;
+    further.write_all(GET).await.unwrap();
+    for client in &mut open {
+        ask(client).await;
+    }
+    assert!(further.try_read(&mut [0]).is_err(), "no place is left");
+    drop(open);
+    soon(further.read_u8()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_place_goes_to_whichever_thread_has_somebody_waiting() {
+    let bounded = Limits { max_connections: 1, ..limits() };
+    let plane = start_echo(PlaneConfig { limits: bounded, ..config(8) });
+    // Each is let in when the one before has left, and most of them by a thread that had none.
+    let mut clients = JoinSet::new();
+    for _ in 0..24 {
+        let mut client = connect(&plane).await;
+        client.write_all(GET).await.unwrap();
+        clients.spawn(async move { client.read_u8().await });
+    }
+    while let Some(answered) = soon(clients.join_next()).await {
+        answered.unwrap().unwrap();
+    }
+}
+
+/// Some of a response, and then its end, an error, or neither.
+enum Part {
+    Ends,
+    Breaks,
+    Hangs,
+}
+
+/// A body without a length.
+struct Parts(Part, u32);
+
+impl Body for Parts {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        self.1 += 1;
+        match (self.1, &self.0) {
+            (1, _) => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"part"))))),
+            // What was written is sent before anything follows.
+            (2, Part::Ends | Part::Breaks) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            (_, Part::Ends) => Poll::Ready(None),
+            (_, Part::Breaks) => Poll::Ready(Some(Err("broken"))),
+            (_, Part::Hangs) => Poll::Pending,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_does_not_come_to_its_end_looks_finished_to_no_client() {
+    let parts = async |request: Request<Incoming>| {
+        let part = match request.uri().path() {
+            "/ends" => Part::Ends,
+            "/breaks" => Part::Breaks,
+            _ => Part::Hangs,
+        };
+        Ok(Response::new(Parts(part, 0)))
+    };
+    let plane = Plane::start(config(1), misread, move |_| service_fn(parts)).unwrap();
+    let mut hanging = None;
+    for (path, version) in
+        [("ends", "1.0"), ("breaks", "1.0"), ("hangs", "1.0"), ("ends", "1.1"), ("breaks", "1.1")]
+    {
+        let mut client = connect(&plane).await;
+        let close = "host: x\r\nconnection: close\r\n\r\n";
+        let head = format!("GET /{path} HTTP/{version}\r\n{close}");
+        client.write_all(head.as_bytes()).await.unwrap();
+        let mut text = Vec::new();
+        while memchr::memmem::find(&text, b"part").is_none() {
+            assert!(soon(client.read_buf(&mut text)).await.unwrap() > 0);
+        }
+        if path == "hangs" {
+            hanging = Some(client);
+            continue;
+        }
+        let rest = soon(client.read_to_end(&mut text)).await.map_err(|error| error.kind());
+        match (path, version) {
+            ("ends", "1.0") => assert_eq!(rest, Ok(0)),
+            ("breaks", "1.0") => assert_eq!(rest, Err(io::ErrorKind::ConnectionReset)),
+            (path, _) => {
+                rest.unwrap();
+                assert_eq!(text.ends_with(b"0\r\n\r\n"), path == "ends", "{text:?}");
+            }
+        }
+    }
+    plane.abort();
+    let rest = soon(hanging.unwrap().read_u8()).await.map_err(|error| error.kind());
+    assert_eq!(rest, Err(io::ErrorKind::ConnectionReset), "also where everything is cut");
+}
+
+#[tokio::test]
+async fn a_head_may_be_as_large_as_the_limit_says() {
+    let roomy = Limits { max_header_bytes: 1 << 20, ..limits() };
+    let plane = start_echo(PlaneConfig { limits: roomy, ..config(1) });
+    for (fields, status) in [(10, b"HTTP/1.1 200"), (12, b"HTTP/1.1 431")] {
+        let mut client = connect(&plane).await;
+        let field = format!("x: {}\r\n", "y".repeat(100_000));
+        let head = format!("GET / HTTP/1.1\r\nhost: x\r\n{}\r\n", field.repeat(fields));
+        // The server may close before it has taken everything.
+        let _ = client.write_all(head.as_bytes()).await;
+        let mut start = [0; 12];
+        client.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, status);
+    }
+}
+
+#[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
     let plane = start_echo(config(1));
     for header in [format!("x: {}", "y".repeat(100_000)), "x: y\r\n".repeat(200)] {
