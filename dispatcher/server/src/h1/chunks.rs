@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 
 use super::BadReply;
 
-/// Most bytes of chunk extensions and trailers in one body.
+/// Most bytes that go with one chunk beside its data: its extensions, and with the last one the trailers. Not of a whole body:
+/// a stream is as long as its answer.
 pub(super) const MOST_ASIDE_BYTES: usize = 16 << 10;
 
 /// Hexadecimal digits of a chunk's size; any size fits that a counter holds.
@@ -19,7 +20,7 @@ pub(super) type Pieces<'a> = SmallVec<[&'a [u8]; 4]>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunks {
     at: At,
-    /// Bytes of extensions and trailers so far.
+    /// Bytes of the chunk's extensions, and of the trailers, so far.
     aside: usize,
 }
 
@@ -102,7 +103,10 @@ impl Chunks {
             (At::SizeEnd { size: 0 } | At::TrailerEnd, b'\n') => At::TrailerName { empty: true },
             (At::SizeEnd { size }, b'\n') => At::Data { left: size },
             (At::DataCr, b'\r') => At::DataLf,
-            (At::DataLf, b'\n') => At::Size { size: 0, digits: 0 },
+            (At::DataLf, b'\n') => {
+                self.aside = 0;
+                At::Size { size: 0, digits: 0 }
+            }
             (At::TrailerName { empty: true }, b'\r') => At::End,
             (At::TrailerName { empty: false }, b':') => self.aside(At::TrailerValue)?,
             (At::TrailerName { .. }, _) if is_token(byte) => {

@@ -79,6 +79,18 @@ async fn a_response_reads_the_same_wherever_it_is_cut() {
 }
 
 #[tokio::test]
+async fn what_goes_with_each_chunk_of_a_long_body_adds_up_to_nothing() {
+    for aside in [format!(";x={}", "y".repeat(1000)), " ".repeat(1000)] {
+        let chunks = format!("1{aside}\r\na\r\n").repeat(100);
+        let trailer = format!("x: {}\r\n", "y".repeat(10_000));
+        let text =
+            format!("{OK}transfer-encoding: chunked\r\n\r\n{chunks}0{aside}\r\n{trailer}\r\n");
+        let heard = hear_text(&text).await.unwrap();
+        assert_eq!((heard.body, heard.kept), (b"a".repeat(100), true));
+    }
+}
+
+#[tokio::test]
 async fn what_comes_behind_the_end_is_not_believed() {
     for framed in [
         "content-length: 5\r\n\r\nhello",
