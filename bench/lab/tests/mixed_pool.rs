@@ -78,6 +78,8 @@ impl Predict for Learner {
         self.chain.predict(rows, out)
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.chain.step_time(pod_class)
     }

@@ -131,6 +131,8 @@ impl Predict for Mixed {
         self.0.predict(rows, out)
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         let fast = self.0.0;
         if pod_class == 0 { fast } else { StepTime { base_ms: 2.0 * fast.base_ms, ..fast } }

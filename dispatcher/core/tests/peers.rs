@@ -36,6 +36,8 @@ impl Predict for ByRow {
         Ok(())
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, _pod_class: u16) -> StepTime {
         StepTime::default()
     }

@@ -60,6 +60,8 @@ impl Predict for Rough {
         Ok(())
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         let steps = StepTime::default();
         let factor = 1.0 + 0.01 * (self.strides % 7) as f64 + 0.3 * f64::from(pod_class);
@@ -321,6 +323,8 @@ impl Predict for Against {
         Ok(())
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         let steps = StepTime::default();
         StepTime { base_ms: steps.base_ms * (1.0 + 0.05 * f64::from(pod_class)), ..steps }
@@ -375,6 +379,8 @@ impl Predict for Asked {
         }
         Ok(())
     }
+
+    fn take_up(&mut self) {}
 
     fn step_time(&self, _pod_class: u16) -> StepTime {
         StepTime::default()

@@ -27,6 +27,8 @@ impl Predict for Shown {
         self.0.predict(rows, out)
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.0.step_time(pod_class)
     }

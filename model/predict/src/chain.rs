@@ -253,14 +253,16 @@ impl Chain {
         let predicted = &sample.predicted;
         let model = Both { ttft: predicted.model_ttft_ms, tpot: predicted.model_tpot_ms };
         let version = predicted.model_version;
-        let mut serving = self.serving.as_mut().filter(|serving| serving.follows(version));
-        let own = |serving: &&mut Serving| serving.bundle.version() == version;
+        // One that was rolled back has no heir.
+        let refused = self.refused.iter().any(|(refused, _)| *refused == version);
+        let mut serving =
+            self.serving.as_mut().filter(|serving| !refused && serving.follows(version));
+        let own = serving.as_ref().is_some_and(|serving| serving.bundle.version() == version);
         for target in Target::ALL {
             let Some(measured_ms) = *measured.get(target) else { continue };
             let (profile_ms, prior_ms) = (*profile.get(target), *prior.get(target));
             let model_ms = serving.as_ref().and(*model.get(target)).and_then(measurable);
-            let own_ms = model_ms.filter(|_| serving.as_ref().is_some_and(own));
-            let said = Said { model_ms: own_ms, profile_ms, prior_ms };
+            let said = Said { model_ms, own, profile_ms, prior_ms };
             self.calibration.learn(target, sample, said, measured_ms);
             if let (Some(serving), Some(model_ms), Some((next_ms, _))) =
                 (serving.as_mut(), model_ms, *next.get(target))

@@ -174,8 +174,8 @@ pub trait Predict: Send {
     fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError>;
 
     /// Takes up what it was given to predict with, if there is something new: called now and then though nobody asks, so
-    /// that an idle dispatcher says of itself what it would serve with.
-    fn take_up(&mut self) {}
+    /// that an idle dispatcher says of itself what it would serve with. Required: whoever wraps another has to hand it on.
+    fn take_up(&mut self);
 
     /// The step-time model of a pod class as fitted so far.
     fn step_time(&self, pod_class: u16) -> StepTime;

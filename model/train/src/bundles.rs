@@ -59,8 +59,13 @@ impl Bundles {
         let mut bundles = Self { dir: dir.to_owned(), keep, lock, highest: 0 };
         for name in bundles.names()?.iter().filter(|name| name.starts_with(PART)) {
             let path = dir.join(name);
-            remove(&path).map_err(failed("remove", &path))?;
-            tracing::info!(path = %path.display(), "removed what a crash left");
+            match remove(&path) {
+                Ok(()) => tracing::info!(path = %path.display(), "removed what a crash left"),
+                // Another user's, mostly. It costs room and nothing else.
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "what a crash left stays")
+                }
+            }
         }
         bundles.highest = bundles.highest_version()?;
         Ok(bundles)
@@ -185,21 +190,26 @@ impl Bundles {
 
     /// Removes the oldest bundles. A failure costs only room, so it is told and borne.
     fn prune(&self) {
-        let pruned = self.names().and_then(|names| {
-            let mut bundles: Vec<(u64, String)> =
-                names.into_iter().filter_map(|name| Some((bundle_version(&name)?, name))).collect();
-            bundles.sort_unstable_by(|one, other| other.cmp(one));
-            let old = bundles.iter().skip(self.keep).map(|(_, name)| name);
-            old.filter(|name| !self.is_current(name)).try_for_each(|name| {
-                // Renamed first, so that nobody meets half of it under its name.
-                let (whole, part) = (self.dir.join(name), self.part(name));
-                fs::rename(&whole, &part).map_err(failed("rename", &whole))?;
-                remove(&part).map_err(failed("remove", &part))
-            })
-        });
-        if let Err(error) = pruned {
-            tracing::warn!(%error, "an old bundle stays");
+        let names = match self.names() {
+            Ok(names) => names,
+            Err(error) => return tracing::warn!(%error, "old bundles stay"),
+        };
+        let mut bundles: Vec<(u64, String)> =
+            names.into_iter().filter_map(|name| Some((bundle_version(&name)?, name))).collect();
+        bundles.sort_unstable_by(|one, other| other.cmp(one));
+        let old = bundles.iter().skip(self.keep).map(|(_, name)| name);
+        for name in old.filter(|name| !self.is_current(name)) {
+            if let Err(error) = self.discard(name) {
+                tracing::warn!(%error, "an old bundle stays");
+            }
         }
+    }
+
+    fn discard(&self, name: &str) -> Result<(), TrainError> {
+        // Renamed first, so that nobody meets half of it under its name.
+        let (whole, part) = (self.dir.join(name), self.part(name));
+        fs::rename(&whole, &part).map_err(failed("rename", &whole))?;
+        remove(&part).map_err(failed("remove", &part))
     }
 
     /// Names of the entries; those that are not text are none of ours.

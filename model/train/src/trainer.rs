@@ -171,7 +171,12 @@ impl Trainer {
             }
         });
         window.settle(now_unix_ms);
-        if skipped.by_reason().iter().any(|(_, count)| *count > 0) {
+        // What was not streamed has no target, and what is old was of use: neither is anybody's fault.
+        let usual = skipped.no_target + skipped.too_old;
+        let all: u64 = skipped.by_reason().iter().map(|(_, count)| *count).sum();
+        if all == usual {
+            tracing::debug!(%skipped, "skipped in the spool");
+        } else {
             tracing::warn!(%skipped, problems = ?skipped.problems, "skipped in the spool");
         }
         skipped

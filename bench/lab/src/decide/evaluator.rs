@@ -96,6 +96,10 @@ impl Predict for Counted {
         self.inner.predict(rows, out)
     }
 
+    fn take_up(&mut self) {
+        self.inner.take_up();
+    }
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.inner.step_time(pod_class)
     }

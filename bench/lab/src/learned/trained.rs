@@ -137,6 +137,10 @@ impl Predict for Trained {
         self.chain.predict(rows, out)
     }
 
+    fn take_up(&mut self) {
+        self.chain.take_up();
+    }
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.chain.step_time(pod_class)
     }

@@ -139,6 +139,8 @@ impl Predict for Known {
         Ok(())
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         StepTime {
             base_ms: 0.0,

@@ -74,6 +74,8 @@ impl Predict for Oracle {
         Ok(())
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.steps.get(usize::from(pod_class)).copied().unwrap_or_default()
     }

@@ -11,6 +11,11 @@ use crate::{
 };
 
 impl Scheduler {
+    /// The predictor takes up what it was given, if there is something new: its state is what it would serve with then.
+    pub fn take_up(&mut self) {
+        self.predictor.take_up();
+    }
+
     /// The longest that anything waits.
     pub const fn max_wait(&self) -> Duration {
         self.config.bounds.max_wait

@@ -63,6 +63,8 @@ impl Predict for Moody {
         Ok(())
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         let sound = StepTime::default();
         let Mood::Mad(seed) = self.mood else { return sound };

@@ -34,6 +34,8 @@ impl Predict for Priors {
         Ok(())
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, _pod_class: u16) -> StepTime {
         self.0
     }

@@ -77,6 +77,8 @@ pub enum Standing {
     Loaded,
     /// It is on disk.
     Available,
+    /// It is not on disk any more. Its errors in service are still known.
+    Gone,
     /// It did worse in service than the one before, or failed, and was taken out: the last that was.
     RolledBack,
     /// It cannot be used.
@@ -213,6 +215,7 @@ fn standing(
             (Standing::RolledBack, Some(format!("rolled back to v{to}: {reason}")))
         }
         (None, None) if loaded == version => (Standing::Loaded, None),
+        (None, None) if bundle.is_none() => (Standing::Gone, None),
         (None, None) => (Standing::Available, None),
     }
 }

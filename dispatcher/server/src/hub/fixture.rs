@@ -27,6 +27,8 @@ impl Predict for Flat {
         Ok(())
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, _pod_class: u16) -> StepTime {
         StepTime::default()
     }

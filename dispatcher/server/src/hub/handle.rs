@@ -191,6 +191,14 @@ impl Hub {
         })
     }
 
+    /// The version of the bundle that serves, or would: a pool that nobody asks, and whose pods are all away, has it too.
+    pub fn serving_version(&self) -> u64 {
+        self.at_desk(|desk, _, _| {
+            desk.scheduler.take_up();
+            desk.scheduler.predictor().model_version
+        })
+    }
+
     /// Requests waiting.
     pub fn waiting(&self) -> usize {
         self.look(|scheduler, _| scheduler.waiting())

@@ -255,6 +255,8 @@ impl Predict for Gate {
         Flat.predict(rows, out)
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         Flat.step_time(pod_class)
     }

@@ -55,10 +55,16 @@ impl Factors {
     }
 }
 
+/// Rows of a holdout from which its quantile counts.
+const ENOUGH_ROWS: usize = 20;
+
 /// What each evaluator would have said of one outcome, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Said {
+    /// That of the bundle which serves, or of one that it follows.
     pub(super) model_ms: Option<f32>,
+    /// It is that of the bundle which serves.
+    pub(super) own: bool,
     pub(super) profile_ms: Option<f32>,
     pub(super) prior_ms: Option<f32>,
 }
@@ -136,7 +142,7 @@ impl Calibration {
                 Target::Tpot => &holdout.tpot,
             };
             let ratio = error.ratio_p90 as f32;
-            let sound = ratio.is_finite() && ratio > 0.0 && error.rows > 0;
+            let sound = ratio.is_finite() && ratio > 0.0 && error.rows >= ENOUGH_ROWS;
             let factor = if sound { ratio } else { FIRST_FACTORS.get(target).model };
             for class in self.classes.values_mut() {
                 class.model.get_mut(target).renew(factor, class.promise.get(target));
@@ -156,7 +162,7 @@ impl Calibration {
         let stated = stated(&sample.predicted);
         for target in Target::ALL {
             let (quantiles, source) = *stated.get(target);
-            let version = if source == Source::Prior { 0 } else { sample.predicted.model_version };
+            let version = if source.is_bundle() { sample.predicted.model_version } else { 0 };
             let median = measurable(quantiles.p50);
             let (Some(median_ms), Some(measured_ms)) = (median, *measured.get(target)) else {
                 continue;
@@ -182,14 +188,14 @@ impl Calibration {
             promise.settle(measured_ms <= stated_ms);
         }
         let each = [
-            (&mut class.model, said.model_ms),
-            (&mut class.profile, said.profile_ms),
-            (&mut class.prior, said.prior_ms),
+            (&mut class.model, said.model_ms, said.own),
+            (&mut class.profile, said.profile_ms, true),
+            (&mut class.prior, said.prior_ms, true),
         ];
-        for (factor, median_ms) in each {
+        for (factor, median_ms, own) in each {
             let factor = factor.get_mut(target);
             if let Some(median_ms) = median_ms {
-                factor.observe(median_ms, measured_ms);
+                factor.observe(median_ms, measured_ms, own);
             }
             factor.keep(promise);
         }
@@ -240,7 +246,7 @@ mod tests {
         calibration.renew(&holdout(1.07));
         assert_eq!(calibration.factors(&row).tpot.model, 1.07);
         assert_eq!(calibration.factors(&row).tpot.prior, TPOT_FACTOR, "the prior is no bundle");
-        let said = Said { model_ms: Some(10.0), profile_ms: None, prior_ms: None };
+        let said = Said { own: true, model_ms: Some(10.0), profile_ms: None, prior_ms: None };
         let sample = super::super::tests::sample(row, Prediction::default(), 50.0, 20.0);
         for _ in 0..60 {
             calibration.learn(Target::Tpot, &sample, said, 20.0);
@@ -263,7 +269,7 @@ mod tests {
         let factor_after = |measured_ms: f32| {
             let mut calibration = Calibration::default();
             let mut learn = |source, model_ms, tpot_ms: f32| {
-                let said = Said { model_ms, profile_ms: None, prior_ms: Some(10.0) };
+                let said = Said { own: true, model_ms, profile_ms: None, prior_ms: Some(10.0) };
                 let sample = super::super::tests::sample(row, stated_by(source), 50.0, tpot_ms);
                 calibration.learn(Target::Tpot, &sample, said, tpot_ms);
             };
@@ -288,7 +294,7 @@ mod tests {
         let factor_after = |late_ms: f32| {
             let mut calibration = Calibration::default();
             let learn = |calibration: &mut Calibration, model_ms, tpot_ms: f32| {
-                let said = Said { model_ms, profile_ms: None, prior_ms: None };
+                let said = Said { own: true, model_ms, profile_ms: None, prior_ms: None };
                 let sample = super::super::tests::sample(row, stated, 50.0, tpot_ms);
                 calibration.learn(Target::Tpot, &sample, said, tpot_ms);
             };
@@ -321,7 +327,8 @@ mod tests {
                     && let Some((predicted, measured_ms)) = flights.pop_front()
                 {
                     let sample = super::super::tests::sample(row, predicted, measured_ms, 20.0);
-                    let said = Said { model_ms: None, profile_ms: None, prior_ms: Some(100.0) };
+                    let said =
+                        Said { own: true, model_ms: None, profile_ms: None, prior_ms: Some(100.0) };
                     calibration.learn(Target::Ttft, &sample, said, measured_ms);
                 }
             }

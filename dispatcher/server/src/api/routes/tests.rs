@@ -28,6 +28,8 @@ impl weir_schema::Predict for Fast {
         Ok(())
     }
 
+    fn take_up(&mut self) {}
+
     fn step_time(&self, _: u16) -> StepTime {
         StepTime::default()
     }

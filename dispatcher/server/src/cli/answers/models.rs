@@ -34,7 +34,7 @@ pub(crate) struct Model {
 pub(crate) struct Version {
     /// Its number.
     pub(crate) version: u64,
-    /// `serving`, `loaded`, `available` or `refused`.
+    /// `serving`, `loaded`, `available`, `gone`, `rolled_back` or `refused`.
     pub(crate) state: String,
     /// When it was trained.
     pub(crate) age_s: Option<f64>,

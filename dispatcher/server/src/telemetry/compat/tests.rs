@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use prometheus::TextEncoder;
 use weir_core::{Band, Dispatch, PodId, RefusalReason, RequestId, Slo, Time};
+use weir_predict::{Chain, Offer, Slot};
 use weir_schema::{Predict, Prediction, Quantiles};
 
 use super::{series::ALL, timed::Timed, visit::Visit, *};
@@ -265,4 +266,16 @@ fn without_the_switch_there_is_none_of_it() {
     assert!(metrics.gather().iter().all(|family| own(family.name())));
     assert!(series::ALL.iter().all(|series| own(series.name)));
     assert!(ALL.iter().all(|series| !own(series.name)));
+}
+
+#[test]
+fn a_pool_that_nobody_asks_takes_up_what_it_is_given_behind_these_metrics_too() {
+    let slot = Slot::new();
+    let metrics = Metrics::with_compat(TENANTS).unwrap();
+    let compat = metrics.compat().unwrap().clone();
+    let timed = Timed::new(Chain::with_slot(slot.clone()), compat, "m".into());
+    let (hub, _) = Fixture { predictor: Box::new(timed), ..Fixture::default() }.hub();
+    slot.publish(Offer::Withdraw { reason: "an offer".to_owned() });
+    assert_eq!(hub.serving_version(), 0);
+    assert_eq!(hub.predictor().fallback_reason.as_deref(), Some("an offer"));
 }

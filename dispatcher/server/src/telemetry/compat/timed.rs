@@ -38,6 +38,10 @@ impl<P: Predict> Predict for Timed<P> {
         predicted
     }
 
+    fn take_up(&mut self) {
+        self.inner.take_up();
+    }
+
     fn step_time(&self, pod_class: u16) -> StepTime {
         self.inner.step_time(pod_class)
     }
