@@ -395,7 +395,7 @@ mod tests {
         let why = "rolled back to v4: it is worse".to_owned();
         assert_eq!(of(5, &status), (Standing::RolledBack, Some(why)));
         assert_eq!(of(4, &status), (Standing::Serving, None));
-        assert_eq!(of(3, &status), (Standing::Available, None));
+        assert_eq!(of(3, &status), (Standing::Gone, None), "it is known by its errors alone");
         status.model_version = 5;
         assert_eq!(of(5, &status), (Standing::Serving, None), "an operator has pinned it");
     }
