@@ -63,7 +63,7 @@ impl Decide for Slices {
         Some(place)
     }
 
-    fn turns_away(&self, desk: &Desk) -> bool {
+    fn turns_away(&self, _request: &Request, desk: &Desk) -> bool {
         desk.waiting() >= Self::QUEUE
     }
 }

@@ -40,7 +40,7 @@ pub(super) trait Decide {
     }
 
     /// Whether a newcomer is turned away.
-    fn turns_away(&self, _desk: &Desk) -> bool {
+    fn turns_away(&self, _request: &Request, _desk: &Desk) -> bool {
         false
     }
 
@@ -102,6 +102,11 @@ impl Desk {
     /// Requests that wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Those of a band.
+    pub(super) fn waiting_in(&self, band: Band) -> usize {
+        self.waiting.values().filter(|request| request.band == band).count()
     }
 
     /// The pods by place.
@@ -223,7 +228,7 @@ impl<D: Decide> Rival<D> {
     }
 
     fn arrive(&mut self, now: Time, request: Box<Request>, actions: &mut Vec<Action>) {
-        if self.decide.turns_away(&self.desk) {
+        if self.decide.turns_away(&request, &self.desk) {
             actions.push(refusal(now, &request, RefusalReason::QueueFull));
             return;
         }

@@ -5,7 +5,7 @@
 //! chance. `llmd-composite` pushes by them. `llmd-fc` has flow control with slo-deadline order in front: strict bands, the
 //! earliest deadline first, and nobody goes while the pool is saturated, which is while the mean over the pods of the larger of
 //! queue / 5 and KV use / .8 is 1 or more. One request goes per cycle; there is a cycle every millisecond and one per arrival.
-//! Who has waited a minute is refused, and so is a newcomer that finds 5,000 waiting.
+//! Who has waited a minute is refused, and so is a newcomer that finds 5,000 of its band waiting.
 //!
 //! The presets `flow-control` and `load-prefix-322` are the same rules on Weir's ledger, which sees what was sent since the last
 //! scrape. Between two scrapes llm-d sends everything to the pod that looked best, and its gate stays open.
@@ -121,8 +121,8 @@ impl Decide for Router {
         (Reverse(request.band), due)
     }
 
-    fn turns_away(&self, desk: &Desk) -> bool {
-        self.gate.is_some() && desk.waiting() >= MOST_WAITING
+    fn turns_away(&self, request: &Request, desk: &Desk) -> bool {
+        self.gate.is_some() && desk.waiting_in(request.band) >= MOST_WAITING
     }
 
     fn patience(&self) -> Option<Duration> {
@@ -209,6 +209,18 @@ mod tests {
         assert_eq!(posed.arrives_with(20, 320, (1, 20)), Some(0));
         posed.scrape(0, 0, 0.5);
         assert_eq!(posed.arrives_with(21, 320, (1, 20)), Some(0));
+    }
+
+    /// llm-d flow control: "band maxRequests 5000, global unlimited; full: reject the newcomer".
+    #[test]
+    fn a_full_band_turns_nobody_away_from_another() {
+        let mut posed = Posed::new(1, Router::gated(1));
+        posed.scrape(0, 5, 0.0);
+        (0..5000).for_each(|id| assert_eq!(posed.arrives_in_band(id, -1), None));
+        posed.arrives_in_band(5000, 1);
+        assert_eq!((posed.waiting(), posed.refused()), (5001, 0));
+        posed.arrives_in_band(5001, -1);
+        assert_eq!((posed.waiting(), posed.refused()), (5001, 1));
     }
 
     /// llm-d: defaultRequestTTL 60 s, answered 429.
