@@ -117,6 +117,12 @@ impl LoadArgs {
 
     fn requests(&self, classes: &[Class]) -> Result<Vec<Planned>> {
         ensure!(self.speed > 0.0 && self.speed.is_finite(), "--speed must be above zero");
+        ensure!(self.from_s.is_finite(), "--from must be a number of seconds, not {}", self.from_s);
+        let for_s = self.for_s.unwrap_or(1.0);
+        ensure!(
+            for_s > 0.0 && for_s.is_finite(),
+            "--for must be a number of seconds above zero, not {for_s}; a trace is replayed to its end without it"
+        );
         let Some(path) = &self.trace else {
             let stretches = vec![(self.rate, self.for_s.unwrap_or(0.0))];
             return DemoMix { stretches, classes: classes.to_vec(), seed: self.seed }.requests();
@@ -188,6 +194,26 @@ mod tests {
         assert!(parse("--mix demo --for 1 --speed 2").is_err());
         assert!(parse("--mix demo --for 1 --from 2").is_err());
         assert!(parse("--trace x.csv --from 2 --speed 2").is_ok());
+    }
+
+    #[test]
+    fn what_would_last_for_ever_is_an_error_that_says_what_to_write() {
+        let trace = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(trace.path(), "arrival_s,input_tokens,output_tokens\n0,9,9\n1e300,9,9\n")
+            .unwrap();
+        let trace = format!("--trace {}", trace.path().display());
+        for (words, said) in [
+            ("--mix demo --for inf".to_owned(), "--for must be a number of seconds"),
+            ("--mix demo --for nan".to_owned(), "--for must be a number of seconds"),
+            ("--mix demo --for 1e12".to_owned(), "at most 10000000"),
+            (format!("{trace} --for inf"), "replayed to its end without it"),
+            (format!("{trace} --from inf"), "--from"),
+            (format!("{trace} --speed 1e-300"), "raise --speed"),
+            (trace, "raise --speed"),
+        ] {
+            let error = parse(&words).unwrap().plan().unwrap_err();
+            assert!(format!("{error:#}").contains(said), "{words}: {error:#}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use rand_distr::{Distribution, Exp, LogNormal};
 
 use super::{Class, Planned, plan};
 use crate::{
+    bounds::MOST_REQUESTS,
     prompt::{Segment, TEMPLATE_TOKENS},
     trace::Arrival,
 };
@@ -49,12 +50,21 @@ impl DemoMix {
     /// The requests.
     ///
     /// # Errors
-    /// When a rate is not above zero.
+    /// When a rate is not above zero, a stretch has no end, or there are more requests than memory is taken to hold.
     pub fn requests(&self) -> Result<Vec<Planned>> {
         let mut rng = SmallRng::seed_from_u64(self.seed);
-        let (mut rows, mut start_s) = (Vec::new(), 0.0);
+        let (mut rows, mut start_s, mut requests) = (Vec::new(), 0.0, 0.0);
         for &(rate, for_s) in &self.stretches {
             ensure!(rate.is_finite() && rate > 0.0, "a rate must be above zero, not {rate}");
+            ensure!(
+                for_s.is_finite() && for_s >= 0.0,
+                "the seconds of a mix are a number from zero on, not {for_s}"
+            );
+            requests += rate * for_s;
+            ensure!(
+                requests <= MOST_REQUESTS as f64,
+                "the mix is of {requests:.0} requests, and at most {MOST_REQUESTS} are made: a lower rate, or fewer seconds"
+            );
             let gap = Exp::new(rate).context("rate")?;
             let mut at_s: f64 = start_s + gap.sample(&mut rng);
             while at_s < start_s + for_s {
@@ -143,6 +153,19 @@ mod tests {
         let high = requests.len() as f64 - low;
         assert!((low / 10_000.0 - 1.0).abs() < 0.05 && (high / 20_000.0 - 1.0).abs() < 0.05);
         assert!(requests.windows(2).all(|pair| pair[0].at <= pair[1].at));
+    }
+
+    #[test]
+    fn a_mix_without_end_is_an_error() {
+        for (stretch, said) in [
+            ((10.0, f64::INFINITY), "not inf"),
+            ((10.0, f64::NAN), "not NaN"),
+            ((10.0, -1.0), "not -1"),
+            ((1e9, 1e9), "at most 10000000"),
+        ] {
+            let error = DemoMix { stretches: vec![stretch], ..mix() }.requests().unwrap_err();
+            assert!(error.to_string().contains(said), "{error}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::Class;
@@ -42,10 +42,23 @@ pub struct Planned {
     pub prefix: Vec<Segment>,
 }
 
+/// Seconds that a load may last: what comes after a year is a mistake in the times.
+const MOST_S: f64 = 366.0 * 86_400.0;
+
+/// When a row's request is sent.
+fn sent_at(at_s: f64) -> Result<Duration> {
+    ensure!(
+        (0.0..=MOST_S).contains(&at_s),
+        "a request would be sent {at_s} s after the start, and a load lasts {MOST_S} s at most: look at the trace's times, or \
+         raise --speed"
+    );
+    Ok(Duration::from_secs_f64(at_s))
+}
+
 /// Turns arrivals into requests; a row without a class gets one by the classes' shares.
 ///
 /// # Errors
-/// When a row names a class that is not among `classes`.
+/// When a row names a class that is not among `classes`, or comes later than anybody waits for.
 pub(super) fn requests(rows: Vec<Arrival>, classes: &[Class], seed: u64) -> Result<Vec<Planned>> {
     let mut rng = SmallRng::seed_from_u64(seed);
     rows.into_iter()
@@ -59,7 +72,7 @@ pub(super) fn requests(rows: Vec<Arrival>, classes: &[Class], seed: u64) -> Resu
                 }
             };
             Ok(Planned {
-                at: Duration::from_secs_f64(row.at_s),
+                at: sent_at(row.at_s)?,
                 class,
                 input_tokens: row.input_tokens,
                 output_tokens: row.output_tokens,
@@ -97,6 +110,16 @@ mod tests {
         let planned = requests(vec![row(None); 4000], &classes, 1).unwrap();
         let batch = planned.iter().filter(|request| request.class == 1).count();
         assert!((900..1100).contains(&batch), "{batch}");
+    }
+
+    #[test]
+    fn a_row_that_comes_later_than_anybody_waits_for_is_an_error() {
+        let classes = parse_classes(&["standard:1".to_owned()], &[]).unwrap();
+        for at_s in [1e300, f64::INFINITY, f64::NAN, -1.0] {
+            let late = Arrival { at_s, ..row(None) };
+            let error = requests(vec![row(None), late], &classes, 1).unwrap_err().to_string();
+            assert!(error.contains("--speed"), "{error}");
+        }
     }
 
     #[test]
