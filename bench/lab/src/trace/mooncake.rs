@@ -2,14 +2,17 @@
 //!
 //! The conversation trace has every timestamp on a multiple of three seconds. Replayed as it stands it would arrive in
 //! volleys (a coefficient of variation of 3 that the traffic did not have), so the rows of one tick are spread uniformly
-//! over it, in the file's order. The tick is the smallest gap between two different timestamps of the file; the
-//! synthetic trace, whose timestamps are exact to the millisecond, is therefore left as it is.
+//! over it, in the file's order. The tick is the smallest gap between two different timestamps that one gap in
+//! twenty has; the synthetic trace, whose timestamps are exact to the millisecond, has none, and is left as it is.
 
 use std::io::BufRead;
 
 use serde::Deserialize;
 
-use super::{Arrival, BadRow, sane, tick};
+use super::{
+    Arrival, BadRow, sane,
+    tick::{self, Tick},
+};
 use crate::prompt::Segment;
 
 /// Tokens that one `hash_id` stands for.
@@ -38,8 +41,17 @@ pub(super) fn read(file: impl BufRead, seed: u64) -> Result<Vec<Arrival>, BadRow
         sane(row.input_length).and(sane(row.output_length)).map_err(bad)?;
         rows.push(arrival(row));
     }
-    if let Some(tick_s) = tick::smallest_gap_s(&mut rows) {
-        tick::spread(&mut rows, tick_s, seed);
+    if let Some(Tick { length_s, shorter }) = tick::found(&mut rows) {
+        if shorter > 0 {
+            tracing::warn!(
+                tick_s = length_s,
+                shorter,
+                "times are rounded to ticks, and some are not"
+            );
+        } else {
+            tracing::info!(tick_s = length_s, "times are rounded to ticks");
+        }
+        tick::spread(&mut rows, length_s, seed);
     }
     Ok(rows)
 }

@@ -245,4 +245,18 @@ fn the_public_traces_are_read_whole() {
         assert!(read.len().abs_diff(rows) <= 1, "{file}: {}", read.len());
         assert!(read.windows(2).all(|pair| pair[0].at_s <= pair[1].at_s), "{file}");
     }
+    // All stored figures rest on how these are spread.
+    for (file, length_s) in [
+        ("mooncake_conversation.dev.jsonl", 2.998_999_999_999_995_2),
+        ("mooncake_synthetic.dev.jsonl", 0.001_000_000_000_000_334),
+    ] {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        let row = |line: &str| {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            let at_s = row["timestamp"].as_f64().unwrap() / 1e3;
+            Arrival { at_s, input_tokens: 1, output_tokens: 1, class: None, prefix: Vec::new() }
+        };
+        let tick = tick::found(&mut text.lines().map(row).collect::<Vec<_>>()).unwrap();
+        assert_eq!(tick, tick::Tick { length_s, shorter: 0 }, "{file}");
+    }
 }
