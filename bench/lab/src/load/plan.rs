@@ -49,7 +49,7 @@ const MOST_S: f64 = 366.0 * 86_400.0;
 fn sent_at(at_s: f64) -> Result<Duration> {
     ensure!(
         (0.0..=MOST_S).contains(&at_s),
-        "a request would be sent {at_s} s after the start, and a load lasts {MOST_S} s at most: look at the trace's times, or \
+        "a request would be sent {at_s:.3e} s after the start, and a load lasts {MOST_S} s at most: look at the trace's times, or \
          raise --speed"
     );
     Ok(Duration::from_secs_f64(at_s))
