@@ -28,6 +28,24 @@ pub(crate) fn command() -> String {
     format!("weir-bench {}", arguments.join(" "))
 }
 
+/// Endings of files of traces, pools and objectives, and of the development slices of public traces.
+const ENDINGS: [&str; 8] = [".csv", ".tsv", ".txt", ".json", ".jsonl", ".yaml", ".yml", ".dev"];
+
+/// What a file is called in results: its name without the endings that say what it is. Whatever else is behind a dot tells it
+/// from others.
+pub(crate) fn name_of_file(path: &Path) -> String {
+    let file =
+        path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
+    let mut name = &*file;
+    while let Some(rest) = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)) {
+        if rest.is_empty() {
+            break;
+        }
+        name = rest;
+    }
+    name.to_owned()
+}
+
 /// Prints lines, of which the last need not be ended. That nobody reads any more is fine.
 ///
 /// # Errors
@@ -174,6 +192,20 @@ mod tests {
 
     fn asked(path: &Path) -> Result<ResultFile> {
         ResultFile::asked(Some(path))
+    }
+
+    #[test]
+    fn a_name_keeps_every_dot_but_those_of_endings_that_are_known() {
+        let files = [
+            "a/prod.2025-01.csv",
+            "b/prod.2025-02.csv",
+            "x.dev.jsonl",
+            "pool.yaml",
+            ".csv",
+            "v1.2",
+        ];
+        let names = files.map(|file| name_of_file(Path::new(file)));
+        assert_eq!(names, ["prod.2025-01", "prod.2025-02", "x", "pool", ".csv", "v1.2"]);
     }
 
     fn names(folder: &Path) -> Vec<String> {

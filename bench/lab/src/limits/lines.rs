@@ -7,7 +7,7 @@ use super::{Limits, Regret, Sight, clairvoyant, limits_of, regret};
 use crate::{
     contender::Contender,
     sim::{Run, SimRequest},
-    study::{Setting, in_parallel, once, requests_of, warm_up},
+    study::{Fingerprints, Setting, in_parallel, once, requests_of, warm_up},
 };
 
 /// Name of the oracle in results.
@@ -27,6 +27,10 @@ pub struct Line {
     pub pods: usize,
     /// Tokens of a step, of the first class of pods.
     pub chunk_tokens: u32,
+    /// What its dispatcher knew of the engines, as `--prediction` says it.
+    pub prediction: String,
+    /// What tells traffic, objectives and pods from others that are called the same.
+    pub fingerprints: Fingerprints,
     /// The load.
     pub load: f64,
     /// Name of the policy.
@@ -178,6 +182,8 @@ fn line(setting: &Setting, load: f64, policy: &str, sums: &[Sums]) -> Line {
         gpu: setting.gpu.clone(),
         pods: setting.pool.pods.len(),
         chunk_tokens: setting.pool.classes.first().map_or(0, |class| class.chunk_tokens),
+        prediction: setting.knowledge.name(),
+        fingerprints: Fingerprints::of(setting),
         load,
         policy: policy.to_owned(),
         seeds: sums.len(),

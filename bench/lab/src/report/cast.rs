@@ -34,7 +34,7 @@ impl Cast {
         let mut ranked = ranks(runs);
         ranked.sort_by(|(_, a), (_, b)| a.total_cmp(b));
         let mut rivals: Vec<String> = ranked.into_iter().map(|(name, _)| name).collect();
-        for series in &runs.series {
+        for series in runs.series.iter().map(|placed| &placed.item) {
             if series.policy != SUBJECT_NAME && !rivals.contains(&series.policy) {
                 rivals.push(series.policy.clone());
             }

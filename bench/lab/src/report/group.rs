@@ -1,7 +1,13 @@
 //! Rows of one setting, and what is said of a setting in words.
 
-use super::{input::Runs, words};
+use super::{
+    choice::{Choice, choose},
+    common::Common,
+    input::Runs,
+    words,
+};
 use crate::{
+    report::cast::{SUBJECT_NAME, is_variant},
     study::Row,
     workload::{Objective, Objectives},
 };
@@ -9,20 +15,55 @@ use crate::{
 /// Rows that can be compared: the same traffic, objectives, pods, predictions and number of dispatchers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Group<'a> {
+    /// What they have in common.
+    pub(super) common: Common,
+    /// That in words which no other group of the page has.
+    pub(super) heading: String,
     /// The rows with the places of their files.
     pub(super) rows: Vec<(&'a Row, usize)>,
     /// The class that is spoken of: the interactive one, or the first, or all.
     pub(super) class: String,
 }
 
-/// What makes rows comparable.
-fn key(row: &Row) -> (&str, &str, &str, usize, u32, &str, usize) {
-    let (pods, dispatchers) = (row.pods, row.dispatchers);
-    (&row.workload, &row.mix, &row.gpu, pods, row.chunk_tokens, &row.prediction, dispatchers)
+/// What a policy made of a question, in one file: a row for all classes, and one for each.
+#[derive(Clone, Debug)]
+pub(super) struct Answer<'a> {
+    setting: usize,
+    /// Place of the file.
+    pub(super) file: usize,
+    rows: Vec<&'a Row>,
 }
 
-/// The rows by their settings, in the order in which these first come. `wanted` says which rows count. Of two rows that
-/// answer the same question, the one with more requests does. Those of a screening are left out.
+/// What is asked of a policy: a load, or a share to keep.
+type Question<'a> = (usize, &'a str, Option<u64>, Option<u64>);
+
+impl<'a> Answer<'a> {
+    fn question(&self) -> Question<'a> {
+        self.rows.first().map(|row| asked(self.setting, row)).unwrap_or_default()
+    }
+
+    /// As many as the row of all classes has.
+    fn requests(&self) -> usize {
+        self.rows.iter().map(|row| row.requests).max().unwrap_or_default()
+    }
+
+    fn has(&self, class: &str) -> bool {
+        self.rows.iter().any(|row| row.class == class)
+    }
+
+    /// Whether this is the same answer, not an equal one.
+    fn is(&self, other: &Self) -> bool {
+        let first = |of: &Self| of.rows.first().copied().map(std::ptr::from_ref);
+        first(self) == first(other)
+    }
+}
+
+fn asked(setting: usize, row: &Row) -> Question<'_> {
+    (setting, &row.policy, row.load.map(f64::to_bits), row.at.map(f64::to_bits))
+}
+
+/// The rows by their settings, in the order in which these first come. `wanted` says which rows count. Those of a screening are
+/// left out.
 pub(super) fn groups<'a>(runs: &'a Runs, wanted: impl Fn(&Row) -> bool) -> Vec<Group<'a>> {
     grouped(runs, |row, file| !runs.is_screening(file) && wanted(row))
 }
@@ -32,30 +73,67 @@ pub(super) fn screenings(runs: &Runs) -> Vec<Group<'_>> {
     grouped(runs, |_, file| runs.is_screening(file))
 }
 
-/// Those that are wanted, given the place of their file too.
-pub(super) fn grouped(runs: &Runs, wanted: impl Fn(&Row, usize) -> bool) -> Vec<Group<'_>> {
-    let mut groups: Vec<Vec<(&Row, usize)>> = Vec::new();
-    for (row, file) in runs.rows.iter().filter(|(row, file)| wanted(row, *file)) {
-        let same = |group: &&mut Vec<(&Row, usize)>| {
-            group.first().is_some_and(|(first, _)| key(first) == key(row))
-        };
-        match groups.iter_mut().find(same) {
-            Some(group) => insert(group, row, *file),
-            None => groups.push(vec![(row, *file)]),
-        }
-    }
-    groups.into_iter().map(|rows| Group { class: class_of(&rows), rows }).collect()
+/// The same of Weir's variants, with the Weir of the same files: it has the same seeds.
+pub(super) fn variants(runs: &Runs) -> Vec<Group<'_>> {
+    grouped(runs, beside_variants(runs))
 }
 
-fn insert<'a>(group: &mut Vec<(&'a Row, usize)>, row: &'a Row, file: usize) {
-    let question = |row: &'a Row| {
-        (&row.policy, &row.class, row.load.map(f64::to_bits), row.at.map(f64::to_bits))
-    };
-    match group.iter_mut().find(|(known, _)| question(known) == question(row)) {
-        Some(known) if known.0.requests < row.requests => *known = (row, file),
-        Some(_) => {}
-        None => group.push((row, file)),
+fn beside_variants(runs: &Runs) -> impl Fn(&Row, usize) -> bool {
+    let variants = runs.rows.iter().filter(|placed| is_variant(&placed.item.policy));
+    let files: Vec<usize> = variants.map(|placed| placed.file).collect();
+    move |row, file| {
+        let is_weir = row.policy == SUBJECT_NAME || is_variant(&row.policy);
+        row.mix != "none" && is_weir && files.contains(&file) && !runs.is_screening(file)
     }
+}
+
+/// Answers that are on no part of the page because another one counts, each with the place of that one's file.
+pub(super) fn superseded(runs: &Runs) -> Vec<(Answer<'_>, usize)> {
+    let shown = chosen(runs, beside_variants(runs)).kept;
+    let full = chosen(runs, |_, file| !runs.is_screening(file)).superseded;
+    let screened = chosen(runs, |_, file| runs.is_screening(file)).superseded;
+    let hidden = |(answer, _): &(Answer<'_>, usize)| !shown.iter().any(|other| other.is(answer));
+    full.into_iter().chain(screened).filter(hidden).collect()
+}
+
+/// Those that are wanted, given the place of their file too.
+fn grouped(runs: &Runs, wanted: impl Fn(&Row, usize) -> bool) -> Vec<Group<'_>> {
+    let mut groups: Vec<(usize, Vec<(&Row, usize)>)> = Vec::new();
+    for Answer { setting, file, rows } in chosen(runs, wanted).kept {
+        let rows = rows.into_iter().map(|row| (row, file));
+        match groups.iter_mut().find(|(of, _)| *of == setting) {
+            Some((_, known)) => known.extend(rows),
+            None => groups.push((setting, rows.collect())),
+        }
+    }
+    let groups = groups.into_iter().map(|(setting, rows)| Group {
+        common: runs.common(setting),
+        heading: runs.heading(setting),
+        class: class_of(&rows),
+        rows,
+    });
+    groups.collect()
+}
+
+fn chosen(runs: &Runs, wanted: impl Fn(&Row, usize) -> bool) -> Choice<Answer<'_>> {
+    let answers = answers(runs, wanted);
+    choose(answers, Answer::question, |one| runs.rank(one.requests(), one.file))
+}
+
+/// The rows that are wanted, those together that are of one run.
+fn answers(runs: &Runs, wanted: impl Fn(&Row, usize) -> bool) -> Vec<Answer<'_>> {
+    let mut answers: Vec<Answer<'_>> = Vec::new();
+    for placed in runs.rows.iter().filter(|placed| wanted(&placed.item, placed.file)) {
+        let (row, file, setting) = (&placed.item, placed.file, placed.setting);
+        let of_file = answers.iter_mut().rev().take_while(|answer| answer.file == file);
+        let same = of_file.into_iter().find(|answer| answer.question() == asked(setting, row));
+        match same {
+            // A class that is there already is of another run.
+            Some(answer) if !answer.has(&row.class) => answer.rows.push(row),
+            _ => answers.push(Answer { setting, file, rows: vec![row] }),
+        }
+    }
+    answers
 }
 
 fn class_of(rows: &[(&Row, usize)]) -> String {
@@ -87,31 +165,18 @@ impl<'a> Group<'a> {
         names
     }
 
-    /// A heading: traffic, objectives and what is not as usual about the pods, the dispatchers and the predictions.
-    pub(super) fn heading(&self) -> String {
-        let Some((row, _)) = self.rows.first() else { return String::new() };
-        let setting = heading(&row.workload, &row.mix, row.pods, row.chunk_tokens);
-        let setting = format!("{setting}{}", before(row.dispatchers));
-        match row.prediction.as_str() {
-            "oracle" => setting,
-            // An older file does not say.
-            "" => format!("{setting}, predictions not told"),
-            other => format!("{setting}, predictions {other}"),
-        }
-    }
-
     /// What was run, as a sentence.
     pub(super) fn what_was_run(&self, runs: &Runs) -> String {
-        let Some((row, _)) = self.rows.first() else { return String::new() };
-        let pool = pool_words(row.pods, &row.gpu, row.chunk_tokens);
+        let of = &self.common;
         let (seeds, requests) = self.effort();
         let count = self.policies().len();
         let policies = if count == 1 { "1 policy".to_owned() } else { format!("{count} policies") };
         format!(
-            "{policies} in front of {pool}{}; traffic `{}`; {}; {seeds}, {requests} requests counted per run of all seeds. {}{}",
-            before(row.dispatchers),
-            row.workload,
-            mix_words(&row.mix),
+            "{policies} in front of {}{}; traffic `{}`; {}; {seeds}, {requests} requests counted per run of all seeds. {}{}",
+            of.pool_words(),
+            of.before(),
+            of.workload,
+            mix_words(&of.mix),
             self.commands(runs),
             caveat(self.rows.iter().map(|(row, _)| *row)),
         )
@@ -149,7 +214,7 @@ impl<'a> Group<'a> {
 
     /// A name for files.
     pub(super) fn slug(&self) -> String {
-        words::slug(&self.heading())
+        words::slug(&self.heading)
     }
 }
 
@@ -160,31 +225,6 @@ pub(super) fn caveat<'a>(mut rows: impl Iterator<Item = &'a Row>) -> &'static st
     } else {
         ""
     }
-}
-
-/// Traffic, objectives, and pods.
-pub(super) fn heading(workload: &str, mix: &str, pods: usize, chunk_tokens: u32) -> String {
-    let mix = match mix {
-        "one" => "one class",
-        "two" => "two classes",
-        "one-long" => "one class with more time for long prompts",
-        "two-long" => "two classes with more time for long prompts",
-        "none" => "no objectives",
-        other => other,
-    };
-    let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-    format!("{workload}, {mix}, {pods}, chunk {chunk_tokens}")
-}
-
-/// Who stands before the pods, where it is more than one dispatcher.
-pub(super) fn before(dispatchers: usize) -> String {
-    if dispatchers > 1 { format!(", {dispatchers} dispatchers") } else { String::new() }
-}
-
-/// The pods.
-pub(super) fn pool_words(pods: usize, gpu: &str, chunk_tokens: u32) -> String {
-    let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-    format!("{pods} of `{gpu}` with at most {chunk_tokens} tokens in a step")
 }
 
 /// Objectives by their name.

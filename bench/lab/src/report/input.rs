@@ -1,19 +1,21 @@
 //! What a report is about: run files, found in a folder.
 //!
 //! A run file is a JSON object with `rows` (`weir-bench sim --json`), `series` (single requests of a lab run) or `targets`
-//! (`weir-bench lab`). A file whose `round` is `screening` is kept apart; rows may also be those of `weir-bench limits`. Other JSON files are left out, and that is said. A run file that cannot be read is an error: a report
-//! that silently lost a run would lie by omission.
+//! (`weir-bench lab`). A file whose `round` is `screening` is kept apart; rows may also be those of `weir-bench limits`. Other JSON
+//! files are left out, and that is said. A run file that cannot be read is an error: a report that silently lost a run would lie
+//! by omission.
 
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::{Series, Summary};
+use super::{Series, Summary, common::Common};
 use crate::study::Row;
 
 /// How deep folders are searched.
@@ -24,31 +26,34 @@ const DEPTH: usize = 3;
 pub(super) struct Runs {
     /// The files.
     pub(super) files: Vec<RunFile>,
-    /// All rows, each with the place of its file.
-    pub(super) rows: Vec<(Row, usize)>,
+    /// The settings, each once.
+    pub(super) settings: Vec<Common>,
+    /// All rows.
+    pub(super) rows: Vec<Placed<Row>>,
     /// All lines about limits.
-    pub(super) limits: Vec<LimitLine>,
+    pub(super) limits: Vec<Placed<LimitLine>>,
     /// All per-request series.
-    pub(super) series: Vec<Series>,
+    pub(super) series: Vec<Placed<Series>>,
     /// The table of targets, if the lab wrote one.
     pub(super) summary: Option<Summary>,
     /// JSON files that are not run files.
     pub(super) left_out: Vec<String>,
 }
 
-/// A line of `weir-bench limits`: a policy against what no scheduler could beat.
+/// What a file holds, and where it belongs.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Placed<T> {
+    /// A row, a line or a series.
+    pub(super) item: T,
+    /// Place of its file.
+    pub(super) file: usize,
+    /// Place of its setting.
+    pub(super) setting: usize,
+}
+
+/// A line of `weir-bench limits`: a policy against what no scheduler could beat, beside its setting.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub(super) struct LimitLine {
-    /// Name of the traffic.
-    pub(super) workload: String,
-    /// Name of the objectives.
-    pub(super) mix: String,
-    /// Name of the pods' hardware.
-    pub(super) gpu: String,
-    /// How many pods.
-    pub(super) pods: usize,
-    /// Tokens of a step.
-    pub(super) chunk_tokens: u32,
     /// The load.
     pub(super) load: f64,
     /// Name of the policy.
@@ -80,6 +85,8 @@ pub(super) struct RunFile {
     pub(super) command: Option<String>,
     /// How long that took.
     pub(super) seconds: Option<f64>,
+    /// When it was written, if the file system says so.
+    pub(super) modified: Option<SystemTime>,
     /// How many rows it has.
     pub(super) rows: usize,
     /// Whether they only chose whom to look at: with fewer seeds and requests, so that they are compared with nothing else.
@@ -113,6 +120,16 @@ impl Runs {
         self.files.get(file).is_some_and(|file| file.is_screening)
     }
 
+    /// The setting at this place.
+    pub(super) fn common(&self, setting: usize) -> Common {
+        self.settings.get(setting).cloned().unwrap_or_default()
+    }
+
+    /// Its heading.
+    pub(super) fn heading(&self, setting: usize) -> String {
+        self.common(setting).heading(&self.settings)
+    }
+
     fn add(&mut self, name: &str, path: &Path) -> Result<()> {
         let text = fs::read_to_string(path).context("cannot be read")?;
         let Value::Object(mut file) = serde_json::from_str(&text).context("is not JSON")? else {
@@ -124,29 +141,49 @@ impl Runs {
             return Ok(());
         }
         let kind = Kind::of(&file);
-        let (mut rows, mut limits): (Vec<Row>, Vec<LimitLine>) = Default::default();
-        match kind {
-            Kind::Rows => rows = take(&mut file, "rows")?.unwrap_or_default(),
-            Kind::Limits => limits = take(&mut file, "rows")?.unwrap_or_default(),
-            Kind::Series => {}
-            Kind::Other => {
-                self.left_out.push(name.to_owned());
-                return Ok(());
-            }
+        if kind == Kind::Other {
+            self.left_out.push(name.to_owned());
+            return Ok(());
         }
-        let series: Option<Vec<Series>> = take(&mut file, "series")?;
+        let rows: Vec<Value> = match kind {
+            Kind::Rows | Kind::Limits => take(&mut file, "rows")?.unwrap_or_default(),
+            Kind::Series | Kind::Other => Vec::new(),
+        };
+        let series: Vec<Value> = take(&mut file, "series")?.unwrap_or_default();
+        let place = self.files.len();
         self.files.push(RunFile {
             name: name.to_owned(),
             command: take(&mut file, "command")?,
             seconds: take(&mut file, "seconds")?,
-            rows: rows.len() + limits.len(),
+            modified: fs::metadata(path).and_then(|file| file.modified()).ok(),
+            rows: rows.len(),
             is_screening: take::<String>(&mut file, "round")?.as_deref() == Some("screening"),
         });
-        self.limits.extend(limits);
-        let place = self.files.len() - 1;
-        self.rows.extend(rows.into_iter().map(|row| (row, place)));
-        self.series.extend(series.unwrap_or_default());
+        for row in rows {
+            if kind == Kind::Limits {
+                let line = self.placed(row, place).context("\"rows\"")?;
+                self.limits.push(line);
+            } else {
+                let row = self.placed(row, place).context("\"rows\"")?;
+                self.rows.push(row);
+            }
+        }
+        for one in series {
+            let one = self.placed(one, place).context("\"series\"")?;
+            self.series.push(one);
+        }
         Ok(())
+    }
+
+    /// What a value of a file says, beside the setting that it is of.
+    fn placed<T: DeserializeOwned>(&mut self, value: Value, file: usize) -> Result<Placed<T>> {
+        let common = Common::deserialize(&value)?;
+        let known = self.settings.iter().position(|setting| *setting == common);
+        let setting = known.unwrap_or(self.settings.len());
+        if known.is_none() {
+            self.settings.push(common);
+        }
+        Ok(Placed { item: serde_json::from_value(value)?, file, setting })
     }
 }
 

@@ -9,11 +9,14 @@
 //!
 //! # Layout
 //! - `series`: what single requests got, written by runners; `target`: the table of targets, written by the lab
-//! - `input`: run files; `group`, `scene`: what can be compared, and a setting in words; `cast`: who has which colour
+//! - `input`: run files; `common`: a setting, and its heading; `choice`: which of several runs counts
+//! - `group`, `scene`: what can be compared, in words; `cast`: who has which colour
 //! - `section`: the parts of the page; `plot`: pictures; `palette`: colours
 //! - `page`, `html`, `words`: the page, markup and numbers; `curves`: a picture without a page
 
 mod cast;
+mod choice;
+mod common;
 mod curves;
 mod group;
 mod html;
@@ -41,6 +44,7 @@ use clap::Args;
 pub(crate) use curves::{Curves, write_curves};
 pub use series::{Call, Moment, Series, SeriesFile};
 pub use target::{Judged, Keep, Summary, Target};
+pub(crate) use words::{asked, attained};
 
 use crate::results::say;
 use cast::Cast;

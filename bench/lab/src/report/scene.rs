@@ -2,15 +2,21 @@
 
 use super::{
     Series,
-    group::{before, heading, objectives_words, pool_words},
-    input::Runs,
-    words::{number, slug},
+    choice::{Choice, choose},
+    common::Common,
+    group::objectives_words,
+    input::{Placed, Runs},
+    words::{exact, number, slug},
 };
 use crate::workload::Objective;
 
 /// Runs side by side.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scene<'a> {
+    /// What they have in common.
+    common: Common,
+    /// That in words, with the load, which no other scene of the page has.
+    pub(super) heading: String,
     /// One per policy.
     pub(super) series: Vec<&'a Series>,
     /// Place of the class that is spoken of: the first of the highest band.
@@ -18,25 +24,51 @@ pub(super) struct Scene<'a> {
 }
 
 /// What makes series comparable.
-fn key(of: &Series) -> (&str, &str, &str, usize, u32, usize, u64, u64) {
-    let (load, pods) = (of.load.to_bits(), of.pods);
-    (&of.workload, &of.mix, &of.gpu, pods, of.chunk_tokens, of.dispatchers, load, of.seed)
+fn key(of: &Placed<Series>) -> (usize, u64, u64) {
+    (of.setting, of.item.load.to_bits(), of.item.seed)
 }
 
-/// The series by what they can be compared in. Of a policy that comes twice, the first counts.
+/// The series that count.
+pub(super) fn chosen(runs: &Runs) -> Choice<&Placed<Series>> {
+    choose(
+        &runs.series,
+        |of| (key(of), of.item.policy.as_str()),
+        |of| runs.rank(of.item.requests, of.file),
+    )
+}
+
+/// These by what they can be compared in.
 pub(super) fn scenes(runs: &Runs) -> Vec<Scene<'_>> {
-    let mut scenes: Vec<Scene<'_>> = Vec::new();
-    for series in &runs.series {
-        let same = |scene: &&mut Scene<'_>| {
-            scene.series.first().is_some_and(|first| key(first) == key(series))
+    let mut scenes: Vec<Vec<&Placed<Series>>> = Vec::new();
+    for series in chosen(runs).kept {
+        let same = |scene: &&mut Vec<&Placed<Series>>| {
+            scene.first().is_some_and(|first| key(first) == key(series))
         };
         match scenes.iter_mut().find(same) {
-            Some(scene) if scene.series.iter().any(|known| known.policy == series.policy) => {}
-            Some(scene) => scene.series.push(series),
-            None => scenes.push(Scene { series: vec![series], class: top_class(&series.classes) }),
+            Some(scene) => scene.push(series),
+            None => scenes.push(vec![series]),
         }
     }
-    scenes
+    let firsts: Vec<&Placed<Series>> =
+        scenes.iter().filter_map(|scene| scene.first().copied()).collect();
+    let all = scenes.iter().filter_map(|scene| {
+        let first = scene.first()?;
+        Some(Scene {
+            common: runs.common(first.setting),
+            heading: heading(runs, first, &firsts),
+            series: scene.iter().map(|series| &series.item).collect(),
+            class: top_class(&first.item.classes),
+        })
+    });
+    all.collect()
+}
+
+/// The seed is told where there are several.
+fn heading(runs: &Runs, of: &Placed<Series>, all: &[&Placed<Series>]) -> String {
+    let (heading, Series { load, seed, .. }) = (runs.heading(of.setting), &of.item);
+    let several = all.iter().any(|other| other.item.seed != *seed);
+    let seed = if several { format!(", seed {seed}") } else { String::new() };
+    format!("{heading}, load {}{seed}", exact(*load))
 }
 
 fn top_class(classes: &[Objective]) -> usize {
@@ -55,13 +87,6 @@ impl Scene<'_> {
         self.objective().map_or("all", |class| &class.name)
     }
 
-    /// A heading.
-    pub(super) fn heading(&self) -> String {
-        let Some(of) = self.series.first() else { return String::new() };
-        let setting = heading(&of.workload, &of.mix, of.pods, of.chunk_tokens);
-        format!("{setting}{}, load {}", before(of.dispatchers), number(of.load))
-    }
-
     /// What was run, as a sentence.
     pub(super) fn what_was_run(&self) -> String {
         let Some(of) = self.series.first() else { return String::new() };
@@ -70,8 +95,8 @@ impl Scene<'_> {
         let promise = objectives_words(&of.classes);
         format!(
             "{policies} in front of {}{}; traffic `{}` at load {}; {promise}; seed {}, {} requests after the warm-up.",
-            pool_words(of.pods, &of.gpu, of.chunk_tokens),
-            before(of.dispatchers),
+            self.common.pool_words(),
+            self.common.before(),
             of.workload,
             number(of.load),
             of.seed,
@@ -81,6 +106,6 @@ impl Scene<'_> {
 
     /// A name for files.
     pub(super) fn slug(&self) -> String {
-        slug(&self.heading())
+        slug(&self.heading)
     }
 }

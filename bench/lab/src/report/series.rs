@@ -8,7 +8,7 @@ use crate::{
     contender::Contender,
     results::{ResultFile, command},
     sim::{Outcome, Run, Served, SimRequest},
-    study::{Setting, in_parallel, once, one_dispatcher},
+    study::{Fingerprints, Setting, in_parallel, once, one_dispatcher},
     workload::Objective,
 };
 
@@ -37,6 +37,12 @@ pub struct Series {
     /// How many dispatchers stood in front of the pods; one in files that are older than this field.
     #[serde(default = "one_dispatcher")]
     pub dispatchers: usize,
+    /// What its dispatcher knew of the engines, as `--prediction` says it; empty in files that are older than this field.
+    #[serde(default)]
+    pub prediction: String,
+    /// What tells traffic, objectives and pods from others that are called the same; empty in files that are older than this field.
+    #[serde(default)]
+    pub fingerprints: Fingerprints,
     /// Name of the policy.
     pub policy: String,
     /// The load.
@@ -131,6 +137,8 @@ impl Series {
             pods: setting.pool.pods.len(),
             chunk_tokens: setting.pool.classes.first().map_or(0, |class| class.chunk_tokens),
             dispatchers: setting.dispatchers,
+            prediction: setting.knowledge.name(),
+            fingerprints: Fingerprints::of(setting),
             policy: policy.to_owned(),
             load,
             seed,

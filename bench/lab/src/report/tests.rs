@@ -1,11 +1,17 @@
 //! A report of a few rows: it can be parsed, every headline number is in it, and nothing is silently lost.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use serde_json::json;
 
 use super::*;
-use crate::{study::Row, workload::Objectives};
+use crate::{
+    study::{Fingerprints, Row},
+    workload::Objectives,
+};
 
 fn row(policy: &str, class: &str, load: f64, attainment: f64) -> Row {
     Row {
@@ -81,6 +87,7 @@ fn series(policy: &str, slow: f32) -> Series {
     Series {
         workload: "made_up".to_owned(),
         mix: "one".to_owned(),
+        prediction: "oracle".to_owned(),
         dispatchers: 1,
         policy: policy.to_owned(),
         load: 1.0,
@@ -327,4 +334,137 @@ fn rows_alone_make_a_page() {
     let (html, written) = page_of(folder.path());
     parse(&html);
     assert!(written.sections >= 4, "{written:?}");
+}
+
+/// The text of the page of these files, in this order, each a minute newer than the one before; and as many pictures as files.
+fn text_of(files: &[(&str, serde_json::Value)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    for (minute, (name, value)) in (0..).zip(files) {
+        put(folder.path(), name, value);
+        let file = fs::File::options().write(true).open(folder.path().join(name)).unwrap();
+        let written = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + 60 * minute);
+        file.set_modified(written).unwrap();
+    }
+    let (html, written) = page_of(folder.path());
+    let plots = fs::read_dir(folder.path().join("out/plots")).unwrap().count();
+    assert_eq!(plots, written.pictures, "two pictures of one name");
+    let document = parse(&html);
+    let headings = document.descendants().filter(|node| node.has_tag_name("section"));
+    for section in headings {
+        let parts = section.children().filter(|node| node.has_tag_name("h3"));
+        let parts: Vec<&str> = parts.filter_map(|node| node.text()).collect();
+        let different: std::collections::HashSet<&&str> = parts.iter().collect();
+        assert_eq!(different.len(), parts.len(), "{parts:?}");
+    }
+    let texts = document.descendants().filter(|node| node.is_text());
+    texts.filter_map(|node| node.text()).collect()
+}
+
+/// Two policies at two loads.
+fn pair(change: impl Fn(Row) -> Row, weir: f64) -> serde_json::Value {
+    let of = |policy: &str, attainment| {
+        [1.0, 1.3].map(|load| change(row(policy, "interactive", load, attainment)))
+    };
+    let rows = [of("weir", weir), of("push-it", 0.111)].concat();
+    json!({"rows": rows})
+}
+
+#[test]
+fn runs_of_one_name_that_are_of_other_traffic_objectives_or_pods_are_all_told() {
+    let of = |traffic: &str, objectives: &str, pods: &str| {
+        let fingerprints = Fingerprints {
+            traffic: traffic.to_owned(),
+            objectives: objectives.to_owned(),
+            pods: pods.to_owned(),
+        };
+        move |row: Row| Row { fingerprints: fingerprints.clone(), ..row }
+    };
+    let text = text_of(&[
+        ("a/prod.json", pair(of("0a", "1", "1"), 0.901)),
+        ("b/prod.json", pair(of("0b", "1", "1"), 0.802)),
+        ("b/slo.json", pair(of("0a", "2", "1"), 0.703)),
+        ("b/pool.json", pair(of("0a", "1", "2"), 0.604)),
+        ("b/gpu.json", pair(|row| Row { gpu: "a100".to_owned(), ..row }, 0.505)),
+        ("older.json", pair(|row| row, 0.406)),
+    ]);
+    for said in ["90.1 %", "80.2 %", "70.3 %", "60.4 %", "50.5 %", "40.6 %"] {
+        assert!(text.contains(said), "{said} is not in: {text}");
+    }
+    for said in ["traffic 0b", "objectives 2", "pods 2", "a100", "traffic not told"] {
+        assert!(text.contains(said), "{said} is not in: {text}");
+    }
+    assert!(!text.contains("Superseded"), "{text}");
+}
+
+#[test]
+fn of_two_runs_the_one_with_more_requests_counts_as_a_whole() {
+    let run = |all: (usize, f64), interactive: (usize, f64)| {
+        let of = |class: &str, (requests, attainment)| Row {
+            requests,
+            ..row("weir", class, 1.0, attainment)
+        };
+        json!({"rows": [of("all", all), of("interactive", interactive)]})
+    };
+    let more = run((1000, 0.911), (600, 0.922));
+    let fewer = run((900, 0.833), (700, 0.844));
+    for files in [[("a.json", &more), ("b.json", &fewer)], [("a.json", &fewer), ("b.json", &more)]]
+    {
+        let text = text_of(&files.map(|(name, value)| (name, value.clone())));
+        assert!(text.contains("91.1 %") && text.contains("92.2 %"), "{text}");
+        assert!(!text.contains("83.3 %") && !text.contains("84.4 %"), "{text}");
+        let said = if files[0].1 == &more {
+            "1 run of b.json by a.json"
+        } else {
+            "1 run of a.json by b.json"
+        };
+        assert!(text.contains(said), "{said} is not in: {text}");
+    }
+    let same = [("b.json", pair(|row| row, 0.701)), ("a.json", pair(|row| row, 0.802))];
+    let text = text_of(&same);
+    assert!(text.contains("80.2 %") && !text.contains("70.1 %"), "the newer one: {text}");
+    assert!(text.contains("4 runs of b.json by a.json"), "{text}");
+}
+
+#[test]
+fn series_and_limits_of_more_requests_count_and_other_predictions_are_not_the_same() {
+    let line = |requests: usize, attainment: f64, prediction: &str| {
+        json!({"workload": "made_up", "mix": "one", "gpu": "h100", "pods": 4, "chunk_tokens": 8192, "load": 1.0,
+            "prediction": prediction, "policy": "weir", "seeds": 2, "requests": requests, "attainment": attainment,
+            "attainment_limit": 0.96})
+    };
+    let of = |requests: usize, slow: f32, prediction: &str| Series {
+        requests,
+        prediction: prediction.to_owned(),
+        ..series("weir", slow)
+    };
+    let file = |requests: usize, attainment: f64, slow: f32| {
+        json!({"rows": [line(requests, attainment, "oracle"), line(requests, attainment / 2.0, "fitted")],
+            "series": [of(requests, slow, "oracle"), of(requests, 2.0 * slow, "fitted")]})
+    };
+    let text = text_of(&[("a.json", file(100, 0.5, 3.0)), ("b.json", file(200, 0.9, 7.0))]);
+    for said in [
+        "serves 90.0 % in time",
+        "serves 45.0 % in time",
+        "predictions fitted",
+        "weir 357 ms and 700 ms",
+        "weir 714 ms and 1.4 s",
+        "4 runs of a.json by b.json",
+    ] {
+        assert!(text.contains(said), "{said} is not in: {text}");
+    }
+    assert!(!text.contains("serves 50.0 %") && !text.contains("153 ms"), "{text}");
+}
+
+#[test]
+fn settings_whose_names_are_alike_as_files_keep_their_pictures() {
+    let named = |name: &'static str| move |row: Row| Row { workload: name.to_owned(), ..row };
+    let at = |load, seed| Series { load, seed, ..series("weir", 2.0) };
+    text_of(&[
+        ("a.json", pair(named("\u{65e5}"), 0.9)),
+        ("b.json", pair(named("\u{672c}"), 0.8)),
+        ("c.json", pair(named("A b"), 0.7)),
+        ("d.json", pair(named("a-B"), 0.6)),
+        ("long.json", json!({"rows": [Row { workload: "x".repeat(400), ..highest("weir", 0.5) }]})),
+        ("s.json", json!({"series": [at(1.001, 1), at(1.002, 1), at(1.001, 2)]})),
+    ]);
 }

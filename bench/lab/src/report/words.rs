@@ -24,9 +24,33 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
+/// A number with all its digits: what was asked for, where another may be close to it.
+pub(super) fn exact(value: f64) -> String {
+    value.to_string()
+}
+
 /// A share that was asked for, as percent with no more digits than it has.
-pub(super) fn asked(share: f64) -> String {
-    format!("{} %", number(share * 100.0))
+pub(crate) fn asked(share: f64) -> String {
+    format!("{} %", percent_asked(share))
+}
+
+/// A share that was attained where one was asked for, as percent with a digit more than that one has. It is rounded down, so
+/// that it never looks as high as what it is below.
+pub(crate) fn attained(share: f64, asked: f64) -> String {
+    let asked = percent_asked(asked);
+    let digits = asked.split_once('.').map_or(0, |(_, digits)| digits.len()) + 1;
+    let scale = 10_f64.powi(i32::try_from(digits).unwrap_or(i32::MAX));
+    // A share that is exactly what was asked for may lie below it in floating point.
+    let down = (share * 100.0 * scale + 1e-6).floor() / scale;
+    format!("{down:.digits$} %")
+}
+
+/// Digits of a percentage that are looked at: behind them is what floating point adds.
+const DIGITS: usize = 9;
+
+fn percent_asked(share: f64) -> String {
+    let percent = format!("{:.DIGITS$}", share * 100.0);
+    percent.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Milliseconds, in seconds from one on.
@@ -82,6 +106,20 @@ mod tests {
         assert_eq!((ms(950.4), ms(1500.0)), ("950 ms".to_owned(), "1.5 s".to_owned()));
         assert_eq!((change(0.85), times(1.3456)), ("-15.0 %".to_owned(), "1.35x".to_owned()));
         assert_eq!(clock(125.0), "2 min 05 s");
+    }
+
+    #[test]
+    fn a_promise_has_all_its_digits_and_what_misses_it_looks_so() {
+        assert_eq!(
+            [0.99, 0.999, 0.9995, 0.5, 0.1].map(asked),
+            ["99 %", "99.9 %", "99.95 %", "50 %", "10 %"]
+        );
+        let of = |share, at| attained(share, at);
+        assert_eq!([of(0.99, 0.99), of(0.98996, 0.99)], ["99.0 %", "98.9 %"]);
+        assert_eq!([of(0.9990, 0.999), of(0.99899, 0.999)], ["99.90 %", "99.89 %"]);
+        assert_eq!([of(1.0, 0.9995), of(0.0, 0.9)], ["100.000 %", "0.0 %"]);
+        // What nine parts in ten come to in floating point.
+        assert_eq!(of(1.0 - 0.01, 0.99), "99.0 %");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::{
     contender::Contender,
     learned::recorded,
     report::SeriesFile,
-    results::{ResultFile, command, say},
+    results::{ResultFile, command, name_of_file, say},
     sim::Pool,
     trace::TRACE_HELP,
     workload::{Objectives, Replay, Source, scenario_held_by, staged_requests},
@@ -174,7 +174,7 @@ impl SimArgs {
             ensure!(at > 0.0 && at <= 1.0, "--at is a share above 0 and at most 1, not {at}");
         }
         let (pool, gpu) = match &self.pool {
-            Some(path) => (pool_file::read(path)?, name_of(path)),
+            Some(path) => (pool_file::read(path)?, name_of_file(path)),
             None => (Pool::of(&self.gpu, self.pods, self.chunk)?, self.gpu.clone()),
         };
         let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
@@ -323,12 +323,6 @@ fn knowledge(how: &str) -> Result<Knowledge> {
         "--prediction oracle:{error}: the error is the standard deviation of the log of a factor, at most {MOST_ERROR}; 0.05 is 5 %"
     );
     Ok(Knowledge::Oracle { error })
-}
-
-/// A file's name up to its first dot.
-fn name_of(path: &Path) -> String {
-    let file = path.file_name().and_then(|name| name.to_str()).unwrap_or("file");
-    file.split('.').next().unwrap_or(file).to_owned()
 }
 
 /// A bar on a terminal, nothing elsewhere.

@@ -12,7 +12,7 @@ const TIMES: f64 = 3.0;
 
 /// Seconds for which requests have to come: three times the longest that one may take, to its first token and for a mean answer
 /// at its pace. Classes below the highest band count where they are promised a first token.
-fn least_span_s(setting: &Setting) -> f64 {
+pub(crate) fn least_span_s(setting: &Setting) -> f64 {
     let (means, objectives) = (setting.source.means(), &setting.objectives);
     let top = objectives.classes.iter().map(|class| class.band).max();
     let counted = objectives.classes.iter();

@@ -137,7 +137,12 @@ fn shares(parts: &[Part]) -> Vec<f64> {
 
 /// How many requests are the warm-up.
 pub(crate) fn warm_up(requests: &[SimRequest]) -> usize {
-    (requests.len() as f64 * WARM_UP).floor() as usize
+    warm_up_of(requests.len())
+}
+
+/// How many of so many requests are.
+pub(crate) fn warm_up_of(requests: usize) -> usize {
+    (requests as f64 * WARM_UP).floor() as usize
 }
 
 /// The requests that a highest load is about: those of the highest band, without the warm-up.

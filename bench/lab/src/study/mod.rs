@@ -8,13 +8,14 @@
 //! Nothing here depends on the machine or on the number of threads: a study says the same every time.
 //!
 //! # Layout
-//! - `row`: a line of results; `figures`: a run as figures; `spread`: means, percentiles and intervals; `seek`: the highest load;
+//! - `row`: a line of results; `fingerprints`: what it is of; `figures`: a run as figures; `spread`: means, percentiles and intervals; `seek`: the highest load;
 //!   `enough`: how long a run has to be
 //! - `parallel`: jobs on threads; `args`, `pool_file`: the command line of `weir-bench sim`; `table`: results for people
 
 mod args;
 mod enough;
 mod figures;
+mod fingerprints;
 mod parallel;
 mod pool_file;
 mod row;
@@ -43,10 +44,11 @@ use crate::{
     sim::{Dispatcher, Oracle, Outcome, Pool, Run, Several, SimRequest, drive, drive_while},
     workload::{Objectives, Source},
 };
-pub(crate) use figures::{Figures, TopBand, warm_up};
+pub(crate) use figures::{Figures, TopBand, warm_up, warm_up_of};
+pub use fingerprints::Fingerprints;
 
 pub use args::SimArgs;
-pub(crate) use enough::{least_requests, note_of_given, notes_of_found, too_short};
+pub(crate) use enough::{least_requests, least_span_s, note_of_given, notes_of_found, too_short};
 pub use parallel::in_parallel;
 pub(crate) use pool_file::read as read_pool;
 pub use row::Row;
@@ -330,6 +332,7 @@ pub(crate) fn rows(
         policy: contender.name().to_owned(),
         prediction: setting.knowledge.name(),
         dispatchers: setting.dispatchers,
+        fingerprints: Fingerprints::of(setting),
         load: asked.load,
         max_load: asked.max_load.map(|found| found.load),
         bounded: asked.max_load.is_none_or(|found| found.bounded),

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::Fingerprints;
+
 /// What one policy did with one workload, for all classes or one of them. Counts are sums over the seeds, latencies are of all
 /// seeds' requests together, and everything else is the mean over the seeds. `None` is what nothing was measured for.
 ///
@@ -26,6 +28,9 @@ pub struct Row {
     /// How many dispatchers stood in front of the pods; one in files that are older than this field.
     #[serde(default = "one_dispatcher")]
     pub dispatchers: usize,
+    /// What tells traffic, objectives and pods from others that are called the same; empty in files that are older than this field.
+    #[serde(default)]
+    pub fingerprints: Fingerprints,
     /// The load; `None` where it was sought, and for traffic with rates of its own.
     pub load: Option<f64>,
     /// The highest load that keeps `at`, 0 where none does; `None` where the load was given.

@@ -33,6 +33,7 @@ mod shape;
 mod tests;
 
 use anyhow::Result;
+use xxhash_rust::xxh3::xxh3_64;
 
 pub use builtin::BuiltIn;
 pub use catalog::{names, scenario, scenario_held_by};
@@ -41,6 +42,7 @@ pub use means::Means;
 pub use mixture::Mixture;
 pub use objective::{Objective, Objectives};
 pub use replay::Replay;
+pub(crate) use replay::Stretch;
 pub use shape::{Shape, Shaped};
 
 use crate::sim::SimRequest;
@@ -61,6 +63,12 @@ pub trait Source: Send + Sync {
     /// ([`staged_requests`]).
     fn stages(&self) -> Option<&[(f64, f64)]> {
         None
+    }
+
+    /// A digest of what it is made of: another for sources that make other requests under the same name.
+    fn fingerprint(&self) -> u64 {
+        // What is generated is what its name says.
+        xxh3_64(self.name().as_bytes())
     }
 
     /// So many requests of it at a rate, in the order of their arrivals; ids are places in the list.

@@ -5,6 +5,7 @@ use std::{collections::HashSet, fs, path::Path};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::{Objective, Objectives};
+use crate::results::name_of_file;
 
 type Build = fn() -> Objectives;
 
@@ -22,7 +23,7 @@ const BUILT_IN: [(&str, Build); 8] = [
 
 impl Objectives {
     /// The built-in objectives of that name, or those of the file with that path; and what the mix is called in tables, which
-    /// for a file is its name up to the last dot.
+    /// for a file is its name without its ending.
     ///
     /// # Errors
     /// When there is no such name or file, or the file is not sound.
@@ -35,8 +36,7 @@ impl Objectives {
             let known = BUILT_IN.map(|(name, _)| name).join(", ");
             bail!("{text:?} is neither a file nor built in; built in are {known}");
         }
-        let name = path.file_stem().map_or(text, |stem| stem.to_str().unwrap_or(text));
-        Ok((name.to_owned(), Self::read(path)?))
+        Ok((name_of_file(path), Self::read(path)?))
     }
 
     /// Reads `classes`, a list of [`Objective`]s, from a YAML or JSON file.

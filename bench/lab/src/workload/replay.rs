@@ -5,15 +5,17 @@ use std::{collections::BTreeSet, path::Path, sync::OnceLock};
 
 use anyhow::{Context, Result, ensure};
 use rand::Rng;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    Means, Objectives, Source, arrivals,
+    BLOCK_TOKENS, Means, Objectives, Source, arrivals,
     chain::{self, Chain},
     draft::Draft,
     draw::stream,
     means::Count,
 };
 use crate::{
+    results::name_of_file,
     sim::SimRequest,
     trace::{self, Arrival},
 };
@@ -26,20 +28,18 @@ pub struct Replay {
     /// Seconds from the first row to the end of the last one's gap.
     span_s: f64,
     means: Means,
+    fingerprint: u64,
     /// Set once it was told which classes of the rows the objectives lack.
     told: OnceLock<()>,
 }
 
 impl Replay {
-    /// Reads a trace; the name is that of the file up to its first dot.
+    /// Reads a trace; the name is that of the file without the endings that say what it is.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
-        let rows = trace::read(path, 1)?;
-        let file = path.file_name().and_then(|name| name.to_str()).unwrap_or("trace");
-        let name = file.split('.').next().unwrap_or(file).to_owned();
-        Self::new(name, rows)
+        Self::new(name_of_file(path), trace::read(path, 1)?)
     }
 
     /// A trace from its rows, which are in the order of time.
@@ -50,8 +50,8 @@ impl Replay {
         let last_s = rows.last().context("a trace without rows")?.at_s;
         ensure!(last_s > 0.0, "{name}: a rate needs rows at different times");
         let span_s = last_s * rows.len() as f64 / (rows.len() - 1).max(1) as f64;
-        let means = means(&rows, u64::MAX);
-        Ok(Self { name, rows, span_s, means, told: OnceLock::new() })
+        let (means, fingerprint) = (means(&rows, u64::MAX), fingerprint(&rows));
+        Ok(Self { name, rows, span_s, means, fingerprint, told: OnceLock::new() })
     }
 
     /// The same for pods that hold so many tokens of a request at most: rows of more, which no pod takes, count in no mean, so
@@ -97,6 +97,84 @@ impl Replay {
     pub fn own_rps(&self) -> f64 {
         self.rows.len() as f64 / self.span_s
     }
+
+    /// How many rows there are.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Seconds that they took.
+    pub(crate) const fn span_s(&self) -> f64 {
+        self.span_s
+    }
+
+    /// KV blocks that their prompts name.
+    pub(crate) fn blocks(&self) -> usize {
+        let named = self.rows.iter().filter(|row| !row.prefix.is_empty());
+        named.map(|row| row.input_tokens.div_ceil(BLOCK_TOKENS) as usize).sum()
+    }
+
+    /// The most rows within so many seconds.
+    pub(crate) fn most_within(&self, for_s: f64) -> usize {
+        let mut end = 0;
+        let mut within = |(from, row): (usize, &Arrival)| {
+            let inside = |later: &Arrival| later.at_s < row.at_s + for_s;
+            while self.rows.get(end).is_some_and(inside) {
+                end += 1;
+            }
+            end - from
+        };
+        let mut most = 0;
+        for place in self.rows.iter().enumerate() {
+            most = most.max(within(place));
+        }
+        most
+    }
+
+    /// The row from which on so many rows come in the shortest time.
+    pub(crate) fn busiest(&self, count: usize) -> usize {
+        let lengths = self.rows.iter().zip(self.rows.iter().skip(count.saturating_sub(1)));
+        let lengths = lengths.map(|(first, last)| last.at_s - first.at_s).enumerate();
+        lengths.min_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(from, _)| from)
+    }
+
+    /// So many requests from a row on, at a rate. Of the classes of rows without one the seed decides.
+    ///
+    /// # Errors
+    /// As for [`Source::requests`].
+    pub(crate) fn stretch(
+        &self,
+        Stretch { from, before }: Stretch,
+        rate_rps: f64,
+        count: usize,
+        objectives: &Objectives,
+        seed: u64,
+    ) -> Result<Vec<SimRequest>> {
+        arrivals::above_zero(rate_rps, count)?;
+        self.told.get_or_init(|| self.tell_unknown(objectives));
+        let rows = self.rows.len();
+        let speed = rate_rps * self.span_s / rows as f64;
+        let mut classes = stream(seed, "classes");
+        let start_s = self.rows.get(from).map_or(0.0, |row| row.at_s);
+        let turns = self.rows.iter().cycle().skip(from).take(count).enumerate();
+        let one = |(place, row): (usize, &Arrival)| {
+            let round = ((from + place) / rows) as f64;
+            let at_s = (row.at_s + round * self.span_s - start_s) / speed;
+            // Counted from where the seed starts: every pass over the rows shares as much as the trace does.
+            let pass = place.checked_sub(before).map_or(u64::MAX, |place| (place / rows) as u64);
+            draft(row, at_s, place, pass).request(place, objectives, &mut classes)
+        };
+        Ok(turns.map(one).collect())
+    }
+}
+
+/// Where requests begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    /// The row of the first one.
+    pub(crate) from: usize,
+    /// So many of them share nothing with those behind them, of which the first begins a pass over the rows.
+    pub(crate) before: usize,
 }
 
 impl Source for Replay {
@@ -108,6 +186,10 @@ impl Source for Replay {
         self.means
     }
 
+    fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
     fn requests(
         &self,
         rate_rps: f64,
@@ -115,28 +197,32 @@ impl Source for Replay {
         objectives: &Objectives,
         seed: u64,
     ) -> Result<Vec<SimRequest>> {
-        arrivals::above_zero(rate_rps, count)?;
-        self.told.get_or_init(|| self.tell_unknown(objectives));
-        let rows = self.rows.len();
-        let speed = rate_rps * self.span_s / rows as f64;
-        let mut classes = stream(seed, "classes");
-        let from = stream(seed, "start").random_range(0..rows);
-        let start_s = self.rows.get(from).map_or(0.0, |row| row.at_s);
-        let turns = self.rows.iter().cycle().skip(from).take(count).enumerate();
-        let one = |(place, row): (usize, &Arrival)| {
-            let round = ((from + place) / rows) as f64;
-            let at_s = (row.at_s + round * self.span_s - start_s) / speed;
-            // Counted from where the seed starts: every pass over the rows shares as much as the trace does.
-            let pass = (place / rows) as u64;
-            draft(row, at_s, place, pass).request(place, objectives, &mut classes)
-        };
-        Ok(turns.map(one).collect())
+        let from = stream(seed, "start").random_range(0..self.rows.len());
+        self.stretch(Stretch { from, before: 0 }, rate_rps, count, objectives, seed)
     }
 }
 
 /// Tokens that a row takes of a cache in the end.
 fn tokens(row: &Arrival) -> u64 {
     u64::from(row.input_tokens) + u64::from(row.output_tokens)
+}
+
+/// A digest of all that rows say, times to the microsecond.
+fn fingerprint(rows: &[Arrival]) -> u64 {
+    let mut print = Xxh3::new();
+    for row in rows {
+        print.update(&((row.at_s * 1e6).round() as u64).to_le_bytes());
+        print.update(&row.input_tokens.to_le_bytes());
+        print.update(&row.output_tokens.to_le_bytes());
+        print.update(row.class.as_deref().unwrap_or_default().as_bytes());
+        for segment in &row.prefix {
+            print.update(&segment.id.to_le_bytes());
+            print.update(&segment.tokens.to_le_bytes());
+        }
+        // Where a row ends.
+        print.update(&(row.prefix.len() as u64).to_le_bytes());
+    }
+    print.digest()
 }
 
 /// Means of the rows of at most so many tokens.
@@ -207,6 +293,27 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_is_told_from_another_by_anything_that_its_rows_say() {
+        let print =
+            |rows: Vec<Arrival>| Replay::new("rows".to_owned(), rows).unwrap().fingerprint();
+        let own = print(rows());
+        assert_eq!(own, print(rows()));
+        let changes: [fn(&mut Arrival); 5] = [
+            |row| row.at_s += 0.25,
+            |row| row.input_tokens += 1,
+            |row| row.output_tokens += 1,
+            |row| row.class = Some("batch".to_owned()),
+            |row| row.prefix[0].id = 8,
+        ];
+        for change in changes {
+            let mut rows = rows();
+            change(&mut rows[50]);
+            assert_ne!(print(rows), own);
+        }
+        assert_ne!(print(rows()[..99].to_vec()), own);
+    }
+
+    #[test]
     fn another_seed_starts_elsewhere_and_the_same_one_does_not() {
         let replay = Replay::new("rows".to_owned(), rows()).unwrap();
         let first =
@@ -235,6 +342,31 @@ mod tests {
             |count| Means::of(&replay.requests(1.0, count, &Objectives::default(), 1).unwrap()).hit;
         assert!((hit(100) - replay.means().hit).abs() < 0.01, "{}", hit(100));
         assert!((hit(300) - hit(100)).abs() < 1e-9, "{} {}", hit(300), hit(100));
+    }
+
+    #[test]
+    fn the_busiest_part_of_a_trace_is_found() {
+        let mut rows = rows();
+        // Rows 40 to 59 come in two seconds.
+        for (place, row) in rows.iter_mut().enumerate() {
+            let at_s = |place: usize| {
+                place.min(40) as f64 + place.saturating_sub(40).min(20) as f64 / 10.0
+            };
+            row.at_s = at_s(place) + place.saturating_sub(60) as f64;
+        }
+        let replay = Replay::new("rows".to_owned(), rows).unwrap();
+        assert_eq!((replay.busiest(20), replay.busiest(100), replay.busiest(1000)), (40, 0, 0));
+        assert_eq!((replay.most_within(2.0), replay.most_within(1e9)), (20, 100));
+    }
+
+    #[test]
+    fn what_comes_before_a_stretch_shares_nothing_with_it() {
+        let replay = Replay::new("rows".to_owned(), rows()).unwrap();
+        let stretch = Stretch { from: 95, before: 5 };
+        let sent = replay.stretch(stretch, 1.0, 105, &Objectives::default(), 1).unwrap();
+        assert_eq!((sent[0].output_tokens, sent[5].output_tokens), (105, 10));
+        assert_eq!(Means::of(&sent[5..]).hit, replay.means().hit);
+        assert_ne!(sent[0].request.blocks[0], sent[5].request.blocks[0]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::{f64::consts::TAU, fmt, str::FromStr, sync::Arc};
 
 use anyhow::{Context, Result, bail, ensure};
 use weir_core::Time;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Means, Objectives, Source};
 use crate::sim::SimRequest;
@@ -121,6 +122,10 @@ impl Source for Shaped {
 
     fn means(&self) -> Means {
         self.source.means()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        xxh3_64_with_seed(self.shape.text.as_bytes(), self.source.fingerprint())
     }
 
     fn requests(

@@ -42,7 +42,7 @@ fn part(group: &Group<'_>, runs: &Runs, cast: &Cast) -> Result<Part> {
     let goodput = curves(group, cast, Kind::Goodput).draw()?;
     let pictures = if loads.len() > 1 { vec![attained, goodput] } else { Vec::new() };
     let open = pictures.is_empty();
-    Ok(Part { heading: group.heading(), run, lead, pictures, table: table(group), open })
+    Ok(Part { heading: group.heading.clone(), run, lead, pictures, table: table(group), open })
 }
 
 /// Loads at which at least half of the policies were run: a search leaves others of its own.
@@ -155,7 +155,7 @@ fn curves(group: &Group<'_>, cast: &Cast, kind: Kind) -> Lines {
     };
     Lines {
         name: format!("{file}-{}", group.slug()),
-        about: format!("{title} against the load, {}", group.heading()),
+        about: format!("{title} against the load, {}", group.heading),
         title,
         x: Axis::new("load (1.0 = what the pool holds by formula)", Unit::Number),
         y,

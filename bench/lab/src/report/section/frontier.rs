@@ -88,7 +88,7 @@ fn at_words(load: Option<f64>) -> String {
 
 fn part(group: &Group<'_>, trade: Trade, runs: &Runs, cast: &Cast) -> Result<Option<Part>> {
     let mut part =
-        Part { heading: group.heading(), run: group.what_was_run(runs), ..Part::default() };
+        Part { heading: group.heading.clone(), run: group.what_was_run(runs), ..Part::default() };
     part.table = table(trade);
     for load in loads(group, trade) {
         let Some(rows) = rows(group, load, trade) else { continue };
@@ -197,7 +197,7 @@ fn points(
     Points {
         name: format!("frontier-{}-{}", group.slug(), slug(&at_words(load))),
         title: format!("{title}, {}", at_words(load)),
-        about: format!("{title} per policy, {}, {}", group.heading(), at_words(load)),
+        about: format!("{title} per policy, {}, {}", group.heading, at_words(load)),
         x,
         y,
         clouds: cast.looks(&names).into_iter().map(cloud).collect(),

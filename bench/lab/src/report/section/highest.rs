@@ -10,7 +10,7 @@ use crate::{
         html::Table,
         input::Runs,
         plot::{Bar, Bars, Look, Unit},
-        words::{asked, number, percent, times},
+        words::{asked, number, percent, slug, times},
     },
     study::{Row, told},
 };
@@ -87,7 +87,7 @@ fn ratio(ranked: &[&Row]) -> Option<f64> {
 
 fn part(group: &Group<'_>, runs: &Runs, cast: &Cast) -> Result<Part> {
     let mut part =
-        Part { heading: group.heading(), run: group.what_was_run(runs), ..Part::default() };
+        Part { heading: group.heading.clone(), run: group.what_was_run(runs), ..Part::default() };
     part.table = Table::new([
         "share asked for",
         "policy",
@@ -144,9 +144,9 @@ fn bars(group: &Group<'_>, rows: &[&Row], at: f64, cast: &Cast) -> Bars {
     // Weir is in the picture wherever it stands.
     let weir = rows.iter().skip(MOST).filter(|row| row.policy == SUBJECT_NAME);
     Bars {
-        name: format!("highest-load-{}-{}", group.slug(), (at * 100.0).round()),
+        name: format!("highest-load-{}-{}", group.slug(), slug(&asked(at))),
         title: format!("Highest load with {} of {} attained", asked(at), group.class),
-        about: format!("Highest load per policy, {}, {} attained", group.heading(), asked(at)),
+        about: format!("Highest load per policy, {}, {} attained", group.heading, asked(at)),
         unit: Unit::Number,
         signed: false,
         bars: rows.iter().take(MOST).chain(weir).map(bar).collect(),

@@ -74,7 +74,8 @@ pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
 }
 
 fn part(scene: &Scene<'_>, cast: &Cast) -> Result<Part> {
-    let mut part = Part { heading: scene.heading(), run: scene.what_was_run(), ..Part::default() };
+    let mut part =
+        Part { heading: scene.heading.clone(), run: scene.what_was_run(), ..Part::default() };
     part.table = Table::new(["policy", "latency", "p50", "p95", "p99", "within the objective"]);
     for latency in Latency::ALL {
         part.pictures.push(curves(scene, latency, cast).draw()?);
@@ -156,7 +157,7 @@ fn curves(scene: &Scene<'_>, latency: Latency, cast: &Cast) -> Lines {
     Lines {
         name: format!("latency-{}-{}", super::super::words::slug(name), scene.slug()),
         title: format!("{name}, {}", scene.class_name()),
-        about: format!("Distribution of {name} per policy, {}", scene.heading()),
+        about: format!("Distribution of {name} per policy, {}", scene.heading),
         x: axis(name, &lines),
         y: Axis::share("share of served requests"),
         lines,

@@ -5,16 +5,18 @@ use anyhow::Result;
 use super::{Part, Section};
 use crate::report::{
     cast::{Cast, SUBJECT_NAME},
-    group::{heading, mix_words, pool_words},
+    choice::{Choice, choose},
+    group::mix_words,
     html::Table,
-    input::{LimitLine, Runs},
+    input::{LimitLine, Placed, Runs},
     plot::{Bar, Bars, Look, Unit},
-    words::{ms, number, percent, slug, times},
+    words::{exact, ms, number, percent, slug, times},
 };
 
 pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
-    let scenes = scenes(&runs.limits);
-    let parts: Vec<Part> = scenes.iter().map(|lines| part(lines, cast)).collect::<Result<_>>()?;
+    let scenes = scenes(runs);
+    let parts: Vec<Part> =
+        scenes.iter().map(|lines| part(runs, lines, cast)).collect::<Result<_>>()?;
     if parts.is_empty() {
         return Ok(None);
     }
@@ -27,25 +29,27 @@ pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
     }))
 }
 
+fn key(line: &Placed<LimitLine>) -> (usize, u64) {
+    (line.setting, line.item.load.to_bits())
+}
+
+/// The lines that count.
+pub(super) fn chosen(runs: &Runs) -> Choice<&Placed<LimitLine>> {
+    choose(
+        &runs.limits,
+        |line| (key(line), line.item.policy.as_str()),
+        |line| runs.rank(line.item.requests, line.file),
+    )
+}
+
 /// Lines of one setting and load.
-fn scenes(lines: &[LimitLine]) -> Vec<Vec<&LimitLine>> {
-    let key = |line: &LimitLine| {
-        (
-            line.workload.clone(),
-            line.mix.clone(),
-            line.gpu.clone(),
-            line.pods,
-            line.chunk_tokens,
-            line.load.to_bits(),
-        )
-    };
-    let mut scenes: Vec<Vec<&LimitLine>> = Vec::new();
-    for line in lines {
-        let same = |scene: &&mut Vec<&LimitLine>| {
+fn scenes(runs: &Runs) -> Vec<Vec<&Placed<LimitLine>>> {
+    let mut scenes: Vec<Vec<&Placed<LimitLine>>> = Vec::new();
+    for line in chosen(runs).kept {
+        let same = |scene: &&mut Vec<&Placed<LimitLine>>| {
             scene.first().is_some_and(|first| key(first) == key(line))
         };
         match scenes.iter_mut().find(same) {
-            Some(scene) if scene.iter().any(|known| known.policy == line.policy) => {}
             Some(scene) => scene.push(line),
             None => scenes.push(vec![line]),
         }
@@ -58,9 +62,10 @@ fn reached(line: &LimitLine) -> f64 {
     if line.attainment_limit > 0.0 { line.attainment / line.attainment_limit } else { 1.0 }
 }
 
-fn lead(scenes: &[Vec<&LimitLine>]) -> String {
-    let weirs = scenes.iter().flatten().filter(|line| line.policy == SUBJECT_NAME);
-    let mut shares: Vec<f64> = weirs.map(|line| reached(line)).collect();
+fn lead(scenes: &[Vec<&Placed<LimitLine>>]) -> String {
+    let lines = scenes.iter().flatten().map(|placed| &placed.item);
+    let weirs = lines.filter(|line| line.policy == SUBJECT_NAME);
+    let mut shares: Vec<f64> = weirs.map(reached).collect();
     shares.sort_by(f64::total_cmp);
     match (shares.first(), shares.last()) {
         (Some(least), Some(most)) => format!(
@@ -73,17 +78,18 @@ fn lead(scenes: &[Vec<&LimitLine>]) -> String {
     }
 }
 
-fn part(lines: &[&LimitLine], cast: &Cast) -> Result<Part> {
-    let Some(of) = lines.first() else { return Ok(Part::default()) };
-    let setting = heading(&of.workload, &of.mix, of.pods, of.chunk_tokens);
-    let heading = format!("{setting}, load {}", number(of.load));
+fn part(runs: &Runs, placed: &[&Placed<LimitLine>], cast: &Cast) -> Result<Part> {
+    let Some(Placed { item: of, setting, .. }) = placed.first() else { return Ok(Part::default()) };
+    let lines: Vec<&LimitLine> = placed.iter().map(|placed| &placed.item).collect();
+    let (common, heading) = (runs.common(*setting), runs.heading(*setting));
+    let heading = format!("{heading}, load {}", exact(of.load));
     let run = format!(
         "{} policies in front of {}; traffic `{}` at load {}; {}; {} seeds, {} requests counted in all.",
         lines.len(),
-        pool_words(of.pods, &of.gpu, of.chunk_tokens),
-        of.workload,
+        common.pool_words(),
+        common.workload,
         number(of.load),
-        mix_words(&of.mix),
+        mix_words(&common.mix),
         of.seeds,
         of.requests,
     );
@@ -96,7 +102,7 @@ fn part(lines: &[&LimitLine], cast: &Cast) -> Result<Part> {
         "mean TTFT over its limit",
         "mean end to end over its limit",
     ]);
-    for line in lines {
+    for line in &lines {
         let over = |mean: Option<f64>, limit: Option<f64>| {
             let pair = mean.zip(limit).filter(|(_, limit)| *limit > 0.0);
             pair.map_or_else(
@@ -119,7 +125,7 @@ fn part(lines: &[&LimitLine], cast: &Cast) -> Result<Part> {
             over(line.e2e_ms_mean, line.e2e_ms_limit),
         ]);
     }
-    part.pictures.push(bars(&part.heading, lines, cast).draw()?);
+    part.pictures.push(bars(&part.heading, &lines, cast).draw()?);
     Ok(part)
 }
 

@@ -20,6 +20,8 @@ mod targets;
 mod timeline;
 mod variants;
 
+use std::collections::HashSet;
+
 use anyhow::Result;
 
 use super::{cast::Cast, html::Table, input::Runs, plot::Picture};
@@ -74,10 +76,48 @@ pub(super) fn all(runs: &Runs, cast: &Cast) -> Result<Vec<Section>> {
         screening::section(runs)?,
         sources::section(runs),
     ];
-    Ok(sections.into_iter().flatten().collect())
+    let mut sections: Vec<Section> = sections.into_iter().flatten().collect();
+    let parts = sections.iter_mut().flat_map(|section| &mut section.parts);
+    name_apart(parts.flat_map(|part| &mut part.pictures));
+    Ok(sections)
+}
+
+/// Characters of a picture's name: file systems take 255 bytes with its ending and a number.
+const LONGEST: usize = 200;
+
+/// Gives every picture a name that is a file's of its own. Headings tell settings apart; what is left of them in a name need not.
+fn name_apart<'a>(pictures: impl Iterator<Item = &'a mut Picture>) {
+    let mut taken = HashSet::new();
+    for picture in pictures {
+        let name: String = picture.name.chars().take(LONGEST).collect();
+        let numbered = (2..).map(|number: usize| format!("{name}-{number}"));
+        let mut names = std::iter::once(name.clone()).chain(numbered);
+        picture.name = names.find(|name| taken.insert(name.clone())).unwrap_or(name.clone());
+    }
 }
 
 /// A share with its interval.
 fn with_interval(value: String, interval: Option<String>) -> String {
     interval.map_or(value.clone(), |half| format!("{value} ± {half}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_pictures_have_one_name() {
+        let picture = |name: &str| Picture {
+            name: name.to_owned(),
+            about: String::new(),
+            svg: String::new(),
+        };
+        let long = "x".repeat(300);
+        let mut pictures = ["a", "a", "a-2", "a", &long, &long].map(picture);
+        name_apart(pictures.iter_mut());
+        let names: HashSet<&str> = pictures.iter().map(|picture| picture.name.as_str()).collect();
+        assert_eq!(names.len(), pictures.len(), "{names:?}");
+        assert!(names.iter().all(|name| name.len() < 220), "{names:?}");
+        assert_eq!(pictures[0].name, "a");
+    }
 }

@@ -78,7 +78,8 @@ fn part(scene: &Scene<'_>, cast: &Cast) -> Result<Option<Part>> {
         |series: &&&Series| series.calls.iter().any(|call| Quantity::Ttft.of(call).is_some());
     let weir = scene.series.iter().find(|series| series.policy == SUBJECT_NAME && predicts(series));
     let Some(series) = weir.or_else(|| scene.series.iter().find(predicts)) else { return Ok(None) };
-    let mut part = Part { heading: scene.heading(), run: scene.what_was_run(), ..Part::default() };
+    let mut part =
+        Part { heading: scene.heading.clone(), run: scene.what_was_run(), ..Part::default() };
     part.table = Table::new(["quantity", "requests", "mean error", "coverage of 90 %"]);
     for quantity in Quantity::ALL {
         let pairs: Vec<Pair> = series.calls.iter().filter_map(|call| quantity.of(call)).collect();
@@ -122,11 +123,7 @@ fn cloud(
     Points {
         name: format!("prediction-{}-{}", super::super::words::slug(name), scene.slug()),
         title: format!("{name}: predicted against measured"),
-        about: format!(
-            "Predicted against measured {name} of {}, {}",
-            series.policy,
-            scene.heading()
-        ),
+        about: format!("Predicted against measured {name} of {}, {}", series.policy, scene.heading),
         x: Axis::new("measured (logarithmic)", Unit::Millis).log(),
         y: Axis::new("predicted", Unit::Millis).log(),
         clouds: vec![Cloud {

@@ -43,7 +43,7 @@ fn part(group: &Group<'_>, runs: &Runs) -> Result<Part> {
         by_question.then(worth(b).total_cmp(&worth(a)))
     });
     let mut part =
-        Part { heading: group.heading(), run: group.what_was_run(runs), ..Part::default() };
+        Part { heading: group.heading.clone(), run: group.what_was_run(runs), ..Part::default() };
     part.table = Table::new([
         "question",
         "policy",
@@ -111,7 +111,7 @@ fn bars<'a>(group: &Group<'_>, first: &Row, rows: impl Iterator<Item = &'a &'a R
     };
     Bars {
         name: format!("screening-{}", group.slug()),
-        about: format!("{title} per rival in the screening, {}", group.heading()),
+        about: format!("{title} per rival in the screening, {}", group.heading),
         title,
         unit,
         signed: false,

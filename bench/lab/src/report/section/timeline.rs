@@ -79,7 +79,8 @@ pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
 }
 
 fn part(scene: &Scene<'_>, cast: &Cast) -> Result<Part> {
-    let mut part = Part { heading: scene.heading(), run: scene.what_was_run(), ..Part::default() };
+    let mut part =
+        Part { heading: scene.heading.clone(), run: scene.what_was_run(), ..Part::default() };
     let promised = scene.objective().is_some_and(|class| class.ttft_ms.is_some());
     let tides: &[Tide] = if promised {
         &[Tide::Waiting, Tide::Running, Tide::Ttft, Tide::Tpot]
@@ -157,7 +158,7 @@ fn lines(scene: &Scene<'_>, tide: Tide, cast: &Cast) -> Lines {
     Lines {
         name: format!("{}-{}", tide.file(), scene.slug()),
         title: tide.title().to_owned(),
-        about: format!("{} over time per policy, {}", tide.title(), scene.heading()),
+        about: format!("{} over time per policy, {}", tide.title(), scene.heading),
         x: Axis::new("seconds from the start", Unit::Seconds),
         y: tide.axis(),
         lines: cast.looks(&names).into_iter().map(line).collect(),

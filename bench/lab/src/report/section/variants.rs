@@ -6,7 +6,7 @@ use super::{Part, Section, with_interval};
 use crate::{
     report::{
         cast::{Cast, SUBJECT_NAME, is_variant},
-        group::{Group, grouped},
+        group::{Group, variants},
         html::Table,
         input::Runs,
         palette::{RIVALS, SUBJECT},
@@ -17,18 +17,7 @@ use crate::{
 };
 
 pub(super) fn section(runs: &Runs, _cast: &Cast) -> Result<Option<Section>> {
-    // Weir of the same files: with the same seeds.
-    let files: Vec<usize> = runs
-        .rows
-        .iter()
-        .filter(|(row, _)| is_variant(&row.policy))
-        .map(|(_, file)| *file)
-        .collect();
-    let weirs = |row: &Row, file: usize| {
-        let is_weir = row.policy == SUBJECT_NAME || is_variant(&row.policy);
-        row.mix != "none" && is_weir && files.contains(&file) && !runs.is_screening(file)
-    };
-    let groups = grouped(runs, weirs);
+    let groups = variants(runs);
     let mut parts = Vec::new();
     for group in &groups {
         parts.extend(part(group, runs)?);
@@ -127,7 +116,7 @@ fn worst(groups: &[Group<'_>]) -> String {
 
 fn part(group: &Group<'_>, runs: &Runs) -> Result<Option<Part>> {
     let mut part =
-        Part { heading: group.heading(), run: group.what_was_run(runs), ..Part::default() };
+        Part { heading: group.heading.clone(), run: group.what_was_run(runs), ..Part::default() };
     part.table = Table::new(["variant", "question", "change", "attained", "highest load"]);
     for asked in questions(group) {
         let mut rows = asked.variants.clone();
@@ -157,11 +146,10 @@ fn bars(group: &Group<'_>, asked: &Asked<'_>, rows: &[&Row]) -> Bars {
         Bar { name, look: Look { colour, marker: 0, named: true }, value, interval: None }
     };
     let about = asked.is_about();
-    let question = asked.weir.at.or(asked.weir.load).unwrap_or(0.0);
     Bars {
-        name: format!("variants-{}-{}", group.slug(), (question * 100.0).round()),
+        name: format!("variants-{}-{}", group.slug(), words::slug(&about)),
         title: format!("Weir's parts: {about}"),
-        about: format!("Change against Weir per variant, {}, {about}", group.heading()),
+        about: format!("Change against Weir per variant, {}, {about}", group.heading),
         unit: Unit::Number,
         signed: true,
         bars: rows.iter().map(bar).collect(),
