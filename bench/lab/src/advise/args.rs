@@ -10,15 +10,16 @@ use super::{
     pods,
     report::{Advice, CURVE},
     spool,
+    traffic::Traffic,
 };
 use crate::{
     bounds,
     contender::Contender,
-    results::{ResultFile, say},
+    results::{ResultFile, name_of_file, say},
     sim::Pool,
     study::{Knowledge, Setting, at_load, in_parallel, read_pool},
     trace::TRACE_HELP,
-    workload::{Objectives, Replay},
+    workload::{Objectives, Replay, Source},
 };
 
 /// Say what pods hold of your own traffic, how many it takes, and which chunk to give the engines
@@ -57,7 +58,8 @@ pub struct AdviseArgs {
     /// How many seeds: stretches of the traffic, each with noise of its own
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = bounds::seeds(1))]
     seeds: u64,
-    /// Requests of each seed, of which the first 5 % are the warm-up
+    /// Requests of each seed, of which the first 5 % are the warm-up. The fewest pods are sought with all of the traffic, or as
+    /// much of it as can be afforded
     #[arg(long, default_value_t = 4000, value_name = "N", value_parser = bounds::requests())]
     requests: usize,
     /// Simulations at once; all cores by default
@@ -74,16 +76,16 @@ impl AdviseArgs {
     /// # Errors
     /// When the arguments make no question, or a file cannot be read or written.
     pub fn run(self) -> Result<ExitCode> {
-        let (setting, contender) = (self.setting()?, Contender::named(&self.policy)?);
+        let ((setting, replay), contender) = (self.setting()?, Contender::named(&self.policy)?);
         let json = ResultFile::asked(self.json.as_deref())?;
-        let advice = self.advice(setting.0, &contender, setting.1)?;
+        let advice = self.advice(setting, &contender, replay)?;
         json.json(&advice)?;
         say!("{}", advice.for_people())?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Everything that the simulations share, and the traffic's own rate in requests per second.
-    pub(super) fn setting(&self) -> Result<(Setting, f64)> {
+    /// Everything that the simulations share, and the traffic as it was recorded.
+    pub(super) fn setting(&self) -> Result<(Setting, Arc<Replay>)> {
         ensure!(self.at > 0.0 && self.at < 1.0, "--at is a share between 0 and 1, not {}", self.at);
         ensure!(
             !self.chunks.is_empty() && self.chunks.iter().all(|chunk| *chunk >= 16),
@@ -92,10 +94,7 @@ impl AdviseArgs {
         let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
         objectives.check_promised(&self.slo)?;
         let (pool, gpu) = match &self.pool {
-            Some(path) => {
-                let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or("pool");
-                (read_pool(path)?, name.to_owned())
-            }
+            Some(path) => (read_pool(path)?, name_of_file(path)),
             None => (Pool::of(&self.gpu, self.pods, None)?, self.gpu.clone()),
         };
         let replay = match (&self.trace, &self.spool) {
@@ -104,14 +103,20 @@ impl AdviseArgs {
             (None, None) => anyhow::bail!("give --trace or --spool"),
         };
         let replay = replay.held_by(pool.most_tokens())?;
-        let (own_rps, source) = (replay.own_rps(), Arc::new(replay));
+        let replay = Arc::new(replay);
+        let source: Arc<dyn Source> = replay.clone();
         let (knowledge, requests) = (Knowledge::default(), self.requests);
         let setting =
             Setting { pool, gpu, source, objectives, mix, requests, knowledge, dispatchers: 1 };
-        Ok((setting.that_holds_some()?, own_rps))
+        Ok((setting.that_holds_some()?, replay))
     }
 
-    fn advice(&self, setting: Setting, contender: &Contender, own_rps: f64) -> Result<Advice> {
+    fn advice(
+        &self,
+        setting: Setting,
+        contender: &Contender,
+        replay: Arc<Replay>,
+    ) -> Result<Advice> {
         let seeds: Vec<u64> = (1..=self.seeds).collect();
         let sweep = Sweep::of(&setting, contender, &self.chunks, self.at, &seeds, self.threads())?;
         let best = sweep.best().context("no chunk was tried")?.clone();
@@ -125,8 +130,10 @@ impl AdviseArgs {
         };
         let curve = in_parallel(loads.map(job).into(), self.threads());
         let curve = curve.into_iter().collect::<Result<Vec<_>>>()?;
-        let needed = pods::fewest(&at_best, contender, own_rps, best.rps, self.at, &seeds)?;
-        Ok(Advice::new(&at_best, contender.name(), (own_rps, self.at), sweep, needed, &curve))
+        let traffic = Traffic::of(replay, &at_best, self.seeds);
+        let needed = pods::fewest(&at_best, contender, &traffic, best.rps, self.at)?;
+        let asked = (traffic.own_rps(), self.at);
+        Ok(Advice::new(&at_best, contender.name(), asked, sweep, needed, &curve))
     }
 
     fn threads(&self) -> usize {

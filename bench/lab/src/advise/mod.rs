@@ -11,7 +11,8 @@
 //!
 //! # Layout
 //! - `args`: the command line; `spool`: samples as a trace
-//! - `chunk`: the sweep and the rule; `pods`: the fewest pods; `report`: everything that is told, for people and as JSON
+//! - `chunk`: the sweep and the rule; `pods`: the fewest pods; `traffic`: what is looked at for them
+//! - `report`: everything that is told, for people and as JSON
 
 mod args;
 mod chunk;
@@ -20,6 +21,7 @@ mod report;
 mod spool;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 pub use args::AdviseArgs;
 

@@ -1,9 +1,12 @@
-//! The fewest pods that keep the promise at the traffic's own rate.
+//! The fewest pods that keep the promise at the traffic's own rate, with all of its peaks.
 
 use anyhow::Result;
 use serde::Serialize;
 
-use super::of_top_band;
+use super::{
+    of_top_band,
+    traffic::{Looked, Traffic},
+};
 use crate::{
     contender::Contender,
     sim::Pool,
@@ -14,6 +17,9 @@ use crate::{
 const MOST_UNITS: usize = 1024;
 /// After so many doublings in a row that brought nobody in time who was not before, more pods bring nobody.
 const IN_VAIN: usize = 2;
+
+/// A share of exactly what is promised may lie below it in floating point.
+const ROUNDING: f64 = 1e-9;
 
 /// A number of pods, and what they made of the traffic's own rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,6 +39,8 @@ pub(super) struct Needed {
     pub pods: Option<usize>,
     /// Everything that was tried, upwards.
     pub tried: Vec<Held>,
+    /// What of the traffic they were tried with.
+    pub looked: Looked,
 }
 
 /// Starts with as many as the pool's highest load says, doubles until they keep the promise, and bisects what lies between
@@ -44,12 +52,11 @@ pub(super) struct Needed {
 pub(super) fn fewest(
     setting: &Setting,
     contender: &Contender,
-    own_rps: f64,
+    traffic: &Traffic,
     pool_rps: f64,
     at: f64,
-    seeds: &[u64],
 ) -> Result<Needed> {
-    let unit = unit(&setting.pool);
+    let (unit, own_rps) = (unit(&setting.pool), traffic.own_rps());
     let unit_rps = pool_rps * unit.pods.len() as f64 / setting.pool.pods.len().max(1) as f64;
     let guess = if unit_rps > 0.0 { (own_rps / unit_rps).ceil() as usize } else { 1 };
     let mut tried: Vec<Held> = Vec::new();
@@ -58,8 +65,8 @@ pub(super) fn fewest(
     // No pod at all keeps nothing.
     let (mut fail, mut keep) = (0, None);
     while let Some(units) = next {
-        let held = held(setting, contender, &unit, units, own_rps, seeds)?;
-        if held.attainment >= at {
+        let held = held(setting, contender, traffic, &times(&unit, units))?;
+        if held.attainment + ROUNDING >= at {
             (keep, pods) = (Some(units), Some(held.pods));
         } else {
             fail = units;
@@ -72,7 +79,7 @@ pub(super) fn fewest(
         };
     }
     tried.sort_by_key(|held| held.pods);
-    Ok(Needed { pods, tried })
+    Ok(Needed { pods, tried, looked: traffic.looked.clone() })
 }
 
 /// Whether the last of so many pools that doubled attain no more than the one before them.
@@ -83,17 +90,10 @@ fn is_in_vain(tried: &[Held]) -> bool {
     })
 }
 
-fn held(
-    setting: &Setting,
-    contender: &Contender,
-    unit: &Pool,
-    units: usize,
-    own_rps: f64,
-    seeds: &[u64],
-) -> Result<Held> {
-    let setting = Setting { pool: times(unit, units), ..setting.clone() };
-    let load = own_rps / setting.capacity_rps();
-    let rows = at_load(&setting, contender, load, seeds)?;
+fn held(setting: &Setting, contender: &Contender, traffic: &Traffic, pool: &Pool) -> Result<Held> {
+    let setting = Setting { pool: pool.clone(), ..traffic.in_place_of(setting) };
+    let load = traffic.own_rps() / setting.capacity_rps();
+    let rows = at_load(&setting, contender, load, &traffic.seeds())?;
     let attainment = of_top_band(&rows, &setting.objectives);
     let row = rows.into_iter().next().unwrap_or_default();
     Ok(Held { pods: setting.pool.pods.len(), attainment, row })

@@ -8,10 +8,12 @@ use serde::Serialize;
 use super::{
     chunk::{RULE_SHARE, Sweep},
     of_top_band,
-    pods::Needed,
+    pods::{Held, Needed},
+    traffic::{HOUR_S, Looked},
 };
 use crate::{
-    study::{Row, Setting, told, too_short},
+    report::{asked, attained},
+    study::{Row, Setting, least_span_s, told, too_short},
     workload::Means,
 };
 
@@ -49,7 +51,7 @@ pub(super) struct Advice {
     pub curve: Vec<Point>,
     /// What is to be known of it, for people.
     #[serde(skip)]
-    warning: Option<String>,
+    warnings: Vec<String>,
 }
 
 /// A point of the curve.
@@ -82,7 +84,8 @@ impl Advice {
         let best = sweep.best();
         let least = sweep.tried.iter().map(|one| one.least_requests).max().unwrap_or_default();
         let whose = format!("the highest load of {policy}");
-        let warning = (least > setting.requests).then(|| too_short(setting, &whose, least));
+        let short = (least > setting.requests).then(|| too_short(setting, &whose, least));
+        let warnings = short.into_iter().chain(of_needed(setting, &needed)).collect();
         Self {
             workload: setting.source.name().to_owned(),
             means: [input_tokens, output_tokens, hit],
@@ -97,7 +100,7 @@ impl Advice {
             curve: curve.iter().map(point).collect(),
             sweep,
             needed,
-            warning,
+            warnings,
         }
     }
 
@@ -116,26 +119,27 @@ impl Advice {
             self.policy,
         );
         let _ = writeln!(text, "\n{}\n", self.chunks());
-        self.warning.iter().for_each(|warning| {
+        self.warnings.iter().for_each(|warning| {
             let _ = writeln!(text, "{warning}");
         });
         let _ = writeln!(text, "{}", self.verdict());
         let _ = writeln!(text, "{}", self.pods_needed());
+        let _ = writeln!(text, "{}", looked_at(&self.needed.looked, self.own_rps));
         let _ = write!(text, "\nWith a chunk of {}:\n{}", self.chunk_tokens, self.points());
         text
     }
 
     fn verdict(&self) -> String {
-        let percent = self.at * 100.0;
+        let promise = asked(self.at);
         if self.sustainable_rps <= 0.0 {
-            return format!("No chunk keeps {percent:.0} % at any load that was tried.");
+            return format!("No chunk keeps {promise} at any load that was tried.");
         }
         let rule = match self.sweep.by_rule {
             Some(chunk) => format!("the rule of thumb says {chunk}"),
             None => "the rule of thumb allows none of these".to_owned(),
         };
         format!(
-            "Set the engines' chunk (vLLM: --max-num-batched-tokens) to {}: {:.2} requests/s at {percent:.0} %, {:.2} per pod; \
+            "Set the engines' chunk (vLLM: --max-num-batched-tokens) to {}: {:.2} requests/s at {promise}, {:.2} per pod; \
              {rule} (a full step of at most {:.0} % of the tightest TPOT objective).",
             self.chunk_tokens,
             self.sustainable_rps,
@@ -145,8 +149,7 @@ impl Advice {
     }
 
     fn pods_needed(&self) -> String {
-        let each =
-            |held: &super::pods::Held| format!("{}: {:.1} %", held.pods, held.attainment * 100.0);
+        let each = |held: &Held| format!("{}: {}", held.pods, attained(held.attainment, self.at));
         let tried: Vec<String> = self.needed.tried.iter().map(each).collect();
         let tried = tried.join(", ");
         match self.needed.pods {
@@ -195,7 +198,7 @@ impl Advice {
         let header = [
             "requests/s",
             "load",
-            "attained %",
+            "attained",
             "goodput rps",
             "TTFT p50/p95 ms",
             "TPOT p50/p95 ms",
@@ -207,7 +210,7 @@ impl Advice {
             table.add_row([
                 format!("{:.2}", point.rps),
                 format!("{:.2}", row.load.unwrap_or_default()),
-                format!("{:.1}", point.attainment * 100.0),
+                attained(point.attainment, self.at),
                 format!("{:.2}", row.goodput_rps),
                 format!("{} / {}", ms(row.ttft_ms_p50, 0), ms(row.ttft_ms_p95, 0)),
                 format!("{} / {}", ms(row.tpot_ms_p50, 1), ms(row.tpot_ms_p95, 1)),
@@ -216,6 +219,44 @@ impl Advice {
         }
         table
     }
+}
+
+/// What is to be known of the pods that the traffic takes: of traffic that is too short nothing makes a run long enough.
+fn of_needed(setting: &Setting, needed: &Needed) -> Option<String> {
+    let Looked { requests, requests_per_run, least_requests, .. } = needed.looked;
+    if needed.tried.iter().any(|held| held.row.too_short) {
+        let setting = Setting { requests: requests_per_run, ..setting.clone() };
+        return Some(too_short(&setting, "the traffic's own rate", least_requests));
+    }
+    (least_requests > requests).then(|| {
+        format!(
+            "warning: the traffic is {requests} requests, which come in less than {:.0} s, three times the longest that one may \
+             take, to its first token and for a mean answer. It was gone through again and again; peaks that it does not have \
+             are in no figure. Record more of it",
+            least_span_s(setting),
+        )
+    })
+}
+
+/// How much of the traffic was looked at, and how busy its busiest part is.
+fn looked_at(looked: &Looked, own_rps: f64) -> String {
+    let Looked { requests, requests_per_run, runs, share, busiest_s, busiest_rps, .. } = looked;
+    let times = if *runs == 1 { "a run".to_owned() } else { format!("{runs} runs") };
+    let how = if *share < 1.0 {
+        format!(
+            "{:.0} % of its {requests} requests, in {runs} stretches of {requests_per_run}, the busiest one among them",
+            share * 100.0
+        )
+    } else {
+        format!("all of its {requests} requests, in {times} of {requests_per_run} with the warm-up")
+    };
+    let part =
+        if *busiest_s == HOUR_S { "hour".to_owned() } else { format!("tenth, {busiest_s:.0} s,") };
+    format!(
+        "That is from {how}. The busiest {part} has {} requests/s, {:.2} times the mean.",
+        rate(*busiest_rps),
+        busiest_rps / own_rps
+    )
 }
 
 fn table(header: &[&str]) -> Table {
@@ -246,5 +287,46 @@ mod tests {
             ["5.56", "0.25", "0.031", "0.000047"]
         );
         assert_eq!(rate(0.0), "0.00");
+    }
+    fn looked() -> Looked {
+        Looked {
+            requests: 610_000,
+            requests_per_run: 642_105,
+            runs: 1,
+            share: 1.0,
+            least_requests: 100,
+            busiest_s: HOUR_S,
+            busiest_rps: 30.0,
+        }
+    }
+
+    #[test]
+    fn what_was_looked_at_is_told_with_how_busy_it_gets() {
+        let said = looked_at(&looked(), 7.0);
+        assert!(said.contains("all of its 610000 requests, in a run of 642105"), "{said}");
+        assert!(said.contains("busiest hour has 30.00 requests/s, 4.29 times the mean"), "{said}");
+        let some = Looked { share: 0.5, runs: 251, busiest_s: 180.0, ..looked() };
+        let said = looked_at(&some, 7.0);
+        assert!(said.contains("50 % of its 610000 requests, in 251 stretches"), "{said}");
+        assert!(said.contains("busiest tenth, 180 s, has"), "{said}");
+    }
+
+    #[test]
+    fn traffic_that_is_too_short_or_too_fast_for_a_run_is_warned_of() {
+        let (setting, _) = crate::advise::tests::setting(&["--pods", "1"]);
+        let held =
+            |too_short| Held { pods: 1, attainment: 1.0, row: Row { too_short, ..Row::default() } };
+        let needed =
+            |looked, too_short| Needed { pods: Some(1), tried: vec![held(too_short)], looked };
+        assert_eq!(of_needed(&setting, &needed(looked(), false)), None);
+        let short = Looked { least_requests: 700_000, ..looked() };
+        let said = of_needed(&setting, &needed(short.clone(), false)).unwrap();
+        assert!(said.contains("again and again"), "{said}");
+        let said = of_needed(&setting, &needed(short, true)).unwrap();
+        assert!(
+            said.contains("642105 requests per seed are too few for the traffic's own rate"),
+            "{said}"
+        );
+        assert!(said.ends_with("--requests 700000"), "{said}");
     }
 }

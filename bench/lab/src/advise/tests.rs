@@ -3,8 +3,15 @@ use weir_schema::{
     Feature, Features, Prediction, Sample, SampleOutcome, schema_hash, spool::segment_name,
 };
 
-use super::{chunk::Sweep, pods::fewest, *};
-use crate::{contender::Contender, study::Setting, workload::Source as _};
+use std::sync::Arc;
+
+use super::{chunk::Sweep, pods::fewest, traffic::Traffic, *};
+use crate::{
+    contender::Contender,
+    study::Setting,
+    trace::Arrival,
+    workload::{Replay, Source as _},
+};
 
 #[derive(Debug, Parser)]
 struct Line {
@@ -14,6 +21,35 @@ struct Line {
 
 fn parse(words: &[&str]) -> AdviseArgs {
     Line::try_parse_from(std::iter::once("advise").chain(words.iter().copied())).unwrap().advise
+}
+
+/// Traffic of rows at these times, with prompts of as many tokens and answers of a hundred.
+fn replay(times_s: impl Iterator<Item = f64>, input_tokens: u32) -> Arc<Replay> {
+    let row =
+        |at_s| Arrival { at_s, input_tokens, output_tokens: 100, class: None, prefix: Vec::new() };
+    Arc::new(Replay::new("own".to_owned(), times_s.map(row).collect()).unwrap())
+}
+
+/// The trace below at 16 requests per second.
+fn four_times_as_fast(setting: &Setting) -> Traffic {
+    let row = |number: u32| Arrival {
+        at_s: f64::from(number) / 16.0,
+        input_tokens: 300 + (number * 37) % 4000,
+        output_tokens: 20 + (number * 53) % 100,
+        class: None,
+        prefix: Vec::new(),
+    };
+    let replay = Replay::new("own".to_owned(), (0..300).map(row).collect()).unwrap();
+    Traffic::of(Arc::new(replay), setting, 1)
+}
+
+/// The fewest pods of that traffic, where a run is asked to have so many requests.
+fn needed(replay: Arc<Replay>, requests: usize) -> pods::Needed {
+    let (setting, _) = setting(&["--pods", "1", "--chunks", "2048"]);
+    let setting = Setting { source: replay.clone(), requests, ..setting };
+    let traffic = Traffic::of(replay, &setting, 1);
+    let weir = Contender::named("weir").unwrap();
+    fewest(&setting, &weir, &traffic, setting.capacity_rps(), 0.99).unwrap()
 }
 
 /// A trace of a request every 250 ms with long prompts, in a file.
@@ -28,7 +64,7 @@ fn trace(dir: &std::path::Path) -> String {
     path.display().to_string()
 }
 
-fn setting(words: &[&str]) -> (Setting, f64) {
+pub(super) fn setting(words: &[&str]) -> (Setting, Arc<Replay>) {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(dir.path());
     parse(&[&["--trace", &trace, "--requests", "160", "--seeds", "1"], words].concat())
@@ -45,7 +81,8 @@ fn a_model_is_one_of_samples_and_not_of_a_trace() {
 
 #[test]
 fn the_rate_of_a_trace_is_its_own() {
-    let (setting, own_rps) = setting(&[]);
+    let (setting, replay) = setting(&[]);
+    let own_rps = replay.own_rps();
     assert!((own_rps - 4.0).abs() < 1e-9, "{own_rps}");
     assert_eq!((setting.pool.pods.len(), setting.mix.as_str()), (4, "one"));
 }
@@ -69,7 +106,7 @@ fn the_fewest_pods_keep_the_promise_and_one_fewer_does_not() {
     let (setting, _) = setting(&["--pods", "2"]);
     let weir = Contender::named("weir").unwrap();
     // Four times the trace's own rate, and a guess that is far too low.
-    let needed = fewest(&setting, &weir, 16.0, 40.0, 0.99, &[1]).unwrap();
+    let needed = fewest(&setting, &weir, &four_times_as_fast(&setting), 40.0, 0.99).unwrap();
     let pods = needed.pods.unwrap();
     assert!(pods > 1, "{needed:?}");
     for held in &needed.tried {
@@ -81,8 +118,9 @@ fn the_fewest_pods_keep_the_promise_and_one_fewer_does_not() {
 #[test]
 fn the_fewest_pods_are_found_from_a_guess_that_is_far_off_on_either_side() {
     let (setting, _) = setting(&["--pods", "1"]);
+    let traffic = four_times_as_fast(&setting);
     let weir = Contender::named("weir").unwrap();
-    let found = |pool_rps| fewest(&setting, &weir, 16.0, pool_rps, 0.99, &[1]).unwrap();
+    let found = |pool_rps| fewest(&setting, &weir, &traffic, pool_rps, 0.99).unwrap();
     // Guesses of 1, 32 and 256 pods.
     let needed = [16.0, 0.5, 0.0625].map(found);
     let pods = needed[0].pods.unwrap();
@@ -96,13 +134,73 @@ fn the_fewest_pods_are_found_from_a_guess_that_is_far_off_on_either_side() {
 
 #[test]
 fn where_no_number_of_pods_keeps_the_promise_the_search_ends() {
-    let (mut setting, _) = setting(&["--pods", "1"]);
+    let (mut setting, replay) = setting(&["--pods", "1"]);
     // Half of the prompts take longer than that on an idle pod.
     setting.objectives.classes[0].ttft_ms = Some(150.0);
     let weir = Contender::named("weir").unwrap();
-    let needed = fewest(&setting, &weir, 1.0, 4.0, 0.99, &[1]).unwrap();
+    let traffic = Traffic::of(replay, &setting, 1);
+    let needed = fewest(&setting, &weir, &traffic, 16.0, 0.99).unwrap();
     assert_eq!(needed.pods, None);
     assert!(needed.tried.len() < 8, "{:?}", needed.tried.len());
+}
+
+#[test]
+fn fast_traffic_is_looked_at_for_as_long_as_a_load_takes_to_show() {
+    let needed = needed(replay((0..300).map(|row| f64::from(row) / 60.0), 1000), 100);
+    let looked = &needed.looked;
+    // Of 60 a second, for three times two seconds and a hundred tokens.
+    assert_eq!((looked.least_requests, looked.requests_per_run, looked.runs), (1260, 1260, 1));
+    assert!(needed.tried.iter().all(|held| !held.row.too_short), "{needed:?}");
+    // A pod holds about ten a second of these, and in the second and a half of a hundred requests any number.
+    assert!(needed.pods.unwrap() >= 4, "{needed:?}");
+}
+
+#[test]
+fn pods_are_enough_for_the_busiest_part_of_the_traffic() {
+    // A request every two seconds, and in an hour's tenth of one 20 a second.
+    let quiet = (0..1000).map(|row| f64::from(row) * 2.0);
+    let peak = (0..3000).map(|row| 1000.0 + f64::from(row) / 20.0);
+    let mut times: Vec<f64> = quiet.chain(peak).collect();
+    times.sort_by(f64::total_cmp);
+    let mean = needed(replay((0..4000).map(|row| f64::from(row) / 2.0), 3000), 200);
+    let peaked = needed(replay(times.into_iter(), 3000), 200);
+    assert_eq!((mean.looked.share, peaked.looked.share), (1.0, 1.0));
+    assert!(peaked.pods > mean.pods, "{:?} and {:?}", peaked.pods, mean.pods);
+    let times_the_mean = peaked.looked.busiest_rps * 2000.0 / 4000.0;
+    assert!((6.0..8.0).contains(&times_the_mean), "{times_the_mean}");
+}
+
+#[test]
+fn of_traffic_that_is_too_long_stretches_are_seen_and_the_busiest_among_them() {
+    // Two seconds of ten a second, in 4000 of one a second.
+    let quiet = (0..4000).map(f64::from);
+    let mut times: Vec<f64> =
+        quiet.chain((0..200).map(|row| 2250.0 + f64::from(row) / 100.0)).collect();
+    times.sort_by(f64::total_cmp);
+    let replay = replay(times.into_iter(), 100);
+    let (setting, _) = setting(&["--pods", "1"]);
+    let setting = Setting { source: replay.clone(), requests: 100, ..setting };
+    let traffic = Traffic::within(replay, &setting, 3, 1000);
+    assert_eq!((traffic.looked.runs, traffic.looked.requests_per_run), (11, 100));
+    assert!((0.2..0.3).contains(&traffic.looked.share), "{:?}", traffic.looked);
+    let lasts_s = |seed: u64| {
+        let objectives = &setting.objectives;
+        let sent = traffic.requests(traffic.own_rps(), 100, objectives, seed).unwrap();
+        sent[99].request.arrived.as_micros() as f64 / 1e6
+    };
+    let lasts: Vec<f64> = traffic.seeds().into_iter().map(lasts_s).collect();
+    assert!(lasts[..10].iter().all(|one_s| *one_s > 50.0) && lasts[10] < 10.0, "{lasts:?}");
+}
+
+#[test]
+fn all_of_the_traffic_is_counted_once_where_it_can_be() {
+    let (setting, replay) = setting(&["--pods", "1"]);
+    let traffic = Traffic::within(replay, &setting, 3, 700);
+    // 300 rows and their warm-up, twice in 700 requests.
+    assert_eq!((traffic.looked.requests_per_run, traffic.looked.runs), (315, 2));
+    let sent = traffic.requests(4.0, 315, &setting.objectives, 1).unwrap();
+    assert_eq!(sent[15].input_tokens, 300, "the first row is the first that counts");
+    assert_eq!((traffic.looked.share, traffic.looked.requests), (1.0, 300));
 }
 
 fn sample(model: &str, at_unix_ms: u64, matched: f32) -> Sample {
@@ -187,5 +285,6 @@ fn the_advice_is_printed_and_written() {
     assert_eq!(advice["sweep"]["tried"].as_array().unwrap().len(), 2);
     assert!(advice["sustainable_rps"].as_f64().unwrap() > 0.0);
     assert!(advice["needed"]["pods"].as_u64().unwrap() >= 1);
+    assert_eq!(advice["needed"]["looked"]["share"], 1.0);
     assert_eq!(advice["curve"].as_array().unwrap().len(), report::CURVE.len());
 }
