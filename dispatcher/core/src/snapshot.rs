@@ -163,14 +163,16 @@ pub struct RequestView {
 }
 
 /// Counters since the start. Every accepted request ends in exactly one of `completed`, `failed`,
-/// `client_gone`, `cancelled` and `refused`.
+/// `client_gone`, `cancelled`, `refused` and `handed_over`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Requests that arrived.
     pub arrived: u64,
     /// Requests that ran already when they came from another dispatcher.
+    #[serde(default)]
     pub adopted: u64,
     /// Requests that wait or run on in another dispatcher's books.
+    #[serde(default)]
     pub handed_over: u64,
     /// Dispatches, attempts after the first included.
     pub dispatched: u64,
