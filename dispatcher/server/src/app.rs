@@ -333,7 +333,7 @@ fn loader(
         choice: learn.evaluator,
         classes: learn.train.classes.clone(),
         slots,
-        serves: Box::new(serves),
+        take_up: Box::new(serves),
         tally: watched.reload.clone(),
         counter,
     };

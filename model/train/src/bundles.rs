@@ -140,7 +140,9 @@ impl Bundles {
         let current = current_bundle(&self.dir).ok().flatten();
         let current = current.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
         let names = self.names()?;
-        let versions = names.iter().map(String::as_str).chain(current).filter_map(bundle_version);
+        // What stays hidden has taken its name too: nothing could be written under it.
+        let names = names.iter().map(|name| name.strip_prefix(PART).unwrap_or(name));
+        let versions = names.chain(current).filter_map(bundle_version);
         Ok(versions.fold(self.highest, u64::max))
     }
 

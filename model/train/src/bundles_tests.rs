@@ -1,7 +1,10 @@
 use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader},
-    os::unix::fs::symlink,
+    os::unix::{
+        fs::{PermissionsExt as _, chown, symlink},
+        process::CommandExt as _,
+    },
     process::{Command, Stdio},
 };
 
@@ -12,6 +15,8 @@ use crate::onnx::write;
 
 /// Where the process that is to be killed publishes.
 const VICTIM_DIR: &str = "WEIR_TRAIN_TEST_DIR";
+/// Where the process that may not remove everything opens.
+const BOUND_DIR: &str = "WEIR_TRAIN_TEST_BOUND_DIR";
 
 fn manifest(version: u64, model: &[u8]) -> Manifest {
     Manifest {
@@ -91,6 +96,52 @@ fn what_a_crash_left_is_removed_and_its_version_is_not_used_again() {
     fs::remove_dir_all(dir.path().join("v000000000008")).unwrap();
     assert_eq!(serving_version(&bundles), None);
     assert_eq!(publish(&mut bundles).unwrap(), 9);
+}
+
+#[test]
+fn an_old_bundle_that_cannot_be_removed_does_not_keep_the_others() {
+    let dir = TempDir::new().unwrap();
+    let bundles = Bundles::open(dir.path(), 1).unwrap();
+    for version in ["v000000000001", "v000000000002", "v000000000003"] {
+        fs::create_dir(dir.path().join(version)).unwrap();
+    }
+    // Nothing is renamed to the name of a folder that is not empty.
+    fs::create_dir_all(dir.path().join(".part-v000000000002/in the way")).unwrap();
+    bundles.prune();
+    let left = [".part-v000000000002", "v000000000002", "v000000000003"];
+    assert_eq!(names(dir.path()), listed(&left));
+}
+
+/// Not a test of its own: the process that the next test starts.
+#[test]
+fn open_what_cannot_be_removed() {
+    let Some(dir) = std::env::var_os(BOUND_DIR) else { return };
+    let left = Path::new(&dir).join(".part-v000000000009");
+    fs::set_permissions(&left, fs::Permissions::from_mode(0o555)).unwrap();
+    assert!(remove(&left).is_err(), "this process may do everything");
+    let mut bundles = Bundles::open(Path::new(&dir), 5).unwrap();
+    assert!(left.exists());
+    assert_eq!(publish(&mut bundles).unwrap(), 10, "its name is taken");
+    assert_eq!(serving_version(&bundles), Some(10));
+}
+
+#[test]
+fn what_a_crash_left_and_cannot_be_removed_keeps_no_trainer_from_starting() {
+    const NOBODY: u32 = 65534;
+    let dir = TempDir::new().unwrap();
+    let left = dir.path().join(".part-v000000000009");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join(MODEL_FILE), "half").unwrap();
+    let mut opener = Command::new("/proc/self/exe");
+    opener.args(["--exact", "bundles::tests::open_what_cannot_be_removed"]);
+    // Whoever may do everything hands it over to somebody who may not.
+    if chown(dir.path(), Some(NOBODY), Some(NOBODY)).is_ok() {
+        chown(&left, Some(NOBODY), Some(NOBODY)).unwrap();
+        opener.uid(NOBODY).gid(NOBODY);
+    }
+    let opened = opener.env(BOUND_DIR, dir.path()).output().unwrap();
+    fs::set_permissions(&left, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(opened.status.success(), "{}", String::from_utf8_lossy(&opened.stdout));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! A thread of its own looks at the bundles' folder when the system says that something changed in
 //! it, and every 5 s in case it did not say. A bundle is read and verified here, off the hot
-//! path, once per pool (each chain owns its session), and handed over through the pool's slot.
+//! path, once per pool (each chain owns its session), handed over through the pool's slot, and taken up at once, also by
+//! a pool without pods: what lies in a slot is nobody's version.
 //!
 //! What serves goes on serving whatever happens to the folder: a bundle that is refused is not tried
 //! again until its files change, and one whose folder is removed stays loaded, which a metric says.
@@ -86,8 +87,8 @@ pub struct Reload {
     pub classes: Vec<String>,
     /// One per pool.
     pub slots: Vec<Slot>,
-    /// Version that each pool serves now; 0 is none.
-    pub serves: Box<dyn Fn() -> Vec<u64> + Send>,
+    /// Has each pool take up what lies in its slot, and says which version it serves from then on; 0 is none.
+    pub take_up: Box<dyn Fn() -> Vec<u64> + Send>,
     /// What is told to metrics.
     pub tally: Arc<ReloadTally>,
     /// What operators order.
@@ -139,10 +140,18 @@ impl Reload {
 
     fn withdraw(&self, reason: &str) {
         tracing::warn!(reason, "serving on the prior");
-        for slot in &self.slots {
-            slot.publish(Offer::Withdraw { reason: reason.to_owned() });
-        }
+        self.withdraw_all(reason);
         self.tally.say(Some(reason.to_owned()));
+    }
+
+    fn withdraw_all(&self, reason: &str) {
+        self.hand_over(self.slots.iter().map(|_| Offer::Withdraw { reason: reason.to_owned() }));
+    }
+
+    /// Gives each pool its offer and has it taken up.
+    fn hand_over(&self, offers: impl Iterator<Item = Offer>) {
+        self.slots.iter().zip(offers).for_each(|(slot, offer)| slot.publish(offer));
+        (self.take_up)();
     }
 
     /// Rings the bell on changes of the folder. Without it the regular look has to do.
@@ -216,15 +225,15 @@ impl Loader {
         }
     }
 
-    /// The version of each pool. What was handed over last counts where nothing serves, or nothing yet.
+    /// The version of each pool, which has nothing left in its slot. What was handed over last counts where nothing serves.
     fn in_service(&self) -> Vec<u64> {
         let handed = self.reload.tally.version.load(Relaxed);
-        let serves = (self.reload.serves)().into_iter();
+        let serves = (self.reload.take_up)().into_iter();
         serves.map(|version| if version == 0 { handed } else { version }).collect()
     }
 
     /// The newest version before the one in service. A pool may serve an older one than was handed over last, which
-    /// it has rolled back, and a newer one for as long as it has not taken an older one up.
+    /// it has rolled back, and a newer one where it had rolled back what was handed over.
     fn predecessor(&self) -> Result<u64, OrderError> {
         let handed = self.reload.tally.version.load(Relaxed);
         let serving = self.in_service().into_iter().fold(handed, u64::min);
@@ -322,9 +331,8 @@ impl Loader {
         }
         let version = bundles.first().map_or(0, Bundle::version);
         bundles.first().into_iter().for_each(say_evaluator);
-        for (slot, bundle) in slots.iter().zip(bundles) {
-            slot.publish(offer(Box::new(bundle)));
-        }
+        let offers = bundles.into_iter().map(|bundle| offer(Box::new(bundle)));
+        self.reload.hand_over(offers);
         Ok(version)
     }
 
@@ -344,9 +352,7 @@ impl Loader {
         self.note_refused(dir, error);
         self.reload.tally.say(Some(format!("bundle refused: {reason}")));
         if self.serving.is_none() {
-            for slot in &self.reload.slots {
-                slot.publish(Offer::Withdraw { reason: format!("bundle refused: {reason}") });
-            }
+            self.reload.withdraw_all(&format!("bundle refused: {reason}"));
         }
     }
 }

@@ -4,13 +4,17 @@ use std::io::Write as _;
 
 use weir_predict::Chain;
 use weir_schema::{
-    Feature, Features, Predict as _, Prediction, Row, Sample, SampleOutcome, manifest::bundle_name,
+    Feature, Features, Predict, Prediction, Row, Sample, SampleOutcome, manifest::bundle_name,
     schema_hash, spool::segment_name,
 };
 use weir_train::{Round, TrainConfig, Trainer};
 
 use super::*;
-use crate::learn::Shelf;
+use crate::{
+    hub::{Hub, fixture::Fixture},
+    learn::Shelf,
+    telemetry::compat::{Compat, timed::Timed},
+};
 
 /// A state of a pod, its load rising with `step`.
 fn row(step: u16) -> Row {
@@ -77,7 +81,7 @@ fn shelf(folder: &Path) -> (Loader, Chain, Shelf) {
         choice: Choice::Auto,
         classes: vec!["c".to_owned()],
         slots: vec![slot.clone()],
-        serves: Box::new(|| vec![0]),
+        take_up: Box::new(|| vec![0]),
         tally: Arc::default(),
         counter,
     };
@@ -171,7 +175,7 @@ fn serving(versions: &'static [u64]) -> (tempfile::TempDir, Loader, Shelf) {
     copy(folder.path(), 1, 3);
     loader.look();
     assert_eq!(loader.reload.tally.version.load(Relaxed), 3);
-    loader.reload.serves = Box::new(|| versions.to_vec());
+    loader.reload.take_up = Box::new(|| versions.to_vec());
     (folder, loader, shelf)
 }
 
@@ -185,7 +189,47 @@ fn the_version_before_is_the_one_before_what_a_pool_went_back_to() {
     let (_folder, mut loader, shelf) = serving(&[3]);
     order(&mut loader, &shelf, Order::Rollback).unwrap();
     order(&mut loader, &shelf, Order::Rollback).unwrap();
-    assert_eq!(shelf.pinned(), Some(1), "the pool has not taken 2 up yet");
+    assert_eq!(shelf.pinned(), Some(1), "the pool says that it serves 3 all the same");
+}
+
+/// Two pools without pods, whose predictions nobody asks for; those of the second are timed.
+fn idle_pools(loader: &mut Loader) -> [Arc<Hub>; 2] {
+    let slots = [Slot::new(), Slot::new()];
+    let compat = Arc::new(Compat::new(1).unwrap());
+    let [plain, timed] = slots.clone().map(Chain::with_slot);
+    let timed = Timed::new(timed, compat, "m".into());
+    let predictors: [Box<dyn Predict>; 2] = [Box::new(plain), Box::new(timed)];
+    let hubs = predictors.map(|predictor| Fixture { predictor, ..Fixture::default() }.hub().0);
+    loader.reload.slots = slots.to_vec();
+    let all = hubs.clone();
+    loader.reload.take_up = Box::new(move || all.iter().map(|hub| hub.serving_version()).collect());
+    hubs
+}
+
+#[test]
+fn a_pool_without_pods_serves_what_is_published_and_holds_no_rollback_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, _chain, shelf) = shelf(folder.path());
+    let hubs = idle_pools(&mut loader);
+    let serve = || hubs.each_ref().map(|hub| hub.predictor().model_version);
+    publish(folder.path());
+    for version in 1..5 {
+        if version > 1 {
+            copy(folder.path(), 1, version);
+        }
+        loader.look();
+        assert_eq!(serve(), [version; 2]);
+    }
+    // As the trainer does with old ones.
+    for version in 1..3 {
+        fs::remove_dir_all(folder.path().join("bundles").join(bundle_name(version))).unwrap();
+    }
+    loader.look();
+    assert!(!loader.reload.tally.missing.load(Relaxed));
+    order(&mut loader, &shelf, Order::Rollback).unwrap();
+    assert_eq!((serve(), shelf.pinned()), ([3; 2], Some(3)));
+    loader.reload.withdraw("an operator said so");
+    assert_eq!(serve(), [0; 2]);
 }
 
 #[test]
