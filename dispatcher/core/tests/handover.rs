@@ -68,7 +68,7 @@ fn what_is_handed_over_is_booked_there_as_it_was_here() {
 }
 
 #[test]
-fn what_is_known_already_or_is_on_no_pod_is_ignored() {
+fn what_is_known_already_is_ignored_and_what_is_on_no_pod_has_its_outcome_all_the_same() {
     let (mut from, mut to) = (world(2), world(1));
     let ids = [from.arrive(|_| {}), from.arrive(|_| {})];
     to.now = from.now;
@@ -76,8 +76,10 @@ fn what_is_known_already_or_is_on_no_pod_is_ignored() {
     adopt(&mut to, first.clone());
     adopt(&mut to, first);
     adopt(&mut to, second);
-    assert_eq!((counters(&to).adopted, counters(&to).ignored), (1, 2));
+    assert_eq!((counters(&to).adopted, counters(&to).ignored), (2, 1));
     assert_eq!(pod(&to).pending, 1);
+    to.send(Event::Undelivered(ids[1]));
+    assert!(to.pod_of(ids[1]).is_some(), "it goes to a pod that is there");
     assert!(from.scheduler.hand_over(RequestId(99)).is_none());
 }
 

@@ -3,9 +3,13 @@
 //! Made once at the start and copied to everyone, so that every [`Time`] in the process counts from
 //! the same moment.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_core::Time;
+
+/// What it says when it is made. Times of before that have to be told too: what another dispatcher hands over may be older than this
+/// process.
+const BEGIN: Duration = Duration::from_secs(24 * 3600);
 
 /// Counts from the moment it was made.
 #[derive(Clone, Copy, Debug)]
@@ -25,9 +29,14 @@ impl Clock {
         Self { start: Instant::now() }
     }
 
-    /// Time passed since the start; never goes back.
+    /// Time passed since a day before the start; never goes back.
     pub fn now(&self) -> Time {
-        Time::ZERO.plus(self.start.elapsed())
+        Time::ZERO.plus(BEGIN + self.start.elapsed())
+    }
+
+    /// Time passed since the start.
+    pub fn up(&self) -> Duration {
+        self.start.elapsed()
     }
 
     /// Wall-clock time in milliseconds since 1970; zero on a machine that is set before that.

@@ -304,10 +304,9 @@ impl Scheduler {
     /// A prompt of which no token came is not computed any more: what was booked for that is what the pods have free for others. An
     /// engine that refuses a prompt, for it is too long, says so at once.
     fn take_back_prefill(&mut self, now: Time, flight: &Flight) {
-        let Some(pod) = self.pods.get_mut(&flight.pod).filter(|_| flight.first_token.is_none())
-        else {
-            return;
-        };
+        // What was decided elsewhere, or on the pod's life before, was not booked.
+        let booked = flight.row.is_some() && flight.first_token.is_none();
+        let Some(pod) = self.pods.get_mut(&flight.pod).filter(|_| booked) else { return };
         let input_tokens = f64::from(flight.input_tokens);
         let pairs = prefill_pairs(flight.uncached_tokens, input_tokens - flight.uncached_tokens);
         let booked_ms =

@@ -48,16 +48,15 @@ impl Scheduler {
         self.counters.handed_over += 1;
     }
 
-    /// Takes a running request. One that is known already, or whose pod is not, is ignored.
+    /// Takes a running request; one that is known already is ignored. Its pod may have left: then it is in no ledger until that is back.
     pub(super) fn adopt(&mut self, running: Running) {
         let Running { request, pod, sent, uncached_tokens, first_token, events, .. } = running;
         let id = request.id;
-        let class = self.pods.get(&pod).map(|pod| pod.spec.class);
-        let known = self.flights.contains_key(&id) || self.board.get(id).is_some();
-        let Some(class) = class.filter(|_| !known) else {
+        if self.flights.contains_key(&id) || self.board.get(id).is_some() {
             self.counters.ignored += 1;
             return;
-        };
+        }
+        let class = self.pods.get(&pod).map_or(0, |pod| pod.spec.class);
         self.counters.adopted += 1;
         self.alive.enter(&request);
         self.names.enter(&request);

@@ -235,7 +235,8 @@ impl Reloader {
         }
         self.tally.hash.store(hash(&raw), Relaxed);
         if *running.raw != raw {
-            self.tally.since_us.store(self.clock.now().as_micros(), Relaxed);
+            let up_us = u64::try_from(self.clock.up().as_micros()).unwrap_or(u64::MAX);
+            self.tally.since_us.store(up_us, Relaxed);
         }
         (running.raw, running.pools) = (Arc::new(raw), config.pools);
         Ok(said(&changes))

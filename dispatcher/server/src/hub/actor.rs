@@ -24,6 +24,7 @@ use super::{
     errand::Steps,
     led::{Led, LedStream, News, note},
     message::{Message, Waiter},
+    ticket::nobody_answers,
 };
 use crate::{clock::Clock, fleet::Pod};
 
@@ -70,7 +71,7 @@ pub(super) struct Desk {
     /// The same by host and port.
     pub(super) by_address: HashMap<String, PodId>,
     /// Pods that have left while something ran there, by host and port.
-    departed: HashMap<String, PodId>,
+    pub(super) departed: HashMap<String, PodId>,
     /// What another dispatcher decides.
     pub(super) led: Led,
     swept_at: Time,
@@ -149,6 +150,7 @@ impl Desk {
                     None => {
                         self.waiters.insert(id, waiter);
                         self.handle(now, Event::Undelivered(id), due);
+                        self.refuse_unknown(id, due);
                     }
                 }
             }
@@ -156,6 +158,7 @@ impl Desk {
                 self.streams.remove(id);
                 self.waiters.insert(id, waiter);
                 self.handle(now, Event::Declined(id), due);
+                self.refuse_unknown(id, due);
             }
             Message::Cancel(id) => {
                 if self.waiter(id).is_some() {
@@ -293,6 +296,14 @@ impl Desk {
         let stream = Stream { id, led, events: events.clone(), swept: 0, started: false };
         self.streams.insert(id, stream);
         events
+    }
+
+    /// Nobody waits for a verdict on what the scheduler does not know.
+    fn refuse_unknown(&mut self, id: RequestId, due: &mut Due) {
+        if self.scheduler.reason(id).is_none() {
+            let waiter = self.waiter(id);
+            due.extend(waiter.map(|waiter| Delivery::Refuse(waiter, nobody_answers(id))));
+        }
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Option<Delivery> {

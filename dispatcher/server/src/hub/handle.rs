@@ -4,6 +4,7 @@
 
 use std::{
     fmt,
+    ops::Range,
     sync::{
         Arc, Weak,
         atomic::{
@@ -206,6 +207,10 @@ impl Hub {
 
     /// From now on another dispatcher decides, or this one does. What waits and what runs goes to whoever decides.
     pub fn follow(&self, lead: Option<Arc<Lead>>) {
+        if let Some(lead) = &lead {
+            // Before anything waits there: what is held here may be newer.
+            lead.tell(Errand::Hold(self.held()));
+        }
         self.at_desk(|desk, now, due| desk.follow(now, lead, due));
     }
 
@@ -224,6 +229,17 @@ impl Hub {
         let grant = self.at_desk(|desk, now, due| desk.adopt(now, id, onward, due))?;
         let lease = Lease::new(self.clone(), grant.pod, grant.dispatch, grant.events);
         Some((Box::new(lease), Ticket::spent(self.clone(), id)))
+    }
+
+    /// Requests of these numbers that wait do so in another dispatcher's queue from now on.
+    pub fn withdraw(&self, numbers: Range<u64>) {
+        self.at_desk(|desk, now, _| {
+            let ids = desk.scheduler.waiting_ids().into_iter();
+            for id in ids.filter(|id| numbers.contains(&id.0)) {
+                desk.scheduler.withdraw(now, id);
+                desk.waiters.remove(id);
+            }
+        });
     }
 
     /// A request is in the ledger of another dispatcher from now on.

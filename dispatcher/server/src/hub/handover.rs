@@ -87,10 +87,11 @@ impl Desk {
                     self.led.streams += usize::from(stream.led.is_some());
                 }
             }
-            if let Some(running) = stream.come()
-                && let Some(known) = self.pods.get(&running.pod)
-            {
-                let onward = Onward::of(running, known.pod.authority.clone(), now);
+            let Some(running) = stream.come() else { continue };
+            let known = self.pods.get(&running.pod).map(|known| &known.pod.authority);
+            let departed = || self.departed.iter().find(|(_, pod)| **pod == running.pod);
+            if let Some(authority) = known.or_else(|| departed().map(|(authority, _)| authority)) {
+                let onward = Onward::of(running, authority.clone(), now);
                 mail.add(to, Errand::Adopt(Box::new(onward)));
             }
         }

@@ -325,7 +325,7 @@ impl Desk {
         Errand::End(Ended::unwanted(id))
     }
 
-    /// Decides here what has waited for a verdict longer than anything may, and so refuses it. No lead lets it, unless it is none.
+    /// Refuses what has waited for a verdict longer than anything may. No lead lets it, unless it is none.
     pub(super) fn take_overdue(&mut self, now: Time, due: &mut Due) {
         if now.since(self.led.checked_at) < CHECKED_EVERY {
             return;
@@ -340,7 +340,9 @@ impl Desk {
                 continue;
             };
             lead.tell(Errand::Cancel(id));
-            self.decide(now, request, waiter, due);
+            let retry_after = CHECKED_EVERY;
+            let refused = Refused { id, reason: RefusalReason::MaxWait, retry_after };
+            due.push(Delivery::Refuse(waiter, refused.of(&request, now)));
         }
     }
 

@@ -92,7 +92,7 @@ impl Drop for Ticket {
 }
 
 /// For a ticket that is asked once too often, or whose id was used twice.
-fn nobody_answers(id: RequestId) -> Refusal {
+pub(super) fn nobody_answers(id: RequestId) -> Refusal {
     Refusal {
         id,
         band: Band::default(),

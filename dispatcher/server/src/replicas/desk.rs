@@ -178,6 +178,7 @@ impl Guest {
                 }
                 () = &mut leaving => {
                     self.tell_held()?;
+                    self.part();
                     put(&Says::Farewell, &mut self.out)?;
                     return send(says, &mut self.out, SILENT).await;
                 }
@@ -188,6 +189,13 @@ impl Guest {
             }
             send(says, &mut self.out, SILENT).await?;
         }
+    }
+
+    /// What the caller has here goes to another's books.
+    fn part(&mut self) {
+        self.leases.drain().for_each(|(_, (lease, _))| lease.part());
+        let [first, next] = self.numbers;
+        self.hub().withdraw(first..next);
     }
 
     fn tell_held(&mut self) -> io::Result<()> {
@@ -251,8 +259,10 @@ impl Guest {
 
     fn adopt(&mut self, onward: Onward) {
         let (id, number) = (onward.facts.id, self.number());
-        if let Some(adopted) = self.hub().adopt(number, onward) {
-            self.leases.insert(id, adopted);
+        match self.hub().adopt(number, onward) {
+            Some(adopted) => drop(self.leases.insert(id, adopted)),
+            // Its pod is not known here as yet.
+            None => self.hub().lost_sight(),
         }
     }
 

@@ -118,7 +118,7 @@ impl Watched {
 
     /// Time since the start, in seconds.
     pub fn uptime_s(&self) -> f64 {
-        self.clock.now().as_micros() as f64 / 1e6
+        self.clock.up().as_secs_f64()
     }
 
     fn pool(&self, hub: &Arc<Hub>) -> PoolOverview {

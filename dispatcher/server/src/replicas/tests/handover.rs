@@ -43,7 +43,7 @@ async fn what_waits_is_decided_anew_when_who_decides_is_gone() {
     elder.vanish();
     middle.follows(None).await;
     let lease = first.verdict().await.unwrap();
-    assert!(lease.dispatch().waited >= younger.hub.clock().now().since(Time::ZERO) / 1000);
+    assert!(lease.dispatch().waited >= younger.hub.clock().up() / 1000);
     assert_eq!(middle.hub.snapshot().counters.arrived, 2);
     drop((lease, first, second));
     until("everything is over", || middle.hub.idle() && younger.hub.idle()).await;
@@ -343,4 +343,64 @@ async fn whoever_vanishes_every_request_has_one_outcome_and_every_ledger_is_empt
             assert_settled(&member.hub);
         }
     }
+}
+
+#[tokio::test]
+async fn what_was_given_a_pod_that_has_left_has_an_outcome_whoever_decides_then() {
+    let [mut elder, younger] = Member::several().await;
+    elder.hub.add_pod(pods());
+    younger.hub.add_pod(pods());
+    let mut ticket = younger.admit(1);
+    let lease = ticket.verdict().await.unwrap();
+    younger.hub.remove_restarted(PodId(1));
+    elder.vanish();
+    younger.follows(None).await;
+    lease.undelivered(&mut ticket);
+    assert!(ticket.verdict().now_or_never().is_none(), "it waits for a pod");
+    younger.hub.add_pod(pod(2, "10.0.0.2:8000"));
+    ticket.verdict().await.unwrap().end(EndKind::Complete, None, None);
+    assert_settled(&younger.hub);
+}
+
+#[tokio::test]
+async fn what_an_operator_has_paused_waits_on_where_it_is_handed_over_to() {
+    let all = addresses::<2>();
+    let younger = Member::start(1, &all, SECRET);
+    younger.hub.add_pod(pods());
+    younger.hub.pause(Gate::Pool);
+    let mut waits: Vec<Ticket> = (0..6).map(|id| younger.admit(id)).collect();
+    let elder = Member::start(0, &all, SECRET);
+    elder.hub.add_pod(pods());
+    younger.follows(Some(all[0])).await;
+    until("they wait there", || elder.waiting() == 6).await;
+    until("and it is held there", || elder.hub.held() == younger.hub.held()).await;
+    assert_eq!(elder.hub.snapshot().counters.dispatched, 0);
+    assert!(waits.iter_mut().all(|ticket| ticket.verdict().now_or_never().is_none()));
+    drop(waits);
+    until("it is over", || elder.hub.idle() && younger.hub.idle()).await;
+    assert_settled(&elder.hub);
+    assert_settled(&younger.hub);
+}
+
+#[tokio::test]
+async fn one_that_stops_has_handed_over_what_others_had_there() {
+    let [elder, younger] = Member::several().await;
+    elder.hub.add_pod(pods());
+    younger.hub.add_pod(pods());
+    let mut ticket = younger.admit(1);
+    let lease = ticket.verdict().await.unwrap();
+    lease.first_token();
+    elder.hub.pause(Gate::Pool);
+    let waits = younger.admit(2);
+    until("it waits there", || elder.waiting() == 1).await;
+    elder.life.move_on(Stage::Draining);
+    younger.follows(None).await;
+    until("nothing is left there", || elder.hub.idle()).await;
+    let counters = elder.hub.snapshot().counters;
+    assert_eq!((counters.handed_over, counters.client_gone, counters.cancelled), (2, 0, 0));
+    lease.end(EndKind::Complete, None, None);
+    drop((ticket, waits));
+    assert_settled(&elder.hub);
+    until("it is over", || younger.hub.idle()).await;
+    assert_settled(&younger.hub);
 }
