@@ -29,17 +29,6 @@ pub struct Held {
     pub pods: BTreeSet<(String, Ask)>,
 }
 
-/// What has become of what a lead said that it holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// It does not decide here as yet.
-    TooSoon,
-    /// It is held here too.
-    Held,
-    /// What is held here is newer.
-    Older(Held),
-}
-
 impl Held {
     /// What is asked of a pod.
     fn asked(&self, authority: &str) -> Ask {
@@ -74,19 +63,17 @@ impl Hub {
         *self.held.lock() = held;
     }
 
-    /// Holds what is held at a lead, if that is the one that decides.
-    pub fn hold(&self, lead: &Arc<Lead>, held: &Held) -> Heard {
+    /// Holds what is held at a lead. Says whether it is the one that decides, without which nothing is done. What is newer here it was
+    /// told when that began.
+    pub fn hold(&self, lead: &Arc<Lead>, held: &Held) -> bool {
         if self.lead().is_none_or(|decides| !Arc::ptr_eq(&decides, lead)) {
-            return Heard::TooSoon;
+            return false;
         }
         let own = self.held();
-        if own.version > held.version {
-            return Heard::Older(own);
-        }
-        if own != *held {
+        if own.version <= held.version && own != *held {
             self.take_over(held);
         }
-        Heard::Held
+        true
     }
 
     /// Holds what is held at another that asks here, if that is newer.

@@ -22,7 +22,6 @@ use super::{
 };
 use crate::hub::{
     errand::Errand,
-    held::{Heard, Held},
     led::{Errands, Lead},
 };
 
@@ -127,7 +126,7 @@ async fn converse(
                     Says::Lore(lore) => circle.hub.note_lore(lead, lore),
                     Says::Held(now) => held = Some(now),
                     Says::Farewell => {
-                        hold(circle, lead, &mut held);
+                        held.take_if(|held| circle.hub.hold(lead, held));
                         return Ok(Over::Farewell);
                     }
                     Says::Word(word) => {
@@ -152,22 +151,11 @@ async fn converse(
                 }
                 put(&Asks::Beat, &mut out)?;
                 // Once it decides; until then it is kept.
-                if let Some(errand) = hold(circle, lead, &mut held) {
-                    put(&Asks::Errand(errand), &mut out)?;
-                }
+                held.take_if(|held| circle.hub.hold(lead, held));
             }
         }
         send(asks, &mut out, SILENT).await?;
     }
-}
-
-/// Holds what is held at a lead, once it decides, or says what it has missed.
-fn hold(circle: &Circle, lead: &Arc<Lead>, held: &mut Option<Held>) -> Option<Errand> {
-    let heard = circle.hub.hold(lead, held.as_ref()?);
-    if heard != Heard::TooSoon {
-        *held = None;
-    }
-    if let Heard::Older(newer) = heard { Some(Errand::Hold(newer)) } else { None }
 }
 
 /// Errands one by one, however many are told at once.
