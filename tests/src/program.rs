@@ -99,6 +99,19 @@ impl Program {
         eventually("the program ends", async || self.ended().ok_or(())).await
     }
 
+    /// Waits until its log has this text: what a program logs is written by a thread of its own, a moment after
+    /// whoever asked for it has an answer.
+    ///
+    /// # Panics
+    /// When it takes too long to write it.
+    pub async fn logs(&self, text: &str) {
+        eventually(text, async || {
+            let log = self.log();
+            if log.contains(text) { Ok(()) } else { Err(log) }
+        })
+        .await;
+    }
+
     /// The first line of its log for which `find` finds something.
     ///
     /// # Panics

@@ -118,8 +118,7 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_says_why() {
     let metrics = weir.metrics().await;
     assert_eq!(metrics.sum("weir_config_failing", &[]), 1.0);
     assert_eq!(metrics.sum("weir_config_hash", &[]), hash);
-    let log = weir.program.log();
-    assert!(log.contains("line 4: pools[0].pods[0].url"), "{log}");
+    weir.program.logs("line 4: pools[0].pods[0].url").await;
     stage.assert_serves().await;
     // The same mistake is said once.
     hang_up(weir);
@@ -143,10 +142,9 @@ async fn what_needs_a_restart_is_named_and_the_rest_counts() {
     let list = stage.call(&Call::get("/v1/models")).await;
     assert!(String::from_utf8_lossy(&list.body).contains("gpt-4o"));
     until(&stage.weir, "weir_config_needs_restart", &[], 4.0).await;
-    let log = stage.weir.program.log();
-    let keys = "scrape.by_name, scrape.every_ms, scrape.stale_after_ms, threads";
-    assert!(log.contains(keys), "{log}");
-    assert!(log.contains("pull.kv_limit: 0.98 -> 0.9"), "{log}");
+    let log = &stage.weir.program;
+    log.logs("scrape.by_name, scrape.every_ms, scrape.stale_after_ms, threads").await;
+    log.logs("pull.kv_limit: 0.98 -> 0.9").await;
 }
 
 #[tokio::test]
@@ -165,14 +163,12 @@ async fn keys_and_rates_count_from_the_next_call_on() {
     reloads(&stage.weir, "applied", 2).await;
     stage.call(&call).await.assert_whole();
     stage.call(&call).await.assert_error(429, "rate_limit_exceeded");
-    let log = stage.weir.program.log();
-    assert!(!log.contains(&key), "a digest is no line of a log");
     // Half a file lets nobody in.
     edit(stage.config(), |config| drop(config.as_object_mut().unwrap().remove("keys")));
     reloads(&stage.weir, "refused", 1).await;
     stage.call(&Call::chat(1)).await.assert_error(401, "invalid_api_key");
-    let log = stage.weir.program.log();
-    assert!(log.contains("restart to open the API"), "{log}");
+    stage.weir.program.logs("restart to open the API").await;
+    assert!(!stage.weir.program.log().contains(&key), "a digest is no line of a log");
 }
 
 /// A folder as Kubernetes mounts a ConfigMap: the file is a link into `..data`, which is a link to a
@@ -214,7 +210,6 @@ async fn a_mounted_file_is_followed_when_kubernetes_turns_its_link() {
         mount.update(&format!("..2026_01_0{version}"), &config.to_string());
         reloads(&weir, "applied", version - 1).await;
     }
-    let log = weir.program.log();
-    assert!(log.contains("queue.max_wait_s: 120.0 -> 32.0"), "{log}");
-    assert!(log.contains("queue.max_wait_s: 32.0 -> 33.0"), "{log}");
+    weir.program.logs("queue.max_wait_s: 120.0 -> 32.0").await;
+    weir.program.logs("queue.max_wait_s: 32.0 -> 33.0").await;
 }

@@ -17,8 +17,9 @@ async fn look(stage: &Stage, path: &str) -> Value {
     reply.json()
 }
 
-/// The audit lines so far: who, action, what, count, result.
-fn audit(stage: &Stage) -> Vec<Value> {
+/// The audit lines so far: who, action, what, count, result. The last to come is waited for by the text it has.
+async fn audit(stage: &Stage, last: &str) -> Vec<Value> {
+    stage.weir.program.logs(last).await;
     let log = stage.weir.program.log();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let lines = lines.filter(|line| line["target"] == "weir::audit");
@@ -58,7 +59,7 @@ async fn a_paused_pool_holds_a_cancelled_request_is_told_and_the_others_go_on() 
     let foreign = Call::post("/api/v1/queues/pause", "{}").header("origin", "http://evil.example");
     assert_eq!(foreign.to(stage.weir.admin).await.error_code().unwrap(), "other_origin");
     assert_eq!(
-        audit(&stage),
+        audit(&stage, "other_origin").await,
         [
             json!(["anybody", "pause", "pool", 1, "ok"]),
             json!(["anybody", "cancel", "lost", 1, "ok"]),
