@@ -89,6 +89,7 @@ pub struct Scheduler {
     counters: Counters,
     refused: BTreeMap<RefusalReason, u64>,
     last_picked: Option<PodId>,
+    /// What waits again after a delivery that failed, and what did so until the last tick: nobody else has a pod to avoid.
     requeued: Vec<RequestId>,
     /// What must not wait and has come with the event at hand.
     immediate: Vec<RequestId>,

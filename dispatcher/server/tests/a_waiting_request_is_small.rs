@@ -20,7 +20,7 @@ use weir::{
     hub::Hub,
     memory,
     telemetry::{Metrics, trace::Known},
-    upstream::{Call, RawUpstream, Upstream, UpstreamConfig, serve},
+    upstream::{Call, Dialect, RawUpstream, Upstream, UpstreamConfig, serve},
 };
 use weir_core::{
     Band, Bounds, Event, PromptSize, Request, RequestId, Scheduler, SchedulerConfig, Slo,
@@ -63,7 +63,7 @@ fn call(hub: &Hub, objective: &Arc<str>, id: u64) -> Call {
     let (path, body) = ("/v1/chat/completions", vec![b'x'; BODY_BYTES].into());
     Call {
         onward: PodRequest::new(&Method::POST, path, headers, body),
-        ends_with_done: true,
+        dialect: Dialect::Completions,
         own_priority: false,
         request: request(hub, id, name.clone()),
         known: Known { request_id: name, trace_id: None },

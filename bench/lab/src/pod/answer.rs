@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use super::ask::Endpoint;
 
+mod messages;
+
 /// Why a generation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
@@ -67,10 +69,13 @@ impl Shape {
         Chunks { words: WORDS.map(|word| self.chunk(choice, Delta::Word(word), None).into()) }
     }
 
-    /// What a choice says before its first token: the role in a chat, else nothing.
-    pub(super) fn opening(&self, choice: usize) -> Option<Bytes> {
-        let chat = self.endpoint == Endpoint::Chat;
-        chat.then(|| self.chunk(choice, Delta::Role, None).into())
+    /// What a choice says before its first token: the role in a chat, the start of a message, else nothing.
+    pub(super) fn opening(&self, choice: usize, prompt_tokens: u32) -> Option<Bytes> {
+        match self.endpoint {
+            Endpoint::Chat => Some(self.chunk(choice, Delta::Role, None).into()),
+            Endpoint::Messages => Some(messages::opening(self, prompt_tokens)),
+            _ => None,
+        }
     }
 
     /// The chunk of a choice's last token.
@@ -79,7 +84,10 @@ impl Shape {
     }
 
     /// The end of a stream: the usage chunk when it was asked for, and `[DONE]`.
-    pub(super) fn closing(&self, usage: Option<Usage>) -> Bytes {
+    pub(super) fn closing(&self, usage: Option<Usage>, finish: Finish) -> Bytes {
+        if let (Endpoint::Messages, Some(usage)) = (self.endpoint, usage) {
+            return messages::closing(usage, finish);
+        }
         let mut out = String::new();
         if let Some(usage) = usage {
             self.head(&mut out);
@@ -91,8 +99,11 @@ impl Shape {
 
     /// The whole answer of a call that is not streamed; each choice is its tokens and why it ended.
     pub(super) fn whole(&self, choices: &[(u32, Finish)], usage: Usage) -> String {
-        if self.endpoint == Endpoint::Embeddings {
-            return self.embeddings(choices.len(), usage);
+        if !self.endpoint.generates() {
+            return self.pooled(choices.len(), usage);
+        }
+        if let (Endpoint::Messages, [(tokens, finish)]) = (self.endpoint, choices) {
+            return messages::whole(self, (*tokens, *finish), usage);
         }
         let choices: Vec<Value> = choices
             .iter()
@@ -111,8 +122,7 @@ impl Shape {
     }
 
     fn choice(&self, index: usize, tokens: u32, finish: Finish) -> Value {
-        let text: String = (1..tokens).map(|at| word(at, Finish::Length)).collect();
-        let text = text + word(tokens, finish);
+        let text = text(tokens, finish);
         let mut choice = json!({
             "index": index, "logprobs": null, "finish_reason": finish.name(), "stop_reason": null,
         });
@@ -128,13 +138,25 @@ impl Shape {
         choice
     }
 
-    fn embeddings(&self, count: usize, usage: Usage) -> String {
+    fn pooled(&self, count: usize, usage: Usage) -> String {
         const VECTOR: [f32; 4] = [0.5, -0.5, 0.5, -0.5];
-        let data: Vec<Value> = (0..count)
-            .map(|index| json!({"object": "embedding", "index": index, "embedding": VECTOR}))
-            .collect();
+        let of = |index| match self.endpoint {
+            Endpoint::Pooling => json!({"object": "pooling", "index": index, "data": VECTOR}),
+            Endpoint::Classify => {
+                json!({"index": index, "label": "LABEL_0", "probs": [0.5, 0.5], "num_classes": 2})
+            }
+            Endpoint::Score => json!({"object": "score", "index": index, "score": 0.5}),
+            Endpoint::Rerank => json!({"index": index, "relevance_score": 0.5}),
+            _ => json!({"object": "embedding", "index": index, "embedding": VECTOR}),
+        };
+        let data: Vec<Value> = (0..count).map(of).collect();
         let usage = json!({"prompt_tokens": usage.prompt, "total_tokens": usage.prompt});
-        json!({"id": self.id, "object": "list", "model": self.model.as_ref(), "data": data, "usage": usage})
+        let model = self.model.as_ref();
+        if self.endpoint == Endpoint::Rerank {
+            return json!({"id": self.id, "model": model, "results": data, "usage": usage})
+                .to_string();
+        }
+        json!({"id": self.id, "object": "list", "model": model, "data": data, "usage": usage})
             .to_string()
     }
 
@@ -152,6 +174,9 @@ impl Shape {
     }
 
     fn chunk(&self, choice: usize, delta: Delta, finish: Option<Finish>) -> String {
+        if let (Endpoint::Messages, Delta::Word(word)) = (self.endpoint, delta) {
+            return messages::delta(word);
+        }
         let mut out = String::with_capacity(256);
         self.head(&mut out);
         let _ = write!(out, "\"choices\":[{{\"index\":{choice},");
@@ -181,6 +206,12 @@ impl Shape {
 enum Delta {
     Role,
     Word(&'static str),
+}
+
+/// The text of so many tokens.
+fn text(tokens: u32, finish: Finish) -> String {
+    let words = (1..tokens).map(|at| word(at, Finish::Length));
+    words.chain([word(tokens, finish)]).collect()
 }
 
 /// The text of a token; the one that stops a generation has none.

@@ -1,4 +1,4 @@
-//! What a client asks for: the fields of an OpenAI body that a simulated pod acts on.
+//! What a client asks for: the fields of a body, OpenAI's or of what vLLM serves beside it, that a simulated pod acts on.
 //!
 //! Everything else is accepted and ignored (`stop` among it: simulated text never contains a stop string). Types are as
 //! strict as vLLM's, and an absent or null option is its default.
@@ -15,7 +15,34 @@ use crate::prompt;
 pub(super) enum Endpoint {
     Chat,
     Completions,
+    Messages,
     Embeddings,
+    Pooling,
+    Classify,
+    Score,
+    Rerank,
+}
+
+impl Endpoint {
+    /// The endpoint of a path, if it is one that the engine works for.
+    pub(super) fn of(path: &str) -> Option<Self> {
+        Some(match path {
+            "/v1/chat/completions" => Self::Chat,
+            "/v1/completions" => Self::Completions,
+            "/v1/messages" => Self::Messages,
+            "/v1/embeddings" => Self::Embeddings,
+            "/pooling" => Self::Pooling,
+            "/classify" => Self::Classify,
+            "/v1/score" | "/score" => Self::Score,
+            "/v1/rerank" | "/v2/rerank" | "/rerank" => Self::Rerank,
+            _ => return None,
+        })
+    }
+
+    /// Whether anything is generated.
+    pub(super) const fn generates(self) -> bool {
+        matches!(self, Self::Chat | Self::Completions | Self::Messages)
+    }
 }
 
 /// One call.
@@ -49,6 +76,12 @@ struct Body<'a> {
     prompt: Option<Input<'a>>,
     #[serde(borrow)]
     input: Option<Input<'a>>,
+    #[serde(borrow)]
+    system: Option<Content<'a>>,
+    #[serde(borrow, alias = "queries", alias = "text_1", alias = "data_1")]
+    query: Option<Input<'a>>,
+    #[serde(borrow, alias = "items", alias = "text_2", alias = "data_2")]
+    documents: Option<Input<'a>>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     n: Option<u32>,
@@ -119,9 +152,10 @@ impl Ask {
         Ok(Self {
             endpoint,
             prompts,
-            n: if endpoint == Endpoint::Embeddings { 1 } else { n },
-            stream: body.stream.unwrap_or(false) && endpoint != Endpoint::Embeddings,
-            include_usage: options.and_then(|options| options.include_usage).unwrap_or(false),
+            n: if matches!(endpoint, Endpoint::Chat | Endpoint::Completions) { n } else { 1 },
+            stream: body.stream.unwrap_or(false) && endpoint.generates(),
+            include_usage: endpoint == Endpoint::Messages
+                || options.and_then(|options| options.include_usage).unwrap_or(false),
             max_tokens,
             priority: body.priority.unwrap_or(0),
         })
@@ -137,14 +171,22 @@ impl Body<'_> {
     fn prompts(&self, endpoint: Endpoint, block_tokens: u32) -> Result<Vec<Prompt>, Refusal> {
         let missing = |field: &str| Refusal::BadRequest(format!("Field required: {field}"));
         let prompts = match endpoint {
-            Endpoint::Chat => {
+            Endpoint::Chat | Endpoint::Messages => {
                 let messages = self.messages.as_ref().ok_or_else(|| missing("messages"))?;
-                vec![Prompt::of_chat(messages, block_tokens)]
+                vec![Prompt::of_chat(self.system.as_ref(), messages, block_tokens)]
             }
             Endpoint::Completions => {
                 self.prompt.as_ref().ok_or_else(|| missing("prompt"))?.prompts(block_tokens)
             }
-            Endpoint::Embeddings => {
+            Endpoint::Score | Endpoint::Rerank => {
+                let query = self.query.as_ref().ok_or_else(|| missing("query"))?;
+                let documents = self.documents.as_ref().ok_or_else(|| missing("documents"))?;
+                let (one, others) = (query.texts(), documents.texts());
+                let pairs = others.iter().zip(one.iter().cycle());
+                let text = |(other, one): (&&str, &&str)| [*one, *other].concat();
+                pairs.map(|pair| Prompt::of_text(text(pair).as_bytes(), block_tokens)).collect()
+            }
+            Endpoint::Embeddings | Endpoint::Pooling | Endpoint::Classify => {
                 self.input.as_ref().ok_or_else(|| missing("input"))?.prompts(block_tokens)
             }
         };
@@ -156,6 +198,15 @@ impl Body<'_> {
 }
 
 impl Input<'_> {
+    /// Its texts; token ids are none.
+    fn texts(&self) -> Vec<&str> {
+        match self {
+            Self::Text(text) => vec![text],
+            Self::Texts(texts) => texts.iter().map(|text| &**text).collect(),
+            Self::Ids(_) | Self::ManyIds(_) => Vec::new(),
+        }
+    }
+
     fn prompts(&self, block_tokens: u32) -> Vec<Prompt> {
         match self {
             Self::Text(text) => vec![Prompt::of_text(text.as_bytes(), block_tokens)],
@@ -184,10 +235,11 @@ impl Prompt {
         Self::of_text(&bytes, block_tokens)
     }
 
-    fn of_chat(messages: &[Message<'_>], block_tokens: u32) -> Self {
+    fn of_chat(system: Option<&Content<'_>>, messages: &[Message<'_>], block_tokens: u32) -> Self {
         let mut text = String::new();
-        for message in messages {
-            match &message.content {
+        let contents = messages.iter().map(|message| message.content.as_ref());
+        for content in [system].into_iter().chain(contents) {
+            match content {
                 Some(Content::Text(part)) => text.push_str(part),
                 Some(Content::Parts(parts)) => {
                     parts

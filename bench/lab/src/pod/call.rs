@@ -106,7 +106,8 @@ impl Call {
 
     fn chunk(&mut self, choice: usize, index: u32) {
         let Some(of) = self.choices.get(choice) else { return };
-        let opening = if index == 1 { self.shape.opening(choice) } else { None };
+        let opening =
+            if index == 1 { self.shape.opening(choice, self.prompt_tokens) } else { None };
         let chunk = match &of.chunks {
             Some(chunks) if index < of.tokens => chunks.word(index),
             _ => self.shape.last(choice, index, of.finish),
@@ -121,7 +122,7 @@ impl Call {
         of.ended = true;
         self.running -= 1;
         if self.running == 0 && self.stream {
-            let closing = self.shape.closing(self.include_usage.then(|| self.usage()));
+            let closing = self.shape.closing(self.include_usage.then(|| self.usage()), finish);
             self.push(closing);
         }
         if self.running == 0 {
@@ -183,6 +184,9 @@ impl Call {
     }
 
     fn push(&mut self, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
         if self.silent() {
             self.withheld.push_back(bytes);
         } else {

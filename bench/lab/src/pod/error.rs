@@ -39,6 +39,13 @@ impl Refusal {
         }
     }
 
+    /// The body that the Messages API has.
+    pub(super) fn json_of_messages(&self) -> String {
+        let error =
+            serde_json::json!({"type": "invalid_request_error", "message": self.to_string()});
+        serde_json::json!({"type": "error", "error": error}).to_string()
+    }
+
     /// The body.
     pub(super) fn json(&self) -> String {
         let status = self.status();

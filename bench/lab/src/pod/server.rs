@@ -63,10 +63,15 @@ impl Pod {
     ) -> Result<Answer, Cut> {
         let (parts, body) = request.into_parts();
         let get = parts.method == Method::GET;
+        if let Some(endpoint) = Endpoint::of(parts.uri.path()) {
+            return self.generate(endpoint, &parts, body).await;
+        }
         let answered = match parts.uri.path() {
-            "/v1/chat/completions" => return self.generate(Endpoint::Chat, &parts, body).await,
-            "/v1/completions" => return self.generate(Endpoint::Completions, &parts, body).await,
-            "/v1/embeddings" => return self.generate(Endpoint::Embeddings, &parts, body).await,
+            "/tokenize" | "/detokenize" | "/v1/messages/count_tokens"
+                if parts.method == Method::POST =>
+            {
+                self.tokens(parts.uri.path(), body).await
+            }
             "/fault" if parts.method == Method::POST => {
                 control.set(true);
                 self.post_fault(body).await
@@ -78,7 +83,15 @@ impl Pod {
                 Ok(self.metrics(parts.uri.query().unwrap_or_default()))
             }
             "/sim/starts" if get => Ok(json_answer(StatusCode::OK, self.sim.starts().to_string())),
-            "/fault" | "/v1/models" | "/health" | "/ping" | "/metrics" | "/metrics/"
+            "/tokenize"
+            | "/detokenize"
+            | "/v1/messages/count_tokens"
+            | "/fault"
+            | "/v1/models"
+            | "/health"
+            | "/ping"
+            | "/metrics"
+            | "/metrics/"
             | "/sim/starts" => Err(Refusal::MethodNotAllowed),
             _ => Err(Refusal::NotFound),
         };
@@ -91,6 +104,10 @@ impl Pod {
         parts: &http::request::Parts,
         body: Incoming,
     ) -> Result<Answer, Cut> {
+        let refused = |refusal: &Refusal| match endpoint {
+            Endpoint::Messages => json_answer(refusal.status(), refusal.json_of_messages()),
+            _ => refused(refusal),
+        };
         if parts.method != Method::POST {
             return Ok(refused(&Refusal::MethodNotAllowed));
         }
@@ -112,6 +129,33 @@ impl Pod {
             Ok((reply, true)) => Ok(stream_answer(reply)),
             Ok((reply, false)) => Ok(json_answer(StatusCode::OK, reply.whole().await?)),
         }
+    }
+
+    /// Text to tokens, or back. A token is its place among the tokens of its text.
+    async fn tokens(&self, path: &str, body: Incoming) -> Result<Answer, Refusal> {
+        let body = read(body).await?;
+        let json: serde_json::Value = serde_json::from_slice(&body)
+            .map_err(|error| Refusal::BadRequest(error.to_string()))?;
+        let ids = json.get("tokens").and_then(serde_json::Value::as_array);
+        let answer = if path == "/detokenize" {
+            let ids = ids.ok_or_else(|| Refusal::BadRequest("Field required: tokens".into()))?;
+            json!({"prompt": "the ".repeat(ids.len())})
+        } else {
+            let endpoint = match (path, json.get("messages")) {
+                ("/tokenize", None) => Endpoint::Completions,
+                _ => Endpoint::Chat,
+            };
+            let ask = Ask::read(endpoint, &body, self.sim.model(), self.sim.block_tokens())?;
+            let count = ask.prompt_tokens();
+            match path {
+                "/tokenize" => json!({
+                    "count": count, "max_model_len": self.sim.max_model_len(),
+                    "tokens": (0..count).collect::<Vec<_>>(), "token_strs": null,
+                }),
+                _ => json!({"input_tokens": count}),
+            }
+        };
+        Ok(json_answer(StatusCode::OK, answer.to_string()))
     }
 
     fn strike(&self) -> Option<Doom> {

@@ -289,7 +289,7 @@ impl State {
 
     /// Tokens of an answer and why it ends: its true length, cut at `most`.
     fn length(&mut self, endpoint: Endpoint, told: Option<u32>, most: u32) -> (u32, Finish) {
-        if endpoint == Endpoint::Embeddings {
+        if !endpoint.generates() {
             return (1, Finish::Stop);
         }
         let truth = told.unwrap_or_else(|| drawn_length(&mut self.lengths)).max(1);
@@ -301,7 +301,9 @@ impl State {
         let prefix = match endpoint {
             Endpoint::Chat => "chatcmpl",
             Endpoint::Completions => "cmpl",
-            Endpoint::Embeddings => "embd",
+            Endpoint::Messages => "msg",
+            Endpoint::Rerank => "rerank",
+            _ => "embd",
         };
         let id = request_id.and_then(plain_id).map_or_else(
             || format!("{prefix}-{:08x}{:08x}", self.engine.config().seed, self.calls),

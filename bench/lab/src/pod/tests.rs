@@ -215,6 +215,69 @@ async fn completions_and_embeddings_answer_each_input() {
 }
 
 #[tokio::test]
+async fn each_document_is_compared_with_the_query_and_each_input_has_its_class() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    let body = json!({"model": "m", "query": "abcd", "documents": ["efgh", "ijkl"], "top_n": 1});
+    for path in ["/v1/rerank", "/v2/rerank", "/rerank"] {
+        let whole = parsed(client.post(path, &body).await).await;
+        assert_eq!(whole["results"].as_array().unwrap().len(), 2, "{path}");
+        assert_eq!(whole["usage"], json!({"prompt_tokens": 4, "total_tokens": 4}));
+    }
+    let body = json!({"model": "m", "text_1": ["a", "b"], "text_2": ["c", "d"]});
+    let whole = parsed(client.post("/v1/score", &body).await).await;
+    assert!(whole["data"][1]["score"].is_number(), "{whole}");
+    let body = json!({"model": "m", "input": ["abcd", "efgh"]});
+    let whole = parsed(client.post("/classify", &body).await).await;
+    assert_eq!(whole["data"][1]["label"], "LABEL_0");
+    let whole = parsed(client.post("/pooling", &body).await).await;
+    assert!(whole["data"][1]["data"][0].is_number());
+    let refused = client.post("/rerank", &body).await;
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn messages_come_in_named_events_or_whole() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    let body = ask(json!({"system": "brief", "max_tokens": 2, "stream": true}));
+    let stream = text(client.post("/v1/messages", &body).await).await;
+    let names: Vec<&str> = stream.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+    let delta = "content_block_delta";
+    let end = ["content_block_stop", "message_delta", "message_stop"];
+    assert_eq!(names[..4], ["message_start", "content_block_start", delta, delta]);
+    assert_eq!(names[4..], end);
+    let data = stream.lines().filter_map(|line| line.strip_prefix("data: "));
+    let data: Vec<Value> = data.map(|data| serde_json::from_str(data).unwrap()).collect();
+    assert_eq!(data.iter().map(|data| data["type"].as_str().unwrap()).collect::<Vec<_>>(), names);
+    let counts = json!({"input_tokens": 102 + 8, "output_tokens": 2});
+    assert_eq!((&data[2]["delta"]["text"], &data[5]["usage"]), (&json!(" the"), &counts));
+    let body = ask(json!({"system": "brief", "max_tokens": 2}));
+    let whole = parsed(client.post("/v1/messages", &body).await).await;
+    assert_eq!((&whole["content"][0]["text"], &whole["usage"]), (&json!(" the pods"), &counts));
+    assert_eq!(whole["stop_reason"], "max_tokens");
+    let count = parsed(client.post("/v1/messages/count_tokens", &body).await).await;
+    assert_eq!(count, json!({"input_tokens": 100 + 8 + 2}));
+    let refused = parsed(client.post("/v1/messages", &json!({"model": "x", "messages": []})).await);
+    let refused = refused.await;
+    assert_eq!((&refused["type"], refused["error"]["code"].is_null()), (&json!("error"), true));
+}
+
+#[tokio::test]
+async fn text_becomes_tokens_and_tokens_text() {
+    let pods = pods(1);
+    let mut client = Client::to(&pods).await;
+    let tokens = parsed(client.post("/tokenize", &json!({"prompt": "abcdefgh"})).await).await;
+    assert_eq!((&tokens["count"], &tokens["tokens"]), (&json!(2), &json!([0, 1])));
+    let tokens = parsed(client.post("/tokenize", &ask(json!({}))).await).await;
+    assert_eq!(tokens["count"], 108);
+    let text = parsed(client.post("/detokenize", &json!({"tokens": [1, 2]})).await).await;
+    assert_eq!(text, json!({"prompt": "the the "}));
+    let refused = client.post("/detokenize", &json!({"prompt": "a"})).await;
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
 async fn metrics_are_named_as_vllm_names_them() {
     let pods = pods(1);
     let mut client = Client::to(&pods).await;

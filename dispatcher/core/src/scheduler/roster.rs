@@ -95,8 +95,8 @@ impl Scheduler {
 
     /// A pod that was broken works again: requests that could not be delivered may try it.
     fn forgive(&mut self, id: PodId) {
-        for waiting in self.board.ids() {
-            if let Some(waiting) = self.board.get_mut(waiting) {
+        for waiting in &self.requeued {
+            if let Some(waiting) = self.board.get_mut(*waiting) {
                 allow(&mut waiting.failed, id);
             }
         }

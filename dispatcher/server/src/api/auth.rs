@@ -2,7 +2,8 @@
 //!
 //! Keys are random strings of high entropy, for which a fast hash is right. With no keys configured
 //! everybody is let in: then a gateway in front has authenticated. Otherwise a request needs
-//! `Authorization: Bearer <key>`. The key is never logged and never forwarded.
+//! `Authorization: Bearer <key>`, or `x-api-key: <key>` as the clients of Anthropic's API send it. The key is never logged
+//! and never forwarded.
 
 use std::sync::Arc;
 
@@ -12,6 +13,9 @@ use subtle::ConstantTimeEq;
 use weir_core::Band;
 
 use super::{limit::Rate, objective::Objective};
+
+/// Where the clients of Anthropic's API put their key.
+pub const API_KEY: &str = "x-api-key";
 
 /// An accepted key.
 #[derive(Clone, Debug)]
@@ -34,7 +38,9 @@ pub struct Key {
 
 /// The key is absent or not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the key is missing or not accepted; send it as Authorization: Bearer <key>")]
+#[error(
+    "the key is missing or not accepted; send it as Authorization: Bearer <key>, or as x-api-key"
+)]
 pub struct InvalidKey;
 
 /// The accepted keys.
@@ -65,7 +71,7 @@ impl KeyRing {
         if self.is_empty() {
             return Ok(None);
         }
-        let shown: [u8; 32] = Sha256::digest(bearer(headers).ok_or(InvalidKey)?).into();
+        let shown: [u8; 32] = Sha256::digest(shown(headers).ok_or(InvalidKey)?).into();
         // Every key is compared, and each in constant time, so that the time tells nothing.
         let mut found = None;
         for key in &self.0 {
@@ -74,6 +80,14 @@ impl KeyRing {
             }
         }
         found.map(Some).ok_or(InvalidKey)
+    }
+}
+
+/// The key that a request shows: that of `Authorization`, where it is there.
+fn shown(headers: &HeaderMap) -> Option<&[u8]> {
+    match headers.contains_key(AUTHORIZATION) {
+        true => bearer(headers),
+        false => headers.get(API_KEY).map(|key| key.as_bytes().trim_ascii()),
     }
 }
 
@@ -132,5 +146,18 @@ mod tests {
         {
             assert!(ring.admit(&sending(value)).is_err(), "{value:?}");
         }
+    }
+
+    #[test]
+    fn the_header_of_the_messages_api_counts_where_there_is_no_other() {
+        let ring = ring(&["sk-one", "sk-two"]);
+        let with = |mut headers: HeaderMap, key: &str| {
+            headers.insert(API_KEY, key.parse().unwrap());
+            ring.admit(&headers).map(|key| key.unwrap().tenant.to_string())
+        };
+        assert_eq!(with(HeaderMap::new(), " sk-two").unwrap(), "tenant-1");
+        assert_eq!(with(HeaderMap::new(), ""), Err(InvalidKey));
+        assert_eq!(with(sending("Bearer sk-one"), "sk-two").unwrap(), "tenant-0");
+        assert_eq!(with(sending("Basic sk-one"), "sk-two"), Err(InvalidKey));
     }
 }

@@ -1,7 +1,7 @@
 //! Every way a call can fail before its response, and what the client is told: the one place that
 //! turns errors into HTTP.
 //!
-//! The shape is OpenAI's. 429 says that there was work to do but no room, 503 that there was nobody
+//! The shape is OpenAI's, or Anthropic's on the paths of its API. 429 says that there was work to do but no room, 503 that there was nobody
 //! to do it: a gateway's outlier detection counts the latter only. `Retry-After` never exceeds a
 //! minute, because one public client sleeps as long as it is told and another then gives up.
 
@@ -23,7 +23,7 @@ use super::{
     peek::Unreadable,
     wait::BadWait,
 };
-use crate::upstream::Fault;
+use crate::upstream::{Dialect, Fault};
 
 /// Why a call is not served.
 #[derive(Debug, thiserror::Error)]
@@ -118,6 +118,9 @@ struct Verdict {
 
 #[derive(Serialize)]
 struct Envelope<'a> {
+    /// What Anthropic's clients know an error by.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    of: Option<&'static str>,
     error: Body<'a>,
 }
 
@@ -156,12 +159,16 @@ impl ApiError {
     }
 
     /// The answer. `jitter`, from 0 to 1, spreads the return of clients that were refused together.
-    pub fn response(&self, jitter: f64) -> Response<Full<Bytes>> {
+    pub fn response(&self, jitter: f64, dialect: Dialect) -> Response<Full<Bytes>> {
         let Verdict { status, kind, code, param } = self.verdict();
         let message = self.to_string();
+        let (of, kind) = match dialect {
+            Dialect::Messages => (Some("error"), kind_of_messages(status)),
+            Dialect::Completions | Dialect::Other => (None, kind),
+        };
         let error = Body { message: &message, kind, param, code };
         // Strings always serialise; an empty body would still have the status.
-        let body = serde_json::to_vec(&Envelope { error }).unwrap_or_default();
+        let body = serde_json::to_vec(&Envelope { of, error }).unwrap_or_default();
         let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = status;
         let headers = response.headers_mut();
@@ -242,6 +249,20 @@ impl ApiError {
             }
             _ => {}
         }
+    }
+}
+
+/// The type of an error as Anthropic's API has it.
+fn kind_of_messages(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 => "authentication_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => RATE,
+        503 => "overloaded_error",
+        504 => "timeout_error",
+        500.. => "api_error",
+        _ => INVALID,
     }
 }
 

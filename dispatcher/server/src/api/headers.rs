@@ -2,7 +2,7 @@
 //!
 //! Dropped are the headers that belong to one connection (RFC 9110, section 7.6.1, and those that
 //! `Connection` names), those that hyper sets itself, `Accept-Encoding` (a compressed stream could
-//! not be followed), `Authorization` when Weir is who checks keys, and everything that steers
+//! not be followed), `Authorization` and `x-api-key` when Weir is who checks keys, and everything that steers
 //! Weir: a client must not reach through to a scheduler behind it.
 
 use std::{
@@ -12,6 +12,8 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONNECTION};
+
+use super::auth::API_KEY;
 
 /// The header by which a request is known to client, dispatcher and pod.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static(REQUEST_ID_NAME);
@@ -50,7 +52,7 @@ fn is_for_us(name: &str, keys_are_ours: bool) -> bool {
         | "transfer-encoding"
         | "upgrade"
         | REQUEST_ID_NAME => true,
-        "authorization" => keys_are_ours,
+        "authorization" | API_KEY => keys_are_ours,
         _ => false,
     }
 }

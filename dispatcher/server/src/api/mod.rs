@@ -5,7 +5,7 @@
 //! label of a metric comes from a client.
 //!
 //! # Promises
-//! - Every call gets one answer: the pod's, or an error in OpenAI's shape from [`error`].
+//! - Every call gets one answer: the pod's, or an error in the shape of the API that it called from [`error`].
 //! - Only the listed paths exist. This is no proxy: what else a pod serves cannot be reached.
 //! - A client that leaves takes its request with it, wherever it is.
 //! - What a client can make the process hold is bounded: head, body, connections, tenants and time.
@@ -14,7 +14,7 @@
 //! - [`routes`]: a call's way from its head to [`crate::upstream::serve()`]
 //! - [`plane`]: threads, listeners and connections; [`patience`]: what ends a connection that stalls; [`misread`]: what was no request;
 //!   [`room`]: how many there may be
-//! - [`auth`]: keys; [`limit`]: rates; [`body`]: the bytes; [`mod@peek`]: the facts in them
+//! - [`endpoint`]: which paths there are; [`auth`]: keys; [`limit`]: rates; [`body`]: the bytes; [`mod@peek`]: the facts in them
 //! - [`objective`]: SLO, band and tenant; [`wait`]: how long it may wait; [`models`]: which pool serves a name
 //! - [`headers`]: what goes on to the pod; [`error`]: what the client is told
 //! - [`config`]: this part of the configuration
@@ -22,6 +22,7 @@
 pub mod auth;
 pub mod body;
 pub mod config;
+pub mod endpoint;
 pub mod error;
 pub mod headers;
 pub mod limit;

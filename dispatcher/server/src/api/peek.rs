@@ -24,18 +24,7 @@ use serde_json::value::RawValue;
 use weir_core::PromptSize;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// The calls that are served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// `POST /v1/chat/completions`
-    Chat,
-    /// `POST /v1/completions`
-    Completions,
-    /// `POST /v1/embeddings`
-    Embeddings,
-    /// `POST /v1/responses`
-    Responses,
-}
+use super::endpoint::Endpoint;
 
 /// A body that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,7 +46,7 @@ pub struct Peek<'a> {
     pub streamed: bool,
     /// Size of the prompt, over all its sequences.
     pub prompt: PromptSize,
-    /// Sequences that decode: prompts x n. Of embeddings none does, and it is one.
+    /// Sequences that decode: prompts x n. Where nothing is generated none does, and it is one.
     pub sequences: u32,
     /// The client's bound on output tokens per sequence.
     pub max_output_tokens: Option<u32>,
@@ -105,6 +94,24 @@ struct Fields<'a> {
     prompt: Option<Raw<'a>>,
     #[serde(borrow)]
     input: Option<Raw<'a>>,
+    #[serde(borrow)]
+    system: Option<Raw<'a>>,
+    #[serde(borrow)]
+    query: Option<Raw<'a>>,
+    #[serde(borrow)]
+    queries: Option<Raw<'a>>,
+    #[serde(borrow)]
+    text_1: Option<Raw<'a>>,
+    #[serde(borrow)]
+    data_1: Option<Raw<'a>>,
+    #[serde(borrow)]
+    documents: Option<Raw<'a>>,
+    #[serde(borrow)]
+    items: Option<Raw<'a>>,
+    #[serde(borrow)]
+    text_2: Option<Raw<'a>>,
+    #[serde(borrow)]
+    data_2: Option<Raw<'a>>,
     // Also there when it is null.
     #[serde(borrow, deserialize_with = "present")]
     priority: Option<Raw<'a>>,
@@ -129,6 +136,15 @@ impl<'a> Fields<'a> {
             "messages" => &mut self.messages,
             "prompt" => &mut self.prompt,
             "input" => &mut self.input,
+            "system" => &mut self.system,
+            "query" => &mut self.query,
+            "queries" => &mut self.queries,
+            "text_1" => &mut self.text_1,
+            "data_1" => &mut self.data_1,
+            "documents" => &mut self.documents,
+            "items" => &mut self.items,
+            "text_2" => &mut self.text_2,
+            "data_2" => &mut self.data_2,
             "priority" => &mut self.priority,
             _ => return None,
         })
@@ -168,12 +184,11 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
     let fields = read(body)?;
     let model = fields.model.and_then(lenient::string).filter(|model| !model.is_empty());
     let model = model.ok_or(Unreadable::NoModel)?;
-    let (shape, text) = prompt(endpoint, &fields);
-    let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
+    let (text, shape, prompt) = prompt(endpoint, &fields);
     Ok(Peek {
         model,
-        streamed: fields.stream.is_some_and(lenient::truth),
-        prompt: shape.tokens.map_or(PromptSize::Bytes(bytes), PromptSize::Tokens),
+        streamed: endpoint.generates() && fields.stream.is_some_and(lenient::truth),
+        prompt,
         sequences: sequences(endpoint, &fields, shape.prompts),
         max_output_tokens: max_output_tokens(endpoint, &fields),
         service_tier: fields.service_tier.and_then(lenient::string),
@@ -206,17 +221,49 @@ fn read(body: &[u8]) -> Result<Fields<'_>, Unreadable> {
     serde_json::from_slice(body).map_err(|error| Unreadable::Json(error.to_string()))
 }
 
-/// The prompt's shape, and what of the body it is: for a chat also what the engine's template puts
-/// before the messages.
-fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> (text::Shape, Cow<'a, [u8]>) {
+/// What of the body is the prompt, its shape and its size. Of a chat that is also what the engine's template puts before the messages.
+fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> (Cow<'a, [u8]>, text::Shape, PromptSize) {
     let (parts, prompts) = match endpoint {
         Endpoint::Chat => ([fields.tools, fields.functions, fields.messages], None),
         Endpoint::Responses => ([fields.instructions, fields.tools, fields.input], None),
+        Endpoint::Messages => return message(fields),
         Endpoint::Completions => ([fields.prompt, None, None], fields.prompt),
-        Endpoint::Embeddings => ([fields.input, None, None], fields.input),
+        Endpoint::Pooling => ([fields.input, fields.messages, None], fields.input),
+        Endpoint::Scores => return compared(fields),
+        Endpoint::Tokens => return (Cow::Borrowed(b""), text::Shape::ONE, PromptSize::Tokens(1)),
     };
     let shape = prompts.map_or(text::Shape::ONE, |prompts| text::shape(prompts.0));
-    (shape, text::join(parts.into_iter().flatten().map(|part| part.0)))
+    let text = text::join(parts.into_iter().flatten().map(|part| part.0));
+    let size =
+        shape.tokens.map_or_else(|| PromptSize::Bytes(clamped(text.len())), PromptSize::Tokens);
+    (text, shape, size)
+}
+
+/// A message of Anthropic's API.
+fn message<'a>(fields: &Fields<'a>) -> (Cow<'a, [u8]>, text::Shape, PromptSize) {
+    let part = |field: Option<Raw<'a>>| field.map_or("", |field| field.0);
+    let [before, after] = text::without_attribution(part(fields.system));
+    let parts = [part(fields.tools), before, after, part(fields.messages)];
+    let text = text::join(parts.into_iter().filter(|part| !part.is_empty()));
+    let size = PromptSize::Bytes(clamped(text.len()));
+    (text, text::Shape::ONE, size)
+}
+
+/// What is compared with what: one text with each of the others, or each with its own.
+fn compared<'a>(fields: &Fields<'a>) -> (Cow<'a, [u8]>, text::Shape, PromptSize) {
+    let one = fields.query.or(fields.queries).or(fields.text_1).or(fields.data_1);
+    let others = fields.documents.or(fields.items).or(fields.text_2).or(fields.data_2);
+    let joined = |part: Option<Raw<'a>>| text::join(part.iter().map(|part| part.0));
+    let prompts = |part: Option<Raw<'a>>| part.map_or(1, |part| text::shape(part.0).prompts);
+    let shape = text::Shape { prompts: prompts(others).max(prompts(one)), tokens: None };
+    let times = if prompts(one) > 1 { 1 } else { shape.prompts as usize };
+    let bytes = joined(one).len().saturating_mul(times).saturating_add(joined(others).len());
+    let text = text::join([one, others].into_iter().flatten().map(|part| part.0));
+    (text, shape, PromptSize::Bytes(clamped(bytes)))
+}
+
+fn clamped(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 fn sequences(endpoint: Endpoint, fields: &Fields<'_>, prompts: u32) -> u32 {
@@ -224,8 +271,8 @@ fn sequences(endpoint: Endpoint, fields: &Fields<'_>, prompts: u32) -> u32 {
     let copies = match endpoint {
         Endpoint::Chat => count(fields.n),
         Endpoint::Completions => count(fields.n).max(count(fields.best_of)),
-        Endpoint::Responses => 1,
-        Endpoint::Embeddings => return 1,
+        Endpoint::Responses | Endpoint::Messages => 1,
+        Endpoint::Pooling | Endpoint::Scores | Endpoint::Tokens => return 1,
     };
     prompts.saturating_mul(copies).clamp(1, MOST_SEQUENCES)
 }
@@ -233,9 +280,9 @@ fn sequences(endpoint: Endpoint, fields: &Fields<'_>, prompts: u32) -> u32 {
 fn max_output_tokens(endpoint: Endpoint, fields: &Fields<'_>) -> Option<u32> {
     let bound = match endpoint {
         Endpoint::Chat => fields.max_completion_tokens.or(fields.max_tokens),
-        Endpoint::Completions => fields.max_tokens,
+        Endpoint::Completions | Endpoint::Messages => fields.max_tokens,
         Endpoint::Responses => fields.max_output_tokens,
-        Endpoint::Embeddings => return Some(0),
+        Endpoint::Pooling | Endpoint::Scores | Endpoint::Tokens => return Some(0),
     };
     bound.and_then(lenient::count).map(|tokens| tokens.min(MOST_OUTPUT_TOKENS))
 }

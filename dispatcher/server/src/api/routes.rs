@@ -22,12 +22,13 @@ use super::{
     auth::Key,
     body,
     config::ApiConfig,
+    endpoint::Endpoint,
     error::{ApiError, add_standing},
     headers::{self, REQUEST_ID, RequestIds},
     limit::{Limiter, Standing},
     models::{Catalogue, NameTaken, Names},
     objective::{self, House},
-    peek::{Endpoint, Peek, peek},
+    peek::{Peek, peek},
     plane::{Plane, PlaneConfig},
     wait,
 };
@@ -39,7 +40,7 @@ use crate::{
         Metrics,
         trace::{Known, TraceContext},
     },
-    upstream::{self, Call, RelayBody, Unserved, Upstream, UpstreamConfig},
+    upstream::{self, Call, Dialect, RelayBody, Unserved, Upstream, UpstreamConfig},
 };
 
 /// The body of an answer: a pod's, or one of our own.
@@ -134,13 +135,9 @@ enum Route {
 
 fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
     let (route, allowed) = match path {
-        "/v1/chat/completions" => (Route::Serve(Endpoint::Chat), "POST"),
-        "/v1/completions" => (Route::Serve(Endpoint::Completions), "POST"),
-        "/v1/embeddings" => (Route::Serve(Endpoint::Embeddings), "POST"),
-        "/v1/responses" => (Route::Serve(Endpoint::Responses), "POST"),
         "/v1/models" => (Route::Models, "GET, HEAD"),
         "/health" => (Route::Health, "GET, HEAD"),
-        _ => return Err(ApiError::NoSuchPath),
+        _ => (Route::Serve(Endpoint::of(path).ok_or(ApiError::NoSuchPath)?), "POST"),
     };
     if allowed.split(", ").any(|allowed| method.as_str() == allowed) {
         Ok(route)
@@ -259,14 +256,14 @@ impl Api {
     }
 
     /// Turns a call that failed before its model was known into its answer.
-    fn reject(&self, error: &ApiError, number: u64) -> Response<Full<Bytes>> {
-        self.refuse(error, number, NONE, NONE)
+    fn reject(&self, error: &ApiError, number: u64, dialect: Dialect) -> Response<Full<Bytes>> {
+        self.refuse(error, (number, dialect), NONE, NONE)
     }
 
     /// The answer to what could not be read as a request.
     fn misread(&self, status: StatusCode) -> Response<Full<Bytes>> {
         let number = self.ids.number();
-        let mut response = self.reject(&ApiError::Misread(status), number);
+        let mut response = self.reject(&ApiError::Misread(status), number, Dialect::Other);
         response.headers_mut().insert(REQUEST_ID, self.ids.name(&HeaderMap::new(), number));
         response
     }
@@ -275,13 +272,13 @@ impl Api {
     fn refuse(
         &self,
         error: &ApiError,
-        number: u64,
+        (number, dialect): (u64, Dialect),
         model: &str,
         objective: &str,
     ) -> Response<Full<Bytes>> {
         let status = error.status().as_u16();
         self.metrics.request_done(model, objective, error.outcome(), status);
-        error.response(self.ids.jitter(number))
+        error.response(self.ids.jitter(number), dialect)
     }
 }
 
@@ -344,11 +341,12 @@ impl Door {
             let number = self.api.ids.number();
             let id = self.api.ids.name(&head.headers, number);
             let mut standing = None;
+            let dialect = Dialect::of(head.uri.path());
             let call = match route(&head.method, head.uri.path()) {
                 Ok(Route::Serve(endpoint)) => {
                     let name = (number, &id);
                     let taken = self.take(endpoint, &mut head, body, name, &mut standing).await;
-                    taken.map_err(|error| self.api.reject(&error, number))
+                    taken.map_err(|error| self.api.reject(&error, number, dialect))
                 }
                 Ok(Route::Models) => {
                     body::discard(&head.headers, body).await;
@@ -357,7 +355,7 @@ impl Door {
                 Ok(Route::Health) => Err(Response::default()),
                 Err(error) => {
                     body::discard(&head.headers, body).await;
-                    Err(self.api.reject(&error, number))
+                    Err(self.api.reject(&error, number, dialect))
                 }
             };
             Received { id, standing, call: call.map_err(|answer| answer.map(Either::Right)) }
@@ -367,7 +365,7 @@ impl Door {
     fn models(&self, headers: &HeaderMap, number: u64) -> Response<Full<Bytes>> {
         let settings = self.api.settings.load();
         if let Err(error) = settings.config.keys.admit(headers) {
-            return self.api.reject(&error.into(), number);
+            return self.api.reject(&error.into(), number, Dialect::Other);
         }
         let mut response = Response::new(Full::new(settings.catalogue.json()));
         let json = HeaderValue::from_static("application/json");
@@ -416,8 +414,7 @@ impl Door {
         let headers = headers::onward(&head.headers, keys_are_ours);
         let call = Call {
             onward: PodRequest::new(&head.method, path, headers, body),
-            // The Responses API ends its streams with another event.
-            ends_with_done: head.uri.path().ends_with("/completions"),
+            dialect: Dialect::of(head.uri.path()),
             own_priority,
             known: Known { request_id: request.name.clone(), trace_id },
             request,
@@ -443,14 +440,16 @@ impl Door {
         hub: Arc<Hub>,
         call: Call,
     ) -> impl Future<Output = Response<AnswerBody>> + use<'_> {
-        upstream::serve(&hub, &self.upstream, call).map(|served| match served {
+        let dialect = call.dialect;
+        upstream::serve(&hub, &self.upstream, call).map(move |served| match served {
             Ok(response) => response.map(Either::Left),
             Err(unserved) => {
                 let Unserved { fault, id, known, objective, hub } = *unserved;
                 let request_id = &*known.request_id;
                 tracing::debug!(request_id, trace_id = known.trace(), %fault, "not served");
                 let error = ApiError::of_fault(&fault);
-                self.api.refuse(&error, id.0, hub.model(), &objective).map(Either::Right)
+                let id = (id.0, dialect);
+                self.api.refuse(&error, id, hub.model(), &objective).map(Either::Right)
             }
         })
     }

@@ -19,6 +19,7 @@
 //! - `sse`: what the events of a stream say; `usage`: token counts that a pod reports
 //! - `account`: one request's outcome, counted once
 //! - `blame`: what that says of the pod
+//! - [`dialect`]: how the clients of a call read streams and errors
 //! - `headers`: what is dropped from and added to a response's head
 //! - `priority`: vLLM's priority, written into a body
 //! - `closing`: whether what runs is to end
@@ -29,6 +30,7 @@ mod blame;
 pub mod client;
 mod closing;
 pub mod config;
+pub mod dialect;
 mod headers;
 mod hold;
 mod priority;
@@ -40,6 +42,7 @@ mod usage;
 pub use client::Upstream;
 pub use closing::Closing;
 pub use config::{RawUpstream, UpstreamConfig};
+pub use dialect::Dialect;
 pub use relay::{RelayBody, RelayError};
 pub use serve::{Call, Fault, Unserved, serve};
 

@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use weir_core::{EndKind, Time};
 
 use super::{
-    Closing,
+    Closing, Dialect,
     account::Account,
     blame,
     client::{Reply, WayBack},
@@ -56,16 +56,6 @@ impl RelayError {
             Self::Stalled => "upstream_stalled",
             Self::Closing => "server_is_overloaded",
         }
-    }
-
-    /// The last event of a stream that could not be passed on. An event that is `torn`, for it was too long to be kept back,
-    /// is closed first: some clients read this one then.
-    fn event(self, torn: bool) -> Bytes {
-        let close = if torn { "\n\n" } else { "" };
-        Bytes::from(format!(
-            "{close}data: {{\"error\":{{\"message\":\"{self}\",\"type\":\"server_error\",\"param\":null,\"code\":\"{}\"}}}}\n\n",
-            self.code()
-        ))
     }
 }
 
@@ -175,8 +165,7 @@ pub(super) struct Relay {
     pub account: Box<Account>,
     /// For streams of events; anything else is passed on unread.
     pub scan: Option<Scan>,
-    /// Whether the stream is broken if it ends without `data: [DONE]`.
-    pub ends_with_done: bool,
+    pub dialect: Dialect,
     /// How the request ends when its response is complete.
     pub kind: EndKind,
     /// For streams of events: only they have a first token to wait for.
@@ -191,12 +180,12 @@ struct Live {
     /// `None` once the pod has nothing more to say.
     source: Option<Source>,
     ahead: VecDeque<Bytes>,
-    /// `None` once the request is over, which for a stream is at `data: [DONE]`.
+    /// `None` once the request is over, which for a stream is where it says so.
     lease: Option<Box<Lease>>,
     account: Box<Account>,
     scan: Option<Scan>,
     hold: Hold,
-    ends_with_done: bool,
+    dialect: Dialect,
     kind: EndKind,
     silence: Silence,
     closing: Closing,
@@ -220,7 +209,7 @@ impl Live {
             account: relay.account,
             scan: relay.scan,
             hold: Hold::default(),
-            ends_with_done: relay.ends_with_done,
+            dialect: relay.dialect,
             kind: relay.kind,
             silence: Silence::new(clock, first_token_by, relay.stall_timeout),
             closing: relay.closing,
@@ -341,7 +330,7 @@ impl Live {
     }
 
     fn is_short(&self) -> bool {
-        self.ends_with_done && self.scan.as_ref().is_some_and(|scan| !scan.done)
+        self.dialect.says_the_end() && self.scan.as_ref().is_some_and(|scan| !scan.done)
     }
 
     fn ends(&mut self) {
@@ -371,7 +360,7 @@ impl Live {
     /// The pod failed, or is not waited for. Its connection is cut and the lease ends now; the client is told next.
     fn fails(&mut self, error: RelayError) -> Passed {
         self.source = None;
-        // After `data: [DONE]` the client has everything.
+        // After the stream has said so the client has everything.
         let lease = self.lease.take()?;
         let known = self.account.known();
         let (request_id, trace_id) = (&*known.request_id, known.trace());
@@ -390,7 +379,7 @@ impl Live {
         }
         self.cut = Some(error);
         self.silence.timer.as_mut().reset(Instant::now() + CUT_AFTER);
-        Some(Ok(error.event(self.hold.is_torn())))
+        Some(Ok(self.dialect.failure(error, self.hold.is_torn())))
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use weir_core::{EndKind, Refusal, Request, RequestId};
 
 use super::{
-    Closing, Upstream,
+    Closing, Dialect, Upstream,
     account::{Account, Given, Wait},
     blame,
     client::{Failure, Reply, UnsentReason},
@@ -35,8 +35,8 @@ pub struct Call {
     /// It as the pod gets it. Nothing of it is a piece of the connection's buffer, which is not to be held while the request
     /// waits.
     pub onward: PodRequest,
-    /// Whether a stream that answers it ends with `data: [DONE]`.
-    pub ends_with_done: bool,
+    /// What its client reads.
+    pub dialect: Dialect,
     /// Whether the body has a priority of its own, beside which none is written.
     pub own_priority: bool,
     /// What the scheduler is told of it.
@@ -107,12 +107,12 @@ pub fn serve<'a>(
     upstream: &'a Upstream,
     call: Call,
 ) -> impl Future<Output = Served> + use<'a> {
-    let (streamed, ends_with_done) = (call.request.streamed, call.ends_with_done);
+    let (streamed, dialect) = (call.request.streamed, call.dialect);
     let inject = upstream.config().inject_priority && !call.own_priority;
     let urgency = inject.then(|| Box::new(Urgency::of(&call.request, &call.onward.body)));
     let admitted = (call.request, call.onward.body.len());
     let wait = Wait::enter(upstream, hub, admitted, (call.known, call.objective));
-    Serving::Waits { wait, request: call.onward, urgency, streamed, ends_with_done }
+    Serving::Waits { wait, request: call.onward, urgency, streamed, dialect }
 }
 
 /// A request that is served; see [`serve`].
@@ -130,8 +130,8 @@ enum Serving<'a> {
         urgency: Option<Box<Urgency>>,
         /// Whether it is to be answered in a stream.
         streamed: bool,
-        /// Whether a stream that answers it ends with `data: [DONE]`.
-        ends_with_done: bool,
+        /// What its client reads.
+        dialect: Dialect,
     },
     /// It goes to its pod, and comes back.
     Goes(Pin<Box<dyn Future<Output = Served> + Send + 'a>>),
@@ -146,7 +146,7 @@ impl Future for Serving<'_> {
         let this = self.get_mut();
         if let Self::Waits { wait, .. } = this {
             let given = ready!(wait.poll(cx));
-            let Self::Waits { wait, request, urgency, streamed, ends_with_done } =
+            let Self::Waits { wait, request, urgency, streamed, dialect } =
                 std::mem::replace(this, Self::Over)
             else {
                 return Poll::Pending;
@@ -155,7 +155,7 @@ impl Future for Serving<'_> {
                 Ok(given) => given,
                 Err(unserved) => return Poll::Ready(Err(unserved)),
             };
-            let attempt = Attempt { upstream: wait.upstream, account, streamed, ends_with_done };
+            let attempt = Attempt { upstream: wait.upstream, account, streamed, dialect };
             *this = Self::Goes(Box::pin(attempt.deliver(lease, request, urgency, ticket)));
         }
         match this {
@@ -174,8 +174,7 @@ struct Attempt<'a> {
     account: Box<Account>,
     /// Whether it is to be answered in a stream, for which a pod has less time.
     streamed: bool,
-    /// Whether a stream that just ends is broken.
-    ends_with_done: bool,
+    dialect: Dialect,
 }
 
 impl Attempt<'_> {
@@ -265,7 +264,7 @@ impl Attempt<'_> {
             Some(None) => return Err(self.silent(*lease)),
             None => return Err(self.closed(&lease)),
         };
-        if streams && ahead.complete && self.ends_with_done && ahead.chunks.is_empty() {
+        if streams && ahead.complete && self.dialect.says_the_end() && ahead.chunks.is_empty() {
             return Err(self.lost(*lease, None));
         }
         headers::own(&mut head, &lease, of_events);
@@ -307,7 +306,7 @@ impl Attempt<'_> {
             lease,
             account: self.account,
             scan,
-            ends_with_done: self.ends_with_done,
+            dialect: self.dialect,
             kind: end_kind(status),
             first_token_by: streams_by,
             stall_timeout: self.upstream.config().stall_timeout,

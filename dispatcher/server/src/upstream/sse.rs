@@ -26,7 +26,7 @@ const USAGE_TAIL: usize = 1024;
 
 /// Keys that carry some of the answer, with the first bytes that their value may have. The closing
 /// quote alone makes `content"` find `reasoning_content` too.
-const CARRIERS: [(&str, &[u8]); 8] = [
+const CARRIERS: [(&str, &[u8]); 10] = [
     ("content\"", b"\"["),
     ("\"text\"", b"\""),
     ("\"tool_calls\"", b"["),
@@ -36,10 +36,17 @@ const CARRIERS: [(&str, &[u8]); 8] = [
     ("\"audio\"", b"{"),
     // A string in the Responses API only; the object of a chat says nothing by itself.
     ("\"delta\"", b"\""),
+    // Of the Messages API, whose texts are found by `text`.
+    ("\"thinking\"", b"\""),
+    ("\"partial_json\"", b"\""),
 ];
 
-static FINDERS: LazyLock<[(Finder<'static>, &'static [u8]); 8]> =
+static FINDERS: LazyLock<[(Finder<'static>, &'static [u8]); CARRIERS.len()]> =
     LazyLock::new(|| CARRIERS.map(|(key, starts)| (Finder::new(key), starts)));
+
+/// The type of the event that ends a stream of the Messages API, which has nothing else.
+static STOP: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"message_stop\""));
+const LONGEST_STOP: usize = 64;
 
 static USAGE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"usage\""));
 
@@ -58,7 +65,7 @@ pub(super) struct Scan {
     pub carrying: u32,
     /// The last `usage` seen.
     pub usage: Option<Usage>,
-    /// `data: [DONE]` was seen.
+    /// `data: [DONE]` was seen, or an event that ends a stream whose events have types.
     pub done: bool,
     /// The status of the error that was seen as an event, by its code if it has one.
     pub error: Option<u16>,
@@ -135,10 +142,14 @@ impl Scan {
             self.carrying += 1;
         } else if data.starts_with(b"{\"error\"") {
             self.error = Some(status_of(data));
+        } else if data.starts_with(b"{\"type\":\"error\"") {
+            (self.error, self.done) = (Some(status_of(data)), true);
+        } else if data.len() <= LONGEST_STOP && STOP.find(data).is_some() {
+            self.done = true;
         }
         let tail = data.get(data.len().saturating_sub(USAGE_TAIL)..).unwrap_or(data);
         if USAGE.find(tail).is_some() {
-            self.usage = usage::last_in(tail).or(self.usage);
+            self.usage = usage::last_in(tail).map(|usage| usage.or(self.usage)).or(self.usage);
         }
     }
 }
@@ -233,6 +244,9 @@ mod tests {
             r#"{"choices":[{"delta":{"content":"","reasoning":"a"}}]}"#,
             r#"{"choices":[{"delta":{"tool_calls":[{"index":0}]}}]}"#,
             r#"{"type":"response.output_text.delta","delta":"a"}"#,
+            r#"{"index":0,"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}"#,
+            r#"{"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":"a"}}"#,
+            r#"{"delta":{"type":"input_json_delta","partial_json":"{\"a"}}"#,
         ] {
             assert_eq!(scan(&format!("data: {filled}\n\n")).carrying, 1, "{filled}");
         }
@@ -240,6 +254,8 @@ mod tests {
             r#"{"choices":[{"text":"","index":0,"finish_reason":"stop"}]}"#,
             r#"{"choices":[{"delta":{"role":"assistant","content":null,"tool_calls":[ ]}}]}"#,
             r#"{"type":"response.created","response":{"text":{"format":{}},"output":[]}}"#,
+            r#"{"type":"content_block_start","content_block":{"type":"thinking","thinking":""}}"#,
+            r#"{"type":"content_block_start","content_block":{"type":"tool_use","input":{}}}"#,
         ] {
             assert_eq!(scan(&format!("data: {empty}\n\n")).carrying, 0, "{empty}");
         }
@@ -254,6 +270,24 @@ mod tests {
             assert_eq!(scan(&error).error, Some(status), "{error}");
         }
         assert_eq!(scan("data: {\"error\":\"no\"}\n\ndata: [DONE]\n\n").error, Some(500));
+    }
+
+    #[test]
+    fn a_stream_of_messages_ends_with_an_event_and_counts_in_two() {
+        let start = r#"data: {"type":"message_start","message":{"id":"m","content":[],"usage":{"input_tokens":11,"output_tokens":0}}}"#;
+        let text = r#"data: {"index":0,"type":"content_block_delta","delta":{"type":"text_delta","text":"a \"message_stop\""}}"#;
+        let delta = r#"data: {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2}}"#;
+        for stop in [r#"data: {"type":"message_stop"}"#, r#"data: { "type": "message_stop" }"#] {
+            let mut seen = scan(&stream(&[start, text, text, delta]));
+            assert!(!seen.done);
+            seen.chunk(stream(&["event: message_stop", stop]).as_bytes());
+            assert_eq!((seen.carrying, seen.done, seen.error), (2, true, None));
+            let counts = Usage { prompt_tokens: Some(11), completion_tokens: Some(2) };
+            assert_eq!(seen.usage, Some(counts));
+        }
+        let error = r#"data: {"type":"error","error":{"type":"api_error","message":"no"}}"#;
+        let seen = scan(&stream(&[start, "event: error", error]));
+        assert_eq!((seen.error, seen.done), (Some(500), true), "nothing follows it");
     }
 
     #[test]

@@ -18,6 +18,17 @@ pub(super) struct Usage {
     pub completion_tokens: Option<u32>,
 }
 
+impl Usage {
+    /// With what `before` says of what this one does not: the Messages API counts the prompt at the start of a stream.
+    pub(super) fn or(self, before: Option<Self>) -> Self {
+        let before = before.unwrap_or_default();
+        Self {
+            prompt_tokens: self.prompt_tokens.or(before.prompt_tokens),
+            completion_tokens: self.completion_tokens.or(before.completion_tokens),
+        }
+    }
+}
+
 const KEY: &[u8] = b"\"usage\"";
 
 static LAST: LazyLock<FinderRev<'static>> = LazyLock::new(|| FinderRev::new(KEY));

@@ -20,7 +20,7 @@ fn header<'a>(response: &'a Response<Full<Bytes>>, name: &str) -> Option<&'a str
 
 /// The response's status and the four members of its error.
 async fn told(error: ApiError) -> (u16, [Option<String>; 4]) {
-    let response = error.response(0.0);
+    let response = error.response(0.0, Dialect::Other);
     assert_eq!(header(&response, "content-type"), Some("application/json"));
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -68,7 +68,7 @@ async fn every_refusal_reason_has_its_answer() {
     ];
     assert_eq!(table.map(|row| row.0), RefusalReason::ALL, "each reason is in the table");
     for (reason, status, kind, code, dropped) in table {
-        let response = refused_for(reason).response(0.0);
+        let response = refused_for(reason).response(0.0, Dialect::Other);
         assert_eq!(header(&response, "x-llm-d-request-dropped-reason"), Some(dropped));
         assert_eq!(header(&response, "retry-after"), Some("3"));
         assert_eq!(header(&response, "retry-after-ms"), Some("2500"));
@@ -130,13 +130,13 @@ fn a_fault_of_the_pod_counts_as_failed_and_one_of_the_client_as_a_bad_request() 
 
 #[test]
 fn headers_say_what_to_do_next() {
-    let method = ApiError::WrongMethod("GET").response(0.0);
+    let method = ApiError::WrongMethod("GET").response(0.0, Dialect::Other);
     assert_eq!(header(&method, "allow"), Some("GET"));
-    let key = ApiError::from(InvalidKey).response(0.0);
+    let key = ApiError::from(InvalidKey).response(0.0, Dialect::Other);
     assert_eq!(header(&key, "www-authenticate"), Some("Bearer"));
     let standing = Standing { limit: 60, remaining: 0, reset: Duration::from_millis(1500) };
     let exceeded = RateExceeded { standing, retry_after: Duration::from_millis(700) };
-    let rate = ApiError::from(exceeded).response(0.0);
+    let rate = ApiError::from(exceeded).response(0.0, Dialect::Other);
     assert_eq!(header(&rate, "x-ratelimit-limit-requests"), Some("60"));
     assert_eq!(header(&rate, "x-ratelimit-remaining-requests"), Some("0"));
     assert_eq!(header(&rate, "x-ratelimit-reset-requests"), Some("1500ms"));
@@ -154,7 +154,7 @@ fn retry_after_is_whole_seconds_from_one_to_a_minute_whatever_is_predicted() {
         (Duration::MAX, "60", "60000"),
     ] {
         let refusal = refusal(RefusalReason::QueueFull, predicted);
-        let response = ApiError::Refused(refusal).response(0.0);
+        let response = ApiError::Refused(refusal).response(0.0, Dialect::Other);
         assert_eq!(header(&response, "retry-after"), Some(seconds));
         assert_eq!(header(&response, "retry-after-ms"), Some(ms));
     }
@@ -162,14 +162,14 @@ fn retry_after_is_whole_seconds_from_one_to_a_minute_whatever_is_predicted() {
 
 #[test]
 fn clients_that_were_refused_together_do_not_come_back_together() {
-    let at = |jitter| refused_for(RefusalReason::QueueFull).response(jitter);
+    let at = |jitter| refused_for(RefusalReason::QueueFull).response(jitter, Dialect::Other);
     assert_eq!(header(&at(0.5), "retry-after-ms"), Some("2813"));
     assert_eq!(header(&at(f64::NAN.max(1.0)), "retry-after-ms"), Some("3125"));
 }
 
 #[test]
 fn the_client_of_a_cancelled_request_is_told_not_to_retry() {
-    let response = refused_for(RefusalReason::Cancelled).response(0.0);
+    let response = refused_for(RefusalReason::Cancelled).response(0.0, Dialect::Other);
     assert_eq!(header(&response, "x-should-retry"), Some("false"));
 }
 
@@ -177,7 +177,7 @@ fn the_client_of_a_cancelled_request_is_told_not_to_retry() {
 fn only_clients_of_sheddable_requests_are_told_not_to_retry() {
     for (band, told) in [(Band(-1), Some("false")), (Band(0), None)] {
         let refusal = refusal(RefusalReason::Hopeless, Duration::from_secs(1));
-        let response = ApiError::Refused(Refusal { band, ..refusal }).response(0.0);
+        let response = ApiError::Refused(Refusal { band, ..refusal }).response(0.0, Dialect::Other);
         assert_eq!(header(&response, "x-should-retry"), told);
     }
 }
@@ -211,10 +211,34 @@ fn refusals_answer_as_llm_ds_flow_control_does() {
     ] {
         let row = rows.iter().find(|row| row[0] == outcome).unwrap();
         for reason in reasons {
-            let response = refused_for(*reason).response(0.0);
+            let response = refused_for(*reason).response(0.0, Dialect::Other);
             assert_eq!(response.status().as_u16(), row[1], "{outcome}");
             let dropped = header(&response, "x-llm-d-request-dropped-reason");
             assert_eq!(dropped, row[2].as_str(), "{outcome}");
         }
+    }
+}
+
+#[tokio::test]
+async fn the_clients_of_the_messages_api_are_told_in_its_shape() {
+    let unreadable = || ApiError::from(Unreadable::NoModel);
+    for (error, status, kind) in [
+        (ApiError::NoSuchPath, 404, "not_found_error"),
+        (unreadable(), 400, "invalid_request_error"),
+        (ApiError::from(InvalidKey), 401, "authentication_error"),
+        (ApiError::TooLarge { max_bytes: 1 }, 413, "request_too_large"),
+        (refused_for(RefusalReason::QueueFull), 429, "rate_limit_error"),
+        (refused_for(RefusalReason::NoPods), 503, "overloaded_error"),
+        (ApiError::PodSilent, 504, "timeout_error"),
+        (ApiError::PodLost, 502, "api_error"),
+    ] {
+        let code = error.verdict().code;
+        let (response, message) = (error.response(0.0, Dialect::Messages), error.to_string());
+        assert_eq!(response.status(), status);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let json: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let said = |key| json["error"][key].as_str().unwrap();
+        assert_eq!((json["type"].as_str(), said("type")), (Some("error"), kind));
+        assert_eq!((said("message"), said("code")), (&*message, code));
     }
 }

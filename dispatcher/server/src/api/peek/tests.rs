@@ -100,7 +100,7 @@ fn each_endpoint_has_its_own_bound_on_output() {
     assert_eq!(limits(Endpoint::Chat, r#""max_tokens":1"#).0, Some(1));
     assert_eq!(limits(Endpoint::Completions, all).0, Some(1));
     assert_eq!(limits(Endpoint::Responses, all).0, Some(3));
-    assert_eq!(limits(Endpoint::Embeddings, all).0, Some(0));
+    assert_eq!(limits(Endpoint::Pooling, all).0, Some(0));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_prompt_is_a_string_or_an_array_of_strings_tokens_or_arrays_of_tokens() {
         let found = prompt_of(Endpoint::Completions, &format!("\"prompt\":{value}"));
         assert_eq!(found, (size, sequences), "{value}");
         // All of it is to be computed, but nothing of it decodes.
-        let found = prompt_of(Endpoint::Embeddings, &format!("\"input\":{value}"));
+        let found = prompt_of(Endpoint::Pooling, &format!("\"input\":{value}"));
         assert_eq!(found, (size, 1), "{value}");
     }
 }
@@ -151,6 +151,60 @@ fn what_an_engine_puts_before_the_messages_counts_as_prompt() {
     assert_eq!(prompt_of(Endpoint::Chat, fields).0, PromptSize::Bytes(9 + 6));
     let fields = r#""instructions":"be brief","input":[{"b":2}],"messages":["not here"]"#;
     assert_eq!(prompt_of(Endpoint::Responses, fields).0, PromptSize::Bytes(10 + 9));
+}
+
+#[test]
+fn a_message_is_its_tools_its_system_and_its_messages() {
+    let fields = r#""tools":[{"a":1}],"system":"be brief","messages":["hi"],"max_tokens":7"#;
+    let body = with_model(fields);
+    let facts = peek(Endpoint::Messages, body.as_bytes()).unwrap();
+    assert_eq!(facts.prompt, PromptSize::Bytes(9 + 10 + 6));
+    assert_eq!((facts.max_output_tokens, facts.sequences), (Some(7), 1));
+}
+
+#[test]
+fn an_agents_line_about_itself_does_not_make_two_prompts_of_one() {
+    let blocks = |line: &str, rule: &str| {
+        let (line, rule) = (format!(r#"{{"type":"text","text":"{line}"}}"#), rule.repeat(64));
+        let system = format!(r#"[{line},{{"type":"text","text":"{rule}"}}]"#);
+        let body = with_model(&format!(r#""system":{system},"messages":["hi"]"#));
+        peek(Endpoint::Messages, body.as_bytes()).unwrap().blocks("m")
+    };
+    let of = |number: u32| format!("x-anthropic-billing-header: cc_version=2.1; cch={number};");
+    assert_eq!(blocks(&of(1), "be brief"), blocks(&of(2), "be brief"));
+    assert_ne!(blocks(&of(1), "be brief"), blocks(&of(1), "be quick"));
+    assert_ne!(blocks("one", "be brief"), blocks("two", "be brief"));
+}
+
+#[test]
+fn a_text_is_computed_beside_each_that_it_is_compared_with() {
+    let size = |fields: &str| prompt_of(Endpoint::Scores, fields);
+    let documents = r#"["a","bc","def"]"#;
+    for (one, others) in [
+        ("query", "documents"),
+        ("queries", "documents"),
+        ("queries", "items"),
+        ("text_1", "text_2"),
+        ("data_1", "data_2"),
+    ] {
+        let fields = format!(r#""{one}":"what","{others}":{documents},"top_n":1,"stream":true"#);
+        assert_eq!(size(&fields), (PromptSize::Bytes(3 * 6 + 16), 1), "{fields}");
+    }
+    let pairs = format!(r#""text_1":["x","y","z"],"text_2":{documents}"#);
+    assert_eq!(size(&pairs).0, PromptSize::Bytes(13 + 16), "each with its own");
+    assert_eq!(size(r#""query":"what""#).0, PromptSize::Bytes(6), "the engine refuses it");
+}
+
+#[test]
+fn what_generates_nothing_streams_nothing_and_what_counts_tokens_computes_none() {
+    let body = with_model(r#""stream":true,"prompt":"a long one","messages":["a longer one"]"#);
+    for endpoint in [Endpoint::Pooling, Endpoint::Scores, Endpoint::Tokens] {
+        let facts = peek(endpoint, body.as_bytes()).unwrap();
+        assert_eq!((facts.streamed, facts.max_output_tokens), (false, Some(0)), "{endpoint:?}");
+    }
+    let facts = peek(Endpoint::Tokens, body.as_bytes()).unwrap();
+    assert_eq!((facts.prompt, facts.blocks("m").len()), (PromptSize::Tokens(1), 0));
+    assert_eq!(prompt_of(Endpoint::Pooling, r#""messages":["hi"]"#).0, PromptSize::Bytes(6));
 }
 
 #[test]
@@ -189,7 +243,7 @@ fn a_body_without_a_usable_model_is_refused() {
 
 #[test]
 fn what_is_not_one_json_object_is_refused() {
-    let positional = format!(r#"["m"{}]"#, ",null".repeat(14));
+    let positional = format!(r#"["m"{}]"#, ",null".repeat(23));
     assert!(matches!(peek(Endpoint::Chat, positional.as_bytes()), Err(Unreadable::Json(_))));
     let bodies: [&[u8]; 11] = [
         b"",
@@ -295,7 +349,7 @@ fn long_words_of_text_are_text() {
     whole(format!(r#"{{"name":"{word}.{word}"}}"#));
     whole(format!(r#"{{"name":"{word}\n{word}"}}"#));
     whole(format!(r#"{{"name":"{}"}}"#, &word[..SHORTEST_ATTACHMENT - 1]));
-    for (endpoint, key) in [(Endpoint::Completions, "prompt"), (Endpoint::Embeddings, "input")] {
+    for (endpoint, key) in [(Endpoint::Completions, "prompt"), (Endpoint::Pooling, "input")] {
         let text = format!("\"{word}\"");
         let found = prompt_of(endpoint, &format!("\"{key}\":{text}")).0;
         assert_eq!(found, PromptSize::Bytes(text.len() as u32));

@@ -77,6 +77,19 @@ impl<'de> Deserialize<'de> for Elements {
     }
 }
 
+/// What of a `system` is for the model, before and after the line by which an agent says who it is. That line has a number of
+/// its own in each request, and engines leave it out, for else no prompt would begin as the one before.
+pub(super) fn without_attribution(system: &str) -> [&str; 2] {
+    const LINE: &str = "\"x-anthropic-billing-header";
+    // It is the first of the texts.
+    let first = system.find('}').filter(|_| system.starts_with('['));
+    let part = first.and_then(|end| system.split_at_checked(end + 1));
+    match part {
+        Some((part, rest)) if part.contains(LINE) => [part.get(..1).unwrap_or_default(), rest],
+        _ => [system, ""],
+    }
+}
+
 /// The parts as one text, without what is attached. Borrowed when there is nothing to join
 /// and nothing to leave out.
 pub(super) fn join<'a>(parts: impl Iterator<Item = &'a str>) -> Cow<'a, [u8]> {

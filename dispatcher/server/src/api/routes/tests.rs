@@ -129,6 +129,46 @@ async fn what_is_not_served_is_answered_in_the_shape_of_openai() {
 }
 
 #[tokio::test]
+async fn each_path_of_the_engines_is_served_and_refused_in_the_shape_of_its_api() {
+    let door = door_of(&RawApi::default());
+    let paths = [
+        CHAT,
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/embeddings",
+        "/pooling",
+        "/classify",
+        "/v1/rerank",
+        "/v2/rerank",
+        "/rerank",
+        "/v1/score",
+        "/score",
+        "/tokenize",
+        "/detokenize",
+        "/v1/messages/count_tokens",
+    ];
+    for path in paths {
+        let unread = ask(&door, request("GET", path, "")).await;
+        assert_eq!((unread.status, &unread.headers["allow"]), (405, &"POST".parse().unwrap()));
+        let nameless = ask(&door, request("POST", path, r#"{"messages":[]}"#)).await;
+        assert_eq!((nameless.status, &nameless.json["error"]["param"]), (400, &"model".into()));
+        // No pod is there yet.
+        let body = r#"{"model":"qwen","input":"a"}"#;
+        let mut asked = request("POST", path, body);
+        asked.headers_mut().insert("x-weir-queue", HeaderValue::from_static("none"));
+        let unserved = ask(&door, asked).await;
+        assert_eq!(unserved.status, 503, "{path}: {}", unserved.json);
+        for (answer, kind) in [(nameless, "invalid_request_error"), (unserved, "overloaded_error")]
+        {
+            let of_messages = path.starts_with("/v1/messages");
+            assert_eq!(answer.json["type"] == "error", of_messages, "{path}");
+            assert_eq!(answer.json["error"]["type"] == kind, of_messages || answer.status == 400);
+        }
+    }
+}
+
+#[tokio::test]
 async fn health_and_models_are_answered_here() {
     let door = door_of(&RawApi::default());
     assert_eq!(ask(&door, request("GET", "/health?deep=1", "")).await.status, 200);
@@ -219,6 +259,9 @@ async fn nothing_is_served_or_listed_without_an_accepted_key() {
     let mut keyed = request("GET", "/v1/models", "");
     keyed.headers_mut().insert("authorization", HeaderValue::from_static("Bearer sk-good"));
     assert_eq!(ask(&door, keyed).await.status, 200);
+    let mut keyed = request("POST", "/v1/messages", "{}");
+    keyed.headers_mut().insert("x-api-key", HeaderValue::from_static("sk-good"));
+    assert_eq!(ask(&door, keyed).await.status, 400, "it has no model");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use super::scene::{DONE, END, FakePod, ROLE, SHORT, STREAM_HEAD, Scene, TOKEN, c
 use crate::{
     fleet::Pod,
     hub::fixture::{assert_settled, pod, until},
-    upstream::{Call, Fault, RelayError},
+    upstream::{Call, Dialect, Fault, RelayError},
 };
 
 #[tokio::test]
@@ -396,12 +396,15 @@ async fn an_event_that_comes_in_pieces_passes_unchanged() {
 
 #[tokio::test]
 async fn a_stream_passes_to_its_last_byte_though_its_last_event_is_open() {
-    for (text, ends_with_done) in
-        [("data: {}\n\ndata: {}", false), ("data: {}\n\ndata: [DONE]", true)]
-    {
+    let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}";
+    for (text, dialect) in [
+        ("data: {}\n\ndata: {}", Dialect::Other),
+        ("data: {}\n\ndata: [DONE]", Dialect::Completions),
+        (stop, Dialect::Messages),
+    ] {
         let pod = FakePod::saying(format!("{STREAM_HEAD}{}{END}", chunk(text))).await;
         let scene = Scene::new(&[&pod.authority]);
-        let call = Call { ends_with_done, ..scene.call(1) };
+        let call = Call { dialect, ..scene.call(1) };
         let body = scene.serve(call).await.unwrap().into_body();
         assert_eq!(super::scene::read(body).await, (text.to_owned(), None));
         assert_settled(&scene.hub);
@@ -432,6 +435,26 @@ async fn a_stream_that_stalls_is_broken_off() {
         assert_eq!(error, Some(RelayError::Stalled));
         assert_settled(&scene.hub);
         sees.recv().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_messages_is_whole_at_its_last_event_and_told_of_a_loss_by_name() {
+    let text = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"a\"}}\n\n";
+    let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+    let refused = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\"}}\n\n";
+    let lost = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"the pod was lost before the end of its response\",\"code\":\"upstream_lost\"}}\n\n";
+    for (end, told, error) in
+        [(stop, "", None), ("", lost, Some(RelayError::Lost)), (refused, "", None)]
+    {
+        let said = format!("{text}{end}");
+        let pod = FakePod::saying(format!("{STREAM_HEAD}{}{END}", chunk(&said))).await;
+        let scene = Scene::new(&[&pod.authority]);
+        let call = Call { dialect: Dialect::Messages, ..scene.call(1) };
+        let body = scene.serve(call).await.unwrap().into_body();
+        assert_eq!(super::scene::read(body).await, (format!("{said}{told}"), error));
+        assert_eq!(scene.stream_errors(), u64::from(error.is_some()));
+        assert_settled(&scene.hub);
     }
 }
 

@@ -30,7 +30,9 @@ use crate::{
         fixture::{Fixture, pod, request},
     },
     telemetry::Metrics,
-    upstream::{Call, Fault, RawUpstream, RelayBody, RelayError, Upstream, UpstreamConfig, serve},
+    upstream::{
+        Call, Dialect, Fault, RawUpstream, RelayBody, RelayError, Upstream, UpstreamConfig, serve,
+    },
 };
 
 pub(super) const ROLE: &str =
@@ -196,7 +198,7 @@ impl Scene {
                 std::iter::empty(),
                 Bytes::from_static(b"{\"stream\":true}"),
             ),
-            ends_with_done: true,
+            dialect: Dialect::Completions,
             own_priority: false,
             request: request(&self.hub, id),
             known: crate::telemetry::trace::Known {

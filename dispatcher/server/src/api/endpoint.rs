@@ -1,0 +1,44 @@
+//! The calls that are served, by their paths: OpenAI's, and what vLLM offers beside them.
+
+/// What a call asks a pod for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A chat.
+    Chat,
+    /// A text that goes on.
+    Completions,
+    /// A response of OpenAI's newer API.
+    Responses,
+    /// A message of Anthropic's API.
+    Messages,
+    /// Vectors or classes of each input: prompts that nothing is generated from.
+    Pooling,
+    /// How well texts fit together. A text that is compared with several is computed beside each of them.
+    Scores,
+    /// Text to tokens, or back. It takes nothing of a GPU.
+    Tokens,
+}
+
+impl Endpoint {
+    /// The call of a path, if it is one that is served; all are POSTs.
+    pub fn of(path: &str) -> Option<Self> {
+        Some(match path {
+            "/v1/chat/completions" => Self::Chat,
+            "/v1/completions" => Self::Completions,
+            "/v1/responses" => Self::Responses,
+            "/v1/messages" => Self::Messages,
+            "/v1/embeddings" | "/pooling" | "/classify" => Self::Pooling,
+            "/v1/rerank" | "/v2/rerank" | "/rerank" | "/v1/score" | "/score" => Self::Scores,
+            "/tokenize" | "/detokenize" | "/v1/messages/count_tokens" => Self::Tokens,
+            _ => return None,
+        })
+    }
+
+    /// Whether anything is generated.
+    pub const fn generates(self) -> bool {
+        match self {
+            Self::Chat | Self::Completions | Self::Responses | Self::Messages => true,
+            Self::Pooling | Self::Scores | Self::Tokens => false,
+        }
+    }
+}
