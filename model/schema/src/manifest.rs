@@ -26,6 +26,8 @@ pub const MODEL_FILE: &str = "model.onnx";
 pub const MANIFEST_FILE: &str = "manifest.json";
 /// File name of the pointer to the bundle to serve.
 pub const CURRENT_FILE: &str = "current";
+/// File name of the pointer to the bundle that an operator has pinned: it serves whatever `current` names.
+pub const PINNED_FILE: &str = "pinned";
 /// Largest manifest that is read, in bytes. Golden rows take most of it, 200 bytes each.
 pub const MANIFEST_CAP: u64 = 4 << 20;
 /// Largest graph that is read, in bytes; 300 trees of depth 6 per target take 2 MB.
@@ -52,18 +54,31 @@ pub fn bundle_version(name: &str) -> Option<u64> {
 /// # Errors
 /// When the pointer cannot be read or does not name a bundle.
 pub fn current_bundle(bundles: &Path) -> io::Result<Option<PathBuf>> {
-    let bytes = match read_capped(&bundles.join(CURRENT_FILE), CURRENT_CAP) {
+    Ok(pointed_at(bundles, CURRENT_FILE)?.map(|(name, _)| bundles.join(name)))
+}
+
+/// The version that `pinned` names; `None` when nothing is pinned.
+///
+/// # Errors
+/// When the pointer cannot be read or does not name a bundle.
+pub fn pinned_version(bundles: &Path) -> io::Result<Option<u64>> {
+    Ok(pointed_at(bundles, PINNED_FILE)?.map(|(_, version)| version))
+}
+
+/// The name and the version of the bundle that a pointer names.
+fn pointed_at(bundles: &Path, pointer: &str) -> io::Result<Option<(String, u64)>> {
+    let bytes = match read_capped(&bundles.join(pointer), CURRENT_CAP) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     let text = String::from_utf8_lossy(&bytes);
     let name = text.trim();
-    if bundle_version(name).is_none() {
-        let message = format!("current names {name:?}, which is no bundle");
+    let Some(version) = bundle_version(name) else {
+        let message = format!("{pointer} names {name:?}, which is no bundle");
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-    }
-    Ok(Some(bundles.join(name)))
+    };
+    Ok(Some((name.to_owned(), version)))
 }
 
 /// The bytes of one of the files here.

@@ -80,6 +80,22 @@ fn the_current_bundle_is_never_removed_however_old_it_is() {
 }
 
 #[test]
+fn a_pinned_bundle_is_never_removed_and_a_pin_that_cannot_be_read_keeps_all() {
+    let dir = TempDir::new().unwrap();
+    let bundles = Bundles::open(dir.path(), 1).unwrap();
+    for version in ["v000000000002", "v000000000003", "v000000000004"] {
+        fs::create_dir(dir.path().join(version)).unwrap();
+    }
+    let pin = |said: &str| fs::write(dir.path().join("pinned"), said).unwrap();
+    pin("half of a na");
+    bundles.prune();
+    assert_eq!(names(dir.path()).len(), 3 + 2);
+    pin("v2");
+    bundles.prune();
+    assert_eq!(names(dir.path()), listed(&["pinned", "v000000000002", "v000000000004"]));
+}
+
+#[test]
 fn what_a_crash_left_is_removed_and_its_version_is_not_used_again() {
     let dir = TempDir::new().unwrap();
     fs::create_dir_all(dir.path().join(".part-v000000000009")).unwrap();

@@ -9,7 +9,7 @@
 //! again until its files change, and one whose folder is removed stays loaded, which a metric says.
 //! Without ONNX Runtime bundles are evaluated by their flattened trees; where the configuration wants it and
 //! nothing else, the pools serve on the prior, and their status says why. While an operator has pinned a
-//! version, what is published waits.
+//! version, which a file in the folder says, what is published waits.
 
 use std::{
     fs,
@@ -27,7 +27,8 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use parking_lot::Mutex;
 use weir_predict::{Bundle, BundleError, Choice, Evaluators, Offer, Runtime, Slot};
 use weir_schema::manifest::{
-    CURRENT_FILE, MANIFEST_FILE, MODEL_FILE, bundle_name, bundle_version, current_bundle,
+    CURRENT_FILE, MANIFEST_FILE, MODEL_FILE, PINNED_FILE, bundle_name, bundle_version,
+    current_bundle, pinned_version,
 };
 
 use super::shelf::{self, Counter, Order, OrderError};
@@ -112,7 +113,7 @@ impl Reload {
         };
         let evaluators = Evaluators { choice: self.choice, runtime };
         let _watcher = self.listen(bell);
-        let mut loader = Loader { reload: self, evaluators, serving: None, tried: None };
+        let mut loader = Loader::new(self, evaluators);
         while !stopped() {
             loader.look();
             loader.carry_out();
@@ -182,10 +183,21 @@ impl Reload {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Attempt {
     bundle: PathBuf,
-    current: Option<Stamp>,
+    pointer: Option<Stamp>,
     manifest: Option<Stamp>,
     /// It may come after the manifest, or grow.
     model: Option<Stamp>,
+}
+
+impl Attempt {
+    fn of(bundles: &Path, bundle: PathBuf, pointer: &str) -> Self {
+        Self {
+            pointer: stamp(&bundles.join(pointer)),
+            manifest: stamp(&bundle.join(MANIFEST_FILE)),
+            model: stamp(&bundle.join(MODEL_FILE)),
+            bundle,
+        }
+    }
 }
 
 /// When a file or who may read it was changed, in seconds and nanoseconds, and its length.
@@ -197,27 +209,30 @@ struct Loader {
     /// What was handed over last.
     serving: Option<PathBuf>,
     tried: Option<Attempt>,
+    /// What the folder was seen to say is pinned, and the files of it.
+    pinned: Option<Attempt>,
 }
 
 impl Loader {
+    const fn new(reload: Reload, evaluators: Evaluators) -> Self {
+        Self { reload, evaluators, serving: None, tried: None, pinned: None }
+    }
+
     /// Carries out what operators have ordered.
     fn carry_out(&mut self) {
         while let Ok((order, reply)) = self.reload.counter.orders.try_recv() {
             let done = match order {
                 Order::Reload => {
-                    self.tried = None;
+                    (self.tried, self.pinned) = (None, None);
                     self.reload.counter.refused.lock().clear();
                     self.look();
                     Ok(())
                 }
-                Order::Pin(version) => self.pin(version),
-                Order::Unpin => {
-                    *self.reload.counter.pinned.lock() = None;
-                    self.tried = None;
-                    self.look();
-                    Ok(())
+                Order::Pin(version) => self.pin_on_order(version),
+                Order::Unpin => self.unpin_on_order(),
+                Order::Rollback => {
+                    self.predecessor().and_then(|version| self.pin_on_order(version))
                 }
-                Order::Rollback => self.predecessor().and_then(|version| self.pin(version)),
             };
             tracing::info!(?order, ?done, "ordered by an operator");
             // Whoever asked may have gone.
@@ -271,7 +286,60 @@ impl Loader {
         }
     }
 
+    fn pin_on_order(&mut self, version: u64) -> Result<(), OrderError> {
+        self.pin(version)?;
+        match shelf::write_pin(&self.reload.bundles, Some(version)) {
+            Ok(()) => self.pinned = Some(self.attempt(version, PINNED_FILE)),
+            Err(error) => {
+                tracing::warn!(version, %error, "the pin cannot be written; a restart forgets it")
+            }
+        }
+        Ok(())
+    }
+
+    fn unpin_on_order(&mut self) -> Result<(), OrderError> {
+        shelf::write_pin(&self.reload.bundles, None)
+            .map_err(|error| OrderError::PinStays(error.to_string()))?;
+        self.pinned = None;
+        self.unpin();
+        self.look();
+        Ok(())
+    }
+
+    fn unpin(&mut self) {
+        *self.reload.counter.pinned.lock() = None;
+        self.tried = None;
+    }
+
+    /// Follows what the folder says is pinned, where it says something else than before.
+    fn follow_pin(&mut self) {
+        let pointed = match pinned_version(&self.reload.bundles) {
+            Ok(pointed) => pointed,
+            // Half of a folder that somebody copies is no reason to serve another version.
+            Err(error) => return self.reload.tally.say(Some(format!("no pin: {error}"))),
+        };
+        let pinned = pointed.map(|version| self.attempt(version, PINNED_FILE));
+        if pinned == self.pinned {
+            return;
+        }
+        self.pinned = pinned;
+        match pointed {
+            // What cannot be pinned leaves what is there, until its files change; the list of versions says why.
+            Some(version) => match self.pin(version) {
+                Ok(()) => tracing::info!(version, "pinned"),
+                Err(error) => tracing::warn!(version, %error, "what is pinned cannot serve"),
+            },
+            None => self.unpin(),
+        }
+    }
+
+    /// What is to be known of a bundle's files that a pointer names.
+    fn attempt(&self, version: u64, pointer: &str) -> Attempt {
+        Attempt::of(&self.reload.bundles, self.reload.bundles.join(bundle_name(version)), pointer)
+    }
+
     fn look(&mut self) {
+        self.follow_pin();
         let gone = self.is_gone();
         if self.reload.tally.missing.swap(gone, Relaxed) != gone && gone {
             tracing::warn!("the bundle in service is gone from the disk; it stays in service");
@@ -290,12 +358,7 @@ impl Loader {
     }
 
     fn consider(&mut self, bundle: PathBuf) {
-        let attempt = Attempt {
-            current: stamp(&self.reload.bundles.join(CURRENT_FILE)),
-            manifest: stamp(&bundle.join(MANIFEST_FILE)),
-            model: stamp(&bundle.join(MODEL_FILE)),
-            bundle,
-        };
+        let attempt = Attempt::of(&self.reload.bundles, bundle, CURRENT_FILE);
         // A folder that is gone has nothing to offer; what serves stays.
         if self.tried.as_ref() == Some(&attempt)
             || (attempt.manifest.is_none() && self.serving.is_some())

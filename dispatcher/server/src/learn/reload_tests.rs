@@ -87,8 +87,7 @@ fn shelf(folder: &Path) -> (Loader, Chain, Shelf) {
     };
     let runtime = Some(Runtime::load(None).unwrap());
     let evaluators = Evaluators { choice: Choice::Auto, runtime };
-    let loader = Loader { reload, evaluators, serving: None, tried: None };
-    (loader, Chain::with_slot(slot), shelf)
+    (Loader::new(reload, evaluators), Chain::with_slot(slot), shelf)
 }
 
 /// Copies a bundle under another version.
@@ -164,6 +163,78 @@ fn an_operator_pins_unpins_and_rolls_back() {
     assert_eq!((served(&mut chain), shelf.pinned()), (3, None));
     order(&mut loader, &shelf, Order::Pin(2)).unwrap();
     assert_eq!(served(&mut chain), 2);
+}
+
+#[test]
+fn a_pin_holds_in_the_next_process_and_for_all_that_take_bundles_from_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, mut chain, own) = shelf(folder.path());
+    publish(folder.path());
+    copy(folder.path(), 1, 2);
+    loader.look();
+    let (mut beside, mut other, others) = shelf(folder.path());
+    beside.look();
+    order(&mut loader, &own, Order::Rollback).unwrap();
+    beside.look();
+    let (mut anew, mut next, nexts) = shelf(folder.path());
+    anew.look();
+    assert_eq!([&mut chain, &mut other, &mut next].map(served), [1; 3]);
+    assert_eq!([&own, &others, &nexts].map(Shelf::pinned), [Some(1); 3]);
+    // Whoever takes it off takes it off for all.
+    order(&mut anew, &nexts, Order::Unpin).unwrap();
+    loader.look();
+    beside.look();
+    assert_eq!([&mut chain, &mut other, &mut next].map(served), [2; 3]);
+    assert_eq!([&own, &others, &nexts].map(Shelf::pinned), [None; 3]);
+}
+
+#[test]
+fn a_pin_that_cannot_serve_leaves_what_serves_until_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, mut chain, shelf) = shelf(folder.path());
+    publish(folder.path());
+    copy(folder.path(), 1, 2);
+    let (pin, bundles) = (folder.path().join("bundles/pinned"), folder.path().join("bundles"));
+    for (said, missing) in [("v000000000007\n", true), ("nothing", false), ("", false)] {
+        fs::write(&pin, said).unwrap();
+        loader.look();
+        assert_eq!((served(&mut chain), shelf.pinned()), (2, None), "{said:?}");
+        assert_eq!(pinned_version(&bundles).is_ok(), missing);
+    }
+    fs::write(&pin, "v000000000007").unwrap();
+    loader.look();
+    copy(folder.path(), 1, 7);
+    fs::write(bundles.join(CURRENT_FILE), bundle_name(2)).unwrap();
+    loader.look();
+    assert_eq!((served(&mut chain), shelf.pinned()), (7, Some(7)));
+    // What is pinned serves on when its files go.
+    fs::remove_dir_all(bundles.join(bundle_name(7))).unwrap();
+    loader.look();
+    assert_eq!((served(&mut chain), shelf.pinned()), (7, Some(7)));
+    assert!(loader.reload.tally.missing.load(Relaxed));
+    fs::remove_file(&pin).unwrap();
+    loader.look();
+    assert_eq!((served(&mut chain), shelf.pinned()), (2, None));
+}
+
+#[test]
+fn where_the_folder_cannot_be_written_a_pin_holds_as_long_as_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, mut chain, shelf) = shelf(folder.path());
+    publish(folder.path());
+    copy(folder.path(), 1, 2);
+    loader.look();
+    // A folder of that name stands in the way for any user.
+    let pin = folder.path().join("bundles/pinned");
+    fs::create_dir(&pin).unwrap();
+    order(&mut loader, &shelf, Order::Pin(1)).unwrap();
+    loader.look();
+    assert_eq!((served(&mut chain), shelf.pinned()), (1, Some(1)));
+    let stays = order(&mut loader, &shelf, Order::Unpin);
+    assert!(matches!(stays, Err(OrderError::PinStays(_))), "{stays:?}");
+    fs::remove_dir(&pin).unwrap();
+    order(&mut loader, &shelf, Order::Unpin).unwrap();
+    assert_eq!((served(&mut chain), shelf.pinned()), (2, None));
 }
 
 /// Versions 1 to 3 are there, 3 was handed over and the pools serve `versions`.

@@ -2,11 +2,12 @@
 //!
 //! The list is read from the folder by whoever asks. Orders go to the loader's thread, which alone loads
 //! bundles, and are answered when they are done; while it is busy with another one, or ended, they are
-//! refused after `PATIENCE`. A pin is forgotten when this process ends.
+//! refused after `PATIENCE`. A pin is a file beside `current`: it holds when this process starts anew, and for everybody who
+//! takes bundles from the folder. Where the folder cannot be written it holds in this process, as long as it runs.
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -20,7 +21,8 @@ use serde::Serialize;
 use weir_schema::{
     FeatureGain, Holdout, Manifest,
     manifest::{
-        MANIFEST_CAP, MANIFEST_FILE, bundle_name, bundle_version, current_bundle, read_capped,
+        MANIFEST_CAP, MANIFEST_FILE, PINNED_FILE, bundle_name, bundle_version, current_bundle,
+        read_capped,
     },
     schema_hash,
 };
@@ -64,6 +66,9 @@ pub enum OrderError {
     /// There is no loader to ask: it did not find ONNX Runtime, or this process is about to end.
     #[error("bundles cannot be loaded: {0}")]
     NoLoader(String),
+    /// The pin stays where it is written.
+    #[error("the pin cannot be taken off: {0}")]
+    PinStays(String),
     /// The loader did not answer in time.
     #[error("the loader is busy")]
     Busy,
@@ -158,6 +163,22 @@ impl Shelf {
         };
         versions(&self.dir).into_iter().rev().map(view).collect()
     }
+}
+
+/// Writes which version is pinned; `None`: that none is.
+pub(super) fn write_pin(dir: &Path, pinned: Option<u64>) -> io::Result<()> {
+    let pointer = dir.join(PINNED_FILE);
+    let Some(version) = pinned else {
+        return match fs::remove_file(pointer) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+    };
+    // Replaced as a whole, so that nobody reads half of it.
+    let part = dir.join(format!(".{PINNED_FILE}-{}", std::process::id()));
+    let written = fs::write(&part, format!("{}\n", bundle_name(version)))
+        .and_then(|()| fs::rename(&part, &pointer));
+    written.inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
 /// The versions in a folder, oldest first.
