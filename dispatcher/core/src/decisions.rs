@@ -229,6 +229,7 @@ impl Outcome {
             Self::Ended(EndKind::Complete) => "complete",
             Self::Ended(EndKind::ClientGone) => "client_gone",
             Self::Ended(EndKind::PodError) => "pod_error",
+            Self::Ended(EndKind::BadRequest) => "bad_request",
             Self::Ended(EndKind::PodFailed) => "pod_failed",
             Self::Refused(reason) => reason.name(),
             Self::Cancelled => "client_left",

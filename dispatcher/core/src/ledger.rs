@@ -150,13 +150,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Debits a request that is about to be sent.
+    /// Debits a request that is about to be sent, or was by another dispatcher: they stand in the order in which they were sent.
     pub fn debit(&mut self, pending: Pending) {
         self.pending_tokens += pending.uncached_tokens;
         self.pending_pairs += pending.uncached_pairs;
         self.pending_sequences += pending.resident.sequences;
         self.enter(pending.resident.band);
-        self.pending.push(pending);
+        let at = self.pending.partition_point(|one| one.since <= pending.since);
+        self.pending.insert(at, pending);
     }
 
     fn enter(&mut self, band: Band) {

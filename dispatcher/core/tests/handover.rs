@@ -6,7 +6,7 @@ mod world;
 use std::time::Duration;
 
 use weir_core::{
-    Counters, EndKind, Event, PodView, Policy, Progress, RequestId, Running, SchedulerConfig, Slo,
+    Counters, EndKind, Event, PodView, Policy, Progress, PromptSize, RequestId, Running, SchedulerConfig, Slo,
 };
 use world::World;
 
@@ -57,7 +57,8 @@ fn what_is_handed_over_is_booked_there_as_it_was_here() {
 
     // What nothing is seen of gets its first token by what was predicted, as here.
     to.send(Event::FirstToken(ids[2]));
-    assert_eq!(ledger(&to).0, 1 - usize::from(ledger(&to).1 == 4));
+    to.pass(Duration::from_millis(500));
+    assert_eq!((ledger(&to).0, ledger(&to).1), (0, 4));
     ids.into_iter().chain([unstreamed]).for_each(|id| to.end(id, EndKind::Complete));
     assert_eq!(ledger(&to), (0, 0, 0, 0));
     let seen = counters(&to);
@@ -65,6 +66,23 @@ fn what_is_handed_over_is_booked_there_as_it_was_here() {
     assert!(to.samples.is_empty(), "by which row it was decided is not known here");
     let tally = to.scheduler.tallies().map(|(_, tally)| (tally.sent, tally.attained));
     assert_eq!(tally.collect::<Vec<_>>(), [(4, 4)]);
+}
+
+#[test]
+fn what_is_taken_over_stands_where_it_was_sent_and_not_behind_what_was_sent_since() {
+    let (mut from, mut to) = (world(1), world(1));
+    let unstreamed = from.arrive(|request| request.streamed = false);
+    from.pass(Duration::from_secs(9));
+    to.now = from.now;
+    to.arrive(|request| {
+        request.id = RequestId(1000);
+        request.prompt = PromptSize::Tokens(30_000);
+    });
+    assert_eq!(ledger(&to).0, 1);
+    let running = from.scheduler.hand_over(unstreamed).unwrap();
+    adopt(&mut to, running);
+    to.pass(Duration::from_millis(500));
+    assert_eq!((ledger(&to).0, ledger(&to).1), (1, 1), "its first token was due long ago");
 }
 
 #[test]

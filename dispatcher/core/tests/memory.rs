@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_core::{
     Band, CacheInfo, EndKind, Event, PodClass, PodId, PodSpec, PromptSize, Reason, Request,
-    RequestId, Scrape, Slo,
+    RequestId, Scrape, Slo, inspect::Supposition,
 };
 use world::{World, slo, steps_are_shared};
 
@@ -123,6 +123,25 @@ fn a_prompt_that_no_cache_holds_goes_at_once_so_that_its_engine_says_so() {
         let endless = world.arrive(prompt(500_000, objectives));
         assert_eq!(world.pod_of(endless), Some(LARGE), "the largest cache is asked");
     }
+}
+
+#[test]
+fn a_sheddable_prompt_that_no_cache_holds_is_refused_by_its_engine_and_not_told_to_come_back() {
+    let mut world = unlike();
+    let endless = world.arrive(|request| {
+        prompt(500_000, slo(2000, 50))(request);
+        request.band = Band(-1);
+    });
+    assert_eq!((world.pod_of(endless), world.refused.len()), (Some(LARGE), 0));
+    let what = Supposition {
+        input_tokens: 500_000,
+        output_tokens: None,
+        slo: slo(2000, 50),
+        band: Band(0),
+        tenant: None,
+    };
+    let supposed = world.scheduler.suppose(world.now, &what);
+    assert!(supposed.explanation.contains("KV cache holds the prompt"), "{supposed:?}");
 }
 
 #[test]

@@ -126,6 +126,18 @@ fn what_missed_an_objective_or_was_refused_is_sent_and_not_attained() {
 }
 
 #[test]
+fn what_the_pod_says_is_wrong_counts_for_nothing_in_what_the_pool_attains() {
+    let mut world = world(1);
+    let kinds = [EndKind::BadRequest, EndKind::ClientGone, EndKind::PodError, EndKind::PodFailed];
+    for kind in kinds {
+        let id = world.arrive(|_| {});
+        world.end(id, kind);
+    }
+    let (_, tally) = world.scheduler.tallies().next().unwrap();
+    assert_eq!((tally.sent, tally.attained), (2, 0), "what the pods did badly");
+}
+
+#[test]
 fn a_whole_answer_of_one_token_has_kept_its_ttft_where_no_pace_was_promised() {
     let mut world = world(1);
     for output_tokens in [Some(1), None] {

@@ -336,7 +336,8 @@ impl Predict for Chain {
         }
         let measured =
             Both { ttft: Target::Ttft, tpot: Target::Tpot }.map(|of| sample.measured_ms(*of));
-        self.calibration.grade(sample, &measured);
+        let serves = self.serving.as_ref().map(|serving| serving.bundle.version());
+        self.calibration.grade(sample, &measured, serves);
         self.learn_errors(sample, measured);
         self.judge_newcomer(sample, measured);
     }

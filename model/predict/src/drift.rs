@@ -45,12 +45,6 @@ impl Change {
 /// Who stated a latency: the evaluator and its version.
 pub(crate) type Author = (Source, u64);
 
-/// Whether an outcome of `author` is that of a version before the one that is tested: it was under way when that took over, and does
-/// not bring the former back.
-fn is_late(author: Author, tested: Author) -> bool {
-    author.0.is_bundle() && tested.0.is_bundle() && author.1 < tested.1
-}
-
 /// The test of one latency.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DriftTest {
@@ -65,7 +59,7 @@ pub(crate) struct DriftTest {
 }
 
 impl DriftTest {
-    /// Learns one outcome; both latencies in milliseconds and positive. Returns what has changed when
+    /// Learns one outcome of who states latencies now; both in milliseconds and positive. Returns what has changed when
     /// this outcome raises the alarm.
     pub(crate) fn observe(
         &mut self,
@@ -75,9 +69,6 @@ impl DriftTest {
     ) -> Option<Change> {
         let residual = (f64::from(measured_ms) / f64::from(median_ms)).ln();
         if !residual.is_finite() {
-            return None;
-        }
-        if self.author.is_some_and(|known| is_late(author, known)) {
             return None;
         }
         if self.author != Some(author) {
@@ -196,24 +187,5 @@ mod tests {
             assert_eq!(test.observe(PRIOR, 100.0, 1e6), None);
         }
         assert_eq!(until_alarm(&mut test, &mut noise, 1.0, 1000), None);
-    }
-
-    #[test]
-    fn outcomes_that_were_under_way_do_not_bring_the_version_before_back() {
-        let (mut test, mut noise) = (DriftTest::default(), Noise::new(4));
-        let (old, new) = ((Source::Forest, 7), (Source::Forest, 8));
-        let mut outcome = |test: &mut DriftTest, author, factor: f64| {
-            let measured_ms = 100.0 * factor * (0.3 * noise.normal()).exp();
-            test.observe(author, 100.0, measured_ms as f32)
-        };
-        for _ in 0..600 {
-            assert_eq!(outcome(&mut test, new, 1.0), None);
-            assert_eq!(outcome(&mut test, old, 3.0), None, "it counts for nothing");
-        }
-        let change = (0..400).find_map(|_| {
-            outcome(&mut test, old, 1.0);
-            outcome(&mut test, new, 1.5)
-        });
-        assert_eq!(change, Some(Change::Slower));
     }
 }

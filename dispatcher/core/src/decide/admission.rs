@@ -14,7 +14,9 @@ impl Floor<'_> {
     pub fn denied(&mut self, id: RequestId) -> Option<RefusalReason> {
         self.turn_to(id);
         let waiting = self.board.get(id)?;
-        if !waiting.request.band.sheddable() {
+        if !waiting.request.band.sheddable()
+            || self.pods.hold_nowhere(waiting.input_tokens.into())
+        {
             return None;
         }
         match self.rules.admission {

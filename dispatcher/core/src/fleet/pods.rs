@@ -21,6 +21,8 @@ pub struct Pods {
     order: u64,
     /// What some pod is asked to take at most, if that is less than what others take.
     short_of: Option<f64>,
+    /// What the largest cache of those that are open holds; `None` where none is.
+    longest: Option<f64>,
 }
 
 impl Pods {
@@ -65,7 +67,8 @@ impl Pods {
     /// whether other prompts are too long for some pod now.
     pub fn note_longest_prompts(&mut self, is_open: impl Fn(&PodState) -> bool) -> bool {
         let open = self.all.iter().filter(|pod| is_open(pod));
-        let most = open.map(PodState::kv_capacity_tokens).fold(0.0, f64::max);
+        self.longest = open.map(PodState::kv_capacity_tokens).reduce(f64::max);
+        let most = self.longest.unwrap_or_default();
         let longest_prompt = |pod: &PodState| match pod.kv_capacity_tokens() {
             tokens if tokens < most => tokens,
             _ => f64::INFINITY,
@@ -79,6 +82,11 @@ impl Pods {
         let before = self.short_of;
         self.short_of = shortest.filter(|tokens| tokens.is_finite());
         self.short_of != before
+    }
+
+    /// Whether no cache of those that are open holds a prompt.
+    pub fn hold_nowhere(&self, tokens: f64) -> bool {
+        self.longest.is_some_and(|most| tokens > most)
     }
 
     /// Whether a prompt is longer than what some pod is asked to take.

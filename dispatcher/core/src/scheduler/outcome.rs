@@ -74,7 +74,7 @@ impl Flight {
             EndKind::Complete => SampleOutcome::Complete,
             EndKind::ClientGone => SampleOutcome::ClientGone,
             EndKind::PodFailed => SampleOutcome::PodFailed,
-            EndKind::PodError => return None,
+            EndKind::PodError | EndKind::BadRequest => return None,
         };
         if outcome != SampleOutcome::Complete && self.first_token.is_none() {
             return None;

@@ -89,7 +89,8 @@ impl Scheduler {
     pub(super) fn note_end(&mut self, now: Time, flight: &Flight, end: &End) {
         self.names.leave(&flight.request);
         let ended = flight.ended(now, end);
-        if end.kind != EndKind::ClientGone {
+        // Whose client left, or asked for what no engine does, was promised nothing.
+        if !matches!(end.kind, EndKind::ClientGone | EndKind::BadRequest) {
             let tally = self.tallies.entry(flight.request.band).or_default();
             tally.sent += 1;
             tally.attained += u64::from(ended.attained);

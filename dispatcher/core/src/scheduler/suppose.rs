@@ -59,7 +59,11 @@ impl Scheduler {
             predicted_wait_ms: None,
             pods,
         };
-        self.supposed(said, wait_ms, blank)
+        let mut supposed = self.supposed(said, wait_ms, blank);
+        if supposed.would == Would::Dispatch && self.pods.hold_nowhere(what.input_tokens.into()) {
+            supposed.explanation += " No pod's KV cache holds the prompt: its engine will refuse it.";
+        }
+        supposed
     }
 
     /// Puts into words what was said of it. `blank` has what is so whatever becomes of it.

@@ -165,6 +165,7 @@ pub(super) fn explain_ended(now: Time, ended: &Ended, name: impl Fn(PodId) -> Ar
         EndKind::Complete => "was served completely",
         EndKind::ClientGone => "lost its client during the response",
         EndKind::PodError => "got an error of the pod's own",
+        EndKind::BadRequest => "was refused as wrong",
         EndKind::PodFailed => "was lost by the pod",
     };
     let mut text = format!("{called} {how} by {pod}; it ended {ago} ago. It waited {waited}.");

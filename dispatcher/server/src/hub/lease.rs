@@ -24,7 +24,10 @@ pub struct Lease {
     pod: Arc<Pod>,
     dispatch: Dispatch,
     events: Arc<AtomicU32>,
-    last_token_at: Option<Time>,
+    /// When the last event with some of the answer was relayed.
+    carried_at: Option<Time>,
+    /// The same of the last event of any kind after the first of those.
+    last_event_at: Option<Time>,
     over: bool,
 }
 
@@ -35,7 +38,8 @@ impl Lease {
         dispatch: Dispatch,
         events: Arc<AtomicU32>,
     ) -> Self {
-        Self { hub, pod, dispatch, events, last_token_at: None, over: false }
+        let (carried_at, last_event_at) = (None, None);
+        Self { hub, pod, dispatch, events, carried_at, last_event_at, over: false }
     }
 
     /// The request.
@@ -76,8 +80,14 @@ impl Lease {
     /// `total` events with some of the answer have been relayed, the last one at `now`. Called per chunk: one relaxed store,
     /// no message.
     pub fn carried(&mut self, total: u32, now: Time) {
-        self.last_token_at = Some(now);
+        (self.carried_at, self.last_event_at) = (Some(now), Some(now));
         self.events.store(total, Relaxed);
+    }
+
+    /// An event without any of the answer was relayed after its first token: of the token that stops an answer there is
+    /// nothing else.
+    pub fn stopped(&mut self, now: Time) {
+        self.last_event_at = Some(now);
     }
 
     /// Nothing of the request reached the pod: it goes back to its lane and `ticket` waits for the
@@ -117,13 +127,15 @@ impl Lease {
         prompt_tokens: Option<u32>,
     ) -> Event {
         self.over = true;
+        // An engine counts the token that stops an answer, and who counts events does not.
+        let last_token_at = output_tokens.map_or(self.carried_at, |_| self.last_event_at);
         Event::End(End {
             id: self.dispatch.id,
             kind,
             output_tokens,
             events: self.events.load(Relaxed),
             prompt_tokens,
-            last_token_at: self.last_token_at,
+            last_token_at,
         })
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use http::StatusCode;
 use weir_core::{Dispatch, EndKind, Refusal, Request, RequestId, Slo, Time};
 
-use super::{Fault, Unserved, Upstream};
+use super::{Fault, Unserved, Upstream, usage::Usage};
 use crate::{
     hub::{Hub, Lease, Ticket},
     telemetry::{
@@ -144,6 +144,8 @@ pub(super) struct Account {
     status: u16,
     first_token_at: Option<Time>,
     last_token_at: Option<Time>,
+    /// When the last event was relayed, which may be that of the token that stops an answer.
+    last_event_at: Option<Time>,
 }
 
 impl Account {
@@ -160,6 +162,7 @@ impl Account {
             status: CLIENT_CLOSED_REQUEST,
             first_token_at: None,
             last_token_at: None,
+            last_event_at: None,
         }
     }
 
@@ -208,9 +211,14 @@ impl Account {
         }
     }
 
-    /// A token was relayed, or what stops the answer. Returns whether it was the first.
+    /// An event without any of the answer was relayed after its first token.
+    pub(super) const fn stopped(&mut self, now: Time) {
+        self.last_event_at = Some(now);
+    }
+
+    /// A token was relayed. Returns whether it was the first.
     pub(super) fn token(&mut self, now: Time) -> bool {
-        self.last_token_at = Some(now);
+        (self.last_token_at, self.last_event_at) = (Some(now), Some(now));
         let first = self.first_token_at.is_none();
         if first {
             self.first_token_at = Some(now);
@@ -223,24 +231,28 @@ impl Account {
     }
 
     /// The pod's response was passed on to its end; with the status of the error that a stream turned out to be, whose head said
-    /// another.
+    /// another. `counted`: tokens that came, for a stream that does not say.
     pub(super) fn finished(
         &mut self,
         (kind, error): (EndKind, Option<u16>),
-        prompt_tokens: Option<u32>,
-        output_tokens: Option<u32>,
+        usage: Usage,
+        counted: Option<u32>,
     ) {
         let outcome = match (kind, error.unwrap_or(self.status)) {
             (EndKind::Complete, _) => "ok",
             (_, 400..500) => "bad_request",
             _ => "failed",
         };
-        self.tpot(output_tokens);
+        match usage.completion_tokens {
+            // An engine counts the token that stops an answer, too.
+            Some(told) => self.tpot(told, self.last_event_at),
+            None => self.tpot(counted.unwrap_or(0), self.last_token_at),
+        }
         if let Some(visit) = &self.facts.visit {
             if kind != EndKind::Complete {
                 visit.failed(POD_FAILED);
             }
-            visit.finished(prompt_tokens, output_tokens);
+            visit.finished(usage.prompt_tokens, usage.completion_tokens.or(counted));
         }
         self.done(outcome);
     }
@@ -279,10 +291,10 @@ impl Account {
         }
     }
 
-    fn tpot(&self, output_tokens: Option<u32>) {
-        let (Some(first), Some(last)) = (self.first_token_at, self.last_token_at) else { return };
+    fn tpot(&self, output_tokens: u32, last: Option<Time>) {
+        let (Some(first), Some(last)) = (self.first_token_at, last) else { return };
         // Sequences of one request decode side by side.
-        let gaps = f64::from(output_tokens.unwrap_or(0)) / f64::from(self.sequences) - 1.0;
+        let gaps = f64::from(output_tokens) / f64::from(self.sequences) - 1.0;
         if gaps > 0.0 {
             let tpot_ms = last.ms_since(first) / gaps;
             let met = self.slo.tpot.map(|tpot| tpot_ms <= tpot.as_secs_f64() * 1000.0);

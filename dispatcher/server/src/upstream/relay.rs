@@ -26,6 +26,7 @@ use super::{
     blame,
     client::{Reply, WayBack},
     hold::Hold,
+    serve::end_kind,
     sse::Scan,
 };
 use crate::{clock::Clock, h1::BadReply, hub::Lease};
@@ -286,21 +287,23 @@ impl Live {
             self.account.passed(chunk.len());
             return chunk;
         };
-        let events = scan.events;
+        let (events, carrying) = (scan.events, scan.carrying);
         scan.chunk(&chunk);
         let passed = self.hold.pass(chunk, scan.between_events() || scan.done);
         self.account.passed(passed.len());
         if scan.events != events {
             self.silence.sign_of_life(now);
             lease.pod().pulse.chunk(now);
-            // Events without text count as well: of the token that stops an answer, which engines count, there is nothing else.
-            if scan.carrying > 0 {
+            if scan.carrying > carrying {
                 lease.carried(scan.carrying, now);
                 if self.account.token(now) {
                     lease.first_token();
                     blame::begun(lease);
                     self.silence.first_token();
                 }
+            } else if carrying > 0 {
+                lease.stopped(now);
+                self.account.stopped(now);
             } else {
                 self.silence.event(now);
             }
@@ -344,7 +347,7 @@ impl Live {
         let Some(lease) = self.lease.take() else { return };
         let scan = self.scan.as_ref();
         let error = scan.and_then(|scan| scan.error);
-        let kind = if error.is_some() { EndKind::PodError } else { self.kind };
+        let kind = error.map_or(self.kind, end_kind);
         let begun = self.account.has_begun();
         match error {
             Some(status) => blame::turned_out_bad(&lease, status, begun),
@@ -352,9 +355,8 @@ impl Live {
         }
         let usage = scan.and_then(|scan| scan.usage).unwrap_or_default();
         let counted = scan.map(|scan| lease.dispatch().tokens(scan.carrying));
-        let output_tokens = usage.completion_tokens.or(counted);
         lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
-        self.account.finished((kind, error), usage.prompt_tokens, output_tokens);
+        self.account.finished((kind, error), usage, counted);
     }
 
     /// The pod failed, or is not waited for. Its connection is cut and the lease ends now; the client is told next.

@@ -283,11 +283,11 @@ impl Attempt<'_> {
     fn whole(mut self, lease: Lease, status: StatusCode, ahead: Ahead) -> RelayBody {
         let bytes = ahead.joined();
         let usage = usage::last_in(&bytes).unwrap_or_default();
-        let kind = end_kind(status);
+        let kind = end_kind(status.as_u16());
         blame::answered(&lease, status.as_u16(), false);
         lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
         self.account.passed(bytes.len());
-        self.account.finished((kind, None), usage.prompt_tokens, usage.completion_tokens);
+        self.account.finished((kind, None), usage, None);
         RelayBody::whole(bytes)
     }
 
@@ -307,7 +307,7 @@ impl Attempt<'_> {
             account: self.account,
             scan,
             dialect: self.dialect,
-            kind: end_kind(status),
+            kind: end_kind(status.as_u16()),
             first_token_by: streams_by,
             stall_timeout: self.upstream.config().stall_timeout,
             closing: self.upstream.closing().clone(),
@@ -383,7 +383,11 @@ async fn unless<F: Future>(closing: &Closing, future: F) -> Option<F::Output> {
     .await
 }
 
-/// How a response of this status ends when it is complete.
-fn end_kind(status: StatusCode) -> EndKind {
-    if status.is_success() { EndKind::Complete } else { EndKind::PodError }
+/// How a request ends that was answered with this status.
+pub(super) const fn end_kind(status: u16) -> EndKind {
+    match status {
+        200..300 => EndKind::Complete,
+        400..500 => EndKind::BadRequest,
+        _ => EndKind::PodError,
+    }
 }

@@ -156,13 +156,22 @@ impl Calibration {
         self.classes.get(&class_of(row)).map_or(self.first, ClassFactors::now)
     }
 
-    /// Compares what was stated at the decision with what was measured.
-    pub(super) fn grade(&mut self, sample: &Sample, measured: &Both<Option<f32>>) {
+    /// Compares what was stated at the decision with what was measured. `serves`: the version in service, if one is. Outcomes of
+    /// another were under way when that took over, and are no test of it.
+    pub(super) fn grade(
+        &mut self,
+        sample: &Sample,
+        measured: &Both<Option<f32>>,
+        serves: Option<u64>,
+    ) {
         self.grades.add(sample, measured);
         let stated = stated(&sample.predicted);
         for target in Target::ALL {
             let (quantiles, source) = *stated.get(target);
             let version = if source.is_bundle() { sample.predicted.model_version } else { 0 };
+            if source.is_bundle() && Some(version) != serves {
+                continue;
+            }
             let median = measurable(quantiles.p50);
             let (Some(median_ms), Some(measured_ms)) = (median, *measured.get(target)) else {
                 continue;

@@ -1,6 +1,6 @@
 //! What a pod says is what the client gets.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::{Method, StatusCode};
 use http_body::Body;
@@ -71,26 +71,45 @@ async fn a_comment_passes_when_it_comes() {
     assert_eq!(read(body).await, (DONE.to_owned(), None));
 }
 
-#[tokio::test]
-async fn the_token_that_stops_an_answer_has_no_text_and_is_the_last_one_in_time() {
+/// Two tokens at once and, a moment later, what stops the answer and this: the tokens counted, and the time per token.
+async fn stopped_late(end: &'static [&'static str]) -> (u32, f32) {
     const STOP: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"finish_reason\":\"stop\"}]}\n\n";
     let (go_on, goes_on) = async_channel::bounded::<()>(1);
     let pod = FakePod::new(move |mut line, _| {
         let goes_on = goes_on.clone();
         async move {
             line.hear().await.unwrap();
-            line.say(&format!("{STREAM_HEAD}{}", chunk(TOKEN))).await;
+            line.say(&format!("{STREAM_HEAD}{}", chunk(&[TOKEN, TOKEN].concat()))).await;
             goes_on.recv().await.unwrap();
-            line.say(&format!("{}{END}", [STOP, USAGE, DONE].map(chunk).concat())).await;
+            line.say(&chunk(STOP)).await;
+            line.say(&format!("{}{END}", chunk(&end.concat()))).await;
         }
     })
     .await;
     let scene = Scene::new(&[&pod.authority]);
     let mut body = scene.serve(scene.call(1)).await.unwrap().into_body();
     http_body_util::BodyExt::frame(&mut body).await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_millis(40)).await;
     go_on.send(()).await.unwrap();
     assert_eq!(read(body).await.1, None);
-    assert!(scene.samples.try_recv().unwrap().tpot_ms.unwrap() > 0.0);
+    let sample = scene.samples.try_recv().unwrap();
+    let metrics = scene.upstream.metrics().gather();
+    let tpot = metrics.iter().find(|family| family.name() == "weir_tpot_seconds").unwrap();
+    let counted_ms = tpot.get_metric()[0].get_histogram().get_sample_sum() * 1e3;
+    let tpot_ms = sample.tpot_ms.unwrap();
+    assert!((counted_ms - f64::from(tpot_ms)).abs() < 1.0, "{counted_ms}, {tpot_ms}");
+    (sample.output_tokens, tpot_ms)
+}
+
+#[tokio::test]
+async fn the_token_that_stops_an_answer_has_no_text_and_is_in_time_where_it_is_counted() {
+    let (tokens, tpot_ms) = stopped_late(&[USAGE, DONE]).await;
+    assert_eq!(tokens, 5);
+    assert!(tpot_ms >= 10.0, "{tpot_ms}: four gaps, the last of them of 40 ms");
+    // Who counts what came has one gap, which took no time.
+    let (tokens, tpot_ms) = stopped_late(&[DONE]).await;
+    assert_eq!(tokens, 2);
+    assert!(tpot_ms < 10.0, "{tpot_ms}");
 }
 
 #[tokio::test]

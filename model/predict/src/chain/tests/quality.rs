@@ -120,6 +120,33 @@ fn an_engine_that_becomes_slower_raises_one_alarm_per_target() {
     }
 }
 
+#[test]
+fn a_version_that_an_operator_went_back_to_is_tested_like_any_other() {
+    let mut chain = Chain::new();
+    let mut traffic = Traffic::new();
+    chain.set_bundle(scaled(8, 1.0, 1.0));
+    covered(&mut chain, &mut traffic, 1000);
+    // The last of version 8 come back while 7 serves.
+    let late: Vec<Sample> = (0..IN_FLIGHT)
+        .map(|_| {
+            let row = traffic.row();
+            let predicted = predict(&mut chain, row).unwrap();
+            sample(row, predicted, 9000.0, 900.0)
+        })
+        .collect();
+    chain.pin(scaled(7, 1.0, 1.0));
+    late.iter().for_each(|sample| chain.observe_sample(sample));
+    covered(&mut chain, &mut traffic, 3000);
+    let before = chain.status();
+    assert_eq!(before.model_version, 7);
+    traffic.slower = 2.0;
+    covered(&mut chain, &mut traffic, 500);
+    let after = chain.status();
+    for (before, after) in [(before.ttft, after.ttft), (before.tpot, after.tpot)] {
+        assert_eq!(after.drift.slower, before.drift.slower + 1, "{before:?} {after:?}");
+    }
+}
+
 /// The whole way of a bad bundle: offered, trusted, measured against its predecessor on the same
 /// outcomes, taken out, remembered, and shown.
 #[test]
