@@ -1,4 +1,4 @@
-//! Which models there are: the table from a name to its pool, and the answer of `GET /v1/models`.
+//! Which models there are: the table from a name to its pool, and the answers of `GET /v1/models` and `/v1/models/NAME`.
 //!
 //! Built once from the configuration. An alias is listed as a model of its own, as vLLM lists its
 //! served names. Weir sends bodies on unchanged, so a pod must know the aliases of its pool too
@@ -34,6 +34,8 @@ pub struct Served {
     pub pool: usize,
     /// Whose cached prompts its requests share: the model's, or an adapter's own.
     pub cached_as: Arc<str>,
+    /// The answer of `GET /v1/models/NAME`.
+    pub json: Bytes,
 }
 
 /// The models and where they are served.
@@ -75,18 +77,18 @@ impl Catalogue {
             let same = std::iter::once(model).chain(&names.aliases).map(|name| (name, model, None));
             let adapters = names.adapters.iter().map(|name| (name, name, Some(&**model)));
             for (name, root, parent) in same.chain(adapters) {
-                let at = Served { pool, cached_as: root.clone() };
+                let (object, owned_by) = ("model", "weir");
+                let created = created_unix_s;
+                let model = Model { id: name, object, created, owned_by, root, parent };
+                let at = Served { pool, cached_as: root.clone(), json: json(&model) };
                 if served.insert(name.clone(), at).is_some() {
                     return Err(NameTaken(name.clone()));
                 }
-                let (object, owned_by) = ("model", "weir");
-                let created = created_unix_s;
-                data.push(Model { id: name, object, created, owned_by, root, parent });
+                data.push(model);
             }
         }
-        // Strings and numbers always serialise; an empty answer would still be an answer.
-        let json = serde_json::to_vec(&List { object: "list", data }).unwrap_or_default();
-        Ok(Self { served, json: Bytes::from(json) })
+        let json = json(&List { object: "list", data });
+        Ok(Self { served, json })
     }
 
     /// Where the model, alias or adapter of this name is served.
@@ -98,6 +100,11 @@ impl Catalogue {
     pub fn json(&self) -> Bytes {
         self.json.clone()
     }
+}
+
+fn json(what: &impl Serialize) -> Bytes {
+    // Strings and numbers always serialise; an empty answer would still be an answer.
+    serde_json::to_vec(what).unwrap_or_default().into()
 }
 
 #[cfg(test)]
@@ -127,6 +134,10 @@ mod tests {
         assert_eq!(adapter, (&"sql".into(), &"qwen3-32b".into()));
         assert_eq!(data[0]["created"], 1_700_000_000);
         assert!(data.iter().all(|model| model["object"] == "model"));
+        for one in data {
+            let alone = &catalogue.find(one["id"].as_str().unwrap()).unwrap().json;
+            assert_eq!(&serde_json::from_slice::<serde_json::Value>(alone).unwrap(), one);
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use http::{
 use http_body::Body;
 use http_body_util::{Either, Full};
 use hyper::service::service_fn;
+use percent_encoding::percent_decode_str;
 use weir_core::{Request as CoreRequest, RequestId, Time};
 
 use super::{
@@ -125,11 +126,16 @@ pub fn start(plane: PlaneConfig, api: &Arc<Api>, upstream: UpstreamConfig) -> io
     })
 }
 
+/// Before the name of a model.
+const MODEL: &str = "/v1/models/";
+
 /// What a path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     Serve(Endpoint),
     Models,
+    /// The model whose name follows the path, as it stands in the URL.
+    Model,
     Health,
 }
 
@@ -137,6 +143,7 @@ fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
     let (route, allowed) = match path {
         "/v1/models" => (Route::Models, "GET, HEAD"),
         "/health" => (Route::Health, "GET, HEAD"),
+        _ if path.starts_with(MODEL) => (Route::Model, "GET, HEAD"),
         _ => (Route::Serve(Endpoint::of(path).ok_or(ApiError::NoSuchPath)?), "POST"),
     };
     if allowed.split(", ").any(|allowed| method.as_str() == allowed) {
@@ -348,9 +355,11 @@ impl Door {
                     let taken = self.take(endpoint, &mut head, body, name, &mut standing).await;
                     taken.map_err(|error| self.api.reject(&error, number, dialect))
                 }
-                Ok(Route::Models) => {
+                Ok(route @ (Route::Models | Route::Model)) => {
                     body::discard(&head.headers, body).await;
-                    Err(self.models(&head.headers, number))
+                    let name = (route == Route::Model).then(|| head.uri.path());
+                    let answer = self.models(&head.headers, name);
+                    Err(answer.unwrap_or_else(|error| self.api.reject(&error, number, dialect)))
                 }
                 Ok(Route::Health) => Err(Response::default()),
                 Err(error) => {
@@ -362,15 +371,27 @@ impl Door {
         }
     }
 
-    fn models(&self, headers: &HeaderMap, number: u64) -> Response<Full<Bytes>> {
+    /// All models, or the one of a path.
+    fn models(
+        &self,
+        headers: &HeaderMap,
+        path: Option<&str>,
+    ) -> Result<Response<Full<Bytes>>, ApiError> {
         let settings = self.api.settings.load();
-        if let Err(error) = settings.config.keys.admit(headers) {
-            return self.api.reject(&error.into(), number, Dialect::Other);
-        }
-        let mut response = Response::new(Full::new(settings.catalogue.json()));
+        settings.config.keys.admit(headers)?;
+        let json = match path.and_then(|path| path.strip_prefix(MODEL)) {
+            None => settings.catalogue.json(),
+            Some(name) => {
+                // A name may have a slash, which clients write as it is or encoded.
+                let name = percent_decode_str(name).decode_utf8_lossy();
+                let served = settings.catalogue.find(&name);
+                served.ok_or_else(|| ApiError::UnknownModel(shown(&name)))?.json.clone()
+            }
+        };
+        let mut response = Response::new(Full::new(json));
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(CONTENT_TYPE, json);
-        response
+        Ok(response)
     }
 
     /// Reads the body and everything in it that matters. The standing of a client that was let in is told whatever

@@ -56,7 +56,7 @@ impl Factors {
 }
 
 /// Rows of a holdout from which its quantile counts.
-const ENOUGH_ROWS: usize = 20;
+pub(super) const ENOUGH_ROWS: usize = 20;
 
 /// What each evaluator would have said of one outcome, in milliseconds.
 #[derive(Clone, Copy, Debug)]

@@ -4,10 +4,13 @@
 //! What would serve in its place is the next evaluator in the order of trust: the profile of the row's
 //! pod class if there is one and it does better than the prior, else the prior (`profiled`).
 
-use weir_schema::{Feature, Features, PredictError, Row, Source, Target, relative_error};
+use weir_schema::{
+    Feature, Features, Holdout, PredictError, Row, Source, Target, TargetError, relative_error,
+};
 
 use crate::both::Both;
 use crate::bundle::Bundle;
+use crate::chain::calibration::ENOUGH_ROWS;
 use crate::live::LiveMean;
 
 /// Outcomes of an evaluator before the next one may take a target from it.
@@ -31,13 +34,9 @@ pub(super) struct Serving {
 
 impl Serving {
     pub(super) fn new(bundle: Bundle) -> Self {
-        Self {
-            bundle,
-            model: Both::default(),
-            next: Both::default(),
-            preferred: Both { ttft: true, tpot: true },
-            failures_in_a_row: 0,
-        }
+        let preferred = begins(&bundle.manifest.holdout);
+        let (model, next) = (Both::default(), Both::default());
+        Self { bundle, model, next, preferred, failures_in_a_row: 0 }
     }
 
     /// A bundle after the one that has served so far. If it is a newer one, what was learned of that one stands until its own
@@ -47,18 +46,22 @@ impl Serving {
         let Some(before) = before.filter(|before| fresh.follows(before.bundle.version())) else {
             return fresh;
         };
-        let known = |errors: &Both<LiveMean>| Both {
-            ttft: errors.ttft.at_most(TRUSTED_OUTCOMES),
-            tpot: errors.tpot.at_most(TRUSTED_OUTCOMES),
-        };
-        let (model, next) = (known(&before.model), known(&before.next));
-        Self { model, next, preferred: before.preferred, ..fresh }
+        let Self { mut model, mut next, mut preferred, .. } = fresh;
+        for target in Target::ALL {
+            // What its own holdout has against it, its own outcomes have to say otherwise.
+            if *preferred.get(target) {
+                *model.get_mut(target) = before.model.get(target).at_most(TRUSTED_OUTCOMES);
+                *next.get_mut(target) = before.next.get(target).at_most(TRUSTED_OUTCOMES);
+                *preferred.get_mut(target) = *before.preferred.get(target);
+            }
+        }
+        Self { model, next, preferred, ..fresh }
     }
 
-    /// Nothing is known against it any more.
+    /// Nothing is known against it any more but what its holdout has.
     pub(super) fn begin_anew(&mut self) {
         (self.model, self.next) = (Both::default(), Both::default());
-        self.preferred = Both { ttft: true, tpot: true };
+        self.preferred = begins(&self.bundle.manifest.holdout);
     }
 
     /// Whether a version is this bundle's, or one that it came after.
@@ -102,16 +105,31 @@ impl Serving {
     /// Where and why the next evaluator is used instead of the bundle, if so.
     pub(super) fn lost_to(&self, next: Both<Source>) -> Option<String> {
         let lost = |target: Target| {
-            let (model, error) = (self.model.get(target).mean()?, self.next.get(target).mean()?);
-            let (version, next) = (self.bundle.version(), next.get(target).name());
-            (!self.preferred.get(target)).then(|| {
-                let name = target.name();
-                format!("{name}: live error {error:.3} of the {next}, {model:.3} of v{version}")
+            if *self.preferred.get(target) {
+                return None;
+            }
+            let (name, version) = (target.name(), self.bundle.version());
+            let live = self.next.get(target).mean().zip(self.model.get(target).mean());
+            Some(match live {
+                Some((error, model)) => {
+                    let next = next.get(target).name();
+                    format!("{name}: live error {error:.3} of the {next}, {model:.3} of v{version}")
+                }
+                None => format!("{name}: the holdout of v{version} is against it"),
             })
         };
         let reasons: Vec<String> = Target::ALL.into_iter().filter_map(lost).collect();
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
+}
+
+/// Whether a bundle is preferred before any outcome of its own: not where the prior did better on its own holdout, as with a
+/// first bundle of few rows.
+fn begins(holdout: &Holdout) -> Both<bool> {
+    let prior_is_better = |error: &TargetError| {
+        error.rows >= ENOUGH_ROWS && error.prior_mape < TAKEOVER * error.mape
+    };
+    Both { ttft: !prior_is_better(&holdout.ttft), tpot: !prior_is_better(&holdout.tpot) }
 }
 
 /// Whether the step-time model itself answers a row with latencies that can be true.

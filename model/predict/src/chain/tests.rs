@@ -1,7 +1,7 @@
 mod probation;
 mod quality;
 
-use weir_schema::{Feature, Features, SampleOutcome, schema_hash};
+use weir_schema::{Feature, Features, Holdout, SampleOutcome, TargetError, schema_hash};
 
 use super::*;
 use crate::evaluator::Evaluators;
@@ -95,6 +95,36 @@ fn a_row_without_a_prior_fails_its_batch_and_a_short_output_is_refused() {
     let error = chain.predict(&rows, &mut [Prediction::default(); 1]).unwrap_err();
     assert_eq!(error, PredictError::Room { rows: 2, room: 1 });
     chain.predict(&[], &mut []).unwrap();
+}
+
+/// A bundle whose holdout says of TPOT that the prior did better, by so many rows.
+fn doubted(version: u64, rows: usize) -> Bundle {
+    let mut bundle = scaled(version, 1.0, 2.0);
+    let tpot = TargetError { rows, mape: 0.4, prior_mape: 0.1, ratio_p90: 1.2, rmse_log: 0.3 };
+    bundle.manifest.holdout = Holdout { tpot, ..Holdout::default() };
+    bundle
+}
+
+#[test]
+fn a_bundle_that_the_prior_beat_on_its_own_holdout_has_to_earn_that_latency() {
+    let mut chain = Chain::new();
+    chain.set_bundle(doubted(1, 100));
+    let got = serve(&mut chain, 100.0, 20.0, 20);
+    assert_eq!((got.ttft_source, got.tpot_source), (Source::Onnx, Source::Prior));
+    assert!(reason(&chain).starts_with("tpot: live error 0.000 of the prior"), "{}", reason(&chain));
+    // The next one is doubted too, whatever the first one's outcomes said; few rows say nothing.
+    for (version, rows, source) in [(2, 100, Source::Prior), (3, 19, Source::Onnx)] {
+        let mut chain = Chain::new();
+        chain.set_bundle(scaled(1, 1.0, 2.0));
+        serve(&mut chain, 100.0, 40.0, 40);
+        chain.set_bundle(doubted(version, rows));
+        assert_eq!(predict(&mut chain, row(100.0, 20.0, 500.0)).unwrap().tpot_source, source);
+        if source == Source::Prior {
+            assert_eq!(reason(&chain), "tpot: the holdout of v2 is against it");
+            assert_eq!(serve(&mut chain, 100.0, 40.0, 30).tpot_source, Source::Prior);
+            assert_eq!(serve(&mut chain, 100.0, 40.0, 1).tpot_source, Source::Onnx, "earned");
+        }
+    }
 }
 
 #[test]

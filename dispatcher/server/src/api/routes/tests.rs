@@ -177,6 +177,16 @@ async fn health_and_models_are_answered_here() {
     assert_eq!(models.status, 200);
     assert_eq!(models.headers["content-type"], "application/json");
     assert_eq!(models.json["data"][1]["id"], "qwen");
+    for (name, id) in [("qwen", "qwen"), ("qwen3%2D32b", "qwen3-32b"), ("sql", "sql")] {
+        let model = ask(&door, request("GET", &format!("/v1/models/{name}"), "")).await;
+        assert_eq!((model.status, &model.json["id"]), (200, &id.into()));
+    }
+    for name in ["gpt-9", "", "a/b", "%ff"] {
+        let unknown = ask(&door, request("GET", &format!("/v1/models/{name}"), "")).await;
+        let code = &unknown.json["error"]["code"];
+        assert_eq!((unknown.status, code), (404, &"model_not_found".into()), "{name}");
+    }
+    assert_eq!(ask(&door, request("DELETE", "/v1/models/qwen", "")).await.status, 405);
 }
 
 /// A large body of which what was taken is counted.
@@ -499,11 +509,11 @@ async fn a_call_that_is_not_to_wait_is_answered_at_once() {
 #[tokio::test]
 async fn another_configuration_counts_from_the_next_call_on() {
     let door = door_of(&RawApi::default());
-    let list = |door: &Door| {
-        let response = door.models(&HeaderMap::new(), 1);
-        (response.status(), response)
+    let list = |door: &Door| match door.models(&HeaderMap::new(), None) {
+        Ok(response) => response.status(),
+        Err(error) => error.status(),
     };
-    assert_eq!(list(&door).0, StatusCode::OK);
+    assert_eq!(list(&door), StatusCode::OK);
     let hub = door.api.settings.load().pools[0].0.clone();
     let pool = |alias: &str| Pool {
         hub: hub.clone(),
@@ -513,7 +523,7 @@ async fn another_configuration_counts_from_the_next_call_on() {
     };
     let config = with_key("sk-1").check().unwrap();
     door.api.adopt(config.clone(), vec![pool("renamed")]).unwrap();
-    assert_eq!(list(&door).0, StatusCode::UNAUTHORIZED);
+    assert_eq!(list(&door), StatusCode::UNAUTHORIZED);
     let settings = door.api.settings.load_full();
     assert!(settings.catalogue.find("renamed").is_some());
     assert!(settings.catalogue.find("qwen").is_none());
