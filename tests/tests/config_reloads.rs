@@ -130,6 +130,22 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_pipe_in_the_place_of_the_file_stops_no_reload_after_it() {
+    let stage = Stage::simple().await;
+    let (file, weir) = (stage.config().clone(), &stage.weir);
+    let good = fs::read_to_string(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    hang_up(weir);
+    until(weir, "weir_config_failing", &[], 1.0).await;
+    weir.program.logs("is no regular file").await;
+    fs::remove_file(&file).unwrap();
+    write(&file, &good);
+    until(weir, "weir_config_failing", &[], 0.0).await;
+    stage.assert_serves().await;
+}
+
+#[tokio::test]
 async fn what_needs_a_restart_is_named_and_the_rest_counts() {
     let stage = Stage::simple().await;
     edit(stage.config(), |config| {

@@ -53,6 +53,37 @@ async fn a_log_that_cannot_be_written_costs_lines_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_dispatcher_that_stood_still_does_not_take_its_pods_for_silent() {
+    let timeouts =
+        json!({"first_token_timeout_s": 1, "stall_timeout_s": 1, "unstreamed_timeout_s": 1});
+    let config = json!({"upstream": timeouts});
+    let mut stage = Plan::default().config(config).speed(2.0).raise().await;
+    let call = Call::chat(300);
+    let streams = (0..20).map(|_| call.open(stage.weir.api));
+    let mut streams: Vec<_> = join_all(streams).await;
+    for stream in &mut streams {
+        stream.first_token().await;
+    }
+    // These have their answers while nobody looks.
+    let api = stage.weir.api;
+    let plain = (0..5).map(|_| tokio::spawn(async move { Call::plain(3).to(api).await }));
+    let plain: Vec<_> = plain.collect();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    stage.weir.program.hang();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    stage.weir.program.go_on();
+    for reply in join_all(streams.into_iter().map(weir_tests::Live::rest)).await {
+        reply.assert_whole();
+    }
+    for reply in join_all(plain).await {
+        reply.unwrap().assert_whole();
+    }
+    let metrics = stage.weir.metrics().await;
+    assert_eq!(metrics.sum("weir_pod_answers_total", &[("class", "cut")]), 0.0);
+    stage.assert_settled().await;
+}
+
+#[tokio::test]
 async fn a_pod_that_hangs_delays_nobody_but_its_own_request_which_gets_a_clean_error() {
     let config = json!({"upstream": {"first_token_timeout_s": 1}});
     let mut stage = Plan::default().pods(2).config(config).raise().await;

@@ -304,19 +304,27 @@ impl Ended {
     }
 }
 
-/// Finds the requests that wait or are in flight by the names their clients gave them. Of two with one
-/// name the younger is found.
+/// Finds the requests that wait or are in flight by the names their clients gave them. Of several with one
+/// name the youngest is found first.
 ///
 /// Several tables by hash, so that none takes long to grow.
 #[derive(Debug)]
-pub struct Names(Vec<NumberMap<u64, RequestId>>);
+pub struct Names {
+    youngest: Vec<NumberMap<u64, RequestId>>,
+    /// The others of names that several have, the younger the later.
+    others: NumberMap<u64, Vec<RequestId>>,
+}
+
+/// Others of one name that are known: a gateway that calls everything alike is not to make them dear.
+const MOST_OTHERS: usize = 64;
 
 /// Tables of names.
 const TABLES: u64 = 16;
 
 impl Default for Names {
     fn default() -> Self {
-        Self((0..TABLES).map(|_| NumberMap::default()).collect())
+        let youngest = (0..TABLES).map(|_| NumberMap::default()).collect();
+        Self { youngest, others: NumberMap::default() }
     }
 }
 
@@ -325,8 +333,13 @@ impl Names {
     pub fn enter(&mut self, request: &Request) {
         if !request.name.is_empty() {
             let hash = xxh3_64(request.name.as_bytes());
-            if let Some(table) = self.table(hash) {
-                table.insert(hash, request.id);
+            let before = self.table(hash).and_then(|table| table.insert(hash, request.id));
+            if let Some(before) = before {
+                let others = self.others.entry(hash).or_default();
+                if others.len() == MOST_OTHERS {
+                    others.remove(0);
+                }
+                others.push(before);
             }
         }
     }
@@ -337,20 +350,37 @@ impl Names {
             return;
         }
         let hash = xxh3_64(request.name.as_bytes());
-        if let Some(table) = self.table(hash).filter(|one| one.get(&hash) == Some(&request.id)) {
-            table.remove(&hash);
-            slim(table);
+        let others = self.others.get_mut(&hash);
+        let Some(table) = self.youngest.get_mut((hash % TABLES) as usize) else { return };
+        let is_youngest = table.get(&hash) == Some(&request.id);
+        let Some(others) = others else {
+            if is_youngest {
+                table.remove(&hash);
+                slim(table);
+            }
+            return;
+        };
+        if is_youngest {
+            others.pop().map(|next| table.insert(hash, next));
+        } else {
+            others.retain(|one| *one != request.id);
+        }
+        if others.is_empty() {
+            self.others.remove(&hash);
         }
     }
 
-    /// Who may be called so; the caller looks whether it is.
-    pub fn find(&self, name: &str) -> Option<RequestId> {
+    /// Who may be called so, the youngest first; the caller looks whether they are.
+    pub fn find(&self, name: &str) -> impl Iterator<Item = RequestId> {
         let hash = xxh3_64(name.as_bytes());
-        self.0.get((hash % TABLES) as usize)?.get(&hash).copied()
+        let table = self.youngest.get((hash % TABLES) as usize);
+        let youngest = table.and_then(|table| table.get(&hash)).copied();
+        let others = self.others.get(&hash).into_iter().flatten().rev().copied();
+        youngest.into_iter().chain(others)
     }
 
     fn table(&mut self, hash: u64) -> Option<&mut NumberMap<u64, RequestId>> {
-        self.0.get_mut((hash % TABLES) as usize)
+        self.youngest.get_mut((hash % TABLES) as usize)
     }
 }
 
@@ -380,10 +410,35 @@ mod tests {
             ..Request::new(RequestId(id), Time::ZERO, crate::PromptSize::Tokens(1))
         };
         (0..10_000).for_each(|id| names.enter(&request(id)));
-        assert_eq!(names.find("name-77"), Some(RequestId(77)));
-        assert!(names.0.iter().all(|table| table.len() < 1000));
+        assert_eq!(names.find("name-77").collect::<Vec<_>>(), [RequestId(77)]);
+        assert!(names.youngest.iter().all(|table| table.len() < 1000));
         (0..10_000).for_each(|id| names.leave(&request(id)));
-        assert!(names.0.iter().all(NumberMap::is_empty));
+        assert!(names.youngest.iter().all(NumberMap::is_empty));
+    }
+
+    #[test]
+    fn those_with_one_name_are_all_found_until_they_leave() {
+        let mut names = Names::default();
+        let request = |id: u64| Request {
+            name: "same".into(),
+            ..Request::new(RequestId(id), Time::ZERO, crate::PromptSize::Tokens(1))
+        };
+        let found = |names: &Names| names.find("same").map(|id| id.0).collect::<Vec<_>>();
+        (0..5).for_each(|id| names.enter(&request(id)));
+        assert_eq!(found(&names), [4, 3, 2, 1, 0]);
+        for (leaves, left) in
+            [(4, &[3, 2, 1, 0][..]), (1, &[3, 2, 0]), (9, &[3, 2, 0]), (3, &[2, 0]), (0, &[2])]
+        {
+            names.leave(&request(leaves));
+            assert_eq!(found(&names), left, "{leaves} leaves");
+        }
+        names.leave(&request(2));
+        assert!(found(&names).is_empty() && names.others.is_empty());
+        // What calls everything alike costs no more than a handful.
+        (0..1000).for_each(|id| names.enter(&request(id)));
+        assert_eq!((found(&names).len(), found(&names)[0]), (MOST_OTHERS + 1, 999));
+        (0..1000).for_each(|id| names.leave(&request(id)));
+        assert!(found(&names).is_empty() && names.others.is_empty());
     }
 
     #[test]

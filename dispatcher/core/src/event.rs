@@ -139,10 +139,10 @@ pub enum EndKind {
     ClientGone,
     /// The pod answered with an error of its own, which was passed on.
     PodError,
-    /// The pod answered that the request is wrong (4xx), which was passed on. It says nothing of how the pool serves.
-    BadRequest,
     /// The pod failed: connection lost, timeout, or silence after the request was sent.
     PodFailed,
+    /// The pod answered that the request is wrong (4xx), which was passed on. It says nothing of how the pool serves.
+    BadRequest,
 }
 
 /// What the caller has to do.

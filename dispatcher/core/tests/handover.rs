@@ -6,7 +6,8 @@ mod world;
 use std::time::Duration;
 
 use weir_core::{
-    Counters, EndKind, Event, PodView, Policy, Progress, PromptSize, RequestId, Running, SchedulerConfig, Slo,
+    Counters, EndKind, Event, PodView, Policy, Progress, PromptSize, RequestId, Running,
+    SchedulerConfig, Slo,
 };
 use world::World;
 

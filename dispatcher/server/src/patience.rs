@@ -1,12 +1,25 @@
 //! A time limit on a wait, kept by who polls.
 
 use std::{
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
+
+/// How long what was waited for is looked at once more after its time. A process that did not run for a while finds its timers over
+/// before it finds what has come meanwhile.
+pub const SECOND_LOOK: Duration = Duration::from_millis(50);
+
+/// What comes of this before its time is up, or is found to have come at a second look.
+pub async fn in_time<F: Future>(deadline: Instant, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    match timeout_at(deadline, future.as_mut()).await {
+        Ok(output) => Some(output),
+        Err(_) => timeout(SECOND_LOOK, future).await.ok(),
+    }
+}
 
 /// A time limit that is set when the wait begins and forgotten when it ends.
 ///

@@ -14,8 +14,7 @@ impl Floor<'_> {
     pub fn denied(&mut self, id: RequestId) -> Option<RefusalReason> {
         self.turn_to(id);
         let waiting = self.board.get(id)?;
-        if !waiting.request.band.sheddable()
-            || self.pods.hold_nowhere(waiting.input_tokens.into())
+        if !waiting.request.band.sheddable() || self.pods.hold_nowhere(waiting.input_tokens.into())
         {
             return None;
         }

@@ -272,7 +272,9 @@ impl Scheduler {
             self.take_back_prefill(now, &flight);
         }
         match end.kind {
-            EndKind::Complete | EndKind::PodError | EndKind::BadRequest => self.counters.completed += 1,
+            EndKind::Complete | EndKind::PodError | EndKind::BadRequest => {
+                self.counters.completed += 1
+            }
             EndKind::ClientGone => self.counters.client_gone += 1,
             EndKind::PodFailed => self.counters.failed += 1,
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    PodId, Reason, RequestId, Time,
+    PodId, Reason, Request, RequestId, Time,
     decisions::{Decision, Ended, Outcome},
     headroom::judge,
     inspect::{AlternativeView, DecisionView, EndedView, Inspection, State},
@@ -11,13 +11,14 @@ use crate::{
 };
 
 impl Scheduler {
-    /// The request that a client calls so, if it waits, is in flight, or ended a moment ago.
+    /// The request that a client calls so, if it waits, is in flight, or ended a moment ago; of several the youngest, those that
+    /// wait first.
     pub fn find(&self, name: &str) -> Option<RequestId> {
-        let alive = self.names.find(name).filter(|id| {
-            let waiting = self.board.get(*id).map(|waiting| &waiting.request);
-            let request = waiting.or_else(|| self.flights.get(id).map(|flight| &flight.request));
-            request.is_some_and(|request| &*request.name == name)
-        });
+        let is_called = |request: &Request| &*request.name == name;
+        let waits = |id: &RequestId| self.board.get(*id).is_some_and(|one| is_called(&one.request));
+        let runs = |id: &RequestId| self.flights.get(id).is_some_and(|one| is_called(&one.request));
+        let waiting = self.names.find(name).find(waits);
+        let alive = waiting.or_else(|| self.names.find(name).find(runs));
         let ended = || self.ended.newest().find(|(_, ended)| &*ended.name == name);
         alive.or_else(|| ended().map(|(_, ended)| ended.id))
     }

@@ -61,7 +61,8 @@ impl Scheduler {
         };
         let mut supposed = self.supposed(said, wait_ms, blank);
         if supposed.would == Would::Dispatch && self.pods.hold_nowhere(what.input_tokens.into()) {
-            supposed.explanation += " No pod's KV cache holds the prompt: its engine will refuse it.";
+            supposed.explanation +=
+                " No pod's KV cache holds the prompt: its engine will refuse it.";
         }
         supposed
     }

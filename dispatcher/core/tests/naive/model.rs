@@ -334,7 +334,9 @@ impl Naive {
         tale.state = State::Over;
         self.samples_due = 1;
         match kind {
-            EndKind::Complete | EndKind::PodError | EndKind::BadRequest => self.tally.completed += 1,
+            EndKind::Complete | EndKind::PodError | EndKind::BadRequest => {
+                self.tally.completed += 1
+            }
             EndKind::ClientGone => self.tally.client_gone += 1,
             EndKind::PodFailed => self.tally.failed += 1,
         }

@@ -205,7 +205,15 @@ fn hold() -> impl Strategy<Value = Hold> {
 }
 
 fn end_kind() -> impl Strategy<Value = EndKind> {
-    select(&[EndKind::Complete, EndKind::ClientGone, EndKind::PodError, EndKind::BadRequest, EndKind::PodFailed][..])
+    select(
+        &[
+            EndKind::Complete,
+            EndKind::ClientGone,
+            EndKind::PodError,
+            EndKind::BadRequest,
+            EndKind::PodFailed,
+        ][..],
+    )
 }
 
 fn phase() -> impl Strategy<Value = Phase> {

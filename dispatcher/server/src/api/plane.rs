@@ -407,7 +407,13 @@ impl<B: Body + Unpin> Body for InTurn<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if self.bare && (frame.is_none() || self.body.is_end_stream()) {
+        let whole = match &frame {
+            None => true,
+            Some(Ok(_)) => self.body.is_end_stream(),
+            // A body that has broken off has nothing more to come either.
+            Some(Err(_)) => false,
+        };
+        if self.bare && whole {
             self.turn.owes_the_end(false);
         }
         Poll::Ready(frame)

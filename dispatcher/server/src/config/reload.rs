@@ -157,9 +157,11 @@ impl Reloader {
     }
 
     fn text(&self) -> Result<String, Problems> {
-        if self.origin.file.is_none() {
-            let message = NO_FILE.to_owned();
-            return Err(Problem { key: String::new(), line: None, message }.into());
+        let wrong = |message| Err(Problem { key: String::new(), line: None, message }.into());
+        let Some(file) = &self.origin.file else { return wrong(NO_FILE.to_owned()) };
+        // Reading a pipe would wait for its writer, and nothing would be reloaded any more.
+        if std::fs::metadata(file).is_ok_and(|about| !about.is_file()) {
+            return wrong(format!("{} is no regular file", file.display()));
         }
         self.origin.text().map_err(ConfigError::problems)
     }

@@ -26,6 +26,7 @@ use crate::{
     descriptors,
     fleet::Pod,
     h1::{self, BadReply, Failed, PodRequest},
+    patience::in_time,
     telemetry::Metrics,
 };
 
@@ -203,11 +204,11 @@ async fn exchange(
     request: &PodRequest,
     deadline: Instant,
 ) -> Result<(Parts, Reply), Failure> {
-    match timeout_at(deadline, h1::exchange(stream, to, request)).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(Failed::Unsent(error))) => Err(Failure::Unsent(UnsentReason::Closed(error))),
-        Ok(Err(Failed::Lost(error))) => Err(Failure::Lost(error)),
-        Err(_) => Err(Failure::Silent),
+    match in_time(deadline, h1::exchange(stream, to, request)).await {
+        Some(Ok(answer)) => Ok(answer),
+        Some(Err(Failed::Unsent(error))) => Err(Failure::Unsent(UnsentReason::Closed(error))),
+        Some(Err(Failed::Lost(error))) => Err(Failure::Lost(error)),
+        None => Err(Failure::Silent),
     }
 }
 

@@ -29,7 +29,7 @@ use super::{
     serve::end_kind,
     sse::Scan,
 };
-use crate::{clock::Clock, h1::BadReply, hub::Lease};
+use crate::{clock::Clock, h1::BadReply, hub::Lease, patience::SECOND_LOOK};
 
 /// Time between the event that reports a failure and the cut: the server must have written the one
 /// before it meets the other, and a slow client needs a moment to take it.
@@ -394,6 +394,8 @@ struct Silence {
     first_token_by: Option<Time>,
     last_sign_at: Time,
     stall_timeout: Duration,
+    /// Its time was over at the look before, and it is looked at once more.
+    doubted: bool,
 }
 
 impl Silence {
@@ -401,7 +403,7 @@ impl Silence {
         let now = clock.now();
         let silence = first_token_by.map_or(stall_timeout, |by| by.since(now));
         let timer = Box::pin(sleep(silence));
-        Self { timer, clock, first_token_by, last_sign_at: now, stall_timeout }
+        Self { timer, clock, first_token_by, last_sign_at: now, stall_timeout, doubted: false }
     }
 
     const fn sign_of_life(&mut self, now: Time) {
@@ -424,10 +426,15 @@ impl Silence {
         loop {
             ready!(self.timer.as_mut().poll(cx));
             let due = self.first_token_by.unwrap_or(self.last_sign_at.plus(self.stall_timeout));
-            let left = due.since(self.clock.now());
-            if left.is_zero() {
-                return Poll::Ready(());
+            let mut left = due.since(self.clock.now());
+            let over = left.is_zero();
+            if over {
+                if self.doubted {
+                    return Poll::Ready(());
+                }
+                left = SECOND_LOOK;
             }
+            self.doubted = over;
             self.timer.as_mut().reset(Instant::now() + left);
         }
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use http::{Response, StatusCode, response::Parts};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use weir_core::{EndKind, Refusal, Request, RequestId};
 
 use super::{
@@ -26,6 +26,7 @@ use super::{
 use crate::{
     h1::{BadReply, PodRequest},
     hub::{Hub, Lease, Ticket},
+    patience::in_time,
     telemetry::trace::Known,
 };
 
@@ -257,7 +258,7 @@ impl Attempt<'_> {
         let of_events = headers::is_event_stream(&head.headers);
         let streams = head.status.is_success() && of_events;
         let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
-        let reading = in_time(deadline, relay::read_ahead(&mut reply, enough));
+        let reading = soon(deadline, relay::read_ahead(&mut reply, enough));
         let ahead = match unless(self.upstream.closing(), reading).await {
             Some(Some(Ok(ahead))) => ahead,
             Some(Some(Err(reason))) => return Err(self.lost(*lease, Some(reason))),
@@ -365,11 +366,11 @@ impl Attempt<'_> {
 }
 
 /// What comes of this before its time is up. Mostly it is there at the first look, and then no timer is made.
-async fn in_time<F: Future>(deadline: Instant, future: F) -> Option<F::Output> {
+async fn soon<F: Future>(deadline: Instant, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     match poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
         Poll::Ready(output) => Some(output),
-        Poll::Pending => Box::pin(timeout_at(deadline, future)).await.ok(),
+        Poll::Pending => Box::pin(in_time(deadline, future)).await,
     }
 }
 

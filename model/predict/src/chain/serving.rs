@@ -126,9 +126,8 @@ impl Serving {
 /// Whether a bundle is preferred before any outcome of its own: not where the prior did better on its own holdout, as with a
 /// first bundle of few rows.
 fn begins(holdout: &Holdout) -> Both<bool> {
-    let prior_is_better = |error: &TargetError| {
-        error.rows >= ENOUGH_ROWS && error.prior_mape < TAKEOVER * error.mape
-    };
+    let prior_is_better =
+        |error: &TargetError| error.rows >= ENOUGH_ROWS && error.prior_mape < TAKEOVER * error.mape;
     Both { ttft: !prior_is_better(&holdout.ttft), tpot: !prior_is_better(&holdout.tpot) }
 }
 

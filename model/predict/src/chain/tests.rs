@@ -111,7 +111,11 @@ fn a_bundle_that_the_prior_beat_on_its_own_holdout_has_to_earn_that_latency() {
     chain.set_bundle(doubted(1, 100));
     let got = serve(&mut chain, 100.0, 20.0, 20);
     assert_eq!((got.ttft_source, got.tpot_source), (Source::Onnx, Source::Prior));
-    assert!(reason(&chain).starts_with("tpot: live error 0.000 of the prior"), "{}", reason(&chain));
+    assert!(
+        reason(&chain).starts_with("tpot: live error 0.000 of the prior"),
+        "{}",
+        reason(&chain)
+    );
     // The next one is doubted too, whatever the first one's outcomes said; few rows say nothing.
     for (version, rows, source) in [(2, 100, Source::Prior), (3, 19, Source::Onnx)] {
         let mut chain = Chain::new();

@@ -328,6 +328,11 @@ impl Body for Parts {
             (_, Part::Hangs) => Poll::Pending,
         }
     }
+
+    /// As a response that is passed on: after its error nothing more comes.
+    fn is_end_stream(&self) -> bool {
+        self.1 > 2 && matches!(self.0, Part::Breaks)
+    }
 }
 
 #[tokio::test]
