@@ -101,7 +101,9 @@ impl Scheduler {
     /// leave: nothing waits in it, an operator holds all that does, or no pod is ready.
     pub(super) fn drain_ms(&self, now: Time, band: Band) -> Option<f64> {
         let leaves = self.no_pod_since.is_none() && self.board.backlog_of(band).0 > 0;
-        leaves.then(|| self.predicted_wait(now, band).as_secs_f64() * 1e3)
+        // What is there by then is refused.
+        let most = self.config.bounds.max_wait;
+        leaves.then(|| self.predicted_wait(now, band).min(most).as_secs_f64() * 1e3)
     }
 
     /// The longest of all bands: `None` while something waits and nothing of it can leave.

@@ -13,7 +13,7 @@
 //! Headers are trusted when no keys are configured (then the gateway in front has authenticated) or
 //! when the key says so; otherwise they are not even looked at. Each header has an old name, which
 //! counts when the new one is absent. An objective or tier that is not configured counts as not
-//! asked for, as in llm-d; an SLO that is not a positive number is refused, because a client that
+//! asked for, as in llm-d, and the header's is counted; an SLO that is not a positive number is refused, because a client that
 //! asks for a latency must not silently get another.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -58,6 +58,8 @@ pub struct Terms {
     pub band: Band,
     /// Whether it goes by the pool's second policy.
     pub by_header: bool,
+    /// Whether a header asked for an objective that is not configured.
+    pub unknown: bool,
 }
 
 /// A header that cannot be understood.
@@ -136,11 +138,11 @@ impl Objectives {
         house: &House,
     ) -> Result<Terms, BadTerms> {
         let trusted = trusted(headers, key);
-        let asked = trusted
-            .and_then(|headers| text(headers, OBJECTIVE))
-            .and_then(|name| self.named(name))
-            .or_else(|| self.by_tier.get(service_tier?))
-            .or_else(|| key?.objective.as_ref());
+        let named = trusted.and_then(|headers| text(headers, OBJECTIVE));
+        let known = named.and_then(|name| self.named(name));
+        let unknown = named.is_some() && known.is_none();
+        let asked =
+            known.or_else(|| self.by_tier.get(service_tier?)).or_else(|| key?.objective.as_ref());
         let own = match trusted {
             Some(headers) => {
                 Slo { ttft: asked_slo(headers, SLO_TTFT)?, tpot: asked_slo(headers, SLO_TPOT)? }
@@ -158,7 +160,7 @@ impl Objectives {
             Slo { ttft: own.ttft.or(objective.slo.ttft), tpot: own.tpot.or(objective.slo.tpot) };
         let ceiling = key.and_then(|key| key.max_band).unwrap_or(Band(i8::MAX));
         let band = objective.band.min(ceiling);
-        Ok(Terms { objective: objective.name.clone(), slo, band, by_header })
+        Ok(Terms { objective: objective.name.clone(), slo, band, by_header, unknown })
     }
 }
 

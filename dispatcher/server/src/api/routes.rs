@@ -239,6 +239,9 @@ impl Api {
             pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?;
         let tier = facts.service_tier.as_deref();
         let terms = settings.config.objectives.terms(headers, tier, guest.key, house)?;
+        if terms.unknown {
+            self.metrics.unknown_objective(hub.model());
+        }
         let wait = wait::asked(headers)?;
         let (cut, own_priority) = guest.onward(&body, &facts);
         let request = CoreRequest {

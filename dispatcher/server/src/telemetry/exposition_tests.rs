@@ -27,6 +27,7 @@ fn metrics() -> Metrics {
     metrics.tpot("m", "standard", 10.0, Some(false));
     metrics.queue_wait("m", "standard", 1.0);
     metrics.stream_error("upstream_lost");
+    metrics.unknown_objective("m");
     metrics.admin_change("pause", "ok");
     metrics
 }

@@ -35,6 +35,7 @@ pub struct Metrics {
     queue_wait: HistogramVec,
     refused: IntCounterVec,
     stream_errors: IntCounterVec,
+    unknown_objectives: IntCounterVec,
     admin_changes: IntCounterVec,
     /// The same under other systems' names, when the configuration asks for it.
     compat: Option<Arc<Compat>>,
@@ -55,6 +56,7 @@ impl Metrics {
             queue_wait: histogram(&registry, &series::QUEUE_WAIT, &WAIT_EDGES)?,
             refused: counter(&registry, &series::REFUSED)?,
             stream_errors: counter(&registry, &series::STREAM_ERRORS)?,
+            unknown_objectives: counter(&registry, &series::UNKNOWN_OBJECTIVES)?,
             admin_changes: counter(&registry, &series::ADMIN_CHANGES)?,
             registry,
             compat: None,
@@ -126,6 +128,13 @@ impl Metrics {
     /// A stream ended in an in-band error with this code.
     pub fn stream_error(&self, code: &'static str) {
         if let Ok(counter) = self.stream_errors.get_metric_with_label_values(&[code]) {
+            counter.inc();
+        }
+    }
+
+    /// A header names an objective that is not configured.
+    pub fn unknown_objective(&self, model: &str) {
+        if let Ok(counter) = self.unknown_objectives.get_metric_with_label_values(&[model]) {
             counter.inc();
         }
     }

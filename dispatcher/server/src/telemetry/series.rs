@@ -77,6 +77,8 @@ series! {
         "Requests refused, by reason, and whether their band is below 0 (true, false).";
     STREAM_ERRORS: Counter "weir_stream_errors_total" ["code"]
         "Streams that ended in an in-band error, by its code.";
+    UNKNOWN_OBJECTIVES: Counter "weir_unknown_objectives_total" ["model"]
+        "Requests whose header names an objective that is not configured, so that they got another.";
     QUEUE_DEPTH: Gauge "weir_queue_depth" ["model", "band"]
         "Requests waiting, by band; those that are late are in weir_queue_late only.";
     QUEUE_LATE: Gauge "weir_queue_late" ["model"]

@@ -43,10 +43,9 @@ fn ms(value: u64) -> Option<Duration> {
 fn a_request_that_asks_for_nothing_gets_the_default() {
     let got = terms(&HeaderMap::new(), None, None).unwrap();
     let slo = Slo { ttft: ms(4000), tpot: ms(100) };
-    assert_eq!(
-        got,
-        Terms { objective: Arc::from("standard"), slo, band: Band(0), by_header: false }
-    );
+    let objective = Arc::from("standard");
+    let want = Terms { objective, slo, band: Band(0), by_header: false, unknown: false };
+    assert_eq!(got, want);
 }
 
 #[test]
@@ -75,6 +74,12 @@ fn the_new_name_of_a_header_goes_before_the_old_one() {
 fn an_objective_or_tier_that_is_not_configured_counts_as_not_asked_for() {
     assert_eq!(name(&[("x-llm-d-inference-objective", "gold")], Some("flex"), None), "batch");
     assert_eq!(name(&[], Some("scale"), None), "standard");
+    for (asked, unknown) in [("gold", true), ("batch", false)] {
+        let asked = headers(&[("x-llm-d-inference-objective", asked)]);
+        assert_eq!(terms(&asked, None, None).unwrap().unknown, unknown);
+        let untrusted = Key { trust_headers: false, ..key() };
+        assert!(!terms(&asked, None, Some(&untrusted)).unwrap().unknown, "it does not count");
+    }
 }
 
 #[test]

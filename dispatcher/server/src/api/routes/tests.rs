@@ -104,6 +104,14 @@ fn counted(door: &Door, labels: [&str; 4]) -> f64 {
     matching.map(|metric| metric.get_counter().get_value()).sum()
 }
 
+/// How many asked for an objective that is not configured.
+fn unknown_objectives(api: &Api) -> f64 {
+    let families = api.metrics.gather();
+    let counted = families.iter().filter(|one| one.name() == "weir_unknown_objectives_total");
+    let metrics = counted.flat_map(|family| family.get_metric());
+    metrics.map(|metric| metric.get_counter().get_value()).sum()
+}
+
 #[tokio::test]
 async fn what_is_not_served_is_answered_in_the_shape_of_openai() {
     let door = door_of(&RawApi::default());
@@ -329,6 +337,14 @@ fn the_scheduler_is_told_what_the_call_says() {
         )
         .unwrap();
     assert_eq!(&**taken.hub.model(), "qwen3-32b");
+    assert_eq!(unknown_objectives(&api), 0.0);
+    let unknown = HeaderMap::from_iter([(
+        "x-llm-d-inference-objective".parse().unwrap(),
+        HeaderValue::from_static("gold"),
+    )]);
+    let name = HeaderValue::from_static("r-8");
+    api.consider(Endpoint::Completions, &unknown, &guest, body.clone(), (8, &name)).unwrap();
+    assert_eq!(unknown_objectives(&api), 1.0);
     assert_eq!(&*taken.objective, "batch");
     let request = taken.request;
     assert_eq!((request.id, request.band, request.sequences), (RequestId(7), Band(-1), 4));
