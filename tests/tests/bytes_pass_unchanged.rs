@@ -114,6 +114,27 @@ async fn a_body_reaches_the_pod_byte_for_byte_and_a_stream_comes_back_so() {
 }
 
 #[tokio::test]
+async fn a_recording_reaches_the_pod_of_its_model_as_it_is() {
+    let (stage, pod) =
+        pod_that_answers(whole("200 OK", "application/json", b"{\"text\":\"hi\"}")).await;
+    let mut form =
+        b"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n"
+            .to_vec();
+    form.extend((0..=255).cycle().take(100_000));
+    form.extend(
+        b"\r\n--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nqwen3-32b\r\n--b--\r\n",
+    );
+    let cut = form[..form.len() - 9].to_vec();
+    let refused = stage.call(&Call::post("/v1/audio/translations", cut)).await;
+    refused.assert_error(400, "invalid_form");
+    let reply = stage.call(&Call::post("/v1/audio/transcriptions", form.clone())).await;
+    assert_eq!((reply.status, reply.json()["text"].as_str()), (200, Some("hi")));
+    let (head, body) = request_seen(stage, pod).await;
+    assert_eq!(head.lines().next(), Some("POST /v1/audio/transcriptions HTTP/1.1"));
+    assert!(body == form);
+}
+
+#[tokio::test]
 async fn headers_of_one_connection_and_those_that_steer_weir_do_not_reach_the_pod_and_others_do() {
     let (stage, pod) = pod_that_answers(stream()).await;
     let dropped = [

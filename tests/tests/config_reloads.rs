@@ -135,7 +135,7 @@ async fn a_pipe_in_the_place_of_the_file_stops_no_reload_after_it() {
     let (file, weir) = (stage.config().clone(), &stage.weir);
     let good = fs::read_to_string(&file).unwrap();
     fs::remove_file(&file).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
     hang_up(weir);
     until(weir, "weir_config_failing", &[], 1.0).await;
     weir.program.logs("is no regular file").await;

@@ -15,6 +15,8 @@ pub enum Endpoint {
     Pooling,
     /// How well texts fit together. A text that is compared with several is computed beside each of them.
     Scores,
+    /// A recording to text, in a form.
+    Audio,
     /// Text to tokens, or back. It takes nothing of a GPU.
     Tokens,
 }
@@ -29,6 +31,7 @@ impl Endpoint {
             "/v1/messages" => Self::Messages,
             "/v1/embeddings" | "/pooling" | "/classify" => Self::Pooling,
             "/v1/rerank" | "/v2/rerank" | "/rerank" | "/v1/score" | "/score" => Self::Scores,
+            "/v1/audio/transcriptions" | "/v1/audio/translations" => Self::Audio,
             "/tokenize" | "/detokenize" | "/v1/messages/count_tokens" => Self::Tokens,
             _ => return None,
         })
@@ -37,7 +40,7 @@ impl Endpoint {
     /// Whether anything is generated.
     pub const fn generates(self) -> bool {
         match self {
-            Self::Chat | Self::Completions | Self::Responses | Self::Messages => true,
+            Self::Chat | Self::Completions | Self::Responses | Self::Messages | Self::Audio => true,
             Self::Pooling | Self::Scores | Self::Tokens => false,
         }
     }

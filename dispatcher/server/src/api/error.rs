@@ -199,6 +199,9 @@ impl ApiError {
             Self::Unreadable(Unreadable::Json(_)) => {
                 (StatusCode::BAD_REQUEST, INVALID, "invalid_json", None)
             }
+            Self::Unreadable(Unreadable::Form) => {
+                (StatusCode::BAD_REQUEST, INVALID, "invalid_form", None)
+            }
             Self::Unreadable(Unreadable::NoModel) => {
                 (StatusCode::BAD_REQUEST, INVALID, "missing_required_parameter", Some("model"))
             }

@@ -1,5 +1,7 @@
 //! What Weir reads of a body: a few facts, borrowed from the bytes, which go on unchanged.
 //!
+//! Bodies are JSON, but for those with a recording, which are forms.
+//!
 //! Refused is only what no engine could serve or what would let a client be judged by another value
 //! than the engine uses: bodies that are not one JSON object, a key that Weir reads given twice (some
 //! parsers take the first, some the last), and no model. Everything else is the engine's to refuse:
@@ -12,6 +14,7 @@
 //! nesting, however deep, does not recurse.
 
 mod attached;
+mod form;
 mod lenient;
 mod member;
 mod members;
@@ -32,6 +35,9 @@ pub enum Unreadable {
     /// Not one JSON object, or a key given twice.
     #[error("the body is not a JSON object that can be read: {0}")]
     Json(String),
+    /// Not a form, or a field given twice.
+    #[error("the body is not a multipart form that can be read")]
+    Form,
     /// No model, or one that is not a string.
     #[error("you must provide a model: a string that is not empty")]
     NoModel,
@@ -176,11 +182,17 @@ const MOST_OUTPUT_TOKENS: u32 = 1 << 20;
 /// waiting request: the names take a sixteenth of the text.
 const MOST_NAMED_BYTES: usize = 4 << 20;
 
+/// What a recording is counted as: Whisper makes so many positions of each half minute.
+const AUDIO_TOKENS: u32 = 1500;
+
 /// Reads the facts of a body.
 ///
 /// # Errors
 /// See [`Unreadable`].
 pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
+    if endpoint == Endpoint::Audio {
+        return audio(body);
+    }
     let fields = read(body)?;
     let model = fields.model.and_then(lenient::string).filter(|model| !model.is_empty());
     let model = model.ok_or(Unreadable::NoModel)?;
@@ -195,6 +207,23 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
         priority: fields.priority.and_then(|value| member::span(body, value.0.as_bytes())),
         text,
         salt: fields.cache_salt.map(|salt| salt.0),
+    })
+}
+
+/// The facts of a form with a recording. How long that is nobody knows before it is decoded.
+fn audio(body: &[u8]) -> Result<Peek<'_>, Unreadable> {
+    let [model, stream] = form::fields(body, ["model", "stream"]).ok_or(Unreadable::Form)?;
+    let model = model.map(str::trim).filter(|model| !model.is_empty());
+    Ok(Peek {
+        model: model.ok_or(Unreadable::NoModel)?.into(),
+        streamed: stream.is_some_and(|stream| stream.trim().eq_ignore_ascii_case("true")),
+        prompt: PromptSize::Tokens(AUDIO_TOKENS),
+        sequences: 1,
+        max_output_tokens: None,
+        service_tier: None,
+        priority: None,
+        text: Cow::Borrowed(b""),
+        salt: None,
     })
 }
 
@@ -230,7 +259,9 @@ fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> (Cow<'a, [u8]>, text::
         Endpoint::Completions => ([fields.prompt, None, None], fields.prompt),
         Endpoint::Pooling => ([fields.input, fields.messages, None], fields.input),
         Endpoint::Scores => return compared(fields),
-        Endpoint::Tokens => return (Cow::Borrowed(b""), text::Shape::ONE, PromptSize::Tokens(1)),
+        Endpoint::Tokens | Endpoint::Audio => {
+            return (Cow::Borrowed(b""), text::Shape::ONE, PromptSize::Tokens(1));
+        }
     };
     let shape = prompts.map_or(text::Shape::ONE, |prompts| text::shape(prompts.0));
     let text = text::join(parts.into_iter().flatten().map(|part| part.0));
@@ -271,7 +302,7 @@ fn sequences(endpoint: Endpoint, fields: &Fields<'_>, prompts: u32) -> u32 {
     let copies = match endpoint {
         Endpoint::Chat => count(fields.n),
         Endpoint::Completions => count(fields.n).max(count(fields.best_of)),
-        Endpoint::Responses | Endpoint::Messages => 1,
+        Endpoint::Responses | Endpoint::Messages | Endpoint::Audio => 1,
         Endpoint::Pooling | Endpoint::Scores | Endpoint::Tokens => return 1,
     };
     prompts.saturating_mul(copies).clamp(1, MOST_SEQUENCES)
@@ -282,6 +313,7 @@ fn max_output_tokens(endpoint: Endpoint, fields: &Fields<'_>) -> Option<u32> {
         Endpoint::Chat => fields.max_completion_tokens.or(fields.max_tokens),
         Endpoint::Completions | Endpoint::Messages => fields.max_tokens,
         Endpoint::Responses => fields.max_output_tokens,
+        Endpoint::Audio => return None,
         Endpoint::Pooling | Endpoint::Scores | Endpoint::Tokens => return Some(0),
     };
     bound.and_then(lenient::count).map(|tokens| tokens.min(MOST_OUTPUT_TOKENS))

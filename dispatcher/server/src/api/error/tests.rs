@@ -94,6 +94,7 @@ async fn every_other_error_has_its_answer() {
         (ApiError::Late, 408, INVALID, None, "request_timeout"),
         (ApiError::Broken, 400, INVALID, None, "invalid_body"),
         (Unreadable::Json("x".into()).into(), 400, INVALID, None, "invalid_json"),
+        (Unreadable::Form.into(), 400, INVALID, None, "invalid_form"),
         (Unreadable::NoModel.into(), 400, INVALID, Some("model"), "missing_required_parameter"),
         (ApiError::UnknownModel("x".into()), 404, INVALID, Some("model"), "model_not_found"),
         (

@@ -208,6 +208,24 @@ fn what_generates_nothing_streams_nothing_and_what_counts_tokens_computes_none()
 }
 
 #[test]
+fn a_recording_comes_in_a_form() {
+    let form = |fields: &[(&str, &str)]| {
+        let field = |(name, value): &(&str, &str)| {
+            format!("--b\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+        };
+        fields.iter().map(field).collect::<String>() + "--b--\r\n"
+    };
+    let body = form(&[("file", "RIFF"), ("model", "whisper"), ("stream", "True")]);
+    let facts = peek(Endpoint::Audio, body.as_bytes()).unwrap();
+    assert_eq!((&*facts.model, facts.streamed, facts.sequences), ("whisper", true, 1));
+    assert_eq!(facts.prompt, PromptSize::Tokens(AUDIO_TOKENS));
+    let nameless = form(&[("file", "RIFF")]);
+    assert_eq!(peek(Endpoint::Audio, nameless.as_bytes()).unwrap_err(), Unreadable::NoModel);
+    let json = with_model(r#""file":"RIFF""#);
+    assert_eq!(peek(Endpoint::Audio, json.as_bytes()).unwrap_err(), Unreadable::Form);
+}
+
+#[test]
 fn streams_are_asked_for_in_every_way_an_engine_takes() {
     for yes in ["true", "\"true\"", "1", "1.0", "\"on\"", "\"Yes\""] {
         assert!(chat(&with_model(&format!("\"stream\":{yes}"))).streamed, "{yes}");

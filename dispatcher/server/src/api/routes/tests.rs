@@ -155,14 +155,21 @@ async fn each_path_of_the_engines_is_served_and_refused_in_the_shape_of_its_api(
         "/tokenize",
         "/detokenize",
         "/v1/messages/count_tokens",
+        "/v1/audio/transcriptions",
+        "/v1/audio/translations",
     ];
     for path in paths {
         let unread = ask(&door, request("GET", path, "")).await;
         assert_eq!((unread.status, &unread.headers["allow"]), (405, &"POST".parse().unwrap()));
-        let nameless = ask(&door, request("POST", path, r#"{"messages":[]}"#)).await;
+        const FORM: &str =
+            "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nqwen\r\n--b--\r\n";
+        let (nameless, body) = match path.starts_with("/v1/audio") {
+            true => (FORM.replace("model", "file"), FORM),
+            false => (r#"{"messages":[]}"#.to_owned(), r#"{"model":"qwen","input":"a"}"#),
+        };
+        let nameless = ask(&door, request("POST", path, &nameless)).await;
         assert_eq!((nameless.status, &nameless.json["error"]["param"]), (400, &"model".into()));
         // No pod is there yet.
-        let body = r#"{"model":"qwen","input":"a"}"#;
         let mut asked = request("POST", path, body);
         asked.headers_mut().insert("x-weir-queue", HeaderValue::from_static("none"));
         let unserved = ask(&door, asked).await;
