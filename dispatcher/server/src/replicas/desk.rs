@@ -30,7 +30,8 @@ use super::{
     BEAT, SILENT,
     call::send,
     circle::Circle,
-    wire::{Asks, Hello, Nonce, PROTOCOL, Says, Side, Values, Welcome, Why, nonce, proof, put},
+    seal::{Nonce, Seals, Side, nonce, proof},
+    wire::{Asks, Hello, Out, PROTOCOL, Says, Values, Welcome, Why},
 };
 use crate::{
     fleet::{Failing, Pod},
@@ -60,30 +61,17 @@ pub(super) async fn answer(
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (from, mut says) = stream.into_split();
-    let mut asks = Values::new(from);
-    let hello: Hello = timeout(SILENT, asks.next()).await??;
-    let mut out = Vec::new();
-    let admitted = if hello.protocol == PROTOCOL {
-        let nonce = nonce()?;
-        let nonces = [&hello.nonce, &nonce];
-        put(&Welcome::Prove { nonce, proof: proof(&secret, Side::Called, nonces) }, &mut out)?;
-        send(&mut says, &mut out, SILENT).await?;
-        let proven: Nonce = timeout(SILENT, asks.next()).await??;
-        let knows = proof(&secret, Side::Caller, nonces).ct_eq(&proven);
-        if knows.into() { admit(&hello, circles) } else { Err(Why::Secret) }
-    } else {
-        Err(Why::Protocol(PROTOCOL))
-    };
-    let circle = match admitted {
+    let (mut asks, mut out) = (Values::new(from), Out::default());
+    let circle = match meet((&mut asks, &mut says, &mut out), circles, secret).await? {
         Ok(circle) => circle,
         Err(why) => {
-            put(&Welcome::Stay(why), &mut out)?;
+            out.put(&Welcome::Stay(why))?;
             return send(&mut says, &mut out, SILENT).await;
         }
     };
-    put(&Welcome::Come(circle.own), &mut out)?;
+    out.put(&Welcome::Come(circle.own))?;
     send(&mut says, &mut out, SILENT).await?;
-    let mut guest = Guest::new(circle.clone());
+    let mut guest = Guest::new(circle.clone(), out);
     let over = guest.attend(&mut asks, &mut says).await;
     if guest.leases.is_empty() && guest.aborts.is_empty() {
         // It may have called itself, or this one twice.
@@ -94,6 +82,29 @@ pub(super) async fn answer(
     }
     circle.hub.lost_sight();
     over
+}
+
+/// Learns what the caller wants and whether it knows the secret, and proves that this one does. From then on all is sealed.
+async fn meet<'a>(
+    (asks, says, out): (&mut Values<OwnedReadHalf>, &mut OwnedWriteHalf, &mut Out),
+    circles: &'a [Arc<Circle>],
+    secret: [u8; 32],
+) -> io::Result<Result<&'a Arc<Circle>, Why>> {
+    let hello: Hello = timeout(SILENT, asks.next()).await??;
+    if hello.protocol != PROTOCOL {
+        return Ok(Err(Why::Protocol(PROTOCOL)));
+    }
+    let nonce = nonce()?;
+    let nonces = [&hello.nonce, &nonce];
+    out.put(&Welcome::Prove { nonce, proof: proof(&secret, Side::Called, nonces) })?;
+    send(says, out, SILENT).await?;
+    let proven: Nonce = timeout(SILENT, asks.next()).await??;
+    if !bool::from(proof(&secret, Side::Caller, nonces).ct_eq(&proven)) {
+        return Ok(Err(Why::Secret));
+    }
+    asks.seal(Seals::new(&secret, Side::Caller, nonces));
+    out.seal(Seals::new(&secret, Side::Called, nonces));
+    Ok(admit(&hello, circles))
 }
 
 fn admit<'a>(hello: &Hello, circles: &'a [Arc<Circle>]) -> Result<&'a Arc<Circle>, Why> {
@@ -123,11 +134,11 @@ struct Guest {
     pods: (Arc<Vec<Arc<Pod>>>, HashMap<String, usize>),
     /// When the last step ended of each pod that it has told of.
     stepped: HashMap<PodId, Time>,
-    out: Vec<u8>,
+    out: Out,
 }
 
 impl Guest {
-    fn new(circle: Arc<Circle>) -> Self {
+    fn new(circle: Arc<Circle>, out: Out) -> Self {
         Self {
             circle,
             tickets: FuturesUnordered::new(),
@@ -137,7 +148,7 @@ impl Guest {
             held: None,
             pods: Default::default(),
             stepped: HashMap::new(),
-            out: Vec::new(),
+            out,
         }
     }
 
@@ -173,13 +184,13 @@ impl Guest {
                     if heard.elapsed() > SILENT {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
-                    put(&Says::Beat, &mut self.out)?;
+                    self.out.put(&Says::Beat)?;
                     self.tell_held()?;
                 }
                 () = &mut leaving => {
                     self.tell_held()?;
                     self.part();
-                    put(&Says::Farewell, &mut self.out)?;
+                    self.out.put(&Says::Farewell)?;
                     return send(says, &mut self.out, SILENT).await;
                 }
             }
@@ -205,7 +216,7 @@ impl Guest {
         }
         self.held = held;
         let said = self.held.clone().map(Says::Held);
-        said.map_or(Ok(()), |said| put(&said, &mut self.out))
+        said.map_or(Ok(()), |said| self.out.put(&said))
     }
 
     fn run(&mut self, errand: Errand) {
@@ -302,7 +313,7 @@ impl Guest {
                 Word::Refuse(Refused { id, reason, retry_after })
             }
         };
-        put(&Says::Word(word), &mut self.out)
+        self.out.put(&Says::Word(word))
     }
 
     fn tell_news(&mut self, news: News) -> io::Result<()> {
@@ -313,7 +324,7 @@ impl Guest {
             News::Sent(_, pod, blocks) => Lore::Sent { pod: pod.authority.clone(), blocks },
             News::Answered(answered) => Lore::Answered(answered),
         };
-        put(&Says::Lore(lore), &mut self.out)
+        self.out.put(&Says::Lore(lore))
     }
 
     fn stride(&mut self, strides: Strides) {

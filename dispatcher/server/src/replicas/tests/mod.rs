@@ -21,7 +21,8 @@ use weir_core::{
 use super::{
     Circle, Replicas, ReplicasConfig, bind,
     rank::Rank,
-    wire::{self, Side, Welcome, Why},
+    seal::{SEAL, Seals, Side, proof},
+    wire::{self, Welcome, Why},
 };
 use crate::{
     fleet::{Ask, Failing, Pod, occupancy::Occupancy},
