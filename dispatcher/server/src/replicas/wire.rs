@@ -24,6 +24,8 @@ pub(super) const PROTOCOL: u16 = 3;
 
 /// Longest value: the names of a prompt's blocks are most of it, of which there are a few thousand.
 const LONGEST: usize = 1 << 20;
+/// Longest value of one that has not proved yet that it knows the secret: the name of a model is most of it.
+const LONGEST_UNPROVED: usize = 1 << 12;
 /// Bytes of a length.
 const PREFIX: usize = size_of::<u32>();
 
@@ -147,17 +149,20 @@ impl Out {
 pub(super) struct Values<R> {
     from: R,
     bytes: BytesMut,
+    /// Longest one that is taken: what is announced is kept until it is whole.
+    longest: usize,
     seals: Option<Seals>,
 }
 
 impl<R: AsyncRead + Unpin> Values<R> {
     pub(super) fn new(from: R) -> Self {
-        Self { from, bytes: BytesMut::new(), seals: None }
+        Self { from, bytes: BytesMut::new(), longest: LONGEST_UNPROVED, seals: None }
     }
 
-    /// From now on values are sealed.
+    /// From now on values are sealed, and may be long.
     pub(super) fn seal(&mut self, seals: Seals) {
         self.seals = Some(seals);
+        self.longest = LONGEST;
     }
 
     /// The next one. What has come of it is kept when this is dropped.
@@ -180,7 +185,7 @@ impl<R: AsyncRead + Unpin> Values<R> {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*prefix) as usize;
-        if length > LONGEST {
+        if length > self.longest {
             return Err(too_long(length));
         }
         let Some((value, rest)) = rest.split_at_checked(length) else { return Ok(None) };

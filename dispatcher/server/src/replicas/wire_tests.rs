@@ -224,6 +224,23 @@ async fn values_come_whole_however_they_are_cut() {
     assert!(values.next::<Asks>().await.is_err(), "no such value");
 }
 
+#[tokio::test]
+async fn only_who_knows_the_secret_says_something_long() {
+    let mut bytes = Vec::new();
+    wire::put(&"m".repeat(4000), &mut bytes).unwrap();
+    assert!(Values::new(&bytes[..]).next::<String>().await.is_ok(), "as long as a name may be");
+    let announced = 5000_u32.to_le_bytes();
+    let refused = Values::new(&announced[..]).next::<String>().await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::InvalidData, "what comes is not waited for");
+    let mut out = Out::default();
+    let seals = || Seals::new(&[7; 32], Side::Caller, [&NONCE, &[9; 32]]);
+    out.seal(seals());
+    out.put(&"m".repeat(1_000_000)).unwrap();
+    let mut values = Values::new(&out.bytes[..]);
+    values.seal(seals());
+    assert_eq!(values.next::<String>().await.unwrap().len(), 1_000_000);
+}
+
 proptest! {
     #[test]
     fn whatever_comes_ends_in_a_value_or_an_error(bytes in vec(any::<u8>(), 0..400)) {

@@ -116,3 +116,14 @@ async fn who_passes_on_what_a_dispatcher_says_to_itself_is_that_dispatcher() {
     assert!(passed.0 > 64 && passed.1 > 64, "both proved that they know it: {passed:?}");
     assert_eq!(member.circle.view().others, 0);
 }
+
+#[tokio::test]
+async fn nothing_is_kept_of_what_a_stranger_says_at_length() {
+    let all = addresses::<1>();
+    let _member = Member::start(0, &all, SECRET);
+    let mut stranger = TcpStream::connect(all[0]).await.unwrap();
+    stranger.write_all(&(1_u32 << 20).to_le_bytes()).await.unwrap();
+    // Long before it would be given up as silent.
+    let end = tokio::time::timeout(SILENT / 2, stranger.read_u8()).await.expect("the call is over");
+    assert!(end.is_err());
+}

@@ -13,13 +13,17 @@ use std::{
 
 use futures_util::FutureExt;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinSet,
+};
 use weir_core::{
     Band, EndKind, Event, Gate, Phase, PodId, Policy, PromptSize, RefusalReason, Scrape, Time,
 };
 
 use super::{
-    Circle, Replicas, ReplicasConfig, bind,
+    Circle, Replicas, ReplicasConfig, SILENT, bind,
     rank::Rank,
     seal::{SEAL, Seals, Side, proof},
     wire::{self, Welcome, Why},
