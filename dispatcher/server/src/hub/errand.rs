@@ -3,7 +3,7 @@
 //! Numbers of pods are another in every process, so they go by host and port. Clocks differ, so times are told as ages, and what is
 //! on the way is younger by as long as that takes.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use weir_core::{
@@ -45,10 +45,38 @@ pub enum Errand {
 /// The first number of requests that another dispatcher asked for: far from those that come in here.
 const GUESTS: u64 = 1 << 48;
 
-/// The number of the first of the requests that a call asks for. Each call has room for its own, below the 2^53 up to which every reader of
-/// JSON counts.
-pub fn first_of_call(call: u64) -> u64 {
-    GUESTS + ((call % (1 << 16)) << 32)
+/// Numbers of the requests that one call asks for. Each call has room for 2^32, below the 2^53 up to which every reader of JSON counts.
+#[derive(Clone, Debug)]
+pub struct Numbers {
+    taken: Range<u64>,
+    end: u64,
+}
+
+impl Numbers {
+    /// Those of a call.
+    pub fn of_call(call: u64) -> Self {
+        let first = GUESTS + ((call % (1 << 16)) << 32);
+        Self::new(first..first + (1 << 32))
+    }
+
+    /// These.
+    pub fn new(all: Range<u64>) -> Self {
+        Self { taken: all.start..all.start, end: all.end }
+    }
+
+    /// The next one. `None` once all are used: the one after it is another call's.
+    pub fn take(&mut self) -> Option<RequestId> {
+        let next = self.taken.end;
+        (next < self.end).then(|| {
+            self.taken.end += 1;
+            RequestId(next)
+        })
+    }
+
+    /// Those that were taken.
+    pub fn taken(&self) -> &Range<u64> {
+        &self.taken
+    }
 }
 
 /// Whether a request came by another dispatcher, which then knows more of it than this one.
@@ -88,7 +116,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    pub(super) fn of(request: &Request, now: Time) -> Self {
+    pub(crate) fn of(request: &Request, now: Time) -> Self {
         Self {
             id: request.id,
             age: now.since(request.arrived),

@@ -38,8 +38,8 @@ use crate::{
     hub::{
         Hub, Lease, Ticket,
         errand::{
-            Charge, Ended, Errand, Facts, Given, Lore, Onward, Refused, Steps, Strides, Word,
-            before, first_of_call,
+            Charge, Ended, Errand, Facts, Given, Lore, Numbers, Onward, Refused, Steps, Strides,
+            Word, before,
         },
         held::Held,
         led::News,
@@ -47,7 +47,7 @@ use crate::{
     shutdown::Stage,
 };
 
-/// Calls that were answered.
+/// Calls that have asked for something.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 /// Answers a call until it is over.
@@ -126,8 +126,8 @@ struct Guest {
     /// Takes a ticket back.
     aborts: HashMap<RequestId, AbortHandle>,
     leases: HashMap<RequestId, (Box<Lease>, Ticket)>,
-    /// What its first and its next request are called here.
-    numbers: [u64; 2],
+    /// What its requests are called here. `None` before the first, for many calls are needless and never ask.
+    numbers: Option<Numbers>,
     /// What it was told last that an operator holds.
     held: Option<Held>,
     /// The hub's pods, and where each is among them by host and port.
@@ -144,7 +144,7 @@ impl Guest {
             tickets: FuturesUnordered::new(),
             aborts: HashMap::new(),
             leases: HashMap::new(),
-            numbers: [first_of_call(CALLS.fetch_add(1, Relaxed)); 2],
+            numbers: None,
             held: None,
             pods: Default::default(),
             stepped: HashMap::new(),
@@ -174,7 +174,7 @@ impl Guest {
                 asked = asks.next() => {
                     heard = Instant::now();
                     if let Asks::Errand(errand) = asked? {
-                        self.run(errand);
+                        self.run(errand)?;
                     }
                 }
                 Some(answered) = self.tickets.next(), if !self.tickets.is_empty() => {
@@ -205,8 +205,9 @@ impl Guest {
     /// What the caller has here goes to another's books.
     fn part(&mut self) {
         self.leases.drain().for_each(|(_, (lease, _))| lease.part());
-        let [first, next] = self.numbers;
-        self.hub().withdraw(first..next);
+        if let Some(numbers) = &self.numbers {
+            self.hub().withdraw(numbers.taken().clone());
+        }
     }
 
     fn tell_held(&mut self) -> io::Result<()> {
@@ -219,10 +220,14 @@ impl Guest {
         said.map_or(Ok(()), |said| self.out.put(&said))
     }
 
-    fn run(&mut self, errand: Errand) {
+    /// Does what it asks for.
+    ///
+    /// # Errors
+    /// When there is no number left for a request: the caller calls again, and hands over what it has here to that call.
+    fn run(&mut self, errand: Errand) -> io::Result<()> {
         match errand {
-            Errand::Admit(facts) => self.admit(*facts),
-            Errand::Adopt(onward) => self.adopt(*onward),
+            Errand::Admit(facts) => self.admit(*facts)?,
+            Errand::Adopt(onward) => self.adopt(*onward)?,
             Errand::Part(id) => {
                 if let Some((lease, _)) = self.leases.remove(&id) {
                     lease.part();
@@ -234,7 +239,7 @@ impl Guest {
                     self.wait(facts.id, ticket);
                 }
                 // It was adopted from another, on a pod that is not known here.
-                None => self.admit(*facts),
+                None => self.admit(*facts)?,
             },
             Errand::Decline(id) => {
                 if let Some((lease, mut ticket)) = self.leases.remove(&id) {
@@ -259,29 +264,32 @@ impl Guest {
             Errand::Progress(strides) => self.stride(strides),
             Errand::End(ended) => self.end(ended),
         }
+        Ok(())
     }
 
     /// What a request is called here.
-    fn number(&mut self) -> RequestId {
-        let [_, next] = &mut self.numbers;
-        *next += 1;
-        RequestId(*next - 1)
+    fn number(&mut self) -> io::Result<RequestId> {
+        let of_call = || Numbers::of_call(CALLS.fetch_add(1, Relaxed));
+        let number = self.numbers.get_or_insert_with(of_call).take();
+        number.ok_or_else(|| io::Error::other("the numbers of its requests are used up"))
     }
 
-    fn adopt(&mut self, onward: Onward) {
-        let (id, number) = (onward.facts.id, self.number());
+    fn adopt(&mut self, onward: Onward) -> io::Result<()> {
+        let (id, number) = (onward.facts.id, self.number()?);
         match self.hub().adopt(number, onward) {
             Some(adopted) => drop(self.leases.insert(id, adopted)),
             // Its pod is not known here as yet.
             None => self.hub().lost_sight(),
         }
+        Ok(())
     }
 
-    fn admit(&mut self, facts: Facts) {
-        let (id, number) = (facts.id, self.number());
+    fn admit(&mut self, facts: Facts) -> io::Result<()> {
+        let (id, number) = (facts.id, self.number()?);
         let request = facts.request(number, self.hub().clock().now());
         let ticket = self.hub().admit(request);
         self.wait(id, ticket);
+        Ok(())
     }
 
     fn wait(&mut self, id: RequestId, mut ticket: Ticket) {
@@ -317,10 +325,12 @@ impl Guest {
     }
 
     fn tell_news(&mut self, news: News) -> io::Result<()> {
-        let [first, next] = self.numbers;
+        let own = |number: RequestId| {
+            self.numbers.as_ref().is_some_and(|numbers| numbers.taken().contains(&number.0))
+        };
         let lore = match news {
             // It knows itself where its own go.
-            News::Sent(number, ..) if (first..next).contains(&number.0) => return Ok(()),
+            News::Sent(number, ..) if own(number) => return Ok(()),
             News::Sent(_, pod, blocks) => Lore::Sent { pod: pod.authority.clone(), blocks },
             News::Answered(answered) => Lore::Answered(answered),
         };
@@ -389,3 +399,7 @@ fn given(id: RequestId, lease: &Lease) -> Word {
         tokens_per_event: dispatch.tokens_per_event,
     })
 }
+
+#[cfg(test)]
+#[path = "desk_tests.rs"]
+mod tests;
