@@ -70,6 +70,55 @@ async fn what_runs_on_a_pod_that_leaves_and_comes_back_is_in_its_ledger_unless_i
 }
 
 #[tokio::test]
+async fn what_runs_on_a_pod_that_joins_anew_before_it_leaves_is_in_its_ledger_unless_it_was_restarted()
+ {
+    for restarted in [false, true] {
+        let hub = hub();
+        hub.add_pod(pod(1, "127.0.0.1:1"));
+        let lease = lease(&hub, 1).await;
+        lease.first_token();
+        // One that DNS had found is listed from now on.
+        hub.add_pod(pod(2, "127.0.0.1:1"));
+        if restarted {
+            hub.remove_restarted(PodId(1))
+        } else {
+            hub.remove_pod(PodId(1))
+        }
+        let residents = || hub.snapshot().pods.iter().map(|pod| pod.residents).collect::<Vec<_>>();
+        assert_eq!(residents(), [usize::from(!restarted)]);
+        lease.end(EndKind::Complete, Some(3), Some(100));
+        assert_eq!(residents(), [0]);
+        assert_settled(&hub);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_comes_back_gets_no_more_than_it_had_room_for() {
+    let (hub, _) = Fixture { policy: Policy::Weir, ..Fixture::default() }.hub();
+    hub.add_pod(pod(1, "127.0.0.1:1"));
+    let mut tickets: Vec<_> = (0..3000).map(|id| hub.admit(request(&hub, id))).collect();
+    let mut leases = Vec::new();
+    for ticket in &mut tickets {
+        if let Some(Ok(lease)) = ticket.verdict().now_or_never() {
+            lease.first_token();
+            leases.push(lease);
+        }
+    }
+    let full = || {
+        let seen = hub.snapshot();
+        (seen.in_flight, seen.waiting)
+    };
+    let before = full();
+    assert!(before.0 > 0 && before.1 > 0, "{before:?}");
+    hub.remove_pod(PodId(1));
+    hub.add_pod(pod(2, "127.0.0.1:1"));
+    let after = full();
+    assert!(after.0 <= before.0, "{before:?} {after:?}");
+    drop((leases, tickets));
+    assert_settled(&hub);
+}
+
+#[tokio::test]
 async fn a_ticket_dropped_in_the_queue_takes_its_request_out() {
     let hub = hub();
     let ticket = hub.admit(request(&hub, 1));
