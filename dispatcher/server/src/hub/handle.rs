@@ -65,7 +65,7 @@ pub struct Hub {
     ticks: Notify,
     /// What waits as it was last counted.
     pub(super) counted: Mutex<Option<Counted>>,
-    /// What an operator holds, as of its last change.
+    /// What an operator holds, as of its last change. Locked before the desk.
     pub(super) held: Mutex<Held>,
     /// Whether that was told by another dispatcher.
     pub(super) is_told: AtomicBool,
