@@ -205,6 +205,7 @@ impl Guest {
     /// What the caller has here goes to another's books.
     fn part(&mut self) {
         self.leases.drain().for_each(|(_, (lease, _))| lease.part());
+        self.aborts.clear();
         if let Some(numbers) = &self.numbers {
             self.hub().withdraw(numbers.taken().clone());
         }

@@ -40,10 +40,12 @@ async fn what_waits_is_decided_anew_when_who_decides_is_gone() {
     younger.hub.add_pod(pods());
     let [mut first, second] = tickets;
     assert!(first.verdict().now_or_never().is_none(), "no pod is known where it is decided");
+    let while_it_waits = Duration::from_millis(20);
+    tokio::time::sleep(while_it_waits).await;
     elder.vanish();
     middle.follows(None).await;
     let lease = first.verdict().await.unwrap();
-    assert!(lease.dispatch().waited >= younger.hub.clock().up() / 1000);
+    assert!(lease.dispatch().waited >= while_it_waits, "since it arrived");
     assert_eq!(middle.hub.snapshot().counters.arrived, 2);
     drop((lease, first, second));
     until("everything is over", || middle.hub.idle() && younger.hub.idle()).await;
@@ -247,6 +249,22 @@ async fn what_runs_on_is_counted_by_gauges_once_who_decided_is_gone() {
     elder.vanish();
     younger.follows(None).await;
     assert_eq!(elsewhere(), 5);
+}
+
+#[tokio::test]
+async fn who_has_handed_over_what_waits_has_lost_sight_of_nothing() {
+    let [mut elder, younger] = Member::several().await;
+    elder.hub.add_pod(pods());
+    elder.hub.pause(Gate::Pool);
+    let waits = younger.admit(1);
+    until("it waits there", || elder.waiting() == 1).await;
+    elder.life.move_on(Stage::Draining);
+    until("it waits here", || younger.waiting() == 1).await;
+    elder.vanish();
+    let scrape = Scrape { running: 5, ..Scrape::default() };
+    elder.hub.post(Event::Scraped(PodId(1), scrape));
+    assert_eq!(elder.hub.snapshot().pods[0].elsewhere, 0, "that is the noise of scrapes");
+    drop(waits);
 }
 
 #[tokio::test]
