@@ -2,8 +2,14 @@
 
 use super::*;
 
-/// One request of a client that may leave at any moment, over a network that may lose it before its pod.
-async fn come_and_go(hub: Arc<Hub>, id: u64, mut dice: SmallRng) -> &'static str {
+/// One request of a client that may leave at any moment, over a network that may lose it before its pod. Its response is of so many events
+/// at most.
+pub(super) async fn come_and_go(
+    hub: Arc<Hub>,
+    id: u64,
+    most: u32,
+    mut dice: SmallRng,
+) -> &'static str {
     let mut ticket = hub.admit(request(&hub, id));
     if dice.random_bool(0.1) {
         tokio::task::yield_now().await;
@@ -19,7 +25,7 @@ async fn come_and_go(hub: Arc<Hub>, id: u64, mut dice: SmallRng) -> &'static str
             continue;
         }
         lease.first_token();
-        for events in 1..dice.random_range(2..30) {
+        for events in 1..dice.random_range(2..most) {
             lease.carried(events, hub.clock().now());
             tokio::task::yield_now().await;
         }
@@ -340,7 +346,8 @@ async fn whoever_vanishes_every_request_has_one_outcome_and_every_ledger_is_empt
         let appears = [dice.random_range(0..300), dice.random_range(0..300)];
         for id in 0..300 {
             let hub = members[dice.random_range(0..3)].hub.clone();
-            clients.spawn(come_and_go(hub, id, SmallRng::seed_from_u64(seed * 1000 + id)));
+            let lot = SmallRng::seed_from_u64(seed * 1000 + id);
+            clients.spawn(come_and_go(hub, id, 30, lot));
             // A dispatcher that cannot be heard any more, while its own clients go on.
             for (place, at) in vanishes.into_iter().enumerate() {
                 if at == id && members[place].worker.is_some() {

@@ -1,3 +1,4 @@
+mod chance;
 mod greet;
 mod handover;
 mod held;
