@@ -326,7 +326,7 @@ fn loader(
     (counter, bell, heard): (Counter, Bell, mpsc::Receiver<()>),
 ) -> io::Result<(Worker, Bell)> {
     let hubs = watched.hubs.clone();
-    let serves = move || hubs.iter().map(|hub| hub.serving_version()).collect();
+    let serves = move || hubs.iter().map(|hub| hub.take_up_bundle()).collect();
     let reload = Reload {
         bundles: learn.bundles.clone(),
         library: learn.onnxruntime.clone(),

@@ -25,23 +25,41 @@ pub(super) fn choose<T, Q: PartialEq>(
     question: impl Fn(&T) -> Q,
     rank: impl Fn(&T) -> Rank,
 ) -> Choice<T> {
-    let mut choice = Choice { kept: Vec::new(), superseded: Vec::new() };
+    let (mut kept, mut superseded) = (Vec::<T>::new(), Vec::new());
     for one in all {
-        match choice.kept.iter_mut().find(|known| question(known) == question(&one)) {
-            Some(known) if rank(&one) >= rank(known) => {
-                let before = std::mem::replace(known, one);
-                choice.superseded.push((before, rank(known).2));
+        let known =
+            kept.iter_mut().enumerate().find(|(_, known)| question(known) == question(&one));
+        match known {
+            Some((at, known)) if rank(&one) >= rank(known) => {
+                superseded.push((std::mem::replace(known, one), at));
             }
-            Some(known) => choice.superseded.push((one, rank(known).2)),
-            None => choice.kept.push(one),
+            Some((at, _)) => superseded.push((one, at)),
+            None => kept.push(one),
         }
     }
-    choice
+    // What counted when a run was put aside may have been put aside itself since.
+    let counts = |(one, at): (T, usize)| kept.get(at).map(|known| (one, rank(known).2));
+    let superseded = superseded.into_iter().filter_map(counts).collect();
+    Choice { kept, superseded }
 }
 
 impl Runs {
     /// The rank of a run of so many requests in the file at this place.
     pub(super) fn rank(&self, requests: usize, file: usize) -> Rank {
         (requests, self.files.get(file).and_then(|file| file.modified), file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_three_runs_of_a_question_both_others_name_the_one_that_counts() {
+        let runs = [("load", 100, 0), ("other", 1, 1), ("load", 200, 2), ("load", 300, 3)];
+        let choice = choose(runs, |one| one.0, |one| (one.1, None, one.2));
+        assert_eq!(choice.kept, [("load", 300, 3), ("other", 1, 1)]);
+        let by: Vec<_> = choice.superseded.iter().map(|(one, by)| (one.2, *by)).collect();
+        assert_eq!(by, [(0, 3), (2, 3)]);
     }
 }

@@ -15,8 +15,8 @@ use std::{
 use async_channel::Receiver;
 use smallvec::SmallVec;
 use weir_core::{
-    Action, Dispatch, Event, PodId, Progress, Pulse, Refusal, Request, RequestId, Scheduler, TICK,
-    Time, by_id::ById, spread::NumberMap,
+    Action, Dispatch, Event, Phase, PodId, Progress, Pulse, Refusal, Request, RequestId, Scheduler,
+    TICK, Time, by_id::ById, spread::NumberMap,
 };
 use weir_schema::Sample;
 
@@ -167,19 +167,11 @@ impl Desk {
                     self.ask_no_more(id);
                 }
             }
-            Message::PodUp(pod) => {
-                // Read now and not when it was posted: the breaker may have moved in between.
-                let up = Event::PodUpAs(pod.spec(), pod.phase());
-                self.by_address.insert(pod.authority.clone(), pod.id);
-                let (id, before) = (pod.id, self.departed.remove(&pod.authority));
-                self.pods.insert(id, KnownPod { pod, swept: Pulse::default(), hidden: 0 });
-                self.handle(now, up, due);
-                // With what ran there when it left, for its streams went on.
-                before.into_iter().for_each(|before| self.carry_over(before, id));
-            }
+            Message::PodUp(pod) => self.pod_up(now, pod, due),
             Message::PodRestarted(id) => {
-                self.happen(now, Event::PodDown(id), due);
+                self.strike(id);
                 self.departed.retain(|_, departed| *departed != id);
+                self.handle(now, Event::PodDown(id), due);
             }
             Message::PodChanged(id) => {
                 // Read now and not when it was posted: breaker and operator may both be at it.
@@ -244,13 +236,37 @@ impl Desk {
         }
     }
 
+    /// A pod joins. Its phase is read now and not when it was posted: the breaker may have moved in between.
+    fn pod_up(&mut self, now: Time, pod: Arc<Pod>, due: &mut Due) {
+        let (id, spec, phase) = (pod.id, pod.spec(), pod.phase());
+        self.by_address.insert(pod.authority.clone(), id);
+        let before = self.departed.remove(&pod.authority);
+        self.pods.insert(id, KnownPod { pod, swept: Pulse::default(), hidden: 0 });
+        let Some(before) = before else {
+            return self.handle(now, Event::PodUpAs(spec, phase), due);
+        };
+        // With what ran there when it left, for its streams went on; it is given nothing before that is in its ledger.
+        self.handle(now, Event::PodUpAs(spec, Phase::Broken), due);
+        self.carry_over(before, id);
+        self.handle(now, Event::PodPhase(id, phase), due);
+    }
+
+    /// A pod leaves. What runs there is in the ledger of the pod that is at its address now, or of the next one.
     fn forget(&mut self, id: PodId) {
-        self.by_address.retain(|_, known| *known != id);
-        let Some(known) = self.pods.remove(&id) else { return };
+        let Some(authority) = self.strike(id) else { return };
+        if let Some(heir) = self.by_address.get(&authority).copied() {
+            return self.carry_over(id, heir);
+        }
         let mut departed = std::mem::take(&mut self.departed);
-        departed.insert(known.pod.authority.clone(), id);
+        departed.insert(authority, id);
         departed.retain(|_, pod| self.runs_on(*pod));
         self.departed = departed;
+    }
+
+    /// Strikes a pod off the list. Gives its host and port.
+    fn strike(&mut self, id: PodId) -> Option<String> {
+        self.by_address.retain(|_, known| *known != id);
+        self.pods.remove(&id).map(|known| known.pod.authority.clone())
     }
 
     pub(super) fn handle(&mut self, now: Time, event: Event, due: &mut Due) {

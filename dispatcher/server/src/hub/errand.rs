@@ -3,7 +3,7 @@
 //! Numbers of pods are another in every process, so they go by host and port. Clocks differ, so times are told as ages, and what is
 //! on the way is younger by as long as that takes.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use weir_core::{
@@ -14,6 +14,9 @@ use weir_schema::Prediction;
 
 use super::held::Held;
 use crate::fleet::Failing;
+
+/// Tells the times apart that a request is asked for: a verdict is that of one of them, and another one may have decided in between.
+pub type Ask = u32;
 
 /// Something told to the dispatcher that decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,8 +30,8 @@ pub enum Errand {
     /// Nothing of a request reached its pod: it is to be decided again.
     Retry(Box<Facts>),
     /// The pod that a request was given is not known there, or not reached: it is to be decided again.
-    Decline(RequestId),
-    /// Its client has left before a verdict.
+    Decline(RequestId, Ask),
+    /// It is asked for no more, for its client has left or another one decides: a verdict that is on its way is nobody's.
     Cancel(RequestId),
     /// The first token of its response was relayed.
     FirstToken(RequestId),
@@ -45,10 +48,38 @@ pub enum Errand {
 /// The first number of requests that another dispatcher asked for: far from those that come in here.
 const GUESTS: u64 = 1 << 48;
 
-/// The number of the first of the requests that a call asks for. Each call has room for its own, below the 2^53 up to which every reader of
-/// JSON counts.
-pub fn first_of_call(call: u64) -> u64 {
-    GUESTS + ((call % (1 << 16)) << 32)
+/// Numbers of the requests that one call asks for. Each call has room for 2^32, below the 2^53 up to which every reader of JSON counts.
+#[derive(Clone, Debug)]
+pub struct Numbers {
+    taken: Range<u64>,
+    end: u64,
+}
+
+impl Numbers {
+    /// Those of a call.
+    pub fn of_call(call: u64) -> Self {
+        let first = GUESTS + ((call % (1 << 16)) << 32);
+        Self::new(first..first + (1 << 32))
+    }
+
+    /// These.
+    pub fn new(all: Range<u64>) -> Self {
+        Self { taken: all.start..all.start, end: all.end }
+    }
+
+    /// The next one. `None` once all are used: the one after it is another call's.
+    pub fn take(&mut self) -> Option<RequestId> {
+        let next = self.taken.end;
+        (next < self.end).then(|| {
+            self.taken.end += 1;
+            RequestId(next)
+        })
+    }
+
+    /// Those that were taken.
+    pub fn taken(&self) -> &Range<u64> {
+        &self.taken
+    }
 }
 
 /// Whether a request came by another dispatcher, which then knows more of it than this one.
@@ -70,6 +101,7 @@ pub struct Charge {
 #[expect(missing_docs, reason = "those of `weir_core::Request`")]
 pub struct Facts {
     pub id: RequestId,
+    pub ask: Ask,
     pub age: Duration,
     pub prompt: PromptSize,
     pub max_output_tokens: Option<u32>,
@@ -88,9 +120,10 @@ pub struct Facts {
 }
 
 impl Facts {
-    pub(super) fn of(request: &Request, now: Time) -> Self {
+    pub(crate) fn of(request: &Request, ask: Ask, now: Time) -> Self {
         Self {
             id: request.id,
+            ask,
             age: now.since(request.arrived),
             prompt: request.prompt,
             max_output_tokens: request.max_output_tokens,
@@ -149,7 +182,7 @@ pub struct Onward {
 impl Onward {
     pub(super) fn of(running: &Running, pod: String, now: Time) -> Self {
         Self {
-            facts: Facts { blocks: Arc::default(), ..Facts::of(&running.request, now) },
+            facts: Facts { blocks: Arc::default(), ..Facts::of(&running.request, 0, now) },
             pod,
             age: now.since(running.sent),
             uncached_tokens: running.uncached_tokens,
@@ -285,6 +318,7 @@ pub enum Word {
 #[expect(missing_docs, reason = "those of `weir_core::Dispatch`")]
 pub struct Given {
     pub id: RequestId,
+    pub ask: Ask,
     /// Host and port of the pod: its number is another one in every process.
     pub pod: String,
     pub attempt: u32,
@@ -298,6 +332,7 @@ pub struct Given {
 #[expect(missing_docs, reason = "those of `weir_core::Refusal`")]
 pub struct Refused {
     pub id: RequestId,
+    pub ask: Ask,
     pub reason: RefusalReason,
     pub retry_after: Duration,
 }

@@ -65,7 +65,7 @@ pub struct Hub {
     ticks: Notify,
     /// What waits as it was last counted.
     pub(super) counted: Mutex<Option<Counted>>,
-    /// What an operator holds, as of its last change.
+    /// What an operator holds, as of its last change. Locked before the desk.
     pub(super) held: Mutex<Held>,
     /// Whether that was told by another dispatcher.
     pub(super) is_told: AtomicBool,
@@ -192,8 +192,9 @@ impl Hub {
         })
     }
 
-    /// The version of the bundle that serves, or would: a pool that nobody asks, and whose pods are all away, has it too.
-    pub fn serving_version(&self) -> u64 {
+    /// Lets a bundle that has come serve, also in a pool that nobody asks and whose pods are all away. Gives the version of the one that
+    /// serves then.
+    pub fn take_up_bundle(&self) -> u64 {
         self.at_desk(|desk, _, _| {
             desk.scheduler.take_up();
             desk.scheduler.predictor().model_version

@@ -36,14 +36,14 @@ impl Desk {
 
     /// One that cannot be told any more is gone, and then what it is asked for here is asked for anew.
     fn ask_for_all(&mut self, now: Time, lead: &Arc<Lead>, waits: Vec<(Box<Request>, Waiter)>) {
-        let admit = |(request, _): &(Box<Request>, Waiter)| {
-            Errand::Admit(Box::new(Facts::of(request, now)))
-        };
-        lead.tell_all(waits.iter().map(admit).collect());
+        let mut errands = Errands::new();
         for (request, waiter) in waits {
-            let id = request.id;
-            self.led.asked.insert(id, Asked { lead: lead.clone(), request, waiter, declined: 0 });
+            let (id, ask) = (request.id, self.led.next_ask());
+            errands.push(Errand::Admit(Box::new(Facts::of(&request, ask, now))));
+            let lead = lead.clone();
+            self.led.asked.insert(id, Asked { lead, request, waiter, ask, declined: 0 });
         }
+        lead.tell_all(errands);
     }
 
     /// Takes what waits for the verdict of another than whoever decides now, in the order in which it came.

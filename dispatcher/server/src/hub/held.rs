@@ -40,27 +40,34 @@ impl Held {
 impl Hub {
     /// What is held here.
     pub fn held(&self) -> Held {
+        let told = self.held.lock();
+        self.held_beside(&told)
+    }
+
+    /// The same while nobody changes it, with what was told of pods that are not here.
+    fn held_beside(&self, told: &Held) -> Held {
         let pods = self.pods();
-        let (version, told) = {
-            let held = self.held.lock();
-            (held.version, held.pods.clone())
-        };
         let is_here = |authority: &str| pods.iter().any(|pod| pod.authority == *authority);
-        let away = told.into_iter().filter(|(authority, _)| !is_here(authority)).take(AWAY);
+        let away =
+            told.pods.iter().filter(|(authority, _)| !is_here(authority)).take(AWAY).cloned();
         let here = pods.iter().map(|pod| (pod.authority.clone(), pod.cordon.asked().0));
         let here = here.filter(|(_, ask)| *ask != Ask::Serve);
         Held {
-            version,
+            version: told.version,
             gates: self.look(|scheduler, _| gates(scheduler).into_iter().collect()),
             pods: here.chain(away).collect(),
         }
     }
 
-    /// An operator has changed something.
-    pub(super) fn note_held(&self) {
-        let version = self.held.lock().version + 1;
-        let held = Held { version, ..self.held() };
-        *self.held.lock() = held;
+    /// An operator may change something; `change` says whether it did. No other change comes in between, be it another dispatcher's.
+    pub(super) fn change_held<T>(&self, change: impl FnOnce() -> (T, bool)) -> T {
+        let mut held = self.held.lock();
+        let (done, changed) = change();
+        if changed {
+            let now = self.held_beside(&held);
+            *held = Held { version: now.version + 1, ..now };
+        }
+        done
     }
 
     /// Holds what is held at a lead. Says whether it is the one that decides, without which nothing is done. What is newer here it was
@@ -69,25 +76,25 @@ impl Hub {
         if self.lead().is_none_or(|decides| !Arc::ptr_eq(&decides, lead)) {
             return false;
         }
-        let own = self.held();
-        if own.version <= held.version && own != *held {
-            self.take_over(held);
+        let mut own = self.held.lock();
+        if own.version <= held.version && self.held_beside(&own) != *held {
+            self.take_over(&mut own, held);
         }
         true
     }
 
     /// Holds what is held at another that asks here, if that is newer.
     pub fn hold_newer(&self, held: &Held) {
-        if held.version > self.held().version {
-            self.take_over(held);
+        let mut own = self.held.lock();
+        if held.version > own.version {
+            self.take_over(&mut own, held);
         }
     }
 
-    fn take_over(&self, held: &Held) {
+    fn take_over(&self, own: &mut Held, held: &Held) {
         let model = &**self.model();
         tracing::info!(model, ?held, "an operator holds this where it is decided");
-        // First of all, for a pod that joins now goes by it.
-        *self.held.lock() = held.clone();
+        own.clone_from(held);
         self.is_told.store(true, Relaxed);
         self.hold_gates(&held.gates);
         for pod in self.pods().iter() {

@@ -24,7 +24,7 @@ use weir_core::{
 
 use super::{
     actor::{Delivery, Desk, Due, Grant},
-    errand::{Charge, Ended, Errand, Facts, Given, Lore, Refused, Strides, Word, is_guest},
+    errand::{Ask, Charge, Ended, Errand, Facts, Given, Lore, Refused, Strides, Word, is_guest},
     message::Waiter,
 };
 use crate::fleet::{Failing, Pod};
@@ -93,6 +93,8 @@ pub(super) struct Led {
     pub(super) lead: Option<Arc<Lead>>,
     /// Requests that wait for a lead's verdict.
     pub(super) asked: ById<Asked>,
+    /// How often any was asked for.
+    asks: Ask,
     /// Streams that are in a lead's ledger.
     pub(super) streams: usize,
     /// When it was last looked whether any waits too long.
@@ -109,6 +111,8 @@ pub(super) struct Asked {
     pub lead: Arc<Lead>,
     pub request: Box<Request>,
     pub waiter: Waiter,
+    /// Which asking it is.
+    pub ask: Ask,
     /// How often it was given a pod that is of no use here.
     pub declined: u32,
 }
@@ -124,6 +128,12 @@ impl Led {
     /// Requests whose end or verdict is awaited.
     pub(super) fn open(&self) -> usize {
         self.asked.len() + self.streams
+    }
+
+    /// Counts one more asking.
+    pub(super) fn next_ask(&mut self) -> Ask {
+        self.asks = self.asks.wrapping_add(1);
+        self.asks
     }
 
     /// Who decides what comes, unless this one does.
@@ -189,19 +199,20 @@ impl Desk {
     ) -> Option<(Box<Request>, Waiter)> {
         let lead = self.led.lead.clone().filter(|_| !is_guest(request.id));
         let Some(lead) = lead else { return Some((request, waiter)) };
-        if !lead.tell(Errand::Admit(Box::new(Facts::of(&request, now)))) {
+        let ask = self.led.next_ask();
+        if !lead.tell(Errand::Admit(Box::new(Facts::of(&request, ask, now)))) {
             return Some((request, waiter));
         }
-        self.led.asked.insert(request.id, Asked { lead, request, waiter, declined: 0 });
+        self.led.asked.insert(request.id, Asked { lead, request, waiter, ask, declined: 0 });
         None
     }
 
     /// A request could not be delivered: asks again where it was asked.
     pub(super) fn ask_again(&mut self, now: Time, led: LedStream, waiter: Waiter, due: &mut Due) {
         self.led.stream_over();
-        let (lead, request) = (led.lead, led.running.request);
-        if lead.tell(Errand::Retry(Box::new(Facts::of(&request, now)))) {
-            self.led.asked.insert(request.id, Asked { lead, request, waiter, declined: 0 });
+        let (lead, request, ask) = (led.lead, led.running.request, self.led.next_ask());
+        if lead.tell(Errand::Retry(Box::new(Facts::of(&request, ask, now)))) {
+            self.led.asked.insert(request.id, Asked { lead, request, waiter, ask, declined: 0 });
         } else {
             self.admit(now, request, waiter, due);
         }
@@ -245,19 +256,19 @@ impl Desk {
         word: Word,
         due: &mut Due,
     ) -> Option<Errand> {
-        let id = match &word {
-            Word::Give(given) => given.id,
-            Word::Refuse(refused) => refused.id,
+        let (id, ask) = match &word {
+            Word::Give(given) => (given.id, given.ask),
+            Word::Refuse(refused) => (refused.id, refused.ask),
         };
-        let asked = self.led.asked.get(id).is_some_and(|asked| Arc::ptr_eq(&asked.lead, lead));
+        let awaits = |asked: &Asked| asked.ask == ask && Arc::ptr_eq(&asked.lead, lead);
+        if !self.led.asked.get(id).is_some_and(awaits) {
+            // Its client left, or it was asked for anew meanwhile: the lead was told so.
+            return None;
+        }
         match word {
-            Word::Give(given) if asked => self.given(now, given, due),
-            // Its client left, or it was asked elsewhere meanwhile.
-            Word::Give(_) => Some(Errand::End(Ended::unwanted(id))),
+            Word::Give(given) => self.given(now, given, due),
             Word::Refuse(refused) => {
-                if asked {
-                    self.refused(now, refused, due);
-                }
+                self.refused(now, refused, due);
                 None
             }
         }
@@ -312,12 +323,12 @@ impl Desk {
 
     /// Gives a pod back. Where it is decided other pods are known, or reached, than here: then it is decided here.
     fn decline(&mut self, now: Time, id: RequestId, due: &mut Due) -> Errand {
-        let again = self.led.asked.get_mut(id).is_none_or(|asked| {
+        let again = self.led.asked.get_mut(id).and_then(|asked| {
             asked.declined += 1;
-            asked.declined < DECLINES
+            (asked.declined < DECLINES).then_some(asked.ask)
         });
-        if again {
-            return Errand::Decline(id);
+        if let Some(ask) = again {
+            return Errand::Decline(id, ask);
         }
         if let Some(Asked { request, waiter, .. }) = self.led.asked.remove(id) {
             self.decide(now, request, waiter, due);
@@ -336,12 +347,12 @@ impl Desk {
             self.led.asked.values().filter(|one| now.since(one.request.arrived) > longest);
         let ids: Vec<RequestId> = overdue.map(|one| one.request.id).collect();
         for id in ids {
-            let Some(Asked { lead, request, waiter, .. }) = self.led.asked.remove(id) else {
+            let Some(Asked { lead, request, waiter, ask, .. }) = self.led.asked.remove(id) else {
                 continue;
             };
             lead.tell(Errand::Cancel(id));
             let retry_after = CHECKED_EVERY;
-            let refused = Refused { id, reason: RefusalReason::MaxWait, retry_after };
+            let refused = Refused { id, ask, reason: RefusalReason::MaxWait, retry_after };
             due.push(Delivery::Refuse(waiter, refused.of(&request, now)));
         }
     }

@@ -1,5 +1,7 @@
 //! The operator's methods over the real scheduler.
 
+use std::sync::Barrier;
+
 use weir_core::{Band, Gate, PodId, RefusalReason, inspect::Tally};
 
 use super::*;
@@ -122,6 +124,26 @@ async fn what_is_paused_waits_beside_a_free_pod_until_it_is_resumed() {
     assert_eq!(kinds, ["dispatch", "move"], "newest first");
     drop(ticket);
     assert_settled(&hub);
+}
+
+#[test]
+fn changes_that_several_make_at_once_are_all_counted_and_all_held() {
+    let (hub, _samples) = Fixture::default().hub();
+    let together = Barrier::new(4);
+    thread::scope(|threads| {
+        for band in 0..4 {
+            let (hub, together) = (&hub, &together);
+            threads.spawn(move || {
+                together.wait();
+                for _ in 0..500 {
+                    hub.resume(Gate::Band(Band(band)));
+                    hub.pause(Gate::Band(Band(band)));
+                }
+            });
+        }
+    });
+    let held = hub.held();
+    assert_eq!((held.version, held.gates.len()), (4000, 4));
 }
 
 #[tokio::test]

@@ -98,23 +98,27 @@ impl Hub {
     }
 
     fn turn_gate(&self, control: Control) -> Vec<String> {
-        let held = self.at_desk(|desk, now, due| {
-            desk.handle(now, Event::Control(control), due);
-            gates(&desk.scheduler)
-        });
-        self.note_held();
-        held
+        self.change_held(|| {
+            let held = self.at_desk(|desk, now, due| {
+                desk.handle(now, Event::Control(control), due);
+                gates(&desk.scheduler)
+            });
+            (held, true)
+        })
     }
 
     /// Asks something of a pod. `None` when the pool has no pod of that name.
     pub fn ask_pod(&self, name: &str, what: Ask) -> Option<PodSeen> {
         let pods = self.pods();
         let pod = pods.iter().find(|pod| &*pod.name == name)?;
-        if pod.cordon.ask(what, self.clock().now()) {
-            tracing::info!(pod = name, model = &**self.model(), ?what, "asked by an operator");
-            self.pod_changed(pod.id);
-            self.note_held();
-        }
+        self.change_held(|| {
+            let changed = pod.cordon.ask(what, self.clock().now());
+            if changed {
+                tracing::info!(pod = name, model = &**self.model(), ?what, "asked by an operator");
+                self.pod_changed(pod.id);
+            }
+            ((), changed)
+        });
         self.pod_seen(name)
     }
 }

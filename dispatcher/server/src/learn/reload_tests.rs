@@ -273,7 +273,7 @@ fn idle_pools(loader: &mut Loader) -> [Arc<Hub>; 2] {
     let hubs = predictors.map(|predictor| Fixture { predictor, ..Fixture::default() }.hub().0);
     loader.reload.slots = slots.to_vec();
     let all = hubs.clone();
-    loader.reload.take_up = Box::new(move || all.iter().map(|hub| hub.serving_version()).collect());
+    loader.reload.take_up = Box::new(move || all.iter().map(|hub| hub.take_up_bundle()).collect());
     hubs
 }
 

@@ -18,7 +18,8 @@ use super::{
     BEAT, SILENT,
     circle::Circle,
     rank::Rank,
-    wire::{Asks, Hello, PROTOCOL, Says, Side, Values, Welcome, Why, nonce, proof, put},
+    seal::{Seals, Side, nonce, proof},
+    wire::{Asks, Hello, Out, PROTOCOL, Says, Values, Welcome, Why},
 };
 use crate::hub::{
     errand::Errand,
@@ -51,7 +52,7 @@ pub(super) async fn call(
     address: SocketAddr,
     secret: [u8; 32],
 ) -> io::Result<Over> {
-    let (mut says, mut asks, rank) = match timeout(SILENT, greet(circle, address, secret)).await?? {
+    let (mut line, rank) = match timeout(SILENT, greet(circle, address, secret)).await?? {
         Ok(greeted) => greeted,
         Err(why) => return Ok(Over::Refused(why)),
     };
@@ -62,7 +63,7 @@ pub(super) async fn call(
     let lead = Lead::new(address.to_string(), errands);
     // Its end, whichever way this ends, has everything decided elsewhere.
     let Some(_seat) = circle.join(rank, lead.clone()) else { return Ok(Over::Needless) };
-    let over = converse(circle, &lead, &due, (&mut says, &mut asks)).await;
+    let over = converse(circle, &lead, &due, &mut line).await;
     if over.is_err() && circle.hub.lead().is_some_and(|decides| Arc::ptr_eq(&decides, &lead)) {
         // It may live on, with streams of its own.
         circle.hub.lost_sight();
@@ -70,22 +71,26 @@ pub(super) async fn call(
     over
 }
 
-type Greeted = (Values<OwnedReadHalf>, OwnedWriteHalf, Rank);
+/// A call that was taken.
+struct Line {
+    says: Values<OwnedReadHalf>,
+    asks: OwnedWriteHalf,
+    out: Out,
+}
 
 async fn greet(
     circle: &Circle,
     address: SocketAddr,
     secret: [u8; 32],
-) -> io::Result<Result<Greeted, Why>> {
+) -> io::Result<Result<(Line, Rank), Why>> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
-    let (from, mut to) = stream.into_split();
-    let mut says = Values::new(from);
+    let (from, mut asks) = stream.into_split();
+    let (mut says, mut out) = (Values::new(from), Out::default());
     let model = circle.hub.model().to_string();
-    let mut out = Vec::new();
     let own = nonce()?;
-    put(&Hello { protocol: PROTOCOL, nonce: own, model }, &mut out)?;
-    to.write_all(&out).await?;
+    out.put(&Hello { protocol: PROTOCOL, nonce: own, model })?;
+    send(&mut asks, &mut out, SILENT).await?;
     let (its, proven) = match says.next().await? {
         Welcome::Prove { nonce, proof } => (nonce, proof),
         Welcome::Stay(why) => return Ok(Err(why)),
@@ -95,11 +100,13 @@ async fn greet(
     if !bool::from(proof(&secret, Side::Called, nonces).ct_eq(&proven)) {
         return Ok(Err(Why::Secret));
     }
-    out.clear();
-    put(&proof(&secret, Side::Caller, nonces), &mut out)?;
-    to.write_all(&out).await?;
+    out.put(&proof(&secret, Side::Caller, nonces))?;
+    send(&mut asks, &mut out, SILENT).await?;
+    // Whoever only passed the proofs on, from another or from this one itself, has no say in what comes now.
+    says.seal(Seals::new(&secret, Side::Called, nonces));
+    out.seal(Seals::new(&secret, Side::Caller, nonces));
     Ok(match says.next().await? {
-        Welcome::Come(rank) => Ok((says, to, rank)),
+        Welcome::Come(rank) => Ok((Line { says, asks, out }, rank)),
         Welcome::Stay(why) => Err(why),
         Welcome::Prove { .. } => Err(Why::Secret),
     })
@@ -109,12 +116,12 @@ async fn converse(
     circle: &Circle,
     lead: &Arc<Lead>,
     due: &Receiver<Errands>,
-    (says, asks): (&mut Values<OwnedReadHalf>, &mut OwnedWriteHalf),
+    line: &mut Line,
 ) -> io::Result<Over> {
+    let Line { says, asks, out } = line;
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = Instant::now();
-    let mut out = Vec::new();
     let mut held = None;
     let mut due = Agenda { due, left: Errands::new().into_iter() };
     loop {
@@ -132,29 +139,29 @@ async fn converse(
                     Says::Word(word) => {
                         circle.heard.fetch_add(1, Relaxed);
                         if let Some(errand) = circle.hub.hear(lead, word) {
-                            put(&Asks::Errand(errand), &mut out)?;
+                            out.put(&Asks::Errand(errand))?;
                         }
                     }
                 }
             }
             errand = due.next() => {
                 let Some(errand) = errand else { return Ok(Over::Farewell) };
-                put(&Asks::Errand(errand), &mut out)?;
+                out.put(&Asks::Errand(errand))?;
                 for _ in 1..AT_ONCE {
                     let Some(errand) = due.at_hand() else { break };
-                    put(&Asks::Errand(errand), &mut out)?;
+                    out.put(&Asks::Errand(errand))?;
                 }
             }
             _ = beat.tick() => {
                 if heard.elapsed() > SILENT {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                put(&Asks::Beat, &mut out)?;
+                out.put(&Asks::Beat)?;
                 // Once it decides; until then it is kept.
                 held.take_if(|held| circle.hub.hold(lead, held));
             }
         }
-        send(asks, &mut out, SILENT).await?;
+        send(asks, out, SILENT).await?;
     }
 }
 
@@ -189,12 +196,12 @@ impl Agenda<'_> {
 /// Writes what is due, unless the other end takes nothing for that long.
 pub(super) async fn send(
     to: &mut OwnedWriteHalf,
-    out: &mut Vec<u8>,
+    out: &mut Out,
     within: Duration,
 ) -> io::Result<()> {
-    if !out.is_empty() {
-        timeout(within, to.write_all(out)).await??;
-        out.clear();
+    if !out.bytes.is_empty() {
+        timeout(within, to.write_all(&out.bytes)).await??;
+        out.bytes.clear();
     }
     Ok(())
 }

@@ -30,15 +30,16 @@ use super::{
     BEAT, SILENT,
     call::send,
     circle::Circle,
-    wire::{Asks, Hello, Nonce, PROTOCOL, Says, Side, Values, Welcome, Why, nonce, proof, put},
+    seal::{Nonce, Seals, Side, nonce, proof},
+    wire::{Asks, Hello, Out, PROTOCOL, Says, Values, Welcome, Why},
 };
 use crate::{
     fleet::{Failing, Pod},
     hub::{
         Hub, Lease, Ticket,
         errand::{
-            Charge, Ended, Errand, Facts, Given, Lore, Onward, Refused, Steps, Strides, Word,
-            before, first_of_call,
+            Ask, Charge, Ended, Errand, Facts, Given, Lore, Numbers, Onward, Refused, Steps,
+            Strides, Word, before,
         },
         held::Held,
         led::News,
@@ -46,7 +47,7 @@ use crate::{
     shutdown::Stage,
 };
 
-/// Calls that were answered.
+/// Calls that have asked for something.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 /// Answers a call until it is over.
@@ -60,30 +61,17 @@ pub(super) async fn answer(
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (from, mut says) = stream.into_split();
-    let mut asks = Values::new(from);
-    let hello: Hello = timeout(SILENT, asks.next()).await??;
-    let mut out = Vec::new();
-    let admitted = if hello.protocol == PROTOCOL {
-        let nonce = nonce()?;
-        let nonces = [&hello.nonce, &nonce];
-        put(&Welcome::Prove { nonce, proof: proof(&secret, Side::Called, nonces) }, &mut out)?;
-        send(&mut says, &mut out, SILENT).await?;
-        let proven: Nonce = timeout(SILENT, asks.next()).await??;
-        let knows = proof(&secret, Side::Caller, nonces).ct_eq(&proven);
-        if knows.into() { admit(&hello, circles) } else { Err(Why::Secret) }
-    } else {
-        Err(Why::Protocol(PROTOCOL))
-    };
-    let circle = match admitted {
+    let (mut asks, mut out) = (Values::new(from), Out::default());
+    let circle = match meet((&mut asks, &mut says, &mut out), circles, secret).await? {
         Ok(circle) => circle,
         Err(why) => {
-            put(&Welcome::Stay(why), &mut out)?;
+            out.put(&Welcome::Stay(why))?;
             return send(&mut says, &mut out, SILENT).await;
         }
     };
-    put(&Welcome::Come(circle.own), &mut out)?;
+    out.put(&Welcome::Come(circle.own))?;
     send(&mut says, &mut out, SILENT).await?;
-    let mut guest = Guest::new(circle.clone());
+    let mut guest = Guest::new(circle.clone(), out);
     let over = guest.attend(&mut asks, &mut says).await;
     if guest.leases.is_empty() && guest.aborts.is_empty() {
         // It may have called itself, or this one twice.
@@ -96,6 +84,29 @@ pub(super) async fn answer(
     over
 }
 
+/// Learns what the caller wants and whether it knows the secret, and proves that this one does. From then on all is sealed.
+async fn meet<'a>(
+    (asks, says, out): (&mut Values<OwnedReadHalf>, &mut OwnedWriteHalf, &mut Out),
+    circles: &'a [Arc<Circle>],
+    secret: [u8; 32],
+) -> io::Result<Result<&'a Arc<Circle>, Why>> {
+    let hello: Hello = timeout(SILENT, asks.next()).await??;
+    if hello.protocol != PROTOCOL {
+        return Ok(Err(Why::Protocol(PROTOCOL)));
+    }
+    let nonce = nonce()?;
+    let nonces = [&hello.nonce, &nonce];
+    out.put(&Welcome::Prove { nonce, proof: proof(&secret, Side::Called, nonces) })?;
+    send(says, out, SILENT).await?;
+    let proven: Nonce = timeout(SILENT, asks.next()).await??;
+    if !bool::from(proof(&secret, Side::Caller, nonces).ct_eq(&proven)) {
+        return Ok(Err(Why::Secret));
+    }
+    asks.seal(Seals::new(&secret, Side::Caller, nonces));
+    out.seal(Seals::new(&secret, Side::Called, nonces));
+    Ok(admit(&hello, circles))
+}
+
 fn admit<'a>(hello: &Hello, circles: &'a [Arc<Circle>]) -> Result<&'a Arc<Circle>, Why> {
     let circle = circles.iter().find(|circle| **circle.hub.model() == *hello.model);
     let circle = circle.ok_or(Why::Model)?;
@@ -105,8 +116,8 @@ fn admit<'a>(hello: &Hello, circles: &'a [Arc<Circle>]) -> Result<&'a Arc<Circle
 /// News that wait to be told to a caller, for a beat at most.
 const NEWS: usize = 1 << 12;
 
-/// A ticket and what came of it.
-type Answered = (RequestId, Ticket, Result<Box<Lease>, Refusal>);
+/// A ticket, which asking it is of, and what came of it.
+type Answered = (RequestId, Ask, Ticket, Result<Box<Lease>, Refusal>);
 
 /// A caller, and what it has here. Requests go by the numbers that it gave them.
 struct Guest {
@@ -115,29 +126,29 @@ struct Guest {
     /// Takes a ticket back.
     aborts: HashMap<RequestId, AbortHandle>,
     leases: HashMap<RequestId, (Box<Lease>, Ticket)>,
-    /// What its first and its next request are called here.
-    numbers: [u64; 2],
+    /// What its requests are called here. `None` before the first, for many calls are needless and never ask.
+    numbers: Option<Numbers>,
     /// What it was told last that an operator holds.
     held: Option<Held>,
     /// The hub's pods, and where each is among them by host and port.
     pods: (Arc<Vec<Arc<Pod>>>, HashMap<String, usize>),
     /// When the last step ended of each pod that it has told of.
     stepped: HashMap<PodId, Time>,
-    out: Vec<u8>,
+    out: Out,
 }
 
 impl Guest {
-    fn new(circle: Arc<Circle>) -> Self {
+    fn new(circle: Arc<Circle>, out: Out) -> Self {
         Self {
             circle,
             tickets: FuturesUnordered::new(),
             aborts: HashMap::new(),
             leases: HashMap::new(),
-            numbers: [first_of_call(CALLS.fetch_add(1, Relaxed)); 2],
+            numbers: None,
             held: None,
             pods: Default::default(),
             stepped: HashMap::new(),
-            out: Vec::new(),
+            out,
         }
     }
 
@@ -163,7 +174,7 @@ impl Guest {
                 asked = asks.next() => {
                     heard = Instant::now();
                     if let Asks::Errand(errand) = asked? {
-                        self.run(errand);
+                        self.run(errand)?;
                     }
                 }
                 Some(answered) = self.tickets.next(), if !self.tickets.is_empty() => {
@@ -173,13 +184,13 @@ impl Guest {
                     if heard.elapsed() > SILENT {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
-                    put(&Says::Beat, &mut self.out)?;
+                    self.out.put(&Says::Beat)?;
                     self.tell_held()?;
                 }
                 () = &mut leaving => {
                     self.tell_held()?;
                     self.part();
-                    put(&Says::Farewell, &mut self.out)?;
+                    self.out.put(&Says::Farewell)?;
                     return send(says, &mut self.out, SILENT).await;
                 }
             }
@@ -194,8 +205,10 @@ impl Guest {
     /// What the caller has here goes to another's books.
     fn part(&mut self) {
         self.leases.drain().for_each(|(_, (lease, _))| lease.part());
-        let [first, next] = self.numbers;
-        self.hub().withdraw(first..next);
+        self.aborts.clear();
+        if let Some(numbers) = &self.numbers {
+            self.hub().withdraw(numbers.taken().clone());
+        }
     }
 
     fn tell_held(&mut self) -> io::Result<()> {
@@ -205,13 +218,17 @@ impl Guest {
         }
         self.held = held;
         let said = self.held.clone().map(Says::Held);
-        said.map_or(Ok(()), |said| put(&said, &mut self.out))
+        said.map_or(Ok(()), |said| self.out.put(&said))
     }
 
-    fn run(&mut self, errand: Errand) {
+    /// Does what it asks for.
+    ///
+    /// # Errors
+    /// When there is no number left for a request: the caller calls again, and hands over what it has here to that call.
+    fn run(&mut self, errand: Errand) -> io::Result<()> {
         match errand {
-            Errand::Admit(facts) => self.admit(*facts),
-            Errand::Adopt(onward) => self.adopt(*onward),
+            Errand::Admit(facts) => self.admit(*facts)?,
+            Errand::Adopt(onward) => self.adopt(*onward)?,
             Errand::Part(id) => {
                 if let Some((lease, _)) = self.leases.remove(&id) {
                     lease.part();
@@ -220,23 +237,24 @@ impl Guest {
             Errand::Retry(facts) => match self.leases.remove(&facts.id) {
                 Some((lease, mut ticket)) => {
                     lease.undelivered(&mut ticket);
-                    self.wait(facts.id, ticket);
+                    self.wait(facts.id, facts.ask, ticket);
                 }
                 // It was adopted from another, on a pod that is not known here.
-                None => self.admit(*facts),
+                None => self.admit(*facts)?,
             },
-            Errand::Decline(id) => {
+            Errand::Decline(id, ask) => {
                 if let Some((lease, mut ticket)) = self.leases.remove(&id) {
                     lease.decline(&mut ticket);
-                    self.wait(id, ticket);
+                    self.wait(id, ask, ticket);
                 }
             }
             Errand::Hold(held) => self.hub().hold_newer(&held),
-            // With a verdict on its way already, the caller ends what it does not want.
             Errand::Cancel(id) => {
                 if let Some(abort) = self.aborts.remove(&id) {
                     abort.abort();
                 }
+                // Its verdict is on its way, and nobody takes it.
+                drop(self.leases.remove(&id));
             }
             Errand::FirstToken(id) => {
                 if let Some((lease, _)) = self.leases.get(&id) {
@@ -248,36 +266,39 @@ impl Guest {
             Errand::Progress(strides) => self.stride(strides),
             Errand::End(ended) => self.end(ended),
         }
+        Ok(())
     }
 
     /// What a request is called here.
-    fn number(&mut self) -> RequestId {
-        let [_, next] = &mut self.numbers;
-        *next += 1;
-        RequestId(*next - 1)
+    fn number(&mut self) -> io::Result<RequestId> {
+        let of_call = || Numbers::of_call(CALLS.fetch_add(1, Relaxed));
+        let number = self.numbers.get_or_insert_with(of_call).take();
+        number.ok_or_else(|| io::Error::other("the numbers of its requests are used up"))
     }
 
-    fn adopt(&mut self, onward: Onward) {
-        let (id, number) = (onward.facts.id, self.number());
+    fn adopt(&mut self, onward: Onward) -> io::Result<()> {
+        let (id, number) = (onward.facts.id, self.number()?);
         match self.hub().adopt(number, onward) {
             Some(adopted) => drop(self.leases.insert(id, adopted)),
             // Its pod is not known here as yet.
             None => self.hub().lost_sight(),
         }
+        Ok(())
     }
 
-    fn admit(&mut self, facts: Facts) {
-        let (id, number) = (facts.id, self.number());
+    fn admit(&mut self, facts: Facts) -> io::Result<()> {
+        let (id, ask, number) = (facts.id, facts.ask, self.number()?);
         let request = facts.request(number, self.hub().clock().now());
         let ticket = self.hub().admit(request);
-        self.wait(id, ticket);
+        self.wait(id, ask, ticket);
+        Ok(())
     }
 
-    fn wait(&mut self, id: RequestId, mut ticket: Ticket) {
+    fn wait(&mut self, id: RequestId, ask: Ask, mut ticket: Ticket) {
         let (abort, aborted) = AbortHandle::new_pair();
         let verdict: BoxFuture<'static, Answered> = Box::pin(async move {
             let verdict = ticket.verdict().await;
-            (id, ticket, verdict)
+            (id, ask, ticket, verdict)
         });
         self.tickets.push(Abortable::new(verdict, aborted));
         self.aborts.insert(id, abort);
@@ -285,7 +306,7 @@ impl Guest {
 
     /// Tells a verdict; one of a request that was cancelled is none.
     fn tell(&mut self, answered: Result<Answered, Aborted>) -> io::Result<()> {
-        let Ok((id, ticket, verdict)) = answered else { return Ok(()) };
+        let Ok((id, ask, ticket, verdict)) = answered else { return Ok(()) };
         self.aborts.remove(&id);
         if matches!(verdict, Err(Refusal { reason: RefusalReason::Closing, .. })) {
             // The call is about to end, and then another one decides.
@@ -294,26 +315,28 @@ impl Guest {
         self.circle.told.fetch_add(1, Relaxed);
         let word = match verdict {
             Ok(lease) => {
-                let word = given(id, &lease);
+                let word = given(id, ask, &lease);
                 self.leases.insert(id, (lease, ticket));
                 word
             }
             Err(Refusal { reason, retry_after, .. }) => {
-                Word::Refuse(Refused { id, reason, retry_after })
+                Word::Refuse(Refused { id, ask, reason, retry_after })
             }
         };
-        put(&Says::Word(word), &mut self.out)
+        self.out.put(&Says::Word(word))
     }
 
     fn tell_news(&mut self, news: News) -> io::Result<()> {
-        let [first, next] = self.numbers;
+        let own = |number: RequestId| {
+            self.numbers.as_ref().is_some_and(|numbers| numbers.taken().contains(&number.0))
+        };
         let lore = match news {
             // It knows itself where its own go.
-            News::Sent(number, ..) if (first..next).contains(&number.0) => return Ok(()),
+            News::Sent(number, ..) if own(number) => return Ok(()),
             News::Sent(_, pod, blocks) => Lore::Sent { pod: pod.authority.clone(), blocks },
             News::Answered(answered) => Lore::Answered(answered),
         };
-        put(&Says::Lore(lore), &mut self.out)
+        self.out.put(&Says::Lore(lore))
     }
 
     fn stride(&mut self, strides: Strides) {
@@ -367,10 +390,11 @@ impl Guest {
     }
 }
 
-fn given(id: RequestId, lease: &Lease) -> Word {
+fn given(id: RequestId, ask: Ask, lease: &Lease) -> Word {
     let dispatch = lease.dispatch();
     Word::Give(Given {
         id,
+        ask,
         pod: lease.pod().authority.clone(),
         attempt: dispatch.attempt,
         uncached_tokens: dispatch.uncached_tokens,
@@ -378,3 +402,7 @@ fn given(id: RequestId, lease: &Lease) -> Word {
         tokens_per_event: dispatch.tokens_per_event,
     })
 }
+
+#[cfg(test)]
+#[path = "desk_tests.rs"]
+mod tests;

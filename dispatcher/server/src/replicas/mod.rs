@@ -14,7 +14,7 @@
 //! # Layout
 //! - [`config`]: what is written and what it becomes
 //! - `rank`: who decides; [`circle`]: the others of one pool, as far as they can be heard
-//! - `wire`: what travels
+//! - `wire`: what travels; `seal`: what shows whom it comes from
 //! - `call`: calls another and asks; `desk`: is called and answers
 //! - `run`: the thread
 
@@ -24,6 +24,7 @@ pub mod config;
 mod desk;
 mod rank;
 mod run;
+mod seal;
 #[cfg(test)]
 mod tests;
 mod wire;

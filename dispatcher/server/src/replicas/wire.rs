@@ -1,4 +1,5 @@
-//! What travels between dispatchers: values by postcard, each behind its length.
+//! What travels between dispatchers: values by postcard, each behind its length, and before its seal once both ends have proved
+//! that they know the secret.
 //!
 //! Both ends are of one version of the program, or nearly: [`PROTOCOL`] is another one whenever a value is, and dispatchers of
 //! different ones decide apart, which an upgrade is short enough for. A value that is too long or unreadable ends the call.
@@ -6,22 +7,25 @@
 use std::io;
 
 use bytes::{Buf, BytesMut};
-use rand::{TryRngCore as _, rngs::OsRng};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::rank::Rank;
+use super::{
+    rank::Rank,
+    seal::{Nonce, SEAL, Seals},
+};
 use crate::hub::{
     errand::{Errand, Lore, Word},
     held::Held,
 };
 
 /// What the values are. A test holds their bytes against those that belong to this number.
-pub(super) const PROTOCOL: u16 = 2;
+pub(super) const PROTOCOL: u16 = 3;
 
 /// Longest value: the names of a prompt's blocks are most of it, of which there are a few thousand.
 const LONGEST: usize = 1 << 20;
+/// Longest value of one that has not proved yet that it knows the secret: the name of a model is most of it.
+const LONGEST_UNPROVED: usize = 1 << 12;
 /// Bytes of a length.
 const PREFIX: usize = size_of::<u32>();
 
@@ -39,59 +43,17 @@ pub(super) struct Hello {
 /// What a caller is told first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Welcome {
-    /// Who is called knows the secret; so does the caller, if it says its own [`proof`].
+    /// Who is called knows the secret; so does the caller, if it says its own [`proof`](super::seal::proof).
     Prove {
         /// A number that was never used.
         nonce: Nonce,
         /// The proof of who is called.
         proof: Nonce,
     },
-    /// It may ask.
+    /// It may ask. This is sealed, and so is all that comes after it.
     Come(Rank),
     /// It may not.
     Stay(Why),
-}
-
-/// A number that nobody guesses, or a digest.
-pub(super) type Nonce = [u8; 32];
-
-/// One that was never used.
-///
-/// # Errors
-/// When the system has none to give.
-pub(super) fn nonce() -> io::Result<Nonce> {
-    let mut nonce = Nonce::default();
-    OsRng.try_fill_bytes(&mut nonce).map_err(io::Error::other)?;
-    Ok(nonce)
-}
-
-/// Who proves that it knows the secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    Caller,
-    Called,
-}
-
-/// What only those can say who know the secret, and to this call alone. `nonces`: that of the caller, and that of who is called.
-pub(super) fn proof(secret: &[u8; 32], side: Side, nonces: [&Nonce; 2]) -> Nonce {
-    let [caller, called] = nonces;
-    let inner = |pad: u8| {
-        let mut hash = Sha256::new();
-        hash.update(secret.map(|byte| byte ^ pad));
-        hash
-    };
-    // HMAC, with a key that is shorter than a block.
-    let rest = |pad: u8| [pad; 32];
-    let mut hash = inner(0x36);
-    hash.update(rest(0x36));
-    hash.update([side as u8]);
-    hash.update(caller);
-    hash.update(called);
-    let digest = hash.finalize();
-    let mut hash = inner(0x5c);
-    hash.update(rest(0x5c));
-    hash.update(digest);
-    hash.finalize().into()
 }
 
 /// Why a caller may not ask.
@@ -137,7 +99,7 @@ pub(super) enum Says {
     Farewell,
 }
 
-/// Appends a value.
+/// Appends a value behind its length.
 ///
 /// # Errors
 /// When it cannot be written, or not be read at the other end.
@@ -155,22 +117,58 @@ pub(super) fn put<T: Serialize>(value: &T, out: &mut Vec<u8>) -> io::Result<()> 
     Ok(())
 }
 
+/// Values that are due to be written.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    pub(super) bytes: Vec<u8>,
+    seals: Option<Seals>,
+}
+
+impl Out {
+    /// From now on values are sealed.
+    pub(super) fn seal(&mut self, seals: Seals) {
+        self.seals = Some(seals);
+    }
+
+    /// Appends a value.
+    ///
+    /// # Errors
+    /// When it cannot be written, or not be read at the other end.
+    pub(super) fn put<T: Serialize>(&mut self, value: &T) -> io::Result<()> {
+        let start = self.bytes.len() + PREFIX;
+        put(value, &mut self.bytes)?;
+        let value = self.bytes.get(start..).unwrap_or_default();
+        let seal = self.seals.as_mut().map(|seals| seals.next(value));
+        self.bytes.extend(seal.iter().flatten());
+        Ok(())
+    }
+}
+
 /// Values as they come.
 #[derive(Debug)]
 pub(super) struct Values<R> {
     from: R,
     bytes: BytesMut,
+    /// Longest one that is taken: what is announced is kept until it is whole.
+    longest: usize,
+    seals: Option<Seals>,
 }
 
 impl<R: AsyncRead + Unpin> Values<R> {
     pub(super) fn new(from: R) -> Self {
-        Self { from, bytes: BytesMut::new() }
+        Self { from, bytes: BytesMut::new(), longest: LONGEST_UNPROVED, seals: None }
+    }
+
+    /// From now on values are sealed, and may be long.
+    pub(super) fn seal(&mut self, seals: Seals) {
+        self.seals = Some(seals);
+        self.longest = LONGEST;
     }
 
     /// The next one. What has come of it is kept when this is dropped.
     ///
     /// # Errors
-    /// When the connection ends or fails, and when what came is no such value.
+    /// When the connection ends or fails, and when what came is no such value, or not sealed as it has to be.
     pub(super) async fn next<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         loop {
             if let Some(value) = self.take()? {
@@ -183,14 +181,25 @@ impl<R: AsyncRead + Unpin> Values<R> {
     }
 
     fn take<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
-        let Some(prefix) = self.bytes.first_chunk::<PREFIX>() else { return Ok(None) };
+        let Some((prefix, rest)) = self.bytes.split_first_chunk::<PREFIX>() else {
+            return Ok(None);
+        };
         let length = u32::from_le_bytes(*prefix) as usize;
-        if length > LONGEST {
+        if length > self.longest {
             return Err(too_long(length));
         }
-        let Some(value) = self.bytes.get(PREFIX..PREFIX + length) else { return Ok(None) };
+        let Some((value, rest)) = rest.split_at_checked(length) else { return Ok(None) };
+        let mut whole = PREFIX + length;
+        if let Some(seals) = &mut self.seals {
+            let Some(seal) = rest.get(..SEAL) else { return Ok(None) };
+            if !seals.fits(value, seal) {
+                let why = "a value that is not sealed by who knows the secret";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+            whole += SEAL;
+        }
         let value = postcard::from_bytes(value);
-        self.bytes.advance(PREFIX + length);
+        self.bytes.advance(whole);
         value.map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 }

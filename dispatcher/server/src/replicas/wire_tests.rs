@@ -9,7 +9,7 @@ use weir_core::{Answered, Band, EndKind, PromptSize, RefusalReason, RequestId, S
 use weir_schema::Prediction;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Asks, Says, Side, Welcome, Why};
+use super::{Asks, Out, Says, Values, Welcome, Why};
 use crate::{
     fleet::{Ask, Failing},
     hub::{
@@ -18,7 +18,11 @@ use crate::{
         },
         held::Held,
     },
-    replicas::{rank::Rank, wire},
+    replicas::{
+        rank::Rank,
+        seal::{SEAL, Seals, Side, proof},
+        wire,
+    },
 };
 
 const NONCE: [u8; 32] = [7; 32];
@@ -29,6 +33,7 @@ fn errands() -> Vec<Errand> {
     let second = Duration::from_millis(1001);
     let facts = Facts {
         id,
+        ask: 200,
         age: second,
         prompt: PromptSize::Bytes(1000),
         max_output_tokens: Some(1),
@@ -67,7 +72,7 @@ fn errands() -> Vec<Errand> {
         })),
         Errand::Part(id),
         Errand::Retry(Box::new(facts)),
-        Errand::Decline(id),
+        Errand::Decline(id, 200),
         Errand::Hold(Held { version: 3, ..Held::default() }),
         Errand::Cancel(id),
         Errand::FirstToken(id),
@@ -88,6 +93,7 @@ fn words() -> Vec<Word> {
     vec![
         Word::Give(Given {
             id,
+            ask: 200,
             pod,
             attempt: 1,
             uncached_tokens: 9.5,
@@ -96,6 +102,7 @@ fn words() -> Vec<Word> {
         }),
         Word::Refuse(Refused {
             id,
+            ask: 200,
             reason: RefusalReason::Cancelled,
             retry_after: Duration::from_secs(1),
         }),
@@ -106,7 +113,7 @@ fn words() -> Vec<Word> {
 fn what_travels_is_what_belongs_to_the_protocol() {
     let mut bytes = Vec::new();
     let rank = Rank { started_unix_ms: 1, lot: 2 };
-    let hello = wire::Hello { protocol: 2, nonce: NONCE, model: "m".to_owned() };
+    let hello = wire::Hello { protocol: 3, nonce: NONCE, model: "m".to_owned() };
     wire::put(&hello, &mut bytes).unwrap();
     for why in [Why::Protocol(1), Why::Secret, Why::Model, Why::Leaving] {
         wire::put(&Welcome::Stay(why), &mut bytes).unwrap();
@@ -131,7 +138,7 @@ fn what_travels_is_what_belongs_to_the_protocol() {
     // Whoever changes a value makes the number of the protocol another one, and this digest with it.
     assert_eq!(
         (wire::PROTOCOL, xxh3_64(&bytes)),
-        (2, 14_157_108_929_676_052_891),
+        (3, 12_100_806_756_199_800_016),
         "{} bytes",
         bytes.len()
     );
@@ -140,10 +147,67 @@ fn what_travels_is_what_belongs_to_the_protocol() {
 #[test]
 fn a_proof_is_the_keyed_digest_of_the_side_and_both_numbers() {
     // HMAC-SHA-256 as Python's `hmac` has it: key 07.., message 00 then 32 bytes 01 and 32 bytes 02.
-    let said = wire::proof(&[7; 32], Side::Caller, [&[1; 32], &[2; 32]]);
+    let said = proof(&[7; 32], Side::Caller, [&[1; 32], &[2; 32]]);
     let hex: String = said.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, "bf8c8647d2b007991f66acf929812a5aaed8d349b9f72f086fa24979057784a4");
-    assert_ne!(said, wire::proof(&[7; 32], Side::Called, [&[1; 32], &[2; 32]]));
+    assert_ne!(said, proof(&[7; 32], Side::Called, [&[1; 32], &[2; 32]]));
+}
+
+#[test]
+fn what_a_side_says_has_seals_of_its_own_one_after_the_other() {
+    // As Python's `hmac` has it: the session's key is that of `session`, 00 and both numbers, and signs a count of 8 bytes and the value.
+    let mut seals = Seals::new(&[7; 32], Side::Caller, [&[1; 32], &[2; 32]]);
+    let hex = |seal: [u8; SEAL]| seal.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert_eq!(hex(seals.next(b"value")), "a6dbe0c1de2c1821434c484fafaa0b56");
+    assert_eq!(hex(seals.next(b"value")), "5d38e97a43c11cbfd288648cc238a664");
+}
+
+/// What one side of a call seals, one value after the other.
+fn sealed(side: Side, values: &[Asks]) -> Vec<Vec<u8>> {
+    let mut out = Out::default();
+    out.seal(Seals::new(&[7; 32], side, [&NONCE, &[9; 32]]));
+    let put = |value| {
+        out.put(value).unwrap();
+        std::mem::take(&mut out.bytes)
+    };
+    values.iter().map(put).collect()
+}
+
+/// How many of these the other side takes.
+async fn taken(values: &[Vec<u8>]) -> usize {
+    let bytes = values.concat();
+    let mut values = Values::new(&bytes[..]);
+    values.seal(Seals::new(&[7; 32], Side::Caller, [&NONCE, &[9; 32]]));
+    let mut taken = 0;
+    while values.next::<Asks>().await.is_ok() {
+        taken += 1;
+    }
+    taken
+}
+
+#[tokio::test]
+async fn who_passes_values_on_can_neither_change_nor_repeat_nor_leave_out_nor_return_one() {
+    let said: Vec<Asks> = errands().into_iter().map(Asks::Errand).collect();
+    let values = sealed(Side::Caller, &said);
+    let all = values.len();
+    assert_eq!(taken(&values).await, all);
+    for at in 0..all {
+        let mut repeated = values.clone();
+        repeated.insert(at, values[at].clone());
+        assert_eq!(taken(&repeated).await, at + 1);
+        let mut left_out = values.clone();
+        left_out.remove(at);
+        assert_eq!(taken(&left_out).await, at);
+        for byte in 4..values[at].len() {
+            let mut changed = values.clone();
+            changed[at][byte] ^= 1;
+            assert_eq!(taken(&changed).await, at, "byte {byte} of {:?}", said[at]);
+        }
+    }
+    assert_eq!(taken(&sealed(Side::Called, &said)).await, 0, "it says so itself");
+    let mut plain = Vec::new();
+    wire::put(&Asks::Beat, &mut plain).unwrap();
+    assert_eq!(taken(&[plain, vec![0; SEAL]]).await, 0);
 }
 
 #[tokio::test]
@@ -152,15 +216,32 @@ async fn values_come_whole_however_they_are_cut() {
     wire::put(&Asks::Beat, &mut bytes).unwrap();
     wire::put(&"text".to_owned(), &mut bytes).unwrap();
     let cut = byte_by_byte(bytes);
-    let mut values = wire::Values::new(cut);
+    let mut values = Values::new(cut);
     assert_eq!(values.next::<Asks>().await.unwrap(), Asks::Beat);
     assert_eq!(values.next::<String>().await.unwrap(), "text");
     assert!(values.next::<String>().await.is_err(), "the end");
 
-    let mut values = wire::Values::new(&[255, 255, 255, 255, 0][..]);
+    let mut values = Values::new(&[255, 255, 255, 255, 0][..]);
     assert!(values.next::<String>().await.is_err(), "no value is so long");
-    let mut values = wire::Values::new(&[1, 0, 0, 0, 99][..]);
+    let mut values = Values::new(&[1, 0, 0, 0, 99][..]);
     assert!(values.next::<Asks>().await.is_err(), "no such value");
+}
+
+#[tokio::test]
+async fn only_who_knows_the_secret_says_something_long() {
+    let mut bytes = Vec::new();
+    wire::put(&"m".repeat(4000), &mut bytes).unwrap();
+    assert!(Values::new(&bytes[..]).next::<String>().await.is_ok(), "as long as a name may be");
+    let announced = 5000_u32.to_le_bytes();
+    let refused = Values::new(&announced[..]).next::<String>().await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::InvalidData, "what comes is not waited for");
+    let mut out = Out::default();
+    let seals = || Seals::new(&[7; 32], Side::Caller, [&NONCE, &[9; 32]]);
+    out.seal(seals());
+    out.put(&"m".repeat(1_000_000)).unwrap();
+    let mut values = Values::new(&out.bytes[..]);
+    values.seal(seals());
+    assert_eq!(values.next::<String>().await.unwrap().len(), 1_000_000);
 }
 
 proptest! {
@@ -168,12 +249,12 @@ proptest! {
     fn whatever_comes_ends_in_a_value_or_an_error(bytes in vec(any::<u8>(), 0..400)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut values = wire::Values::new(&bytes[..]);
+            let mut values = Values::new(&bytes[..]);
             while values.next::<Asks>().await.is_ok() {}
             let mut framed = (bytes.len() as u32).to_le_bytes().to_vec();
             framed.extend(&bytes);
-            let _ = wire::Values::new(&framed[..]).next::<Asks>().await;
-            let _ = wire::Values::new(&framed[..]).next::<Says>().await;
+            let _ = Values::new(&framed[..]).next::<Asks>().await;
+            let _ = Values::new(&framed[..]).next::<Says>().await;
         });
     }
 }

@@ -2,8 +2,14 @@
 
 use super::*;
 
-/// One request of a client that may leave at any moment, over a network that may lose it before its pod.
-async fn come_and_go(hub: Arc<Hub>, id: u64, mut dice: SmallRng) -> &'static str {
+/// One request of a client that may leave at any moment, over a network that may lose it before its pod. Its response is of so many events
+/// at most.
+pub(super) async fn come_and_go(
+    hub: Arc<Hub>,
+    id: u64,
+    most: u32,
+    mut dice: SmallRng,
+) -> &'static str {
     let mut ticket = hub.admit(request(&hub, id));
     if dice.random_bool(0.1) {
         tokio::task::yield_now().await;
@@ -19,7 +25,7 @@ async fn come_and_go(hub: Arc<Hub>, id: u64, mut dice: SmallRng) -> &'static str
             continue;
         }
         lease.first_token();
-        for events in 1..dice.random_range(2..30) {
+        for events in 1..dice.random_range(2..most) {
             lease.carried(events, hub.clock().now());
             tokio::task::yield_now().await;
         }
@@ -40,10 +46,12 @@ async fn what_waits_is_decided_anew_when_who_decides_is_gone() {
     younger.hub.add_pod(pods());
     let [mut first, second] = tickets;
     assert!(first.verdict().now_or_never().is_none(), "no pod is known where it is decided");
+    let while_it_waits = Duration::from_millis(20);
+    tokio::time::sleep(while_it_waits).await;
     elder.vanish();
     middle.follows(None).await;
     let lease = first.verdict().await.unwrap();
-    assert!(lease.dispatch().waited >= younger.hub.clock().up() / 1000);
+    assert!(lease.dispatch().waited >= while_it_waits, "since it arrived");
     assert_eq!(middle.hub.snapshot().counters.arrived, 2);
     drop((lease, first, second));
     until("everything is over", || middle.hub.idle() && younger.hub.idle()).await;
@@ -250,6 +258,22 @@ async fn what_runs_on_is_counted_by_gauges_once_who_decided_is_gone() {
 }
 
 #[tokio::test]
+async fn who_has_handed_over_what_waits_has_lost_sight_of_nothing() {
+    let [mut elder, younger] = Member::several().await;
+    elder.hub.add_pod(pods());
+    elder.hub.pause(Gate::Pool);
+    let waits = younger.admit(1);
+    until("it waits there", || elder.waiting() == 1).await;
+    elder.life.move_on(Stage::Draining);
+    until("it waits here", || younger.waiting() == 1).await;
+    elder.vanish();
+    let scrape = Scrape { running: 5, ..Scrape::default() };
+    elder.hub.post(Event::Scraped(PodId(1), scrape));
+    assert_eq!(elder.hub.snapshot().pods[0].elsewhere, 0, "that is the noise of scrapes");
+    drop(waits);
+}
+
+#[tokio::test]
 async fn whoever_decides_next_knows_what_is_cached_where() {
     let [mut elder, middle, younger] = Member::several().await;
     for member in [&elder, &middle, &younger] {
@@ -322,7 +346,8 @@ async fn whoever_vanishes_every_request_has_one_outcome_and_every_ledger_is_empt
         let appears = [dice.random_range(0..300), dice.random_range(0..300)];
         for id in 0..300 {
             let hub = members[dice.random_range(0..3)].hub.clone();
-            clients.spawn(come_and_go(hub, id, SmallRng::seed_from_u64(seed * 1000 + id)));
+            let lot = SmallRng::seed_from_u64(seed * 1000 + id);
+            clients.spawn(come_and_go(hub, id, 30, lot));
             // A dispatcher that cannot be heard any more, while its own clients go on.
             for (place, at) in vanishes.into_iter().enumerate() {
                 if at == id && members[place].worker.is_some() {

@@ -1,3 +1,4 @@
+mod chance;
 mod greet;
 mod handover;
 mod held;
@@ -13,15 +14,20 @@ use std::{
 
 use futures_util::FutureExt;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinSet};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinSet,
+};
 use weir_core::{
     Band, EndKind, Event, Gate, Phase, PodId, Policy, PromptSize, RefusalReason, Scrape, Time,
 };
 
 use super::{
-    Circle, Replicas, ReplicasConfig, bind,
+    Circle, Replicas, ReplicasConfig, SILENT, bind,
     rank::Rank,
-    wire::{self, Side, Welcome, Why},
+    seal::{SEAL, Seals, Side, proof},
+    wire::{self, Welcome, Why},
 };
 use crate::{
     fleet::{Ask, Failing, Pod, occupancy::Occupancy},

@@ -276,6 +276,6 @@ fn a_pool_that_nobody_asks_takes_up_what_it_is_given_behind_these_metrics_too() 
     let timed = Timed::new(Chain::with_slot(slot.clone()), compat, "m".into());
     let (hub, _) = Fixture { predictor: Box::new(timed), ..Fixture::default() }.hub();
     slot.publish(Offer::Withdraw { reason: "an offer".to_owned() });
-    assert_eq!(hub.serving_version(), 0);
+    assert_eq!(hub.take_up_bundle(), 0);
     assert_eq!(hub.predictor().fallback_reason.as_deref(), Some("an offer"));
 }
