@@ -7,8 +7,9 @@
 
 use std::io;
 
+use hmac::{Hmac, Mac as _};
 use rand::{TryRngCore as _, rngs::OsRng};
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
 /// A number that nobody guesses, or a digest.
@@ -37,7 +38,7 @@ pub(super) enum Side {
 /// What only those can say who know the secret, and to this call alone. `nonces`: that of the caller, and that of who is called.
 pub(super) fn proof(secret: &[u8; 32], side: Side, nonces: [&Nonce; 2]) -> Nonce {
     let [caller, called] = nonces;
-    Key::new(secret).sign(&[&[side as u8], caller, called])
+    sign(&key(secret), &[&[side as u8], caller, called])
 }
 
 /// The seals of what one side of a call says, in order.
@@ -53,13 +54,13 @@ impl Seals {
     pub(super) fn new(secret: &[u8; 32], side: Side, nonces: [&Nonce; 2]) -> Self {
         let [caller, called] = nonces;
         // No proof is of so many bytes: nobody can have one signed for him.
-        let session = Key::new(secret).sign(&[b"session", &[side as u8], caller, called]);
-        Self { key: Key::new(&session), count: 0 }
+        let session = sign(&key(secret), &[b"session", &[side as u8], caller, called]);
+        Self { key: key(&session), count: 0 }
     }
 
     /// That of the next value.
     pub(super) fn next(&mut self, value: &[u8]) -> [u8; SEAL] {
-        let signed = self.key.sign(&[&self.count.to_le_bytes(), value]);
+        let signed = sign(&self.key, &[&self.count.to_le_bytes(), value]);
         self.count += 1;
         let mut seal = [0; SEAL];
         seal.iter_mut().zip(signed).for_each(|(to, byte)| *to = byte);
@@ -72,28 +73,18 @@ impl Seals {
     }
 }
 
-/// HMAC-SHA-256. The blocks that are the same for all that a key signs are digested once.
-#[derive(Debug)]
-struct Key {
-    inner: Sha256,
-    outer: Sha256,
+/// What a key signs; the blocks that are the same for all of it are digested once.
+type Key = Hmac<Sha256>;
+
+fn key(bytes: &[u8; 32]) -> Key {
+    // One that is shorter than a block is filled up with zeros.
+    let mut block = [0; 64];
+    block.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+    Key::new((&block).into())
 }
 
-impl Key {
-    fn new(key: &[u8; 32]) -> Self {
-        let begin = |pad: u8| {
-            let mut block = [pad; 64];
-            block.iter_mut().zip(key).for_each(|(to, byte)| *to ^= byte);
-            Sha256::new_with_prefix(block)
-        };
-        Self { inner: begin(0x36), outer: begin(0x5c) }
-    }
-
-    fn sign(&self, parts: &[&[u8]]) -> Nonce {
-        let mut inner = self.inner.clone();
-        parts.iter().for_each(|part| inner.update(part));
-        let mut outer = self.outer.clone();
-        outer.update(inner.finalize());
-        outer.finalize().into()
-    }
+fn sign(key: &Key, parts: &[&[u8]]) -> Nonce {
+    let mut signed = key.clone();
+    parts.iter().for_each(|part| signed.update(part));
+    signed.finalize().into_bytes().into()
 }
