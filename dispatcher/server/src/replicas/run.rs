@@ -210,7 +210,11 @@ async fn keep_calling(
             }
             Ok(Over::Farewell) => longest,
             Err(error) => {
-                tracing::debug!(%address, %error, "another dispatcher cannot be heard");
+                if error.kind() == io::ErrorKind::InvalidData {
+                    tracing::warn!(%address, %error, "what another dispatcher says is not believed");
+                } else {
+                    tracing::debug!(%address, %error, "another dispatcher cannot be heard");
+                }
                 longest.min(2 * pause)
             }
         };
