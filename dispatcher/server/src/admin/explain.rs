@@ -74,6 +74,8 @@ pub(super) async fn explain(
 fn said(seat: &Seat, ask: &ExplainAsk) -> Result<Explained, Fault> {
     let supposition = supposition(ask)?;
     let pool = seat.pool(ask.pool.as_deref())?;
+    // The ledger and the queue here are not those that it would meet.
+    pool.decides()?;
     let supposed = pool.hub.suppose(&supposition);
     Ok(Explained { pool: pool.name().to_owned(), supposed })
 }

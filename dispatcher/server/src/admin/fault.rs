@@ -62,7 +62,7 @@ pub enum Fault {
     /// The state does not allow it.
     #[error("{0}")]
     Conflict(String),
-    /// Another dispatcher decides for the pool, so that a change here would change nothing.
+    /// Another dispatcher decides for the pool, so that a change here would change nothing and a guess mean nothing.
     #[error("the dispatcher at {0} decides for this pool; ask its admin side")]
     DecidedElsewhere(String),
     /// The body is larger than any sensible one.

@@ -105,7 +105,7 @@ fn figures(seat: &Seat, pool: Pool<'_>) -> PoolFigures {
     let seen = pool.hub.summary();
     PoolFigures {
         pool: pool.name().to_owned(),
-        decided_by: pool.hub.lead().map(|lead| lead.address.clone()),
+        decided_by: pool.decided_by(),
         policy: seen.policy,
         waiting: seen.waiting,
         waiting_bytes: seen.waiting_bytes,

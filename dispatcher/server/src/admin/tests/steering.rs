@@ -64,7 +64,16 @@ async fn what_another_dispatcher_decides_is_not_changed_here() {
     }
     assert_eq!((side.changes("pause", "ok"), side.changes("pause", "refused")), (0, 1));
 
+    let explain = r#"{"input_tokens": 5}"#;
+    let refused = side.refused(Method::POST, "/api/v1/explain", explain).await;
+    assert_eq!(
+        refused,
+        (409, "decided_elsewhere".to_owned()),
+        "nothing is known of the queue it would meet"
+    );
+
     side.hub().follow(None);
+    side.post("/api/v1/explain", json!({"input_tokens": 5})).await;
     assert_eq!(side.get("/api/v1/overview").await["pools"][0]["decided_by"], Value::Null);
     assert_eq!(side.hub().summary().in_flight, 1, "what it had not answered is decided here");
     side.post("/api/v1/pods/pod-1/drain", json!({})).await;
