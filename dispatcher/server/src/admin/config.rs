@@ -108,7 +108,8 @@ impl RawToken {
         let why = "must be visible ASCII without spaces: it stands in the audit lines";
         problems.require(sane, &format!("{path}.name"), why);
         let env = self.token_env.as_deref();
-        let written = Written { sha256: &self.sha256, env, env_key: "token_env" };
+        let written =
+            Written { sha256: &self.sha256, env, env_key: "token_env", may_be_digest: true };
         let digest = written.digest(path, problems)?;
         Some(Token { name: self.name.as_str().into(), digest, scope: self.scope })
     }

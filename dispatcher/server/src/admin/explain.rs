@@ -128,7 +128,7 @@ mod tests {
             (r#"{"input_tokens": 1, "tpot_ms": 0}"#, "tpot_ms"),
         ] {
             let Err(Fault::Parameter { param, .. }) = ask(body) else { panic!("{body} passed") };
-            assert_eq!(param, Some(name), "{body}");
+            assert_eq!(param.as_deref(), Some(name), "{body}");
         }
     }
 }

@@ -251,8 +251,9 @@ impl RawKey {
     /// `None` when nothing could be told by it.
     fn check(&self, path: &str, by_name: &ByName, problems: &mut Problems) -> Option<Key> {
         let env = self.key_env.as_deref();
-        let digest =
-            Written { sha256: &self.sha256, env, env_key: "key_env" }.digest(path, problems);
+        let written =
+            Written { sha256: &self.sha256, env, env_key: "key_env", may_be_digest: true };
+        let digest = written.digest(path, problems);
         let tenant = format!("{path}.tenant");
         problems.require(!self.tenant.is_empty(), &tenant, "must not be empty");
         let named = self.objective.as_ref();

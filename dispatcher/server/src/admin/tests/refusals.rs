@@ -13,6 +13,8 @@ async fn what_cannot_be_used_is_refused_in_one_shape() {
         ("/assets/nothing.js", 404, "unknown_url"),
         ("/api/v1/queues?pool=nobody", 404, "not_found"),
         ("/api/v1/queues?pol=nobody", 400, "invalid_parameter"),
+        ("/api/v1/overview?pool=nobody", 404, "not_found"),
+        ("/api/v1/overview?limit=3", 400, "invalid_parameter"),
         ("/api/v1/requests?limit=0", 400, "invalid_parameter"),
         ("/api/v1/requests?limit=1001", 400, "invalid_parameter"),
         ("/api/v1/requests?limit=many", 400, "invalid_parameter"),
