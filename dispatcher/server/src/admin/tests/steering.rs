@@ -80,6 +80,22 @@ async fn what_another_dispatcher_decides_is_not_changed_here() {
 }
 
 #[tokio::test]
+async fn no_lane_has_more_at_risk_than_wait_now_though_they_were_counted_a_moment_ago() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    let _tickets = waiting(side.hub(), 25);
+    side.get("/api/v1/queues").await;
+    side.post("/api/v1/requests/cancel", json!({"tenant": "zeta"})).await;
+    let queues = side.get("/api/v1/queues").await;
+    for of in ["queues", "bands"] {
+        for queue in queues[of].as_array().unwrap() {
+            let count = |name: &str| queue["risk"][name].as_u64().unwrap();
+            let at_risk = count("late") + count("tight") + count("ok");
+            assert!(at_risk <= queue["depth"].as_u64().unwrap(), "{queue}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_waiting_request_says_why_and_can_be_moved() {
     let side = side(&RawAdmin::default(), LOOPBACK).await;
     let _tickets = waiting(side.hub(), 3);
