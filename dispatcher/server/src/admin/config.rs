@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::guard::{Token, TokenRing};
-use crate::config::{Problems, secret::Written};
+use crate::config::{Problems, required, secret::Written};
 
 /// The admin listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -32,6 +32,7 @@ impl Default for RawAdmin {
 /// A token of the admin side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = required(&["name"]))]
 pub struct RawToken {
     /// Who holds it; stands in the audit lines.
     pub name: String,
