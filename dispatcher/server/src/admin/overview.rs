@@ -47,7 +47,7 @@ pub struct PoolFigures {
     /// Age of the oldest waiting request, in milliseconds.
     pub oldest_wait_ms: f64,
     /// Predicted time until what waits now and is not paused is dispatched, in milliseconds; `null` while all of
-    /// it is paused or no pod is ready.
+    /// it is paused or no pod is ready. The age of the oldest in a band until that has had something waiting for ten seconds of late.
     pub drain_ms: Option<f64>,
     /// Whether an operator holds the whole pool.
     pub paused: bool,
