@@ -138,6 +138,11 @@ async fn a_changed_file_is_taken_over_and_a_wrong_one_is_told_problem_by_problem
         "{problems}"
     );
     let told = Call::get("/api/v1/config/diff").to(stage.weir.admin).await;
+    assert_eq!(
+        told.json()["error"]["message"],
+        "the file cannot be used",
+        "nobody asked to take it"
+    );
     told.assert_admin_error(400, "invalid_configuration");
     let effective = look(&stage, "/config").await;
     assert!(effective["effective"].as_str().unwrap().contains("default_objective: batch"));

@@ -180,6 +180,39 @@ async fn phase(stage: &Stage, pod: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_name_that_nobody_has_is_told_and_opens_nothing() {
+    let stage = stuck(json!({})).await;
+    let mut calls = queue(&stage, 3).await;
+    let Some(mut browser) = page(&stage).await else { return };
+    let search = |text: &str| {
+        format!(
+            "document.getElementById('query').value = '{text}'; document.getElementById('find').requestSubmit()"
+        )
+    };
+    browser.eval(&search("zzz")).await;
+    browser
+        .sees(
+            "that there is none",
+            "document.body.innerText.includes('No request is called zzz, and nothing of a tenant')",
+        )
+        .await;
+    assert_eq!(browser.eval("location.hash").await, "", "nothing is opened");
+    let seconds = "fetch('/api/v1/history').then((reply) => reply.json()).then((of) => of.seconds.length > 2)";
+    browser.sees("a past of some seconds", seconds).await;
+    let drawn_anew = "(document.querySelector('#chart-ttft').firstElementChild.id = 'old', \
+                      document.dispatchEvent(new Event('changed')))";
+    browser.eval(drawn_anew).await;
+    let anew = "!document.querySelector('#old') && document.querySelector('#chart-ttft .note')";
+    browser.sees("the charts drawn anew", &format!("{anew} !== null")).await;
+    let ago = browser.eval("document.querySelector('#chart-ttft .note').textContent").await;
+    assert_eq!(ago, "", "no first token has come, at no time");
+    browser.eval(&search("acme")).await;
+    let title = "document.querySelector('#panel h2').textContent === 'Tenant acme'";
+    browser.sees("what waits of a tenant", title).await;
+    calls.abort_all();
+}
+
+#[tokio::test]
 async fn a_lane_is_paused_and_its_requests_are_cancelled_after_a_dry_run() {
     let stage = stuck(json!({})).await;
     let mut calls = queue(&stage, 12).await;

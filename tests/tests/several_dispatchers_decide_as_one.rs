@@ -2,7 +2,11 @@
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
-use weir_tests::{Call, Pair, Plan, Reply, Weir, eventually};
+use weir_tests::{
+    Call, MODEL, Pair, Plan, Reply, Weir,
+    command::{FAILED, NOT_FOUND, run_at},
+    eventually,
+};
 
 /// Waits until that many are on pods and that many wait, as a dispatcher counts.
 async fn open(weir: &Weir, waiting: u64, in_flight: u64) {
@@ -166,4 +170,21 @@ async fn a_change_is_made_where_it_counts_and_refused_elsewhere() {
     let free = Call::post("/api/v1/pods/pod-0/uncordon", "{}").to(stage.weir.admin).await;
     assert_eq!(free.status, 200);
     held.await.unwrap().assert_whole();
+}
+
+#[tokio::test]
+async fn whoever_asks_the_one_that_does_not_decide_is_told_which_one_does() {
+    let Pair { stage, second } = Plan::default().seats(1).raise_two().await;
+    let seen = Call::get("/api/v1/overview").to(second.admin).await.json();
+    let first = seen["pools"][0]["decided_by"].as_str().expect("the first decides").to_owned();
+    let notice = format!("weir: {first} decides for {MODEL}; what waits is told there\n");
+    let empty = run_at(second.admin, &["queue", "ls"]).await;
+    assert_eq!((empty.code, &empty.err), (0, &notice), "{empty:?}");
+    let gone = run_at(second.admin, &["queue", "show", "nobody"]).await;
+    assert_eq!(gone.code, NOT_FOUND);
+    assert!(gone.err.starts_with(&notice), "{gone:?}");
+    let explain = ["explain", "--input-tokens", "5"];
+    run_at(second.admin, &explain).await.assert_failed(FAILED, &first);
+    let decider = run_at(stage.weir.admin, &explain).await;
+    assert_eq!((decider.code, decider.err.as_str()), (0, ""), "{decider:?}");
 }

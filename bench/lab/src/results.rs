@@ -83,7 +83,7 @@ struct Place {
 }
 
 impl ResultFile {
-    /// The file of a path, which can be written. Nothing that is there is touched.
+    /// The file of a path, which can be written; its folder is made. Nothing that is there is touched.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -131,7 +131,9 @@ impl Place {
             Some(_) => given.canonicalize()?,
             None => {
                 let name = given.file_name().context("it has no name")?;
-                folder_of(given).canonicalize()?.join(name)
+                let folder = folder_of(given);
+                fs::create_dir_all(folder)?;
+                folder.canonicalize()?.join(name)
             }
         };
         let place = Self { given: given.to_owned(), real, is_stream };
@@ -235,10 +237,19 @@ mod tests {
     fn a_path_that_cannot_be_written_is_found_before_the_results_are() {
         let folder = tempdir().unwrap();
         let error = |path: &Path| format!("{:#}", asked(path).unwrap_err());
-        let missing = folder.path().join("missing/rows.json");
-        assert!(error(&missing).contains(&format!("cannot write {}", missing.display())));
+        fs::write(folder.path().join("file"), "").unwrap();
+        let within = folder.path().join("file/rows.json");
+        assert!(error(&within).contains(&format!("cannot write {}", within.display())));
         assert!(error(folder.path()).contains("it is a folder"));
         assert!(ResultFile::asked(None).unwrap().json(&1).is_ok());
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_made() {
+        let folder = tempdir().unwrap();
+        let path = folder.path().join("of/today/rows.json");
+        asked(&path).unwrap().json(&1).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1");
     }
 
     #[test]

@@ -206,22 +206,28 @@ pub struct PullConfig {
     /// What may pass a head that found no pod.
     pub head_rule: HeadRule,
     /// Share of a TPOT objective that predictions may use.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub tpot_margin: f64,
     /// Tokens of a resident on which that margin is kept at most.
     pub margin_tokens: u32,
     /// Quantile of the remaining output from which is read how soon a resident may end.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub remaining_quantile: f64,
     /// Residents that a request which has just come, or is late, may cost their TPOT objective by the stall of its prefill, on
     /// average.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub risk_at_once: f64,
     /// The same when it has no time to spare any more. Between the two it grows with the square of the share of its spare time that
     /// the request has waited: of its TTFT objective, or a minute without one, less what its prompt takes on an idle pod while
     /// requests hardly wait (`order: head-start`).
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub risk_when_due: f64,
     /// Milliseconds that a prompt takes on an idle pod from which on it is long. While one came of late, within a minute or two,
     /// requests go to pods that could not bear half its stall, where such a pod is as warm, and leave the others to the next one.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 86_400_000)))]
     pub long_prompt_ms: f64,
     /// A full step longer than this share of the tightest TPOT objective that a pod can keep makes the chunk "big".
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub big_chunk_share: f64,
     /// Uncached tokens that may be pending on a pod with the newcomer, if that is of the top band and the chunk is not big.
     pub top_band_tokens: u32,
@@ -232,34 +238,44 @@ pub struct PullConfig {
     /// chunk is no larger bounds its steps itself.
     pub step_tokens: u32,
     /// A head may pass a blocked one when it needs at most this share of its uncached tokens.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub pass_share: f64,
     /// Share of their TTFT objectives that requests have waited when they leave the queue, in the mean, up to which a blocked head
     /// holds back those of its own band under the head rule `auto`; beyond it whoever of them fits may pass. One without any
     /// objective holds back its own band from the moment on when it is due by its size. 1 holds them back however long they wait.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub hold_share: f64,
     /// Share of its TTFT objective that a blocked head has waited when it holds lower bands back. Until then their requests go
     /// where they fit, as if it had not come. 0 holds them back at once: no request ever goes before one of a higher band that
     /// can still make it.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub bind_share: f64,
     /// Share of the pods, but at least one, that may compute long prompts of late requests at a time: the others are left to those
     /// that can be in time, if such a request came within the time that the prompt takes. Long is what takes `long_prompt_ms`. The
     /// share grows to that of `queue.max_wait_late_s` which the next of them has waited. 1 leaves nothing.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub late_share: f64,
     /// Uncached tokens a colder pod must cost more before a head waits for its warm pod.
     pub warm_gap_tokens: u32,
     /// Share of the TTFT objective that must be left after the colder pod's TTFT to wait.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub warm_slack: f64,
     /// How many times its own time a computed prompt counts where a request has no objectives: it displaces what others would
     /// find in the cache.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 100)))]
     pub cold_weight: f64,
     /// Share of the KV cache that may be filled.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub kv_limit: f64,
     /// Share of `kv_limit` that a request may fill on a pod that has one of a higher band, and one that is late on any pod
     /// that has others. The rest is left for those that come and have a claim to be in time. 1 leaves nothing.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub yield_share: f64,
     /// Share of the expected growth of the newcomer counted against the KV cache.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub kv_growth: f64,
     /// Factor on the best possible TTFT when deciding that a deadline cannot be met.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100)))]
     pub hopeless_factor: f64,
     /// Scrapes older than this are not used; the ledger alone decides then. It is set with the other times of scraping.
     #[cfg_attr(feature = "schema", schemars(skip))]

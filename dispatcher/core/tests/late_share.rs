@@ -58,6 +58,9 @@ fn half_of_the_pods_are_left_to_those_that_can_be_in_time() {
     let [one, other, third] = lost(&mut world);
     assert!(world.pod_of(one).is_some() && world.pod_of(other).is_some());
     assert_eq!(world.pod_of(third), None);
+    let lanes = world.scheduler.lanes();
+    let lane = &world.scheduler.queue_views(world.now, &lanes)[0];
+    assert_eq!((&*lane.lane, &*lane.pattern), ("b0/late", "band 0 all sizes"));
     assert_eq!(world.scheduler.reason(third), Some(Reason::Late));
     let short = asks(&mut world, 1000);
     assert!(world.pod_of(short).is_some(), "it has a pod of its own");

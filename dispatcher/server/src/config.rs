@@ -39,7 +39,7 @@ pub use self::{
     load::{ConfigError, Origin},
     policy::RawPolicy,
     problems::{Problem, Problems},
-    raw::{RawConfig, choice, schema},
+    raw::{RawConfig, choice, required, schema},
     reload::{Applied, ConfigTally, Reloader},
 };
 use crate::{

@@ -24,8 +24,10 @@ use crate::config::Problems;
 #[serde(deny_unknown_fields, default)]
 pub struct RawShutdown {
     /// Seconds to go on accepting after the signal, while /readyz answers 503.
+    #[schemars(range(min = 0, max = 3600))]
     pub drain_delay_s: u64,
     /// Seconds that waiting and running requests have to finish after that.
+    #[schemars(range(min = 0, max = 3600))]
     pub grace_s: u64,
 }
 

@@ -76,7 +76,7 @@ impl AdviseArgs {
     /// # Errors
     /// When the arguments make no question, or a file cannot be read or written.
     pub fn run(self) -> Result<ExitCode> {
-        let ((setting, replay), contender) = (self.setting()?, Contender::named(&self.policy)?);
+        let ((setting, replay), contender) = (self.setting()?, Contender::asked(&self.policy)?);
         let json = ResultFile::asked(self.json.as_deref())?;
         let advice = self.advice(setting, &contender, replay)?;
         json.json(&advice)?;

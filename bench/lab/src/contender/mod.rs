@@ -28,7 +28,7 @@ mod tests;
 
 use std::{fmt, sync::Arc};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use weir_core::{Policy, Scheduler, SchedulerConfig};
 use weir_schema::Predict;
 
@@ -77,6 +77,15 @@ impl Contender {
         }
         let policy: Policy = name.parse().with_context(|| format!("--policy {name:?}"))?;
         Ok(Self::scheduler(name, move |config| config.policy = policy))
+    }
+
+    /// The same, for whoever may have misspelt it: those that are known are told.
+    ///
+    /// # Errors
+    /// When nobody is called that.
+    pub(crate) fn asked(name: &str) -> Result<Self> {
+        let known = |error| anyhow!("{error:#}; known are {}", Self::all().join(", "));
+        Self::named(name).map_err(known)
     }
 
     /// Those that a word means: `all`, `rivals`, `caps`, `variants` of Weir, or one name.

@@ -78,6 +78,14 @@ impl LaneKey {
         name
     }
 
+    /// What its requests have in common, in words.
+    pub fn words(&self, edges: &BucketEdges) -> String {
+        match self {
+            Self::Open { pattern, .. } => pattern.name(edges),
+            Self::Late { band, .. } => format!("band {} all sizes", band.0),
+        }
+    }
+
     /// The lane of a name, whether or not anything is in it; `None` when no lane can have that name.
     pub fn parse(name: &str, edges: &BucketEdges) -> Option<Self> {
         let mut parts = name.split('/').peekable();
@@ -157,6 +165,16 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), all, "no two lanes share a name");
+    }
+
+    #[test]
+    fn late_requests_have_no_size_in_common() {
+        let edges = BucketEdges { input: vec![64], output: vec![16] };
+        let pattern = Pattern { band: Band(2), input: 0, output: 1, warm: None };
+        let open = LaneKey::Open { pattern, by_header: false, picky: false, alone: None };
+        assert_eq!(open.words(&edges), pattern.name(&edges));
+        let late = LaneKey::Late { band: Band(2), picky: false, alone: None };
+        assert_eq!(late.words(&edges), "band 2 all sizes");
     }
 
     #[test]

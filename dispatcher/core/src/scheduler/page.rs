@@ -114,7 +114,7 @@ impl Scheduler {
             let paused = self.board.paused().covers(*key);
             Some(QueueView {
                 lane: key.name(&self.config.buckets).into(),
-                pattern: waiting.pattern.name(&self.config.buckets),
+                pattern: key.words(&self.config.buckets),
                 band: key.band(),
                 depth: lane.len(),
                 late: waiting.late,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::guard::{Token, TokenRing};
-use crate::config::{Problems, secret::Written};
+use crate::config::{Problems, required, secret::Written};
 
 /// The admin listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -32,6 +32,7 @@ impl Default for RawAdmin {
 /// A token of the admin side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = required(&["name"]))]
 pub struct RawToken {
     /// Who holds it; stands in the audit lines.
     pub name: String,
@@ -108,7 +109,8 @@ impl RawToken {
         let why = "must be visible ASCII without spaces: it stands in the audit lines";
         problems.require(sane, &format!("{path}.name"), why);
         let env = self.token_env.as_deref();
-        let written = Written { sha256: &self.sha256, env, env_key: "token_env" };
+        let written =
+            Written { sha256: &self.sha256, env, env_key: "token_env", may_be_digest: true };
         let digest = written.digest(path, problems)?;
         Some(Token { name: self.name.as_str().into(), digest, scope: self.scope })
     }

@@ -74,6 +74,8 @@ pub(super) async fn explain(
 fn said(seat: &Seat, ask: &ExplainAsk) -> Result<Explained, Fault> {
     let supposition = supposition(ask)?;
     let pool = seat.pool(ask.pool.as_deref())?;
+    // The ledger and the queue here are not those that it would meet.
+    pool.decides()?;
     let supposed = pool.hub.suppose(&supposition);
     Ok(Explained { pool: pool.name().to_owned(), supposed })
 }
@@ -126,7 +128,7 @@ mod tests {
             (r#"{"input_tokens": 1, "tpot_ms": 0}"#, "tpot_ms"),
         ] {
             let Err(Fault::Parameter { param, .. }) = ask(body) else { panic!("{body} passed") };
-            assert_eq!(param, Some(name), "{body}");
+            assert_eq!(param.as_deref(), Some(name), "{body}");
         }
     }
 }

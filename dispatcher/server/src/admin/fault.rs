@@ -1,7 +1,7 @@
 //! Every way an admin call can fail, and what the caller is told: the one place that turns errors of
 //! this side into HTTP. The shape is OpenAI's, as on the data API.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use axum::{
     Json,
@@ -24,7 +24,7 @@ pub enum Fault {
     #[error("this token may look and not change; its scope is read")]
     ReadOnly(Arc<str>),
     /// A change on a listener that others reach, without tokens.
-    #[error("changes need a token here; configure admin.tokens")]
+    #[error("changes need a token here: set admin.tokens")]
     NoTokens,
     /// A change that another site's page sent.
     #[error("the change was sent by a page of another site; its Origin is not this Host")]
@@ -48,6 +48,9 @@ pub enum Fault {
         /// By which name.
         name: String,
     },
+    /// The bundle of this version was there and is not any more.
+    #[error("the bundle of version {0} is not kept any more (trainer.keep_bundles)")]
+    NotKept(u64),
     /// There are several pools and none was named.
     #[error("there are several pools; name one: {0}")]
     PoolRequired(String),
@@ -55,14 +58,14 @@ pub enum Fault {
     #[error("{message}")]
     Parameter {
         /// Which one, if it is known.
-        param: Option<&'static str>,
+        param: Option<Cow<'static, str>>,
         /// What is wrong with it.
         message: String,
     },
     /// The state does not allow it.
     #[error("{0}")]
     Conflict(String),
-    /// Another dispatcher decides for the pool, so that a change here would change nothing.
+    /// Another dispatcher decides for the pool, so that a change here would change nothing and a guess mean nothing.
     #[error("the dispatcher at {0} decides for this pool; ask its admin side")]
     DecidedElsewhere(String),
     /// The body is larger than any sensible one.
@@ -77,6 +80,9 @@ pub enum Fault {
     /// The configuration could not be taken.
     #[error("the configuration is not taken; the old one stays in force")]
     Problems(Vec<String>),
+    /// The file cannot be used. Nobody asked to take it.
+    #[error("the file cannot be used")]
+    Unusable(Vec<String>),
 }
 
 /// The code of an answer that is an error, beside it.
@@ -98,7 +104,8 @@ pub struct ErrorDetail {
     /// Its kind.
     pub r#type: &'static str,
     /// The parameter it is about, if it is about one.
-    pub param: Option<&'static str>,
+    #[schema(value_type = Option<String>)]
+    pub param: Option<Cow<'static, str>>,
     /// What is wrong, for programs.
     pub code: &'static str,
     /// Every problem of a configuration that is not taken.
@@ -109,8 +116,8 @@ pub struct ErrorDetail {
 
 impl Fault {
     /// A member that cannot be used.
-    pub fn parameter(param: &'static str, message: impl Into<String>) -> Self {
-        Self::Parameter { param: Some(param), message: message.into() }
+    pub fn parameter(param: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self::Parameter { param: Some(param.into()), message: message.into() }
     }
 
     /// Nothing has this name.
@@ -129,7 +136,7 @@ impl Fault {
             Self::OtherHost => (StatusCode::FORBIDDEN, "other_host"),
             Self::UnknownPath => (StatusCode::NOT_FOUND, "unknown_url"),
             Self::WrongMethod => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
-            Self::NotFound { .. } => (StatusCode::NOT_FOUND, "not_found"),
+            Self::NotFound { .. } | Self::NotKept(_) => (StatusCode::NOT_FOUND, "not_found"),
             Self::PoolRequired(_) => (StatusCode::BAD_REQUEST, "pool_required"),
             Self::Parameter { .. } => (StatusCode::BAD_REQUEST, "invalid_parameter"),
             Self::Conflict(_) => (StatusCode::CONFLICT, "conflict"),
@@ -137,14 +144,16 @@ impl Fault {
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"),
             Self::TooManyStreams(_) => (StatusCode::SERVICE_UNAVAILABLE, "too_many_streams"),
             Self::Closing => (StatusCode::SERVICE_UNAVAILABLE, "closing"),
-            Self::Problems(_) => (StatusCode::BAD_REQUEST, "invalid_configuration"),
+            Self::Problems(_) | Self::Unusable(_) => {
+                (StatusCode::BAD_REQUEST, "invalid_configuration")
+            }
         }
     }
 
-    fn param(&self) -> Option<&'static str> {
+    fn param(&self) -> Option<Cow<'static, str>> {
         match self {
-            Self::Parameter { param, .. } => *param,
-            Self::PoolRequired(_) => Some("pool"),
+            Self::Parameter { param, .. } => param.clone(),
+            Self::PoolRequired(_) => Some("pool".into()),
             _ => None,
         }
     }
@@ -160,7 +169,10 @@ impl IntoResponse for Fault {
             _ => "invalid_request_error",
         };
         let param = self.param();
-        let problems = if let Self::Problems(problems) = self { problems } else { vec![] };
+        let problems = match self {
+            Self::Problems(problems) | Self::Unusable(problems) => problems,
+            _ => vec![],
+        };
         let error = ErrorDetail { message, r#type, param, code, problems };
         let mut response = (status, Json(ErrorBody { error })).into_response();
         response.extensions_mut().insert(Verdict(code));

@@ -8,7 +8,7 @@
 //! # Layout
 //! - [`config`]: tokens and what they allow; [`guard`]: who may; [`audit`]: who did
 //! - [`seat`]: what every call reads; [`take`]: what a call says; [`fault`]: what it is told
-//! - `door`: connections, and which are closed
+//! - `door`: connections, and which are closed; [`lead`]: what another dispatcher decides
 //! - `probe`: liveness, readiness, metrics, the snapshot
 //! - [`overview`], [`queue`], [`request`], [`pod`], [`model`], [`decision`], [`explain`], [`settings`]:
 //!   one kind of thing each; [`steer`]: cancelling and moving what waits
@@ -25,6 +25,7 @@ pub mod explain;
 pub mod fault;
 pub mod guard;
 pub mod history;
+pub mod lead;
 pub mod model;
 pub mod openapi;
 pub mod overview;
@@ -86,7 +87,7 @@ pub fn routes(seat: Arc<Seat>) -> Router {
         .route("/snapshot", get(probe::snapshot))
         .route("/api/v1/openapi.json", get(described))
         .merge(page::routes())
-        .merge(api)
+        .merge(api.layer(from_fn_with_state(seat.clone(), lead::tell)))
         .fallback(|| std::future::ready(Fault::UnknownPath))
         .method_not_allowed_fallback(|| std::future::ready(Fault::WrongMethod))
         .layer(from_fn_with_state(seat.clone(), guard::guard))

@@ -375,11 +375,28 @@ fn order(
     };
     audit::change(seat, caller, Change { action, pool: "", what: &what }, || {
         seat.watched().shelf.order(order).map_err(|error| match error {
-            OrderError::NoBundle(version) => Fault::not_found("version", version.to_string()),
+            OrderError::NoBundle(version) => {
+                missing(version, &seat.watched().shelf.bundles(), served(seat, version))
+            }
             other => Fault::Conflict(other.to_string()),
         })?;
         Ok((Json(all(seat, None)?), 1))
     })
+}
+
+/// A version without a bundle: one that never was, or whose bundle the trainer has removed. Bundles are the newest first.
+fn missing(version: u64, bundles: &[BundleView], served: bool) -> Fault {
+    // Versions are counted from 1, so whatever is below the newest was there.
+    let newest = bundles.first().map_or(0, |bundle| bundle.version);
+    let was = served || (1..newest).contains(&version);
+    if was { Fault::NotKept(version) } else { Fault::not_found("version", version.to_string()) }
+}
+
+/// Whether a version has served in this process.
+fn served(seat: &Seat, version: u64) -> bool {
+    let watched = seat.watched();
+    let mut lately = watched.hubs.iter().flat_map(|hub| watched.versions.of(hub.model()));
+    lately.any(|one| one.version == version)
 }
 
 #[cfg(test)]
@@ -398,5 +415,17 @@ mod tests {
         assert_eq!(of(3, &status), (Standing::Gone, None), "it is known by its errors alone");
         status.model_version = 5;
         assert_eq!(of(5, &status), (Standing::Serving, None), "an operator has pinned it");
+    }
+
+    #[test]
+    fn a_version_whose_bundle_was_removed_is_not_one_that_never_was() {
+        let bundles = [9, 8].map(|version| BundleView { version, ..BundleView::default() });
+        let never = |version: u64| Fault::not_found("version", version.to_string());
+        assert_eq!(missing(7, &bundles, false), Fault::NotKept(7));
+        assert_eq!(missing(10, &bundles, false), never(10));
+        assert_eq!(missing(0, &bundles, false), never(0));
+        assert_eq!(missing(3, &[], false), never(3));
+        assert_eq!(missing(3, &[], true), Fault::NotKept(3));
+        assert!(Fault::NotKept(3).to_string().contains("trainer.keep_bundles"));
     }
 }

@@ -62,7 +62,9 @@ pub fn api() -> OpenApiRouter<Arc<Seat>> {
     info(
         title = "Weir admin API",
         description = "What waits in Weir and why, and what an operator may do about it. Times are \
-                       milliseconds unless a name says otherwise.",
+                       milliseconds unless a name says otherwise. Of several dispatchers one decides: answers \
+                       of the others have the header x-weir-decided-by, POOL=ADDRESS with commas between, and \
+                       hold none of what waits there.",
     ),
     components(schemas(events::Board)),
     tags(

@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{Json, extract::State};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
     fault::{ErrorBody, Fault},
     seat::{Pool, Seat},
+    take::Query,
 };
 use crate::shutdown::Stage;
 
@@ -46,7 +47,7 @@ pub struct PoolFigures {
     /// Age of the oldest waiting request, in milliseconds.
     pub oldest_wait_ms: f64,
     /// Predicted time until what waits now and is not paused is dispatched, in milliseconds; `null` while all of
-    /// it is paused or no pod is ready.
+    /// it is paused or no pod is ready. The age of the oldest in a band until that has had something waiting for ten seconds of late.
     pub drain_ms: Option<f64>,
     /// Whether an operator holds the whole pool.
     pub paused: bool,
@@ -81,23 +82,43 @@ pub struct Attainment {
     pub refused: u64,
 }
 
+/// Which pool is meant.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct OverviewQuery {
+    /// The pool; left out: all.
+    pub pool: Option<String>,
+}
+
 /// Every pool in a few figures.
 #[utoipa::path(
-    get, path = "/overview", tag = "overview", operation_id = "overview",
+    get, path = "/overview", tag = "overview", operation_id = "overview", params(OverviewQuery),
     responses((status = 200, body = Overview), (status = "4XX", body = ErrorBody))
 )]
-pub(super) async fn overview(State(seat): State<Arc<Seat>>) -> Result<Json<Overview>, Fault> {
-    seat.aside(|seat| Ok(Json(of(seat)))).await
+pub(super) async fn overview(
+    State(seat): State<Arc<Seat>>,
+    Query(query): Query<OverviewQuery>,
+) -> Result<Json<Overview>, Fault> {
+    let seen = move |seat: &Seat| {
+        let pools = seat.pools(query.pool.as_deref())?;
+        Ok(Json(seen(seat, pools)))
+    };
+    seat.aside(seen).await
 }
 
 /// The whole dispatcher in a few figures.
 pub fn of(seat: &Seat) -> Overview {
+    seen(seat, seat.pools(None).unwrap_or_default())
+}
+
+fn seen(seat: &Seat, pools: Vec<Pool<'_>>) -> Overview {
     let watched = seat.watched();
     Overview {
         version: env!("CARGO_PKG_VERSION"),
         uptime_s: watched.uptime_s(),
         draining: watched.life.stage() > Stage::Serving,
-        pools: seat.pools(None).into_iter().flatten().map(|pool| figures(seat, pool)).collect(),
+        pools: pools.into_iter().map(|pool| figures(seat, pool)).collect(),
     }
 }
 
@@ -105,7 +126,7 @@ fn figures(seat: &Seat, pool: Pool<'_>) -> PoolFigures {
     let seen = pool.hub.summary();
     PoolFigures {
         pool: pool.name().to_owned(),
-        decided_by: pool.hub.lead().map(|lead| lead.address.clone()),
+        decided_by: pool.decided_by(),
         policy: seen.policy,
         waiting: seen.waiting,
         waiting_bytes: seen.waiting_bytes,

@@ -120,8 +120,15 @@ pub fn of(pools: &[Pool<'_>]) -> Queues {
 
 fn queue(pool: &Pool<'_>, view: QueueView, count: Option<Count>) -> Queue {
     let count = count.unwrap_or_default();
-    let pool = pool.name().to_owned();
-    Queue { pool, bytes: count.bytes, risk: count.risk, scanned: count.depth, view }
+    let (pool, risk) = (pool.name().to_owned(), within(count.risk, view.depth));
+    Queue { pool, bytes: count.bytes, risk, scanned: count.depth, view }
+}
+
+/// At most as many as wait now: the walk that counted them was a moment ago, and some may have left since. The worst are kept.
+fn within(risk: Risk, depth: usize) -> Risk {
+    let late = risk.late.min(depth);
+    let tight = risk.tight.min(depth - late);
+    Risk { late, tight, ok: risk.ok.min(depth - late - tight) }
 }
 
 fn band(pool: &Pool<'_>, view: BandView, count: Option<Count>) -> BandQueue {
@@ -134,7 +141,7 @@ fn band(pool: &Pool<'_>, view: BandView, count: Option<Count>) -> BandQueue {
         oldest_wait_ms: view.oldest_wait_ms,
         drain_ms: view.drain_ms,
         paused: view.paused,
-        risk: count.risk,
+        risk: within(count.risk, view.depth),
     }
 }
 
@@ -241,5 +248,18 @@ fn gate(pool: Pool<'_>, ask: &GateAsk) -> Result<Gate, Fault> {
         (Some(lane), None) => pool.lane(lane).map(Gate::Lane),
         (None, Some(band)) => Ok(Gate::Band(Band(band))),
         (None, None) => Ok(Gate::Pool),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_are_late_than_wait() {
+        let counted = Risk { late: 255, tight: 3, ok: 2 };
+        assert_eq!(within(counted, 241), Risk { late: 241, tight: 0, ok: 0 });
+        assert_eq!(within(counted, 257), Risk { late: 255, tight: 2, ok: 0 });
+        assert_eq!(within(counted, 300), counted, "what came since is not counted yet");
     }
 }

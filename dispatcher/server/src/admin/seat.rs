@@ -150,8 +150,12 @@ impl<'a> Pool<'a> {
     /// # Errors
     /// When another dispatcher decides.
     pub fn decides(&self) -> Result<(), Fault> {
-        let lead = self.hub.lead();
-        lead.map_or(Ok(()), |lead| Err(Fault::DecidedElsewhere(lead.address.clone())))
+        self.decided_by().map_or(Ok(()), |address| Err(Fault::DecidedElsewhere(address)))
+    }
+
+    /// Where the dispatcher is that decides for it, if that is another one.
+    pub fn decided_by(&self) -> Option<String> {
+        self.hub.lead().map(|lead| lead.address.clone())
     }
 
     /// The lane that a name means, whether or not it holds anything.

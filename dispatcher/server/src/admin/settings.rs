@@ -175,7 +175,8 @@ impl Settings {
     }
 
     fn diff(&self) -> Result<Differences, Fault> {
-        let changes = self.reloader()?.diff().map_err(problems)?;
+        let unusable = |problems: Problems| Fault::Unusable(problems.lines());
+        let changes = self.reloader()?.diff().map_err(unusable)?;
         Ok(Differences { changes: changes.into_iter().map(difference).collect() })
     }
 

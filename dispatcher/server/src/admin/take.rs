@@ -30,10 +30,7 @@ impl<S: Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Query<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
         let query = axum::extract::Query::<T>::try_from_uri(&parts.uri);
         let read = query.map(|axum::extract::Query(query)| Self(query));
-        let why = |error: axum::extract::rejection::QueryRejection| Fault::Parameter {
-            param: None,
-            message: error.body_text(),
-        };
+        let why = |error: axum::extract::rejection::QueryRejection| misread(&error.body_text());
         std::future::ready(read.map_err(why)).await
     }
 }
@@ -65,11 +62,17 @@ impl<S: Sync, T: DeserializeOwned + Send> FromRequest<S> for Body<T> {
         let bytes = to_bytes(request.into_body(), BODY_BYTES).await.map_err(too_large)?;
         // An array would fill the members in their order, which nobody means.
         let object = bytes.trim_ascii_start().first() == Some(&b'{');
-        let read = object.then(|| serde_json::from_slice(&bytes));
-        let read = read.ok_or_else(|| "the body must be a JSON object".to_owned());
-        let read = no_nulls(&bytes).and(read);
-        let read = read.and_then(|read| read.map_err(|error| format!("the body: {error}")));
-        read.map(Self).map_err(|message| Fault::Parameter { param: None, message })
+        if !object {
+            let message = "the body must be a JSON object".to_owned();
+            return Err(Fault::Parameter { param: None, message });
+        }
+        no_nulls(&bytes)?;
+        let mut from = serde_json::Deserializer::from_slice(&bytes);
+        let read = serde_path_to_error::deserialize(&mut from).map_err(|error| error.to_string());
+        // What comes behind the object is read by nobody.
+        let whole =
+            read.and_then(|read| from.end().map(|()| read).map_err(|error| error.to_string()));
+        whole.map(Self).map_err(|error| misread(&error))
     }
 }
 
@@ -106,12 +109,67 @@ pub fn some_whole<'de, D: Deserializer<'de>, T: TryFrom<i64>>(
 
 /// Refuses members that are `null`. A filter whose members were all meant to be there and are not would
 /// find everything.
-fn no_nulls(body: &[u8]) -> Result<(), String> {
+fn no_nulls(body: &[u8]) -> Result<(), Fault> {
     // What is no object at all is told by whoever reads it.
     let members = serde_json::from_slice::<BTreeMap<String, Option<IgnoredAny>>>(body);
     let members = members.unwrap_or_default();
     let null = members.into_iter().find(|(_, value)| value.is_none());
-    null.map_or(Ok(()), |(name, _)| Err(format!("the body: {name} is null; leave it out")))
+    null.map_or(Ok(()), |(name, _)| Err(Fault::parameter(name, "is null; leave it out")))
+}
+
+/// What could not be read, by the member that it is about and in words that need no knowledge of the
+/// program. The readers name a member in front, or between backticks.
+fn misread(error: &str) -> Fault {
+    let error = error.strip_prefix("Failed to deserialize query string: ").unwrap_or(error);
+    // Where in the text: a member's name says more.
+    let error = error.rsplit_once(" at line ").map_or(error, |(error, _)| error);
+    let called = |start: &str| error.strip_prefix(start)?.split('`').next();
+    if let Some(name) = called("missing field `") {
+        return Fault::parameter(name.to_owned(), "is missing");
+    }
+    // One that is not known has its name in front as well.
+    let (path, why) = error.split_once(": ").filter(|(path, _)| is_name(path)).unzip();
+    let why = why.unwrap_or(error);
+    let quoted = |start: &str| why.strip_prefix(start)?.split('`').next();
+    if let Some(name) = quoted("duplicate field `") {
+        return Fault::parameter(name.to_owned(), "is given twice");
+    }
+    if let Some(name) = quoted("unknown field `") {
+        let known = why.split_once(", expected ").map_or("none", |(_, known)| known);
+        let known = known.strip_prefix("one of ").unwrap_or(known).replace('`', "");
+        return Fault::parameter(name.to_owned(), format!("is not known here; known are {known}"));
+    }
+    match path {
+        Some(path) => Fault::parameter(path.to_owned(), plain(why)),
+        None => Fault::Parameter { param: None, message: format!("cannot be read: {error}") },
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// A reader's complaint of one value.
+fn plain(why: &str) -> String {
+    if let Some((_, wanted)) = why.split_once(", expected ") {
+        let wanted = match wanted {
+            "f64" => "a number",
+            "a boolean" => "true or false",
+            other => other,
+        };
+        return format!("must be {wanted}");
+    }
+    let number = ["invalid digit", "invalid float", "cannot parse"];
+    if number.iter().any(|start| why.starts_with(start)) {
+        return "must be a number".to_owned();
+    }
+    if why.starts_with("number too") {
+        return "is too large or too small".to_owned();
+    }
+    if why.starts_with("provided string was not") {
+        return "must be true or false".to_owned();
+    }
+    why.to_owned()
 }
 
 #[cfg(test)]
@@ -141,7 +199,78 @@ mod tests {
     fn a_member_is_left_out_and_never_null() {
         assert_eq!(no_nulls(br#"{"lane": "b0/late", "most": 0, "deep": [null]}"#), Ok(()));
         assert_eq!(no_nulls(b"[1]"), Ok(()), "that it is no object is said elsewhere");
-        let told = no_nulls(br#"{"lane": null, "dry_run": true}"#).unwrap_err();
-        assert!(told.contains("lane is null"), "{told}");
+        let told = no_nulls(br#"{"lane": null, "dry_run": true}"#);
+        assert_eq!(told, Err(Fault::parameter("lane", "is null; leave it out")));
+    }
+
+    /// As [`Query`] and [`Body`] read it.
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "it is read and not used")]
+    struct Members {
+        #[serde(deserialize_with = "whole")]
+        band: i8,
+        limit: Option<usize>,
+        late: Option<bool>,
+        ttft_ms: Option<f64>,
+        pool: Option<String>,
+    }
+
+    #[tokio::test]
+    async fn a_query_that_cannot_be_read_names_its_member_and_says_what_it_must_be() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[expect(dead_code, reason = "it is read and not used")]
+        struct Asked {
+            limit: Option<usize>,
+            band: Option<i8>,
+            late: Option<bool>,
+            ttft_ms: Option<f64>,
+        }
+        for (query, param, message) in [
+            ("limit=abc", "limit", "must be a number"),
+            ("limit=", "limit", "must be a number"),
+            ("limit=-1", "limit", "must be a number"),
+            ("ttft_ms=fast", "ttft_ms", "must be a number"),
+            ("band=300", "band", "is too large or too small"),
+            ("late=perhaps", "late", "must be true or false"),
+            ("limit=1&limit=2", "limit", "is given twice"),
+            ("limits=1", "limits", "is not known here; known are limit, band, late, ttft_ms"),
+        ] {
+            let request = http::Request::get(format!("/x?{query}")).body(()).unwrap();
+            let read = Query::<Asked>::from_request_parts(&mut request.into_parts().0, &()).await;
+            assert_eq!(read.unwrap_err(), Fault::parameter(param, message), "{query}");
+        }
+    }
+
+    #[tokio::test]
+    async fn so_does_a_body() {
+        let read = async |body: &'static str| {
+            let request = Request::post("/x").body(body.into()).unwrap();
+            Body::<Members>::from_request(request, &()).await.map(drop).unwrap_err()
+        };
+        for (body, param, message) in [
+            ("{}", "band", "is missing"),
+            (r#"{"band": "high"}"#, "band", "must be a number"),
+            (r#"{"band": 300}"#, "band", "300 is no whole number in its range"),
+            (r#"{"band": 1, "ttft_ms": "fast"}"#, "ttft_ms", "must be a number"),
+            (r#"{"band": 1, "late": 1}"#, "late", "must be true or false"),
+            (r#"{"band": 1, "pool": 7}"#, "pool", "must be a string"),
+            (r#"{"band": 1, "band": 2}"#, "band", "is given twice"),
+            (r#"{"band": 1, "limit": null}"#, "limit", "is null; leave it out"),
+            (
+                r#"{"bund": 1}"#,
+                "bund",
+                "is not known here; known are band, limit, late, ttft_ms, pool",
+            ),
+        ] {
+            assert_eq!(read(body).await, Fault::parameter(param, message), "{body}");
+        }
+        for body in ["{", r#"{"band": 1} x"#] {
+            let Fault::Parameter { param: None, message } = read(body).await else {
+                panic!("{body}")
+            };
+            assert!(message.starts_with("cannot be read: "), "{message}");
+        }
     }
 }

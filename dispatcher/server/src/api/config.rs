@@ -21,7 +21,7 @@ use super::{
     limit::Rate,
     objective::{Objective, Objectives},
 };
-use crate::config::{Problems, secret::Written, suggest::one_of};
+use crate::config::{Problems, required, secret::Written, suggest::one_of};
 
 /// What the file says about the data API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -45,15 +45,16 @@ pub struct RawApi {
 pub struct RawObjective {
     /// Priority; a higher band goes first, below 0 is sheddable.
     pub band: i8,
-    /// Objective for the time from arrival to the first token, in milliseconds.
+    /// Objective for the time from arrival to the first token, in milliseconds; above 0.
     pub ttft_ms: Option<f64>,
-    /// Objective for the mean time per output token, in milliseconds.
+    /// Objective for the mean time per output token, in milliseconds; above 0.
     pub tpot_ms: Option<f64>,
 }
 
 /// An accepted key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = required(&["tenant"]))]
 pub struct RawKey {
     /// SHA-256 of the key, in hexadecimal. The key itself is never stored.
     pub sha256: String,
@@ -71,8 +72,10 @@ pub struct RawKey {
     /// always when there are no keys, it is taken out.
     pub allow_priority: bool,
     /// Requests per minute of each of its tenants; absent: as in `limits`.
+    #[schemars(range(min = 1))]
     pub requests_per_minute: Option<u32>,
-    /// Requests that may come at once; absent: as many as per minute.
+    /// Requests that may come at once, beside `requests_per_minute`; absent: as many as per minute.
+    #[schemars(range(min = 1, max = MOST_BURST))]
     pub burst: Option<u32>,
 }
 
@@ -81,25 +84,35 @@ pub struct RawKey {
 #[serde(deny_unknown_fields, default)]
 pub struct RawLimits {
     /// Largest request body in bytes.
+    #[schemars(range(min = 1))]
     pub max_body_bytes: u32,
     /// Largest request head in bytes. It holds at most 100 headers.
+    #[schemars(range(min = 8192))]
     pub max_header_bytes: u32,
     /// Most connections at once; further ones wait to be accepted.
+    #[schemars(range(min = 1))]
     pub max_connections: u32,
     /// Requests per minute of each tenant; absent: no limit. Requests without a tenant share one.
+    #[schemars(range(min = 1))]
     pub requests_per_minute: Option<u32>,
-    /// Requests that may come at once; absent: as many as per minute.
+    /// Requests that may come at once, beside `requests_per_minute`; absent: as many as per minute.
+    #[schemars(range(min = 1, max = MOST_BURST))]
     pub burst: Option<u32>,
     /// Tenants whose rate is tracked one by one; tenants beyond share one rate.
+    #[schemars(range(min = 1))]
     pub max_tenants: u32,
     /// Longest time from the first byte of a request's head to its last, in milliseconds.
+    #[schemars(range(min = 1, max = MOST_MS))]
     pub header_timeout_ms: u64,
     /// Longest time to read a body, in milliseconds.
+    #[schemars(range(min = 1, max = MOST_MS))]
     pub body_timeout_ms: u64,
     /// Longest time in which a client takes not one byte of its response, in milliseconds.
+    #[schemars(range(min = 1, max = MOST_MS))]
     pub write_timeout_ms: u64,
     /// Longest time that a connection is kept without a request, in milliseconds. Keep it above the
     /// idle timeout of the gateway in front.
+    #[schemars(range(min = 1, max = MOST_MS))]
     pub idle_timeout_ms: u64,
 }
 
@@ -251,8 +264,9 @@ impl RawKey {
     /// `None` when nothing could be told by it.
     fn check(&self, path: &str, by_name: &ByName, problems: &mut Problems) -> Option<Key> {
         let env = self.key_env.as_deref();
-        let digest =
-            Written { sha256: &self.sha256, env, env_key: "key_env" }.digest(path, problems);
+        let written =
+            Written { sha256: &self.sha256, env, env_key: "key_env", may_be_digest: true };
+        let digest = written.digest(path, problems);
         let tenant = format!("{path}.tenant");
         problems.require(!self.tenant.is_empty(), &tenant, "must not be empty");
         let named = self.objective.as_ref();

@@ -1,6 +1,7 @@
 //! `weir decisions`: what was decided lately, why, and what lost.
 
 use clap::Args;
+use serde::Deserialize;
 
 use super::{
     answers::{Decision, Decisions, decisions::Alternative},
@@ -38,11 +39,32 @@ pub(super) fn run(args: &DecisionsArgs) -> Result<(), Failure> {
         .with("pool", args.pool.as_ref())
         .with("limit", Some(args.limit))
         .with("request_id", args.request.as_ref());
-    args.output.output.print::<Decisions>("decisions", admin.get(path.as_str())?)
+    let (format, answer) = (args.output.output, admin.get(path.as_str())?);
+    match args.request {
+        Some(_) => format.print::<Decisions>("decisions", answer),
+        None => format.print::<All>("decisions", answer),
+    }
+}
+
+/// Whatever was decided: where there is nothing, nothing was.
+#[derive(Debug, Default, Deserialize)]
+#[serde(transparent)]
+struct All(Decisions);
+
+impl Sheet for All {
+    fn sheet(&self, wide: bool) -> String {
+        self.0.grid(wide).text_or("no decision is remembered yet")
+    }
 }
 
 impl Sheet for Decisions {
     fn sheet(&self, wide: bool) -> String {
+        self.grid(wide).text_or("no such decision is remembered")
+    }
+}
+
+impl Decisions {
+    fn grid(&self, wide: bool) -> Grid {
         let mut columns = vec![
             ("AGO", Right),
             ("REQUEST", Left),
@@ -59,7 +81,7 @@ impl Sheet for Decisions {
         }
         let mut grid = Grid::new(&columns);
         self.decisions.iter().for_each(|decision| grid.row(row(decision)));
-        grid.text_or("no such decision is remembered")
+        grid
     }
 }
 
@@ -112,8 +134,9 @@ mod tests {
         }
         assert!(text.contains("predicted_wait"), "{text}");
         assert!(!decisions.sheet(false).contains("kv_full"));
-        // It may be asked of one request or pool: of others there may be many.
+        // Of another request there may be many.
         let none = Decisions::default().sheet(false);
         assert_eq!(none, "no such decision is remembered\n");
+        assert_eq!(All::default().sheet(false), "no decision is remembered yet\n");
     }
 }

@@ -18,6 +18,9 @@ use super::{
 
 /// Why a request waits, or what would become of one.
 #[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "weir explain [OPTIONS] REQUEST\n       weir explain [OPTIONS] --input-tokens <TOKENS>"
+)]
 pub(super) struct ExplainArgs {
     /// A request's id; without it a hypothetical request is described by the options and not sent
     #[arg(conflicts_with_all = ["input_tokens", "output_tokens", "ttft_ms", "tpot_ms", "band", "tenant"])]

@@ -19,6 +19,9 @@ dispatcher's admin listener (`admin.listen`): plain HTTP, so reach a remote one 
 const CLIENTS: &str = "
 Errors are on standard error, one line that says what to do; a wrong configuration has a line for each problem.
 
+Of several dispatchers one decides (docs/replicas.md). Where another one is asked, `weir: HOST:PORT decides for MODEL; what waits is told there` is on standard
+error, whatever else is printed.
+
 ## Options of every client
 These may stand anywhere after the command. The token can also be in the variable `WEIR_ADMIN_TOKEN`; it is no option, because options
 show in the process list.

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use schemars::{JsonSchema, Schema, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use weir_core::{
     BucketEdges, PullConfig, SchedulerConfig,
     decide::failover::{Place, Places},
@@ -25,10 +26,12 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(title = "Configuration of Weir")]
+#[schemars(transform = required(&["pools"]))]
 pub struct RawConfig {
     /// Address of the OpenAI API.
     pub listen: String,
     /// Threads of the data plane.
+    #[schemars(range(min = 1, max = 256))]
     pub threads: usize,
     /// The admin listener.
     pub admin: RawAdmin,
@@ -121,14 +124,39 @@ impl RawConfig {
 
 /// The JSON schema of the file, as shipped in config/weir.schema.json.
 pub fn schema() -> String {
-    let schema = schemars::schema_for!(RawConfig);
-    let text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    let text = serde_json::to_string_pretty(&whole_schema()).unwrap_or_default();
     text + "\n"
+}
+
+/// The same before it is written.
+pub(super) fn whole_schema() -> Schema {
+    let mut schema = schemars::schema_for!(RawConfig);
+    schema.ensure_object().values_mut().for_each(shorten);
+    schema
+}
+
+/// Writes numbers of 32 bits as short as people do: 0.2, and not 0.20000000298023224.
+fn shorten(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(shorten),
+        Value::Object(members) => members.values_mut().for_each(shorten),
+        Value::Number(number) if number.is_f64() => {
+            let long = number.as_f64().unwrap_or_default();
+            let short = long as f32;
+            if f64::from(short) == long
+                && let Ok(Value::Number(shorter)) = serde_json::from_str(&format!("{short:?}"))
+            {
+                *number = shorter;
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The pods that serve one model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = required(&["model"]))]
 pub struct RawPool {
     /// The model's name in requests.
     pub model: String,
@@ -143,7 +171,7 @@ pub struct RawPool {
     /// The objective of requests that ask for none; absent: that of all pools.
     pub default_objective: Option<String>,
     /// Requests in flight that a pod of a class without a profile carries, for policies that count
-    /// capacity.
+    /// capacity; above 0.
     pub default_capacity: f64,
     /// Pods at fixed addresses.
     pub pods: Vec<RawPod>,
@@ -194,16 +222,21 @@ impl RawPool {
 #[serde(deny_unknown_fields, default)]
 pub struct RawQueue {
     /// Most requests waiting.
+    #[schemars(range(min = 1))]
     pub max_requests: usize,
-    /// Most body bytes waiting.
+    /// Most body bytes waiting; not below `limits.max_body_bytes`.
     pub max_bytes: u64,
     /// Seconds a sheddable request may be predicted to wait when it arrives; less where its TTFT objective is less.
+    #[schemars(range(min = 0, max = 86_400))]
     pub max_predicted_wait_s: f64,
     /// Seconds any request waits at most.
+    #[schemars(range(min = 0, max = 86_400))]
     pub max_wait_s: f64,
     /// Seconds a request waits at most once it cannot be in time any more, counted from its arrival.
+    #[schemars(range(min = 0, max = 86_400))]
     pub max_wait_late_s: f64,
     /// Seconds a request waits at most while no pod is ready.
+    #[schemars(range(min = 0, max = 86_400))]
     pub max_wait_no_pods_s: f64,
 }
 
@@ -225,9 +258,9 @@ impl Default for RawQueue {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawPatterns {
-    /// Upper edges of the buckets of input tokens, ascending.
+    /// Upper edges of the buckets of input tokens, ascending and above 0, at most 32.
     pub input_tokens: Vec<u32>,
-    /// Upper edges of the buckets of predicted output tokens, ascending.
+    /// Upper edges of the buckets of predicted output tokens, ascending and above 0, at most 32.
     pub output_tokens: Vec<u32>,
 }
 
@@ -254,6 +287,19 @@ impl RawPatterns {
             problems.require(sane, &format!("patterns.{name}"), &why);
         }
         BucketEdges { input: self.input_tokens.clone(), output: self.output_tokens.clone() }
+    }
+}
+
+/// Says in a mapping's schema that these keys must be there, whatever they are when they are left out.
+pub fn required(names: &'static [&'static str]) -> impl FnMut(&mut Schema) {
+    move |schema| {
+        for name in names {
+            let property = schema.pointer_mut(&format!("/properties/{name}"));
+            if let Some(Value::Object(property)) = property {
+                property.remove("default");
+            }
+        }
+        schema.insert("required".to_owned(), json!(names));
     }
 }
 

@@ -3,18 +3,17 @@
 
 use std::fmt::Write as _;
 
-use schemars::schema_for;
 use serde_json::Value;
 
 use super::{
-    RawConfig,
     keys::{Applies, applies},
+    raw::whole_schema,
 };
 
 const HEAD: &str = "\
 # Configuration
 
-One YAML file, `weir serve --config FILE`. Every key may be left out but `pools`; what is left out has the default of the table.
+One YAML file, `weir serve --config FILE`. Every key may be left out but `pools`; what is left out has the default of the table, and `required` is what has none where its mapping is written.
 [config/weir.yaml](../config/weir.yaml) is the same with the defaults written out, and [config/examples](../config/examples) has files for
 one machine, mixed GPUs, Kubernetes behind a gateway, and for those who come from llm-d or AIBrix. This page is generated from
 the schema (`weir schema`), and a test keeps the two equal.
@@ -55,7 +54,7 @@ the cost of its arrival.
 
 /// docs/configuration.md as it must be.
 pub fn markdown() -> String {
-    let schema = schema_for!(RawConfig).to_value();
+    let schema = whole_schema().to_value();
     let mut text = HEAD.to_owned();
     let mut later = vec![(String::new(), schema.clone())];
     while let Some((path, part)) = later.pop() {
@@ -76,6 +75,7 @@ fn section(text: &mut String, path: &str, part: &Value, schema: &Value) -> Vec<(
     text.push_str("| key | kind | default | counts | meaning |\n|---|---|---|---|---|\n");
     let mut inside = Vec::new();
     let keys = part.get("properties").and_then(Value::as_object);
+    let needed = part.get("required").and_then(Value::as_array);
     for (key, value) in keys.into_iter().flatten() {
         let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
         let inner = inner(value, schema);
@@ -87,6 +87,9 @@ fn section(text: &mut String, path: &str, part: &Value, schema: &Value) -> Vec<(
         let about = value.get("description").map(one_line).unwrap_or_default();
         let kind = kind(value, schema);
         let default = match (&inner, value.get("default")) {
+            _ if needed.is_some_and(|needed| needed.contains(&key.as_str().into())) => {
+                "required".to_owned()
+            }
             (None, Some(default)) => format!("`{}`", default.to_string().replace('|', "\\|")),
             _ => String::new(),
         };
@@ -143,8 +146,20 @@ fn kind(value: &Value, schema: &Value) -> String {
         _ => None,
     };
     let optional = value.get("anyOf").is_some() || kinds.contains(&"null");
-    let kind = kinds.iter().find_map(word).unwrap_or("text or list");
-    if optional { format!("{kind}, or null") } else { kind.to_owned() }
+    let kind = kinds.iter().find_map(word).unwrap_or("text or list").to_owned() + &range(&here);
+    if optional { format!("{kind}, or null") } else { kind }
+}
+
+/// Between which numbers a value is, in words.
+fn range(of: &Value) -> String {
+    let bound = |name| of.get(name).and_then(Value::as_f64);
+    match (bound("minimum"), bound("maximum")) {
+        (Some(least), Some(most)) => format!(", {least} to {most}"),
+        // That a count is not negative needs no words.
+        (Some(least), None) if least > 0.0 => format!(", at least {least}"),
+        (None, Some(most)) => format!(", at most {most}"),
+        _ => String::new(),
+    }
 }
 
 fn one_line(text: &Value) -> String {

@@ -14,21 +14,30 @@ pub struct Written<'a> {
     pub env: Option<&'a str>,
     /// The key that names the variable, as in `key_env`.
     pub env_key: &'a str,
+    /// Whether the part may hold a `sha256` in its place.
+    pub may_be_digest: bool,
 }
 
 impl Written<'_> {
     /// The SHA-256 of the secret of the part at `path`.
     pub fn digest(&self, path: &str, problems: &mut Problems) -> Option<[u8; 32]> {
-        let Self { sha256, env, env_key } = *self;
+        let Self { sha256, env, env_key, may_be_digest } = *self;
         match env {
             Some(_) if !sha256.is_empty() => {
                 problems.add(path, format!("has both sha256 and {env_key}; keep one"));
                 None
             }
             Some(name) => {
-                let digest = std::env::var(name).ok().and_then(|value| of_text(&value));
+                let value = std::env::var_os(name);
+                let digest = value.as_ref().and_then(|value| of_text(value.to_str()?));
                 if digest.is_none() {
-                    let why = format!("the variable {name} is not set; export it, or give sha256");
+                    let is = match value {
+                        None => "not set",
+                        Some(value) if value.to_str().is_none() => "no text",
+                        Some(_) => "empty",
+                    };
+                    let or = if may_be_digest { ", or give sha256" } else { "" };
+                    let why = format!("the variable {name} is {is}; export it{or}");
                     problems.add(&format!("{path}.{env_key}"), why);
                 }
                 digest
@@ -69,7 +78,8 @@ mod tests {
 
     fn digest(sha256: &str, env: Option<&str>) -> Result<[u8; 32], String> {
         let mut problems = Problems::default();
-        let digest = Written { sha256, env, env_key: "key_env" }.digest("keys[0]", &mut problems);
+        let written = Written { sha256, env, env_key: "key_env", may_be_digest: true };
+        let digest = written.digest("keys[0]", &mut problems);
         digest.ok_or_else(|| problems.to_string())
     }
 
@@ -94,5 +104,16 @@ mod tests {
             unset.starts_with("keys[0].key_env: the variable WEIR_NO_SUCH_VARIABLE"),
             "{unset}"
         );
+        assert!(unset.ends_with("is not set; export it, or give sha256"), "{unset}");
+    }
+
+    #[test]
+    fn a_digest_is_not_asked_for_where_there_is_no_place_for_it() {
+        let env = Some("WEIR_NO_SUCH_VARIABLE");
+        let written = Written { sha256: "", env, env_key: "secret_env", may_be_digest: false };
+        let mut problems = Problems::default();
+        assert_eq!(written.digest("replicas", &mut problems), None);
+        let words = "replicas.secret_env: the variable WEIR_NO_SUCH_VARIABLE is not set; export it";
+        assert_eq!(problems.to_string(), words);
     }
 }

@@ -1,3 +1,5 @@
+mod ranges;
+
 use std::path::Path;
 
 use serde_yaml_ng::Value;

@@ -18,23 +18,28 @@ pub use scrape::{RawScrape, ScrapeConfig};
 
 use super::family::Family;
 use crate::{
-    config::{Problems, choice, suggest::one_of},
+    config::{Problems, choice, required, suggest::one_of},
     learn::profile::{RawProfile, percentile_schema},
 };
 
 /// Pods of one GPU type and one engine configuration, which cost alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = required(&["name"]))]
 pub struct RawClass {
     /// Name, in samples and metrics.
     pub name: String,
     /// Most tokens the engine puts into one step (vLLM: max_num_batched_tokens).
+    #[schemars(range(min = 1))]
     pub chunk_tokens: u32,
     /// Most sequences the engine runs at once (vLLM: max_num_seqs).
+    #[schemars(range(min = 1))]
     pub max_sequences: u32,
     /// KV blocks of a pod, until a scrape tells.
+    #[schemars(range(min = 1))]
     pub kv_blocks: u32,
     /// Tokens per KV block, until a scrape tells.
+    #[schemars(range(min = 1))]
     pub block_tokens: u32,
     /// Whether its pods find what is left of prompts again (vLLM: enable_prefix_caching), until a scrape tells.
     pub prefix_caching: bool,
@@ -105,6 +110,7 @@ impl RawClass {
 /// A pod at a fixed address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = required(&["url"]))]
 pub struct RawPod {
     /// Name, in metrics and answers; its host and port when left out.
     pub name: Option<String>,
@@ -121,10 +127,12 @@ pub struct RawPod {
 /// Pods found by asking DNS for a name with one address per pod, such as a headless service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schemars(transform = required(&["host"]))]
 pub struct RawDns {
     /// The name to ask for.
     pub host: String,
     /// The port on which every pod listens.
+    #[schemars(range(min = 1))]
     pub port: u16,
     /// Their class; the first one when left out.
     pub class: Option<String>,
@@ -132,6 +140,7 @@ pub struct RawDns {
     #[schemars(schema_with = "family_schema")]
     pub family: Option<Family>,
     /// Seconds between two questions.
+    #[schemars(range(min = 1, max = 3600))]
     pub every_s: u64,
 }
 

@@ -58,8 +58,9 @@ pub struct RawSpool {
     /// Folder of the segments. Need not exist yet.
     pub dir: PathBuf,
     /// Bytes after which a new segment is begun.
+    #[schemars(range(min = 4096))]
     pub segment_bytes: u64,
-    /// Bytes of all segments above which the oldest is removed.
+    /// Bytes of all segments above which the oldest is removed; at least twice `segment_bytes`.
     pub max_bytes: u64,
 }
 
@@ -77,24 +78,31 @@ pub struct RawTrainer {
     /// Whether `weir serve` starts `weir train` and keeps it running.
     pub run: bool,
     /// Seconds from the start of a round to that of the next.
+    #[schemars(range(min = 1, max = 86_400))]
     pub interval_s: u64,
     /// Samples a target needs before it is learned.
+    #[schemars(range(min = 10))]
     pub min_samples: usize,
     /// New samples that make another round worth it; at most `max_samples`.
     pub min_new_samples: usize,
     /// The XGBoost library, or its folder; searched for when left out.
     pub xgboost: Option<PathBuf>,
     /// Trees per target.
+    #[schemars(range(min = 1, max = 10000))]
     pub trees: usize,
     /// Depth of a tree; at most 8 where `model.evaluator` is `forest`.
+    #[schemars(range(min = 1, max = 16))]
     pub depth: usize,
-    /// Learning rate.
+    /// Learning rate; above 0.
+    #[schemars(range(max = 1))]
     pub eta: f32,
-    /// Samples that are trained on, the newest of each bucket.
+    /// Samples that are trained on, the newest of each bucket; at least `min_samples`.
     pub max_samples: usize,
     /// Hours after which a sample is dropped.
+    #[schemars(range(min = 1))]
     pub max_age_h: u64,
     /// Bundles that are kept.
+    #[schemars(range(min = 1))]
     pub keep_bundles: usize,
 }
 

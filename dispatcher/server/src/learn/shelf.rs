@@ -98,7 +98,7 @@ pub struct Counter {
 }
 
 /// A bundle on disk.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct BundleView {
     /// Its version.
     pub version: u64,

@@ -54,7 +54,8 @@ impl RawReplicas {
 
     fn secret(&self, problems: &mut Problems) -> Option<[u8; 32]> {
         let Some(env) = self.secret_env.as_deref() else { return Some([0; 32]) };
-        let written = Written { sha256: "", env: Some(env), env_key: "secret_env" };
+        let written =
+            Written { sha256: "", env: Some(env), env_key: "secret_env", may_be_digest: false };
         written.digest("replicas", problems)
     }
 

@@ -88,7 +88,7 @@ series! {
     QUEUE_OLDEST: Gauge "weir_queue_oldest_seconds" ["model"]
         "Age of the oldest waiting request.";
     QUEUE_DRAIN: Gauge "weir_queue_drain_seconds" ["model"]
-        "Predicted time until what waits now and is not paused is dispatched; absent while all of it is paused or no pod is ready, for nobody knows.";
+        "Predicted time until what waits now and is not paused is dispatched; absent while all of it is paused or no pod is ready, for nobody knows. The age of a band's oldest until it has had something waiting for ten seconds of late.";
     QUEUE_SPENT: Gauge "weir_queue_spent_ratio" ["model"]
         "Share of its TTFT objective that a request had waited when it left the queue, the mean of some 64; below .12 long prompts get a head start and are urgent sooner, above pull.hold_share heads that found no pod are passed by what fits.";
     KEPT_FOR: Gauge "weir_kept_for_seconds" ["model"]

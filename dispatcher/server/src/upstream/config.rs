@@ -12,17 +12,22 @@ use crate::config::Problems;
 #[serde(deny_unknown_fields, default)]
 pub struct RawUpstream {
     /// Longest time to open a connection to a pod, in milliseconds. Then another pod is tried.
+    #[schemars(range(min = 1, max = 86_400_000))]
     pub connect_timeout_ms: u64,
     /// Longest time from sending a streamed request to its first bytes and to its first token, in
     /// seconds. While events come that hold nothing of the answer, only `stall_timeout_s` bounds it.
+    #[schemars(range(min = 1, max = 86_400))]
     pub first_token_timeout_s: u64,
     /// Longest time without an event inside a stream, in seconds. Comments are no events.
+    #[schemars(range(min = 1, max = 86_400))]
     pub stall_timeout_s: u64,
     /// Longest time from sending a request that is not streamed to the end of its response, or to `buffer_bytes` of it, in
     /// seconds.
+    #[schemars(range(min = 1, max = 86_400))]
     pub unstreamed_timeout_s: u64,
     /// How long an unused connection is kept, in milliseconds. Below the 5 s after which vLLM's web
     /// server closes it, or requests are lost in the race.
+    #[schemars(range(min = 0, max = 86_400_000))]
     pub idle_timeout_ms: u64,
     /// Most unused connections kept per pod and thread.
     pub max_idle_per_pod: usize,
@@ -31,6 +36,7 @@ pub struct RawUpstream {
     /// comes.
     pub buffer_bytes: usize,
     /// Deliveries tried before a request is refused.
+    #[schemars(range(min = 1))]
     pub max_attempts: u32,
     /// Whether a `priority` from band and slack is written into the body, for engines that run with
     /// vLLM's `--scheduling-policy priority`.

@@ -51,8 +51,9 @@ function draw(figure, chart, points) {
     ...[bottom, top].map((value) => s("text", { x: width, y: scale.y(value) - 3, "text-anchor": "end" }, chart.lines[0][2](value))));
   const say = (index) => tell(caption, chart, values, index, points.length);
   picture.addEventListener("pointermove", (event) => follow(event, picture, points.length, hair, scale, say));
-  // A second without a first token has no median: what is said then is the last one that has.
-  const rest = () => say(Math.max(0, values[0].findLastIndex((value) => value != null)));
+  // A second without a first token has no median: what is said then is the last one that has, or now if none has.
+  const last = values[0].findLastIndex((value) => value != null);
+  const rest = () => say(last < 0 ? points.length - 1 : last);
   picture.addEventListener("pointerleave", () => (hair.setAttribute("visibility", "hidden"), rest()));
   rest();
   figure.replaceChildren(caption, picture);

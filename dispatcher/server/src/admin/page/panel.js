@@ -164,13 +164,16 @@ function podPage({ pool, pod }) {
   };
 }
 
-/** Looks for a request by id; what is none is taken for a tenant. */
+/** Looks for a request by id; what is none is taken for a tenant, if anything of it waits. */
 export async function find(text, pool) {
   try {
     await get(`/requests/${encodeURIComponent(text)}`, { pool });
     location.hash = link("request", { pool, id: text });
   } catch (error) {
     if (error.status !== 404) throw error;
+    const { requests, next } = await get("/requests", { pool, tenant: text, limit: 1 });
+    // Of a long queue a page may be empty and have a next one.
+    if (!requests.length && !next) throw new Error(`No request is called ${text}, and nothing of a tenant of that name waits.`);
     location.hash = link("find", { pool, tenant: text });
   }
 }

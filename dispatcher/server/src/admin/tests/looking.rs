@@ -3,6 +3,30 @@
 use super::*;
 
 #[tokio::test]
+async fn every_answer_says_which_pools_are_decided_elsewhere() {
+    let side = side_of(&RawAdmin::default(), LOOPBACK, vec![pool("a b"), pool("c")]).await;
+    let said = async |path: &str| {
+        let (_, headers, _) = side.ask(Method::GET, path, &[], "").await;
+        headers.get("x-weir-decided-by").map(|led| led.to_str().unwrap().to_owned())
+    };
+    assert_eq!(said("/api/v1/queues").await, None, "both are decided here");
+    let (errands, _asked) = async_channel::bounded(8);
+    side.hubs[0].follow(Some(Lead::new("10.0.0.7:8082".to_owned(), errands)));
+    let led = Some("a%20b=10.0.0.7:8082".to_owned());
+    for path in
+        ["/queues", "/requests/req-9", "/requests?limit=0", "/pods", "/decisions?pool=a%20b"]
+    {
+        assert_eq!(said(&format!("/api/v1{path}")).await, led, "{path}");
+    }
+    assert_eq!(said("/api/v1/queues?pool=c").await, None, "that one is decided here");
+    assert_eq!(said("/livez").await, None);
+    let (errands, _asked) = async_channel::bounded(8);
+    side.hubs[1].follow(Some(Lead::new("10.0.0.8:8082".to_owned(), errands)));
+    let both = Some("a%20b=10.0.0.7:8082, c=10.0.0.8:8082".to_owned());
+    assert_eq!(said("/api/v1/overview").await, both);
+}
+
+#[tokio::test]
 async fn a_hypothetical_request_is_explained_and_not_sent() {
     let side = side(&RawAdmin::default(), LOOPBACK).await;
     let ask = json!({"input_tokens": 1000, "output_tokens": 100, "ttft_ms": 2000});

@@ -85,6 +85,14 @@ async fn side_of(raw: &RawAdmin, ip: [u8; 4], hubs: Vec<Arc<Hub>>) -> Side {
     Side { address, hubs, seat }
 }
 
+/// A pool of that name.
+fn pool(model: &str) -> Arc<Hub> {
+    let config = weir_core::SchedulerConfig { model: model.into(), ..Default::default() };
+    let scheduler = weir_core::Scheduler::new(config, Box::new(crate::hub::fixture::Flat));
+    let (sink, _) = async_channel::bounded(1);
+    Hub::new(scheduler, model.into(), crate::clock::Clock::new(), sink)
+}
+
 impl Side {
     fn hub(&self) -> &Arc<Hub> {
         &self.hubs[0]

@@ -13,6 +13,8 @@ async fn what_cannot_be_used_is_refused_in_one_shape() {
         ("/assets/nothing.js", 404, "unknown_url"),
         ("/api/v1/queues?pool=nobody", 404, "not_found"),
         ("/api/v1/queues?pol=nobody", 400, "invalid_parameter"),
+        ("/api/v1/overview?pool=nobody", 404, "not_found"),
+        ("/api/v1/overview?limit=3", 400, "invalid_parameter"),
         ("/api/v1/requests?limit=0", 400, "invalid_parameter"),
         ("/api/v1/requests?limit=1001", 400, "invalid_parameter"),
         ("/api/v1/requests?limit=many", 400, "invalid_parameter"),
@@ -90,12 +92,6 @@ async fn what_cannot_be_used_is_refused_in_one_shape() {
 
 #[tokio::test]
 async fn of_several_pools_one_must_be_named_where_one_is_meant() {
-    let pool = |model: &str| {
-        let config = weir_core::SchedulerConfig { model: model.into(), ..Default::default() };
-        let scheduler = weir_core::Scheduler::new(config, Box::new(crate::hub::fixture::Flat));
-        let (sink, _) = async_channel::bounded(1);
-        Hub::new(scheduler, model.into(), crate::clock::Clock::new(), sink)
-    };
     let side = side_of(&RawAdmin::default(), LOOPBACK, vec![pool("one"), pool("two")]).await;
     assert_eq!(side.get("/api/v1/overview").await["pools"].as_array().unwrap().len(), 2);
     let refused = side.refused(Method::GET, "/api/v1/requests", "").await;

@@ -64,10 +64,35 @@ async fn what_another_dispatcher_decides_is_not_changed_here() {
     }
     assert_eq!((side.changes("pause", "ok"), side.changes("pause", "refused")), (0, 1));
 
+    let explain = r#"{"input_tokens": 5}"#;
+    let refused = side.refused(Method::POST, "/api/v1/explain", explain).await;
+    assert_eq!(
+        refused,
+        (409, "decided_elsewhere".to_owned()),
+        "nothing is known of the queue it would meet"
+    );
+
     side.hub().follow(None);
+    side.post("/api/v1/explain", json!({"input_tokens": 5})).await;
     assert_eq!(side.get("/api/v1/overview").await["pools"][0]["decided_by"], Value::Null);
     assert_eq!(side.hub().summary().in_flight, 1, "what it had not answered is decided here");
     side.post("/api/v1/pods/pod-1/drain", json!({})).await;
+}
+
+#[tokio::test]
+async fn no_lane_has_more_at_risk_than_wait_now_though_they_were_counted_a_moment_ago() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    let _tickets = waiting(side.hub(), 25);
+    side.get("/api/v1/queues").await;
+    side.post("/api/v1/requests/cancel", json!({"tenant": "zeta"})).await;
+    let queues = side.get("/api/v1/queues").await;
+    for of in ["queues", "bands"] {
+        for queue in queues[of].as_array().unwrap() {
+            let count = |name: &str| queue["risk"][name].as_u64().unwrap();
+            let at_risk = count("late") + count("tight") + count("ok");
+            assert!(at_risk <= queue["depth"].as_u64().unwrap(), "{queue}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -6,13 +6,14 @@
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use http::response::Parts;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::{net::TcpStream, runtime::Runtime, task::JoinHandle, time::timeout};
 
-use super::{Failure, address::Address, refusal};
+use super::{Failure, address::Address, lead::Notice, refusal};
 
 /// The longest that a connection may take.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -26,6 +27,8 @@ const MOST_BYTES: usize = 64 << 20;
 pub(super) struct Caller {
     pub(super) address: Address,
     token: Option<String>,
+    /// Says who decides, where that is another dispatcher.
+    pub(super) notice: Notice,
     runtime: Runtime,
 }
 
@@ -35,7 +38,7 @@ impl Caller {
             .enable_all()
             .build()
             .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
-        Ok(Self { address, token, runtime })
+        Ok(Self { address, token, notice: Notice::default(), runtime })
     }
 
     /// Makes a call and returns the answer's JSON.
@@ -45,7 +48,12 @@ impl Caller {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, Failure> {
-        let (status, bytes) = self.runtime.block_on(self.exchange(method, path, body))?;
+        let (head, bytes) = self.runtime.block_on(self.exchange(method, path, body))?;
+        let status = head.status.as_u16();
+        // A refusal for that reason names the address itself.
+        if status != 409 {
+            self.notice.hear(&head.headers);
+        }
         if !(200..300).contains(&status) {
             return Err(self.refused(status, &bytes));
         }
@@ -121,7 +129,7 @@ impl Caller {
         method: &str,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<(u16, Bytes), Failure> {
+    ) -> Result<(Parts, Bytes), Failure> {
         let stream = self.connect().await?;
         let request = self.request(method, path, body)?;
         timeout(ANSWER, self.answer(stream, request))
@@ -157,7 +165,7 @@ impl Caller {
         &self,
         stream: TcpStream,
         request: http::Request<Full<Bytes>>,
-    ) -> Result<(u16, Bytes), Failure> {
+    ) -> Result<(Parts, Bytes), Failure> {
         let broken = |error: hyper::Error| self.unreachable(error);
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
@@ -165,7 +173,7 @@ impl Caller {
             let (head, body) = sender.send_request(request).await.map_err(broken)?.into_parts();
             let body = Limited::new(body, MOST_BYTES).collect().await;
             let body = body.map_err(|error| self.unreachable(error))?;
-            Ok((head.status.as_u16(), body.to_bytes()))
+            Ok((head, body.to_bytes()))
         };
         tokio::pin!(exchange);
         tokio::select! {

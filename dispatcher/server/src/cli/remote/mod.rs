@@ -3,11 +3,13 @@
 //! # Layout
 //! - [`address`]: what `--admin` says
 //! - [`http`]: one call on a connection of its own
+//! - [`lead`]: what another dispatcher decides
 //! - [`path`]: paths and queries of the API
 //! - [`refusal`]: an error answer, as a failure that says what to do
 
 mod address;
 mod http;
+mod lead;
 pub(super) mod path;
 mod refusal;
 
@@ -17,7 +19,7 @@ use clap::Args;
 use serde_json::Value;
 
 pub(super) use self::http::Events;
-use self::{address::Address, http::Caller};
+use self::{address::Address, http::Caller, lead::Notice};
 use super::failure::Failure;
 
 /// The token, for those who do not keep it in a file. Not a flag: arguments show in the process list.
@@ -60,6 +62,12 @@ impl Admin {
         };
         let token = token.map(|token| token.trim().to_owned());
         Ok(Self { caller: Caller::new(address, token)? })
+    }
+
+    /// The same for a board, which shows by itself who decides.
+    pub(super) fn for_a_board(mut self) -> Self {
+        self.caller.notice = Notice::silent();
+        self
     }
 
     /// The address, for people.

@@ -15,6 +15,7 @@ struct Body {
 #[serde(default)]
 struct Said {
     message: String,
+    param: Option<String>,
     code: Option<String>,
     problems: Vec<serde_json::Value>,
 }
@@ -39,9 +40,9 @@ pub(super) fn failure(status: u16, body: &[u8], has_token: bool, address: &Addre
         (403, Some("read_only")) => {
             Failure::Refused(format!("{message}: use a token with scope write"))
         }
-        (403, Some("no_tokens")) => Failure::Refused(format!(
-            "{message}: set admin.tokens, or run this on the dispatcher's own machine"
-        )),
+        (403, Some("no_tokens")) => {
+            Failure::Refused(format!("{message}, or bind admin.listen to 127.0.0.1"))
+        }
         (403, _) => Failure::Refused(message),
         // The OpenAI API says so too.
         (404 | 405, Some("unknown_url" | "method_not_allowed")) => Failure::Unreachable(format!(
@@ -49,7 +50,9 @@ pub(super) fn failure(status: u16, body: &[u8], has_token: bool, address: &Addre
              the OpenAI API; or it is of another version than this program"
         )),
         (404, _) => Failure::NotFound(format!("{message}{}", where_to_look(&message))),
-        (400, Some("pool_required")) => Failure::Usage(format!("{message}: name one with --pool")),
+        (400, Some("pool_required")) => {
+            Failure::Usage(message.replacen("name one:", "name one with --pool:", 1))
+        }
         (400, _) if !said.problems.is_empty() => {
             let problem = |problem: &serde_json::Value| match problem {
                 serde_json::Value::String(text) => text.clone(),
@@ -58,7 +61,10 @@ pub(super) fn failure(status: u16, body: &[u8], has_token: bool, address: &Addre
             let problems: Vec<_> = said.problems.iter().map(problem).collect();
             Failure::Config(format!("{message}:\n{}", problems.join("\n")))
         }
-        (400 | 422, _) => Failure::Usage(message),
+        (400 | 422, _) => Failure::Usage(match said.param {
+            Some(param) => format!("{param}: {message}"),
+            None => message,
+        }),
         _ => Failure::Failed(message),
     }
 }

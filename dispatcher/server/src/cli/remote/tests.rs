@@ -59,10 +59,9 @@ fn every_refusal_has_its_exit_code_and_says_what_to_do() {
         (401, "missing_token", false, 77, "--token-file"),
         (401, "invalid_token", true, 77, "admin.tokens"),
         (403, "read_only", true, 77, "scope write"),
-        (403, "no_tokens", false, 77, "admin.tokens"),
+        (403, "no_tokens", false, 77, "admin.listen"),
         (404, "not_found", false, 66, "said"),
         (404, "unknown_url", false, 69, "admin.listen"),
-        (400, "pool_required", false, 2, "--pool"),
         (400, "invalid_parameter", false, 2, "said"),
         (409, "conflict", false, 1, "said"),
         (503, "anything", false, 1, "said"),
@@ -71,6 +70,32 @@ fn every_refusal_has_its_exit_code_and_says_what_to_do() {
         assert_eq!(failure.code(), exit, "{status} {code}");
         assert!(failure.to_string().contains(hint), "{failure}");
     }
+}
+
+#[test]
+fn without_tokens_it_is_the_listeners_address_that_counts() {
+    let fault = crate::admin::fault::Fault::NoTokens.to_string();
+    let body = serde_json::json!({"error": {"message": fault, "code": "no_tokens"}});
+    let said = refused(403, &body.to_string(), false).to_string();
+    let words = "changes need a token here: set admin.tokens, or bind admin.listen to 127.0.0.1";
+    assert_eq!(said, words, "from where it is called makes no difference");
+}
+
+#[test]
+fn a_refusal_names_its_parameter_and_pools_are_asked_for_by_their_option() {
+    let said = |code, param: Option<&str>, message: &str| {
+        let error = serde_json::json!({"message": message, "param": param, "code": code});
+        let failure = refused(400, &serde_json::json!({"error": error}).to_string(), false);
+        assert_eq!(failure.code(), 2, "{failure}");
+        failure.to_string()
+    };
+    let range = "must be from 1 to 10000000";
+    let named = said("invalid_parameter", Some("input_tokens"), range);
+    assert_eq!(named, format!("input_tokens: {range}"));
+    assert_eq!(said("invalid_parameter", None, range), range);
+    let several = crate::admin::fault::Fault::PoolRequired("a, b".to_owned()).to_string();
+    let pools = said("pool_required", Some("pool"), &several);
+    assert_eq!(pools, "there are several pools; name one with --pool: a, b");
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub(super) struct TopArgs {
 }
 
 pub(super) fn run(args: &TopArgs) -> Result<(), Failure> {
-    let admin = Admin::new(&args.remote)?;
+    let admin = Admin::new(&args.remote)?.for_a_board();
     if !args.once && !std::io::stdout().is_terminal() {
         return Err(Failure::Usage(
             "weir top needs a terminal; --once prints one frame".to_owned(),

@@ -103,7 +103,9 @@ fn the_board_shows_pools_lanes_pods_and_decisions_with_their_reasons() {
         assert!(head.contains(part), "{part}: {head}");
     }
     let outcomes = line(&text, "attained");
-    for part in ["interactive 99.2%", "standard 91.0%", "band -10 34%", "shed predicted_wait 617"] {
+    for part in
+        ["interactive 99.2%", "standard 91.0%", "band -10 34%", "refused predicted_wait 617"]
+    {
         assert!(outcomes.contains(part), "{part}: {outcomes}");
     }
     assert!(!outcomes.contains("queue_full"), "nothing was refused for it: {outcomes}");
@@ -127,6 +129,14 @@ fn a_pool_that_another_dispatcher_decides_for_says_where() {
     assert!(!text(&seat).contains("DECIDED"));
     seat.board.overview.pools[0].decided_by = Some("10.0.0.7:8082".to_owned());
     assert!(line(&text(&seat), "waiting 213").contains("DECIDED BY 10.0.0.7:8082"));
+}
+
+#[test]
+fn an_id_that_is_cut_does_not_look_whole() {
+    let mut seat = seat();
+    seat.board.decisions[0].request_id = "x".repeat(60);
+    let text = text(&seat);
+    assert!(text.contains(&format!("{}…", "x".repeat(35))), "{text}");
 }
 
 #[test]

@@ -13,11 +13,13 @@ use crate::config::Problems;
 pub struct RawScrape {
     /// Whether pods are asked for what is read by name, which costs a stock vLLM a twentieth of what all of its metrics do. Its access log has /metrics/ then, which --disable-access-log-for-endpoints has to list beside /metrics.
     pub by_name: bool,
-    /// Milliseconds between two scrapes of a pod's /metrics, more where its answer takes more than a twentieth of that; 0 turns scraping off.
+    /// Milliseconds between two scrapes of a pod's /metrics, more where its answer takes more than a twentieth of that; at least 10, or 0, which turns scraping off.
+    #[schemars(range(min = 0, max = 60000))]
     pub every_ms: u64,
     /// Milliseconds after which a scrape has failed.
+    #[schemars(range(min = 1, max = 60000))]
     pub timeout_ms: u64,
-    /// Milliseconds after which a scrape is no longer believed.
+    /// Milliseconds after which a scrape is no longer believed; not below `every_ms`.
     pub stale_after_ms: u64,
 }
 

@@ -56,8 +56,10 @@ pub struct RawTelemetry {
     /// Whether `/metrics` has the series of the llm-d router and the inference extension too, under their names.
     pub compat_metrics: bool,
     /// Tenants that have series of their own there; those beyond share one. No other series names a tenant.
+    #[schemars(range(min = 1, max = 10000))]
     pub max_tenants: usize,
     /// Most models that may be configured: each has its own series.
+    #[schemars(range(min = 1))]
     pub max_models: usize,
     /// What is done with W3C trace context: pass or make. It always passes to the pod; with make, a request
     /// without one gets one.

@@ -101,7 +101,7 @@ fn outcomes(pool: &PoolOverview, paint: Paint) -> Line<'static> {
     }
     let refused: Vec<_> = pool.refused.iter().filter(|(_, count)| **count > 0).collect();
     if !refused.is_empty() {
-        spans.push(Span::styled("   shed", paint.dim()));
+        spans.push(Span::styled("   refused", paint.dim()));
     }
     for (reason, count) in refused {
         spans.push(Span::raw(format!(" {} {count}", plain(reason))));

@@ -2,8 +2,9 @@
 
 use ratatui::{
     Frame,
-    layout::{Constraint, Rect},
-    text::Line,
+    layout::{Constraint, Flex, Layout, Rect},
+    style::Style,
+    text::{Line, Span},
     widgets::{Block, Cell, Row, Table, TableState},
 };
 
@@ -21,8 +22,11 @@ use crate::cli::{
 /// Columns of a terminal from which on every column of a table is shown.
 const WIDE: u16 = 100;
 
+/// Blanks between two columns.
+const SPACING: u16 = 2;
+
 /// A column: its title, its width, and when it is shown.
-type Column = (Cell<'static>, Constraint, Shown);
+type Column = (Piece<'static>, Constraint, Shown);
 
 /// When a column is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,13 +38,59 @@ enum Shown {
 
 use Shown::{Always, Wide};
 
+/// What stands in a column: words, which are cut where the column ends, or something that is drawn as it is.
+#[derive(Clone)]
+enum Piece<'a> {
+    Words(String, Style),
+    Drawn(Cell<'a>),
+}
+
+impl<'a> Piece<'a> {
+    fn style(self, style: Style) -> Self {
+        match self {
+            Self::Words(words, _) => Self::Words(words, style),
+            Self::Drawn(cell) => Self::Drawn(cell.style(style)),
+        }
+    }
+
+    fn cell(self, width: u16) -> Cell<'a> {
+        match self {
+            Self::Words(words, style) => Cell::from(cut(words, width)).style(style),
+            Self::Drawn(cell) => cell,
+        }
+    }
+}
+
+impl<'a, T: Into<Cell<'a>>> From<T> for Piece<'a> {
+    fn from(drawn: T) -> Self {
+        Self::Drawn(drawn.into())
+    }
+}
+
+/// Words as far as they fit, with a sign where they go on: half an id is not to be taken for a whole one.
+fn cut(words: String, width: u16) -> String {
+    let width = usize::from(width);
+    if Span::raw(words.as_str()).width() <= width {
+        return words;
+    }
+    let mut fits = String::new();
+    for letter in words.chars() {
+        let longer = format!("{fits}{letter}");
+        if Span::raw(longer.as_str()).width() >= width {
+            break;
+        }
+        fits = longer;
+    }
+    fits + "…"
+}
+
 /// A table in a frame of its own.
 struct Part<'a, const N: usize> {
     title: String,
     columns: [Column; N],
     focused: bool,
     picked: usize,
-    rows: Vec<[Cell<'a>; N]>,
+    rows: Vec<[Piece<'a>; N]>,
 }
 
 impl<const N: usize> Part<'_, N> {
@@ -49,13 +99,19 @@ impl<const N: usize> Part<'_, N> {
         let shown = self.columns.each_ref().map(|(.., when)| *when == Always || area.width >= WIDE);
         let columns =
             || self.columns.iter().zip(shown).filter_map(|(of, shown)| shown.then_some(of));
-        let titles = columns().map(|(title, ..)| title.clone());
-        let widths = columns().map(|(_, width, _)| *width);
+        let widths: Vec<_> = columns().map(|(_, width, _)| *width).collect();
+        // As the table will lay them out, inside of its frame.
+        let inside = Rect { width: area.width.saturating_sub(2), ..area };
+        let laid = Layout::horizontal(&widths).flex(Flex::Start).spacing(SPACING).split(inside);
+        let room = || laid.iter().map(|column| column.width);
+        let titles: Vec<_> =
+            columns().zip(room()).map(|((title, ..), width)| title.clone().cell(width)).collect();
         let count = self.rows.len();
         let hidden = count.saturating_sub(usize::from(area.height.saturating_sub(super::AROUND)));
         let rows = self.rows.into_iter().map(|row| {
-            let cells = row.into_iter().zip(shown);
-            Row::new(cells.filter_map(|(cell, shown)| shown.then_some(cell)))
+            let pieces =
+                row.into_iter().zip(shown).filter_map(|(piece, shown)| shown.then_some(piece));
+            Row::new(pieces.zip(room()).map(|(piece, width)| piece.cell(width)))
         });
         let mut block = Block::bordered()
             .title(Line::styled(self.title, paint.title(self.focused)))
@@ -65,7 +121,7 @@ impl<const N: usize> Part<'_, N> {
         }
         let table = Table::new(rows, widths)
             .header(Row::new(titles).style(paint.dim()))
-            .column_spacing(2)
+            .column_spacing(SPACING)
             .row_highlight_style(paint.picked())
             .block(block);
         // The picked row is kept in sight.
@@ -85,12 +141,12 @@ fn many(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn cell(text: &str) -> Cell<'static> {
-    Cell::from(plain(text))
+fn cell(text: &str) -> Piece<'static> {
+    Piece::Words(plain(text), Style::default())
 }
 
-fn figure(text: impl Into<String>) -> Cell<'static> {
-    Cell::from(Line::raw(text.into()).right_aligned())
+fn figure(text: impl Into<String>) -> Piece<'static> {
+    Piece::from(Line::raw(text.into()).right_aligned())
 }
 
 pub(super) fn lanes(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: Paint) {
@@ -101,7 +157,7 @@ pub(super) fn lanes(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: Paint
         [
             cell(&lane.lane).style(paint.risk(lane.risk)),
             figure(lane.depth.to_string()),
-            Cell::from(paint.bar(lane.risk, lane.depth, deepest)),
+            Piece::from(paint.bar(lane.risk, lane.depth, deepest)),
             figure(format!("{}/{}/{}", lane.risk.late, lane.risk.tight, lane.risk.ok)),
             figure(time(lane.head_wait_ms)),
             figure(drain(lane.drain_ms)),
@@ -138,7 +194,7 @@ pub(super) fn pods(frame: &mut Frame<'_>, area: Rect, seat: &Seat, paint: Paint)
     let pods = &seat.board.pods;
     let wide = area.width >= WIDE;
     let gauge = |used, words| {
-        Cell::from(if wide { paint.gauge(used, words) } else { paint.share(used, words) })
+        Piece::from(if wide { paint.gauge(used, words) } else { paint.share(used, words) })
     };
     let row = |pod: &Pod| {
         let pace = format!("{}/{}", time(pod.step_ms), time(pod.tightest_tpot_ms));
@@ -227,7 +283,7 @@ pub(super) fn requests(frame: &mut Frame<'_>, area: Rect, seat: &Seat, title: &s
             cell(&text(&request.request_id)),
             cell(request.tenant.as_deref().unwrap_or("-")),
             figure(time(request.age_ms)),
-            Cell::from(Line::styled(time(left), style).right_aligned()),
+            Piece::from(Line::styled(time(left), style).right_aligned()),
             figure(count(request.input_tokens)),
             figure(count(request.output_tokens)),
             cell(&request.reason.to_string()),
@@ -252,4 +308,16 @@ pub(super) fn requests(frame: &mut Frame<'_>, area: Rect, seat: &Seat, title: &s
         rows: requests.iter().map(row).collect(),
     };
     part.draw(frame, area, paint);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_do_not_fit_end_in_a_sign_that_they_go_on() {
+        assert_eq!(cut("request-1".to_owned(), 9), "request-1");
+        assert_eq!(cut("request-12".to_owned(), 9), "request-…");
+        assert_eq!(cut("東京都".to_owned(), 5), "東京…", "a letter may be two columns wide");
+    }
 }
