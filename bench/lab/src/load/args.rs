@@ -223,8 +223,8 @@ mod tests {
         let words = format!("--target http://{port} --mix demo --for 0.3 --rate 20");
         let code = parse(&words).unwrap().run().unwrap();
         assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::FAILURE));
-        let error = parse(&format!("{words} --records /nowhere/x")).unwrap().run().unwrap_err();
-        assert!(error.to_string().contains("cannot write /nowhere/x"), "{error}");
+        let error = parse(&format!("{words} --records /dev/null/x")).unwrap().run().unwrap_err();
+        assert!(error.to_string().contains("cannot write /dev/null/x"), "{error}");
     }
 
     #[test]

@@ -404,7 +404,7 @@ mod command_line {
             ("--load 1 --dispatchers 0", "1..=16"),
             ("--load 1 --dispatchers 17", "1..=16"),
             ("--at 0.9 --series /tmp/x.json", "cannot be used with"),
-            ("--load 1 --json /nowhere/at/all.json", "cannot write /nowhere"),
+            ("--load 1 --json /dev/null/at/all.json", "cannot write /dev/null"),
         ] {
             let error = sim(&format!("sim --trace {trace} {words}")).unwrap_err();
             assert!(error.contains(said), "{words}: {error}");
