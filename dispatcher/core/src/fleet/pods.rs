@@ -3,7 +3,7 @@
 //! Every decision walks over all of them and every event looks one up: the walk is over one block of
 //! memory, the look-up a hash. Joining and leaving shift the others, which is rare.
 
-use crate::{PodId, fleet::PodState, prefix::PrefixIndex, spread::NumberMap};
+use crate::{PodId, Role, fleet::PodState, prefix::PrefixIndex, spread::NumberMap};
 
 /// All pods of a pool, in the order of their ids.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct Pods {
     order: u64,
     /// What some pod is asked to take at most, if that is less than what others take.
     short_of: Option<f64>,
-    /// What the largest cache of those that are open holds; `None` where none is.
+    /// What the largest cache holds of those that prefill, be they open or not; `None` where there is none.
     longest: Option<f64>,
 }
 
@@ -67,8 +67,9 @@ impl Pods {
     /// whether other prompts are too long for some pod now.
     pub fn note_longest_prompts(&mut self, is_open: impl Fn(&PodState) -> bool) -> bool {
         let open = self.all.iter().filter(|pod| is_open(pod));
-        self.longest = open.map(PodState::kv_capacity_tokens).reduce(f64::max);
-        let most = self.longest.unwrap_or_default();
+        let most = open.map(PodState::kv_capacity_tokens).fold(0.0, f64::max);
+        let prefill = self.all.iter().filter(|pod| pod.class.role != Role::Decode);
+        self.longest = prefill.map(PodState::kv_capacity_tokens).reduce(f64::max);
         let longest_prompt = |pod: &PodState| match pod.kv_capacity_tokens() {
             tokens if tokens < most => tokens,
             _ => f64::INFINITY,
@@ -84,7 +85,7 @@ impl Pods {
         self.short_of != before
     }
 
-    /// Whether no cache of those that are open holds a prompt.
+    /// Whether no cache holds a prompt, nor will when another pod is open again.
     pub fn hold_nowhere(&self, tokens: f64) -> bool {
         self.longest.is_some_and(|most| tokens > most)
     }
