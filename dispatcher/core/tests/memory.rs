@@ -76,6 +76,28 @@ fn one_that_waits_for_the_large_cache_holds_nobody_back_from_the_small_one() {
 }
 
 #[test]
+fn of_three_sizes_of_caches_the_middle_one_does_not_idle_behind_who_waits_for_the_largest() {
+    let mut config = steps_are_shared();
+    let class =
+        |name: &str, kv_blocks| PodClass { name: name.into(), kv_blocks, ..PodClass::default() };
+    config.classes = vec![PodClass::default(), class("small", 500), class("middle", 1000)];
+    let mut world = World::new(config, 1);
+    for id in [1, 2] {
+        let spec = PodSpec { id: PodId(id), name: format!("pod-{id}").into(), class: id as u16 };
+        world.send(Event::PodUp(spec));
+    }
+    let middle = PodId(2);
+    stream_on(&mut world, LARGE, &[SMALL, middle]);
+    let full = Scrape { kv_usage: 1.0, running: 1, engines: 1, ..Scrape::default() };
+    world.send(Event::Scraped(LARGE, full));
+    // Late both, and too long for the small one both.
+    let late = |tokens| prompt(tokens, slo(5, 50));
+    let (long, next) = (world.arrive(late(20_000)), world.arrive(late(12_000)));
+    world.pass(Duration::from_millis(20));
+    assert_eq!([long, next].map(|id| world.pod_of(id)), [None, Some(middle)]);
+}
+
+#[test]
 fn what_waited_before_a_smaller_pod_joined_does_not_hold_back_what_fits_there() {
     let mut world = World::new(
         {

@@ -163,7 +163,7 @@ impl Hold {
 fn its_pods(floor: &Floor<'_>, id: RequestId) -> Option<SmallVec<[PodId; 8]>> {
     let waiting = floor.board.get(id)?;
     let is_short =
-        !waiting.excluded().is_empty() || floor.pods.are_short_of(f64::from(waiting.input_tokens));
+        !waiting.excluded().is_empty() || floor.pods.short_of(f64::from(waiting.input_tokens)) > 0;
     is_short.then(|| floor.usable(waiting).map(|pod| pod.spec.id).collect())
 }
 

@@ -3,6 +3,8 @@
 //! Every decision walks over all of them and every event looks one up: the walk is over one block of
 //! memory, the look-up a hash. Joining and leaving shift the others, which is rare.
 
+use smallvec::SmallVec;
+
 use crate::{PodId, Role, fleet::PodState, prefix::PrefixIndex, spread::NumberMap};
 
 /// All pods of a pool, in the order of their ids.
@@ -19,8 +21,8 @@ pub struct Pods {
     clock: u64,
     /// [`Self::clock`] when a pod last joined or left.
     order: u64,
-    /// What some pod is asked to take at most, if that is less than what others take.
-    short_of: Option<f64>,
+    /// What pods are asked to take at most that are asked to take less than others, each once.
+    limits: SmallVec<[f64; 4]>,
     /// What the largest cache holds of those that prefill, be they open or not; `None` where there is none.
     longest: Option<f64>,
 }
@@ -78,11 +80,13 @@ impl Pods {
         if !self.all.iter().all(same) {
             self.values_mut().for_each(|pod| pod.longest_prompt = longest_prompt(pod));
         }
-        let open = self.all.iter().filter(|pod| is_open(pod));
-        let shortest = open.map(|pod| pod.longest_prompt).reduce(f64::min);
-        let before = self.short_of;
-        self.short_of = shortest.filter(|tokens| tokens.is_finite());
-        self.short_of != before
+        let open = self.all.iter().filter(|pod| is_open(pod)).map(|pod| pod.longest_prompt);
+        let mut limits: SmallVec<_> = open.filter(|tokens| tokens.is_finite()).collect();
+        limits.sort_unstable_by(f64::total_cmp);
+        limits.dedup();
+        let others = limits != self.limits;
+        self.limits = limits;
+        others
     }
 
     /// Whether no cache holds a prompt, nor will when another pod is open again.
@@ -90,9 +94,10 @@ impl Pods {
         self.longest.is_some_and(|most| tokens > most)
     }
 
-    /// Whether a prompt is longer than what some pod is asked to take.
-    pub fn are_short_of(&self, tokens: f64) -> bool {
-        self.short_of.is_some_and(|most| tokens > most)
+    /// How many of the sizes that pods are asked to take at most are too small for a prompt.
+    pub fn short_of(&self, tokens: f64) -> u8 {
+        let short = self.limits.iter().take_while(|most| tokens > **most).count();
+        u8::try_from(short).unwrap_or(u8::MAX)
     }
 
     /// Its place in the order.

@@ -45,7 +45,7 @@ pub struct Waiting {
     /// Its lane.
     pub pattern: Pattern,
     /// Whether not every pod takes it, as far as was known when it was put on the board.
-    pub picky: bool,
+    pub picky: u8,
     /// When it is due: its place in the lane.
     pub due: Time,
     /// After so many milliseconds it is as urgent as it gets: see [`Waiting::urgency`].
@@ -86,7 +86,7 @@ impl Waiting {
             failed: None,
             share: 0.0,
             pattern,
-            picky: false,
+            picky: 0,
             due,
             spare_ms,
             late: false,

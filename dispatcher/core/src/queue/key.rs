@@ -2,8 +2,8 @@
 //!
 //! `b0/i512/o256` is band 0, at most 512 input tokens, at most 256 predicted output tokens; `max` stands
 //! for sizes above the last edge. Suffixes: `/w7` for prompts that pod 7 has cached, `/h` for requests
-//! that chose their policy by header, `/p` for those that not every pod takes, `/r12` for request 12 alone, after a
-//! delivery of it failed.
+//! that chose their policy by header, `/p` for those that not every pod takes (`/p2` for those that two sizes of caches
+//! are too small for), `/r12` for request 12 alone, after a delivery of it failed.
 //! `b0/late` holds what band 0 can no longer serve in time.
 
 use crate::{Band, BucketEdges, PodId, RequestId, pattern::Pattern};
@@ -17,8 +17,8 @@ pub enum LaneKey {
         pattern: Pattern,
         /// Whether they chose their policy by header.
         by_header: bool,
-        /// Whether not every pod takes them.
-        picky: bool,
+        /// Which pods do not take them; 0: every pod takes them. Those of one lane go to the same pods.
+        picky: u8,
         /// The one request that has the lane to itself, after a delivery of it failed.
         alone: Option<RequestId>,
     },
@@ -26,8 +26,8 @@ pub enum LaneKey {
     Late {
         /// Their band.
         band: Band,
-        /// Whether not every pod takes them.
-        picky: bool,
+        /// Which pods do not take them; 0: every pod takes them. Those of one lane go to the same pods.
+        picky: u8,
         /// The one request that has the lane to itself, after a delivery of it failed.
         alone: Option<RequestId>,
     },
@@ -46,9 +46,9 @@ impl LaneKey {
     pub const fn shared(self) -> Self {
         match self {
             Self::Open { pattern, by_header, .. } => {
-                Self::Open { pattern, by_header, picky: false, alone: None }
+                Self::Open { pattern, by_header, picky: 0, alone: None }
             }
-            Self::Late { band, .. } => Self::Late { band, picky: false, alone: None },
+            Self::Late { band, .. } => Self::Late { band, picky: 0, alone: None },
         }
     }
 
@@ -69,8 +69,10 @@ impl LaneKey {
                 (name, picky, alone)
             }
         };
-        if *picky {
-            name.push_str("/p");
+        match picky {
+            0 => {}
+            1 => name.push_str("/p"),
+            more => name.push_str(&format!("/p{more}")),
         }
         if let Some(id) = alone {
             name.push_str(&format!("/r{}", id.0));
@@ -91,7 +93,7 @@ impl LaneKey {
         let mut parts = name.split('/').peekable();
         let band = Band(parts.next()?.strip_prefix('b')?.parse().ok()?);
         if parts.next_if_eq(&"late").is_some() {
-            let picky = parts.next_if_eq(&"p").is_some();
+            let picky = picky(parts.next_if(|part| part.starts_with('p')))?;
             let alone = alone(parts.next())?;
             return parts.next().is_none().then_some(Self::Late { band, picky, alone });
         }
@@ -102,7 +104,7 @@ impl LaneKey {
             None => None,
         };
         let by_header = parts.next_if_eq(&"h").is_some();
-        let picky = parts.next_if_eq(&"p").is_some();
+        let picky = picky(parts.next_if(|part| part.starts_with('p')))?;
         let alone = alone(parts.next())?;
         let pattern = Pattern { band, input, output, warm };
         parts.next().is_none().then_some(Self::Open { pattern, by_header, picky, alone })
@@ -123,6 +125,15 @@ fn bucket(edges: &[u32], name: &str) -> Option<u8> {
     u8::try_from(index).ok()
 }
 
+/// The suffix of those that not every pod takes.
+fn picky(part: Option<&str>) -> Option<u8> {
+    match part {
+        None => Some(0),
+        Some("p") => Some(1),
+        Some(part) => part.strip_prefix('p')?.parse().ok().filter(|more| *more > 1),
+    }
+}
+
 /// The last suffix: none, or the request that is alone.
 fn alone(part: Option<&str>) -> Option<Option<RequestId>> {
     let Some(part) = part else { return Some(None) };
@@ -139,10 +150,12 @@ mod tests {
         let mut names = Vec::new();
         for band in [Band(-1), Band(3)] {
             for (picky, alone) in [
-                (false, None),
-                (true, None),
-                (false, Some(RequestId(12))),
-                (true, Some(RequestId(12))),
+                (0, None),
+                (1, None),
+                (2, None),
+                (0, Some(RequestId(12))),
+                (1, Some(RequestId(12))),
+                (255, Some(RequestId(12))),
             ] {
                 let mut keys = vec![LaneKey::Late { band, picky, alone }];
                 for (input, output) in [(0, 0), (1, 1), (2, 0)] {
@@ -171,9 +184,9 @@ mod tests {
     fn late_requests_have_no_size_in_common() {
         let edges = BucketEdges { input: vec![64], output: vec![16] };
         let pattern = Pattern { band: Band(2), input: 0, output: 1, warm: None };
-        let open = LaneKey::Open { pattern, by_header: false, picky: false, alone: None };
+        let open = LaneKey::Open { pattern, by_header: false, picky: 0, alone: None };
         assert_eq!(open.words(&edges), pattern.name(&edges));
-        let late = LaneKey::Late { band: Band(2), picky: false, alone: None };
+        let late = LaneKey::Late { band: Band(2), picky: 0, alone: None };
         assert_eq!(late.words(&edges), "band 2 all sizes");
     }
 

@@ -16,6 +16,9 @@ use crate::{
 /// their own.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
+/// Of those that no class has profiled capacity for, beside how many caches are too small.
+const INFEASIBLE: u8 = 1 << 7;
+
 impl Scheduler {
     /// Admits a request into its lane, or refuses it.
     pub(super) fn arrive(&mut self, now: Time, request: Box<Request>, actions: &mut Vec<Action>) {
@@ -142,7 +145,7 @@ impl Scheduler {
 
     /// Gives a request the place that it has under the order of the pool.
     pub(super) fn rerank(&self, waiting: &mut Waiting) {
-        waiting.picky = self.is_picky(waiting);
+        waiting.picky = self.picky(waiting);
         let order = self.rules.order;
         let may_wait = waiting.request.may_wait();
         let (head_start, spare) = match order {
@@ -156,25 +159,26 @@ impl Scheduler {
         waiting.due = order::due(&waiting.request, waiting.input_tokens, order, head_start);
     }
 
-    /// Whether not every pod takes a request: the cache of one is too small for its prompt and not that of another, or no class has
-    /// profiled capacity for it.
-    pub(super) fn is_picky(&self, waiting: &Waiting) -> bool {
+    /// Which pods do not take a request; 0: all do. How many sizes of caches are too small for its prompt while another's is not, and
+    /// whether no class has profiled capacity for it.
+    pub(super) fn picky(&self, waiting: &Waiting) -> u8 {
         let asked = waiting.request.by_header;
         let rules = if asked { &self.rules_by_header } else { &self.rules };
         let sizes = (waiting.input_tokens, waiting.output_tokens);
-        self.pods.are_short_of(f64::from(waiting.input_tokens))
-            || self.config.is_infeasible(rules, &self.open_classes, sizes)
+        let short = self.pods.short_of(f64::from(waiting.input_tokens)).min(INFEASIBLE - 1);
+        let infeasible = self.config.is_infeasible(rules, &self.open_classes, sizes);
+        if infeasible { short | INFEASIBLE } else { short }
     }
 
     /// Puts what not every pod takes any more, or again, into the lanes of its kind.
     pub(super) fn part_picky(&mut self) {
         let moves = |id: &RequestId| {
-            self.board.get(*id).is_some_and(|waiting| waiting.picky != self.is_picky(waiting))
+            self.board.get(*id).is_some_and(|waiting| waiting.picky != self.picky(waiting))
         };
         let moved: Vec<RequestId> = self.board.ids().into_iter().filter(moves).collect();
         for id in moved {
             let Some(mut waiting) = self.board.remove(id) else { continue };
-            waiting.picky = !waiting.picky;
+            waiting.picky = self.picky(&waiting);
             self.board.recycle(&mut waiting);
             self.board.insert(waiting);
         }

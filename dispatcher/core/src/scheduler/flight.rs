@@ -394,7 +394,7 @@ impl Scheduler {
         let gone = self.pods.get(&flight.pod).is_none().then_some(flight.pod);
         let mut waiting = flight.come_back(now, tries);
         gone.into_iter().for_each(|pod| allow(&mut waiting.failed, pod));
-        waiting.picky = self.is_picky(&waiting);
+        waiting.picky = self.picky(&waiting);
         self.note_immediate(&waiting.request);
         self.enqueue(now, waiting);
         if self.closing {
