@@ -339,9 +339,13 @@ impl Scheduler {
     fn give_up(&mut self, now: Time, id: RequestId, actions: &mut Vec<Action>) {
         let waiting = self.board.get(id);
         let asked = waiting.is_some_and(|waiting| waiting.request.by_header);
-        let band = waiting.map(|waiting| waiting.pattern.band);
+        // One that no cache holds is not told to come back: its engine says what is wrong with it.
+        let sheddable = waiting.is_some_and(|waiting| {
+            let endless = self.pods.hold_nowhere(waiting.input_tokens.into());
+            waiting.pattern.band.sheddable() && !endless
+        });
         let rules = if asked { &self.rules_by_header } else { &self.rules };
-        if rules.hopeless == Hopeless::Refuse || band.is_some_and(Band::sheddable) {
+        if rules.hopeless == Hopeless::Refuse || sheddable {
             self.refuse_waiting(now, id, RefusalReason::Hopeless, actions);
         } else {
             self.note_demotion(now, id);

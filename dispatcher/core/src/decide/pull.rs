@@ -55,10 +55,6 @@ fn is_lost(floor: &mut Floor<'_>, factor: f64, id: RequestId) -> bool {
     if !floor.thorough && floor.still_in_time(waiting, left_ms) {
         return false;
     }
-    // It goes at once to an engine that says what is wrong with it, if it may.
-    if left_ms > 0.0 && floor.pods.hold_nowhere(waiting.input_tokens.into()) {
-        return false;
-    }
     // What an idle pod can do cold, one that has some of the prompt can do: mostly nothing need be looked up.
     if floor.thorough || !floor.makes_it_cold(waiting, factor, left_ms) {
         floor.refresh(id);

@@ -162,7 +162,9 @@ impl Scheduler {
         if !pull::hopeless(&mut self.floor(now)).contains(&NOBODY) {
             return None;
         }
-        let sheddable = self.board.get(NOBODY)?.request.band.sheddable();
+        let waiting = self.board.get(NOBODY)?;
+        let endless = self.pods.hold_nowhere(waiting.input_tokens.into());
+        let sheddable = waiting.request.band.sheddable() && !endless;
         if self.rules.hopeless == Hopeless::Refuse || sheddable {
             return Some(RefusalReason::Hopeless);
         }
