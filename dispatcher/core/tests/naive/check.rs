@@ -253,16 +253,19 @@ fn lesser_requests_delay_nobody(naive: &Naive, snapshot: &Snapshot, call: &Call)
     }
     let strict = naive.config.pull.bind_share == 0.0;
     let pending = snapshot.pods.iter().map(|pod| pod.pending_tokens).sum();
-    let mut least = (true, Band(i8::MAX));
+    let mut before: Vec<((bool, Band), PodId)> = Vec::new();
     for dispatch in &call.dispatched {
-        let Some(tale) = naive.tales.get(&dispatch.id) else { continue };
+        let tale = naive.tales.get(&dispatch.id).filter(|tale| !naive.is_endless(tale));
+        let Some(tale) = tale else { continue };
         let Some(late) = late(tale, call, pending) else { continue };
         let band = tale.request.band;
         // One that has come back may have had no pod before those that passed it.
         let rank = (!late, if strict { band } else { Band::default() });
-        let in_order = rank <= least || !tale.excluded.is_empty();
+        // A lesser one that went to a pod that this one may not use took nothing from it.
+        let lesser = |(other, pod): &(_, _)| *other < rank && naive.surely_may_use(tale, *pod);
+        let in_order = !before.iter().any(lesser) || !tale.excluded.is_empty();
         assert!(in_order, "I7: {:?} after lesser ones: {:?}", tale, call.dispatched);
-        least = least.min(rank);
+        before.push((rank, dispatch.pod));
         let open = snapshot.lanes.iter().filter(|lane| lane.reason != Reason::Paused);
         for lane in open.filter(|lane| late || strict && lane.band > band) {
             let delayed =

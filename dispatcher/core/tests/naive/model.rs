@@ -175,6 +175,13 @@ impl Naive {
         self.pods.get(&pod).is_some_and(is_open) && !tale.excluded.contains(&pod)
     }
 
+    /// Whether no cache holds a prompt: it goes at once, in whatever order, to an engine that refuses it.
+    pub fn is_endless(&self, tale: &Tale) -> bool {
+        let open = self.pods.values().filter(|seen| is_open(seen));
+        let most = open.map(Seen::kv_tokens).max().unwrap_or_default();
+        matches!(tale.request.prompt, PromptSize::Tokens(tokens) if u64::from(tokens) > most)
+    }
+
     /// Whether a pod's cache holds a prompt, or no other's holds more. Bytes are more than no and at most as many tokens.
     fn holds(&self, tale: &Tale, pod: PodId) -> Option<bool> {
         let kv_tokens = self.pods.get(&pod).map_or(0, Seen::kv_tokens);
