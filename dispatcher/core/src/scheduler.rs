@@ -334,24 +334,24 @@ impl Scheduler {
         }
     }
 
-    /// A head can no longer meet its objective: refuse it if it is sheddable or the policy refuses
-    /// everybody, else put it last.
+    /// A head can no longer meet its objective: refuse it, or put it last.
     fn give_up(&mut self, now: Time, id: RequestId, actions: &mut Vec<Action>) {
-        let waiting = self.board.get(id);
-        let asked = waiting.is_some_and(|waiting| waiting.request.by_header);
-        // One that no cache holds is not told to come back: its engine says what is wrong with it.
-        let sheddable = waiting.is_some_and(|waiting| {
-            let endless = self.pods.hold_nowhere(waiting.input_tokens.into());
-            waiting.pattern.band.sheddable() && !endless
-        });
-        let rules = if asked { &self.rules_by_header } else { &self.rules };
-        if rules.hopeless == Hopeless::Refuse || sheddable {
+        if self.board.get(id).is_some_and(|waiting| self.refuses_hopeless(waiting)) {
             self.refuse_waiting(now, id, RefusalReason::Hopeless, actions);
         } else {
             self.note_demotion(now, id);
             self.board.demote(id);
             self.counters.demoted += 1;
         }
+    }
+
+    /// Whether one that can no longer meet its objective is refused: if it is sheddable or its policy refuses everybody.
+    fn refuses_hopeless(&self, waiting: &Waiting) -> bool {
+        let rules = if waiting.request.by_header { &self.rules_by_header } else { &self.rules };
+        // One that no cache holds is not told to come back: its engine says what is wrong with it.
+        let sheddable = waiting.request.band.sheddable()
+            && !self.pods.hold_nowhere(waiting.input_tokens.into());
+        rules.hopeless == Hopeless::Refuse || sheddable
     }
 
     fn dispatch(&mut self, now: Time, choice: &Choice, actions: &mut Vec<Action>) {

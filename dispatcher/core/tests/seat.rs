@@ -232,6 +232,19 @@ fn a_drain_is_said_alike_everywhere_and_only_where_something_can_leave() {
 }
 
 #[test]
+fn no_drain_is_said_to_take_longer_than_anything_may_wait() {
+    let (mut world, _) = full(1);
+    (0..50).for_each(|_| {
+        world.arrive(|request| request.slo = weir_core::Slo::default());
+    });
+    let running = world.dispatched[0].id;
+    world.pass(Duration::from_secs(1));
+    world.end(running, EndKind::Complete);
+    world.pass(Duration::from_secs(30));
+    assert_eq!(drains(&world), [Some(120e3); 2]);
+}
+
+#[test]
 fn without_a_pod_a_waiting_request_is_told_when_it_is_refused() {
     let mut world = world(0);
     let id = world.arrive(|_| {});

@@ -6,8 +6,8 @@
 //!
 //! - **Choice.** Per target, whichever of bundle and next evaluator has the lower live error on the same
 //!   outcomes serves; the next one is the class's profile or the prior, by the same rule. An evaluator is
-//!   trusted for its first outcomes, and a change of mind takes a difference of 10 % (`serving`,
-//!   `profiled`).
+//!   trusted for its first outcomes, a bundle only where its own holdout has nothing against it, and a change
+//!   of mind takes a difference of 10 % (`serving`, `profiled`).
 //! - **Failure.** A bundle that errs, or answers something that cannot be a latency, costs that batch
 //!   its model: the next evaluator answers all of it. Three times in a row and the bundle is withdrawn.
 //! - **Swap.** Bundles come and go through the chain's [`Slot`] between two batches; the fits and

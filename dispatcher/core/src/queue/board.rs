@@ -44,7 +44,7 @@ pub struct Waiting {
     pub share: f64,
     /// Its lane.
     pub pattern: Pattern,
-    /// Whether not every pod takes it, as far as was known when it was put on the board.
+    /// Which pods do not take it, as far as was known when it was put on the board; 0: every pod takes it.
     pub picky: u8,
     /// When it is due: its place in the lane.
     pub due: Time,

@@ -10,7 +10,6 @@ use crate::{
     decide::{Choice, pull},
     explain::span,
     inspect::{Supposed, Supposition, Would},
-    policy::Hopeless,
     queue::{Head, bounds::FAR},
     scheduler::{Scheduler, tell::would_fit},
 };
@@ -163,9 +162,7 @@ impl Scheduler {
             return None;
         }
         let waiting = self.board.get(NOBODY)?;
-        let endless = self.pods.hold_nowhere(waiting.input_tokens.into());
-        let sheddable = waiting.request.band.sheddable() && !endless;
-        if self.rules.hopeless == Hopeless::Refuse || sheddable {
+        if self.refuses_hopeless(waiting) {
             return Some(RefusalReason::Hopeless);
         }
         self.board.demote(NOBODY);

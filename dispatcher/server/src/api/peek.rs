@@ -284,11 +284,13 @@ fn message<'a>(fields: &Fields<'a>) -> (Cow<'a, [u8]>, text::Shape, PromptSize) 
 fn compared<'a>(fields: &Fields<'a>) -> (Cow<'a, [u8]>, text::Shape, PromptSize) {
     let one = fields.query.or(fields.queries).or(fields.text_1).or(fields.data_1);
     let others = fields.documents.or(fields.items).or(fields.text_2).or(fields.data_2);
-    let joined = |part: Option<Raw<'a>>| text::join(part.iter().map(|part| part.0));
-    let prompts = |part: Option<Raw<'a>>| part.map_or(1, |part| text::shape(part.0).prompts);
-    let shape = text::Shape { prompts: prompts(others).max(prompts(one)), tokens: None };
-    let times = if prompts(one) > 1 { 1 } else { shape.prompts as usize };
-    let bytes = joined(one).len().saturating_mul(times).saturating_add(joined(others).len());
+    let [firsts, seconds] =
+        [one, others].map(|part| part.map_or(1, |part| text::shape(part.0).prompts));
+    let shape = text::Shape { prompts: firsts.max(seconds), tokens: None };
+    let times = if firsts > 1 { 1 } else { shape.prompts as usize };
+    let [first, second] =
+        [one, others].map(|part| text::join(part.iter().map(|part| part.0)).len());
+    let bytes = first.saturating_mul(times).saturating_add(second);
     let text = text::join([one, others].into_iter().flatten().map(|part| part.0));
     (text, shape, PromptSize::Bytes(clamped(bytes)))
 }

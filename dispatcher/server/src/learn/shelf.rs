@@ -192,16 +192,7 @@ pub(super) fn versions(dir: &Path) -> Vec<u64> {
 
 /// What the manifest of a bundle says.
 fn read(version: u64, dir: &Path) -> BundleView {
-    let blank = BundleView {
-        version,
-        current: false,
-        trained_at_unix_ms: None,
-        rows: [0; 2],
-        trees: 0,
-        holdout: None,
-        gains: Vec::new(),
-        refused: None,
-    };
+    let blank = BundleView { version, ..BundleView::default() };
     match manifest(&dir.join(MANIFEST_FILE)) {
         Err(reason) => BundleView { refused: Some(reason), ..blank },
         Ok(manifest) => BundleView {

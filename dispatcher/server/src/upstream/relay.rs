@@ -419,6 +419,7 @@ impl Silence {
 
     fn first_token(&mut self) {
         self.first_token_by = None;
+        self.doubted = false;
         self.timer.as_mut().reset(Instant::now() + self.stall_timeout);
     }
 

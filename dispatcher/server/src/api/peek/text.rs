@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for Elements {
 pub(super) fn without_attribution(system: &str) -> [&str; 2] {
     const LINE: &str = "\"x-anthropic-billing-header";
     // It is the first of the texts.
-    let first = system.find('}').filter(|_| system.starts_with('['));
+    let first = if system.starts_with('[') { system.find('}') } else { None };
     let part = first.and_then(|end| system.split_at_checked(end + 1));
     match part {
         Some((part, rest)) if part.contains(LINE) => [part.get(..1).unwrap_or_default(), rest],
