@@ -41,6 +41,13 @@ impl PodRequest {
         self.start.starts_with(b"HEAD ")
     }
 
+    /// Its path and query; empty where it has none.
+    pub(crate) fn path(&self) -> &str {
+        let line = self.start.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let path = line.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+        str::from_utf8(path).unwrap_or_default()
+    }
+
     /// Whether it may change nothing at the pod.
     fn is_safe(&self) -> bool {
         self.is_of_head() || self.start.starts_with(b"GET ")

@@ -62,6 +62,11 @@ impl Lease {
         self.hub.hold_against(&self.pod, failing);
     }
 
+    /// The same of another pod, by what this one did.
+    pub fn hold_against_another(&self, pod: &Pod, failing: Failing) {
+        self.hub.hold_against(pod, failing);
+    }
+
     /// The clock that its times count on.
     pub fn clock(&self) -> Clock {
         self.hub.clock()

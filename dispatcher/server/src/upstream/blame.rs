@@ -1,12 +1,18 @@
 //! What the end of a request says of its pod: to its breaker, and to the metrics.
 //!
 //! Told of once per request, by whoever sees it end. A client that leaves says nothing, nor does a request that the pod
-//! refuses as wrong: that is an answer as good as any. That requests to a pod fail is said in the log once in a row.
+//! refuses as wrong: that is an answer as good as any, unless another pod takes the same. That requests to a pod fail is said in
+//! the log once in a row.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use http::StatusCode;
+
 use super::RelayError;
-use crate::{fleet::Failing, hub::Lease};
+use crate::{
+    fleet::{Failing, Pod},
+    hub::Lease,
+};
 
 /// Nothing of the request reached the pod.
 pub(super) fn undelivered(lease: &Lease) {
@@ -41,6 +47,21 @@ pub(super) fn answered(lease: &Lease, status: u16, begun: bool) {
         Some(failing) => fails(lease, failing),
         None => pod.breaker.succeeded(),
     }
+}
+
+/// A request that a pod did not let in has the answer of another one, `lease`'s. If that is a good one, the first is at fault.
+pub(super) fn turned_away(pod: &Pod, lease: &Lease, status: StatusCode) {
+    refused(pod);
+    if status.is_success() {
+        let failing = Failing::Badly { begun: false };
+        pod.fails(failing, true);
+        lease.hold_against_another(pod, failing);
+    }
+}
+
+/// A pod refused a request.
+pub(super) fn refused(pod: &Pod) {
+    count(&pod.answers.refused);
 }
 
 /// The answer turned out to be an error, of this status, inside a stream that had begun as a good one. One that lays it on the

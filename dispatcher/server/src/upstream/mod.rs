@@ -31,6 +31,7 @@ pub mod client;
 mod closing;
 pub mod config;
 pub mod dialect;
+mod door;
 mod headers;
 mod hold;
 mod priority;

@@ -1,4 +1,4 @@
-//! One request's way: admit, wait for a pod, send, try another pod if nothing was sent, answer.
+//! One request's way: admit, wait for a pod, send, try another pod if nothing was sent or it turned the request away, answer.
 
 use std::{
     future::poll_fn,
@@ -17,11 +17,12 @@ use super::{
     account::{Account, Given, Wait},
     blame,
     client::{Failure, Reply, UnsentReason},
+    door::{self, TurnedAway},
     headers,
     priority::Urgency,
     relay::{self, Ahead, Relay, RelayBody, Source},
     sse::Scan,
-    usage,
+    usage::{self, Usage},
 };
 use crate::{
     h1::{BadReply, PodRequest},
@@ -156,7 +157,8 @@ impl Future for Serving<'_> {
                 Ok(given) => given,
                 Err(unserved) => return Poll::Ready(Err(unserved)),
             };
-            let attempt = Attempt { upstream: wait.upstream, account, streamed, dialect };
+            let upstream = wait.upstream;
+            let attempt = Attempt { upstream, account, streamed, dialect, turned_away: None };
             *this = Self::Goes(Box::pin(attempt.deliver(lease, request, urgency, ticket)));
         }
         match this {
@@ -176,6 +178,8 @@ struct Attempt<'a> {
     /// Whether it is to be answered in a stream, for which a pod has less time.
     streamed: bool,
     dialect: Dialect,
+    /// What the pod before said.
+    turned_away: Option<Box<TurnedAway>>,
 }
 
 impl Attempt<'_> {
@@ -184,7 +188,8 @@ impl Attempt<'_> {
         self.upstream.config().answer_limit(self.streamed)
     }
 
-    /// Sends the request to the pod that it was given, and to another while nothing of it was sent.
+    /// Sends the request to the pod that it was given, and to another while nothing of it was sent; once more where that one
+    /// turned it away.
     ///
     /// This and [`Self::pass`] are no `async fn`: those keep what they were given beside what they make of it.
     #[expect(clippy::manual_async_fn, reason = "it is smaller so")]
@@ -208,6 +213,9 @@ impl Attempt<'_> {
                 lease = match ticket.verdict().await {
                     Ok(lease) => lease,
                     Err(refusal) => {
+                        if let Some(said) = self.turned_away.take() {
+                            return Ok(self.repeat(*said));
+                        }
                         self.account.refused(&refusal);
                         return Err(self.account.unserved(Fault::Refused(refusal), refusal.id));
                     }
@@ -216,7 +224,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Sends the request and answers; gives both back when nothing of it was sent.
+    /// Sends the request and answers; gives both back when it is to go to another pod.
     #[expect(clippy::manual_async_fn, reason = "it is smaller so")]
     fn pass(
         self,
@@ -231,8 +239,10 @@ impl Attempt<'_> {
             let sent = self.upstream.send(to, &request, now, deadline);
             let served = match unless(self.upstream.closing(), sent).await {
                 Some(Ok((head, reply))) => {
-                    drop(request);
-                    Box::pin(self.answer(lease, head, reply, deadline)).await
+                    // Kept no longer than it may be needed.
+                    let again = self.may_be_the_pods(&head, &request, &lease).then_some(request);
+                    let answer = self.answer(lease, (head, reply), deadline, (again, ticket));
+                    return Box::pin(answer).await;
                 }
                 None => Err(self.closed(&lease)),
                 Some(Err(Failure::Lost(reason))) => Err(self.lost(*lease, Some(reason))),
@@ -247,30 +257,37 @@ impl Attempt<'_> {
     }
 
     /// The pod answered: a stream is passed on from its first bytes, anything else once it is
-    /// complete.
+    /// complete. Gives the request back where it is to go to another pod.
     async fn answer(
         mut self,
         lease: Box<Lease>,
-        mut head: Parts,
-        mut reply: Reply,
+        (mut head, mut reply): (Parts, Reply),
         deadline: Instant,
-    ) -> Served {
+        (again, ticket): (Option<PodRequest>, &mut Ticket),
+    ) -> Result<Served, (Self, PodRequest)> {
         let of_events = headers::is_event_stream(&head.headers);
         let streams = head.status.is_success() && of_events;
         let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
         let reading = soon(deadline, relay::read_ahead(&mut reply, enough));
         let ahead = match unless(self.upstream.closing(), reading).await {
             Some(Some(Ok(ahead))) => ahead,
-            Some(Some(Err(reason))) => return Err(self.lost(*lease, Some(reason))),
-            Some(None) => return Err(self.silent(*lease)),
-            None => return Err(self.closed(&lease)),
+            Some(Some(Err(reason))) => return Ok(Err(self.lost(*lease, Some(reason)))),
+            Some(None) => return Ok(Err(self.silent(*lease))),
+            None => return Ok(Err(self.closed(&lease))),
         };
         if streams && ahead.complete && self.dialect.says_the_end() && ahead.chunks.is_empty() {
-            return Err(self.lost(*lease, None));
+            return Ok(Err(self.lost(*lease, None)));
         }
         headers::own(&mut head, &lease, of_events);
-        self.account.answered(head.status);
         let way_back = self.upstream.way_back(lease.pod().id);
+        if let Some(request) = again.filter(|_| ahead.complete) {
+            way_back.give(reply);
+            return Err((self.ask_another(*lease, (head, ahead), ticket), request));
+        }
+        if let Some(said) = self.turned_away.take() {
+            blame::turned_away(&said.pod, &lease, head.status);
+        }
+        self.account.answered(head.status);
         let body = if !streams && ahead.complete {
             way_back.give(reply);
             self.whole(*lease, head.status, ahead)
@@ -278,7 +295,36 @@ impl Attempt<'_> {
             let source = Source { reply, way_back };
             self.live(lease, head.status, ahead, source, streams.then_some(deadline))
         };
-        Ok(Response::from_parts(head, body))
+        Ok(Ok(Response::from_parts(head, body)))
+    }
+
+    /// Whether another pod would tell if this answer is the pod's fault or the request's.
+    fn may_be_the_pods(&self, head: &Parts, request: &PodRequest, lease: &Lease) -> bool {
+        self.turned_away.is_none()
+            && door::turns_away(head.status, request)
+            && lease.others_are_ready()
+    }
+
+    /// The pod turned the request away, which was not worked on: the next pod that it is given answers it, and tells by that whose
+    /// fault it was.
+    fn ask_another(mut self, lease: Lease, said: (Parts, Ahead), ticket: &mut Ticket) -> Self {
+        let (head, ahead) = said;
+        let (request_id, trace_id) = self.names();
+        let (pod, status) = (lease.pod().clone(), head.status.as_u16());
+        tracing::info!(request_id, trace_id, pod = %pod.name, status, "request turned away");
+        lease.undelivered(ticket);
+        self.turned_away = Some(Box::new(TurnedAway { head, bytes: ahead.joined(), pod }));
+        self
+    }
+
+    /// No other pod took what one turned away: that is the answer.
+    fn repeat(mut self, said: TurnedAway) -> Response<RelayBody> {
+        let TurnedAway { head, bytes, pod } = said;
+        blame::refused(&pod);
+        self.account.answered(head.status);
+        self.account.passed(bytes.len());
+        self.account.finished((end_kind(head.status.as_u16()), None), Usage::default(), None);
+        Response::from_parts(head, RelayBody::whole(bytes))
     }
 
     fn whole(mut self, lease: Lease, status: StatusCode, ahead: Ahead) -> RelayBody {
