@@ -6,7 +6,7 @@
 //! - Everything is relative. The unknowns are multiples of [`StepTime::default`], and a stride's
 //!   residual is a share of its predicted time: so the five are of like magnitude, a 1 % error weighs
 //!   the same on a small GPU and a large one, and the fit starts from the default with an uncertainty
-//!   of 100 % per coefficient.
+//!   of its own per coefficient.
 //! - A residual beyond three times the usual one is clipped (Huber): a stalled client or a paused pod
 //!   moves the fit no more than a bad ordinary stride.
 //! - Coefficients stay at or above zero.

@@ -2,7 +2,7 @@
 //!
 //! The textbook recursion (Ljung, System Identification, section 11.2). Plain forgetting lets the
 //! uncertainty of a direction that nothing excites grow without end, and the next stride that does
-//! excite it throws the solution far off; here it never grows past where it began.
+//! excite it throws the solution far off; here what has once been found out stays nearly as certain.
 
 /// A value per unknown.
 pub(super) type Vector = [f64; UNKNOWNS];
@@ -12,25 +12,41 @@ const UNKNOWNS: usize = 5;
 
 /// Share of the past that each update keeps: a memory of about a thousand strides.
 const KEEP: f64 = 0.999;
-/// Variance of each unknown before any update; the unknowns begin at 1. What attention adds to a prompt differs less
+/// Variance of each unknown before any update; the unknowns begin at 1. What a sequence costs beside others is next to nothing on
+/// the default's GPU, and is a large part of the step on engines of another kind. What attention adds to a prompt differs less
 /// between GPUs than anything else does.
-const FIRST_VARIANCES: Vector = [1.0, 1.0, 1.0, 1.0, 0.25];
+const FIRST_VARIANCES: Vector = [4.0, 1000.0, 10.0, 4.0, 0.25];
+/// How far each variance grows again once it was less.
+const GROWN_VARIANCES: Vector = [1.0, 1.0, 1.0, 1.0, 0.25];
 
 /// The solution and its uncertainty.
 #[derive(Clone, Debug)]
 pub(super) struct Rls {
     solution: Vector,
     covariance: [Vector; UNKNOWNS],
+    /// Past which no variance grows.
+    ceiling: Vector,
 }
 
 impl Rls {
     pub(super) fn new() -> Self {
-        Self { solution: [1.0; UNKNOWNS], covariance: first_covariance() }
+        Self::around([1.0; UNKNOWNS])
     }
 
     /// Keeps the solution and becomes as uncertain of it as at the start.
     pub(super) fn doubt(&mut self) {
-        self.covariance = first_covariance();
+        *self = Self::around(self.solution);
+    }
+
+    /// Nothing is known but where the solution may lie, and not how the unknowns go together.
+    fn around(solution: Vector) -> Self {
+        let mut covariance = [[0.0; UNKNOWNS]; UNKNOWNS];
+        for (index, (row, first)) in covariance.iter_mut().zip(FIRST_VARIANCES).enumerate() {
+            if let Some(cell) = row.get_mut(index) {
+                *cell = first;
+            }
+        }
+        Self { solution, covariance, ceiling: FIRST_VARIANCES }
     }
 
     pub(super) const fn solution(&self) -> &Vector {
@@ -57,11 +73,14 @@ impl Rls {
         self.lift();
     }
 
-    /// Scales back every unknown whose variance has grown past the first one.
+    /// Scales back every unknown whose variance has grown past its ceiling, which comes down with it.
     fn bound(&mut self) {
         let mut factors = self.diagonal();
-        for (factor, first) in factors.iter_mut().zip(FIRST_VARIANCES) {
-            *factor = (first / *factor).min(1.0).sqrt();
+        let ceilings = self.ceiling.iter_mut().zip(GROWN_VARIANCES);
+        for (factor, (ceiling, grown)) in factors.iter_mut().zip(ceilings) {
+            let variance = *factor;
+            *factor = (*ceiling / variance).min(1.0).sqrt();
+            *ceiling = ceiling.min(variance.max(grown));
         }
         for (row, left) in self.covariance.iter_mut().zip(factors) {
             for (cell, right) in row.iter_mut().zip(factors) {
@@ -92,17 +111,6 @@ impl Rls {
         }
         diagonal
     }
-}
-
-/// Nothing is known at first of how the unknowns go together.
-fn first_covariance() -> [Vector; UNKNOWNS] {
-    let mut covariance = [[0.0; UNKNOWNS]; UNKNOWNS];
-    for (index, (row, first)) in covariance.iter_mut().zip(FIRST_VARIANCES).enumerate() {
-        if let Some(cell) = row.get_mut(index) {
-            *cell = first;
-        }
-    }
-    covariance
 }
 
 fn dot(left: &Vector, right: &Vector) -> f64 {

@@ -159,6 +159,36 @@ fn twenty_strides_are_already_much_better_than_the_default() {
 }
 
 #[test]
+fn what_a_sequence_costs_is_learned_where_it_is_most_of_the_step() {
+    // Base and cost of a sequence in milliseconds, and the most sequences that run at a time.
+    for (base_ms, sequence_ms, most) in
+        [(40.0, 4.0, 8), (15.0, 1.5, 8), (5.0, 0.3, 24), (20.0, 0.5, 40), (100.0, 10.0, 16)]
+    {
+        let (mut fit, mut noise) = (StepFit::default(), Noise(13));
+        let truth = |sequences: f64| base_ms + sequence_ms * sequences;
+        for _ in 0..200 {
+            let sequences = noise.between(1.0, f64::from(most)).round();
+            let prompt = if noise.share() < 0.5 { noise.between(100.0, 800.0) } else { 0.0 };
+            let busy_ms = 8.0 * truth(sequences) * (1.0 + 0.05 * noise.normal()) + 0.1 * prompt;
+            fit.observe(&Stride {
+                pod_class: 0,
+                steps: 8.0,
+                busy_ms,
+                decode_steps: 8.0 * sequences,
+                kv_token_steps: 8.0 * 400.0 * sequences,
+                prefill_tokens: prompt,
+                prefill_pairs: prefill_pairs(prompt, 0.0),
+            });
+        }
+        for sequences in [1.0, f64::from(most)] {
+            let fitted = fit.step_time().step_ms(sequences, 400.0 * sequences, 0.0);
+            let error = fitted / truth(sequences) - 1.0;
+            assert!(error.abs() < 0.05, "{base_ms} {sequence_ms} at {sequences}: {error:.3}");
+        }
+    }
+}
+
+#[test]
 fn an_engine_that_changes_is_followed() {
     let (mut fit, mut noise) = (StepFit::default(), Noise(8));
     (0..300).for_each(|_| fit.observe(&H100.stride(&mut noise, 0)));
