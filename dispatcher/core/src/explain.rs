@@ -58,6 +58,8 @@ pub enum Reason {
     },
     /// It waits for the pod that has its prefix.
     WaitsForWarmPod,
+    /// The pods that are empty would be late with it, and another that is busy would not: it is faster, or has the prompt.
+    WaitsForFasterPod,
     /// It can no longer meet its objective and goes after those that can.
     Late,
     /// The pool is saturated beyond what its band may use.
@@ -95,6 +97,7 @@ impl Reason {
             Self::TpotOverSlo { .. } => "tpot_over_slo",
             Self::StallOverBudget { .. } => "stall_over_budget",
             Self::WaitsForWarmPod => "waits_for_warm_pod",
+            Self::WaitsForFasterPod => "waits_for_faster_pod",
             Self::Late => "late",
             Self::PoolSaturated { .. } => "pool_saturated",
             Self::OverCapacity => "over_capacity",
@@ -145,6 +148,11 @@ impl Reason {
             Self::WaitsForWarmPod => {
                 "the pod that has its prefix cached is worth waiting for".to_owned()
             }
+            Self::WaitsForFasterPod => {
+                "the pods that are empty would be late with it, and a faster \
+                                        one may still be in time"
+                    .to_owned()
+            }
             Self::Late => {
                 "it can no longer make its objective and goes after those that can".to_owned()
             }
@@ -186,6 +194,10 @@ impl Reason {
                  lose their pace on average, and {bearable:.2} may",
                 span(stall_ms),
             ),
+            Self::WaitsForFasterPod => {
+                "it would be late with the request, and a faster pod may still be in time"
+                    .to_owned()
+            }
             Self::OverCapacity => "the request would exceed its profiled capacity".to_owned(),
             Self::PodsStale => "its last scrape is too old".to_owned(),
             Self::FailureDomain => "it stands beside a pod that failed".to_owned(),

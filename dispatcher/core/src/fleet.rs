@@ -1,10 +1,12 @@
 //! The pods of a pool, each with its ledger and everything else known of it.
 
 mod pods;
+mod sequences;
 
 use weir_schema::Sample;
 
 pub use pods::Pods;
+use sequences::Seats;
 
 use crate::{
     CacheInfo, Phase, PodClass, PodSpec, Pulse, RecentError, Scrape, Time,
@@ -52,6 +54,7 @@ pub struct PodState {
     /// How well it was predicted lately.
     pub accuracy: Accuracy,
     prefill_rate: Rate,
+    seats: Seats,
 }
 
 impl PodState {
@@ -75,6 +78,7 @@ impl PodState {
             load: 0.0,
             accuracy: Accuracy::default(),
             prefill_rate: Rate::over(RATE_MEMORY_S),
+            seats: Seats::default(),
         }
     }
 
@@ -83,6 +87,9 @@ impl PodState {
         let [recent, _] = self.unscraped_tokens;
         self.unscraped_tokens = [0.0, recent];
         self.told = scrape.cache.after(self.told);
+        let streamed = self.ledger.residents().iter().filter(|resident| resident.streamed);
+        let decoding = streamed.map(|resident| f64::from(resident.sequences)).sum();
+        self.seats.scraped(now, &scrape, self.pulse.steps, decoding);
         self.others = if scrape.shared { Others::beside(self, &scrape) } else { Others::default() };
         self.scrape = Some((now, scrape));
     }
@@ -90,6 +97,12 @@ impl PodState {
     /// Tokens of prompts that it has cached when it is full.
     pub fn prefix_tokens(&self) -> u64 {
         self.class.prefix_tokens(&self.told)
+    }
+
+    /// Sequences that it runs at a time: as many as its class says, or as it was seen to run where prompts waited for more.
+    pub fn max_sequences(&self) -> u32 {
+        let most = self.class.max_sequences;
+        self.seats.most().map_or(most, |seen| seen.min(most))
     }
 
     /// Whether several engines stand behind it, each of which steps for itself.

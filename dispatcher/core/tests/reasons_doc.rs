@@ -33,6 +33,7 @@ fn every_reason_to_wait_is_documented() {
         Reason::TpotOverSlo { tpot_ms: 1.0, limit_ms: 1.0 },
         Reason::StallOverBudget { stall_ms: 1.0, at_risk: 1.0, bearable: 0.5 },
         Reason::WaitsForWarmPod,
+        Reason::WaitsForFasterPod,
         Reason::Late,
         Reason::PoolSaturated { saturation: 1.0 },
         Reason::OverCapacity,
@@ -56,6 +57,7 @@ fn every_reason_to_wait_is_documented() {
         | Reason::TpotOverSlo { .. }
         | Reason::StallOverBudget { .. }
         | Reason::WaitsForWarmPod
+        | Reason::WaitsForFasterPod
         | Reason::Late
         | Reason::PoolSaturated { .. }
         | Reason::OverCapacity

@@ -27,12 +27,12 @@ pub fn ungated(pod: &PodState, waiting: &Waiting, outlook: &Outlook) -> bool {
 /// Sequences of a request that run on a pod at a time: at most half of what the engine runs. It keeps the others until there is room
 /// for them, so that a request of many need not find the pod empty.
 pub fn at_once(pod: &PodState, waiting: &Waiting) -> f64 {
-    let half = (pod.class.max_sequences / 2).max(1);
+    let half = (pod.max_sequences() / 2).max(1);
     f64::from(waiting.request.sequences.min(half))
 }
 
 /// Whether the KV cache and the engine's sequence limit have room for a request and some of its
-/// growth. One that gives way to others on the pod leaves them a part of the cache: it can wait, and they
+/// growth. One that gives way to others on the pod may use a `share` of the cache: it can wait, and they
 /// come when it has long taken the last room.
 ///
 /// # Errors
@@ -41,6 +41,7 @@ pub fn fits_memory(
     pod: &PodState,
     waiting: &Waiting,
     outlook: &Outlook,
+    share: f64,
     now: Time,
     config: &PullConfig,
 ) -> Result<(), Reason> {
@@ -50,12 +51,11 @@ pub fn fits_memory(
     let others = pod.others(now, config.stale_after_ms);
     let running = pod.ledger.decodes_to_come() + others.sequences + sequences;
     let limit = config.kv_limit * pod.kv_capacity_tokens();
-    if running > f64::from(pod.class.max_sequences) {
+    if running > f64::from(pod.max_sequences()) {
         return Err(Reason::BatchFull);
     }
     if used > limit {
         return Err(Reason::KvFull);
     }
-    let yields = waiting.late || pod.ledger.top_band() > Some(waiting.request.band);
-    if yields && used > config.yield_share * limit { Err(Reason::KvKept) } else { Ok(()) }
+    if used > share * limit { Err(Reason::KvKept) } else { Ok(()) }
 }

@@ -8,7 +8,7 @@
 //! [`late_share`]: crate::PullConfig::late_share
 
 use crate::{
-    RequestId,
+    RequestId, Time,
     decide::{
         Choice, Floor,
         pick::Pick,
@@ -59,7 +59,19 @@ fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId) -> Turn {
     if passed { Turn::Next } else { Turn::Stop }
 }
 
+/// For so long after a request that could be in time others like it are thought to come.
+const OTHERS_COME_MS: f64 = 10_000.0;
+
 impl Floor<'_> {
+    /// The share of a pod's KV cache that a request may use: some of it is left to those of higher bands that are there, and by a
+    /// late one, to those that come.
+    pub(crate) fn memory_share(&self, waiting: &Waiting, pod: &PodState) -> f64 {
+        let others_come = |at: Time| self.now.ms_since(at) <= OTHERS_COME_MS;
+        let leaves = waiting.late && self.in_time_at.is_some_and(others_come);
+        let yields = leaves || pod.ledger.top_band() > Some(waiting.request.band);
+        if yields { self.config.pull.yield_share } else { 1.0 }
+    }
+
     /// Whether a late request leaves all pods to those that can be in time: as many as may are at work on long prompts of late ones.
     pub(crate) fn leaves_pods(&self, waiting: &Waiting) -> bool {
         let in_time_at = self.in_time_at.filter(|_| waiting.late && self.rules.gated());

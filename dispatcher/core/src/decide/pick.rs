@@ -10,6 +10,7 @@ use crate::{
         score::{self, Outlooks},
     },
     explain::Reason,
+    fleet::PodState,
     headroom::{
         Outlook, features,
         judge::{self, tpot_slo_ms, ttft_slo_ms},
@@ -17,6 +18,17 @@ use crate::{
     },
     queue::Waiting,
 };
+
+/// Of what predictions have against pods, what is said: that one is empty and waits for nothing goes before anything else.
+pub(super) fn first_of(shut: Option<Reason>, why: Reason) -> Option<Reason> {
+    if why == Reason::WaitsForFasterPod { Some(why) } else { shut.or(Some(why)) }
+}
+
+/// Why a head waits: for what is against it on the pod where it would fit soonest, `there`, or else for what predictions have.
+pub(super) fn why(there: Option<Reason>, shut: Option<Reason>) -> Reason {
+    let beside_an_empty_pod = shut.filter(|why| *why == Reason::WaitsForFasterPod);
+    beside_an_empty_pod.or(there).or(shut).unwrap_or(Reason::PodsClaimed)
+}
 
 /// A pod that a head fits on.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +150,7 @@ impl Floor<'_> {
         let gates: Vec<_> = free.iter().map(|outlook| self.cheap(waiting, outlook)).collect();
         let open = free.iter().zip(&gates).filter(|(_, gate)| gate.is_ok());
         let open: Outlooks = open.map(|(outlook, _)| *outlook).collect();
-        let reason = soonest.and_then(|pod| {
+        let there = soonest.and_then(|pod| {
             free.iter().zip(&gates).find(|(outlook, _)| outlook.pod == pod)?.1.err()
         });
         let predicted = self.predict(id, &open);
@@ -149,7 +161,7 @@ impl Floor<'_> {
                 Ok(()) => fits.push(fit),
                 Err(why) => {
                     self.losers.shut(&fit.outlook, why);
-                    shut = shut.or(Some(why));
+                    shut = first_of(shut, why);
                 }
             }
         }
@@ -158,7 +170,7 @@ impl Floor<'_> {
                 self.losers.shut(outlook, *why);
             }
         }
-        if fits.is_empty() { Err(reason.or(shut).unwrap_or(Reason::PodsClaimed)) } else { Ok(fits) }
+        if fits.is_empty() { Err(why(there, shut)) } else { Ok(fits) }
     }
 
     /// The gates that need no prediction.
@@ -169,7 +181,8 @@ impl Floor<'_> {
             return Ok(());
         }
         let pull = &self.config.pull;
-        filter::fits_memory(pod, waiting, outlook, self.now, pull)?;
+        let share = self.memory_share(waiting, pod);
+        filter::fits_memory(pod, waiting, outlook, share, self.now, pull)?;
         judge::step_gate(pod, outlook, self.now, pull)?;
         let room_tokens = self.room_tokens(waiting, outlook);
         let bounds = (room_tokens, self.bearable(waiting));
@@ -207,13 +220,28 @@ impl Floor<'_> {
     pub(crate) fn judge(&self, id: RequestId, fit: &Fit) -> Result<(), Reason> {
         let Some(waiting) = self.board.get(id) else { return Err(Reason::NotConsidered) };
         let pod = self.pods.as_slice().get(fit.outlook.place);
-        if pod.is_none_or(|pod| filter::ungated(pod, waiting, &fit.outlook)) {
-            return Ok(());
-        }
+        let Some(pod) = pod else { return Ok(()) };
         let waited_ms = self.now.ms_since(waiting.request.arrived);
         let first_ms = ttft_slo_ms(&waiting.request.slo).filter(|_| !waiting.late);
+        if filter::ungated(pod, waiting, &fit.outlook) {
+            let late =
+                judge::predicted_gates([first_ms, None], waited_ms, &fit.prediction).is_err();
+            let waits = late && fit.outlook.empty && self.in_time_elsewhere(waiting, &fit.outlook);
+            return if waits { Err(Reason::WaitsForFasterPod) } else { Ok(()) };
+        }
         let to_keep_ms = [first_ms, self.pace_to_keep_ms(waiting)];
         judge::predicted_gates(to_keep_ms, waited_ms, &fit.prediction)
+    }
+
+    /// Whether a pod would be late with a head by the step-time model where another would not, which is faster or has its prompt.
+    fn in_time_elsewhere(&self, waiting: &Waiting, on: &Outlook) -> bool {
+        let Some(deadline) = waiting.request.deadline().filter(|_| !waiting.late) else {
+            return false;
+        };
+        let left_ms = deadline.ms_until(self.now);
+        let in_time = |pod: &PodState| self.outlook(waiting, pod).ttft_ms <= left_ms;
+        let mut others = self.usable(waiting).filter(|pod| pod.spec.id != on.pod);
+        on.ttft_ms > left_ms && others.any(in_time)
     }
 
     /// The pace that a head is to have where it goes, in milliseconds: its objective, unless it is late, for then that is lost, or
@@ -230,7 +258,8 @@ impl Floor<'_> {
             .then_some(slo_ms)
     }
 
-    /// The pod where a head would fit soonest, keeping an earlier claim while the pod is free.
+    /// The pod where a head would fit soonest, keeping an earlier claim while the pod is free. An empty one that would be late with
+    /// it is not waited for.
     pub(super) fn soonest(&self, waiting: &Waiting, free: &[Outlook]) -> Option<PodId> {
         if let Some(claim) = waiting.claim().filter(|pod| free.iter().any(|one| one.pod == *pod)) {
             return Some(claim);
@@ -243,7 +272,10 @@ impl Floor<'_> {
             });
             outlook.ttft_ms + stall_ms - bears_ms
         };
-        let delays = free.iter().map(|outlook| (delay(outlook), outlook.pod));
+        let waited_for =
+            |outlook: &&Outlook| !outlook.empty || !self.in_time_elsewhere(waiting, outlook);
+        let free = free.iter().filter(waited_for);
+        let delays = free.map(|outlook| (delay(outlook), outlook.pod));
         let best = delays.min_by(|(a, one), (b, other)| a.total_cmp(b).then(one.cmp(other)));
         best.map(|(_, pod)| pod)
     }

@@ -23,7 +23,7 @@ use crate::{
     decide::{
         Floor,
         grounds::Grounds,
-        pick::{Fit, Pick, is_a_time},
+        pick::{self, Fit, Pick, is_a_time},
         score,
         scorer::{Score, token_steps},
     },
@@ -349,7 +349,9 @@ impl Floor<'_> {
         let at = fit.outlook.place;
         if let Err(why) = self.judge(id, &fit) {
             self.losers.shut(&fit.outlook, why);
-            if found.shut.is_none_or(|(first, _)| at < first) {
+            if why == Reason::WaitsForFasterPod || found.shut.is_none_or(|(first, _)| at < first) {
+                // Nothing goes before that one.
+                let at = if why == Reason::WaitsForFasterPod { 0 } else { at };
                 found.shut = Some((at, why));
             }
             return;
@@ -406,9 +408,9 @@ impl Floor<'_> {
         };
         let soonest = self.soonest(waiting, &free);
         let there = soonest.and_then(|pod| free.iter().find(|outlook| outlook.pod == pod));
-        let reason = there.and_then(|outlook| self.cheap(waiting, outlook).err());
+        let there = there.and_then(|outlook| self.cheap(waiting, outlook).err());
         self.scratch.outlooks = free;
-        Pick::Blocked(reason.or(shut).unwrap_or(Reason::PodsClaimed), soonest)
+        Pick::Blocked(pick::why(there, shut), soonest)
     }
 }
 

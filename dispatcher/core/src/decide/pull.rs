@@ -248,7 +248,7 @@ fn try_head(
         return Turn::Next;
     }
     if let Some(warm) = floor.still_waits(id) {
-        return wait_for(floor, hold, id, warm);
+        return wait_for(floor, hold, id, (Reason::WaitsForWarmPod, warm));
     }
     if let Some((reason, claim)) = floor.still_blocked(id, &hold.claimed) {
         note(floor, id, reason);
@@ -257,9 +257,12 @@ fn try_head(
     let elsewhere = pick_elsewhere(floor, hold, (band, id), behind);
     match elsewhere.unwrap_or_else(|| floor.pick(id, &hold.claimed)) {
         Pick::Fits(fit) => match floor.begin_wait(id, &fit, &hold.claimed) {
-            Some(warm) => wait_for(floor, hold, id, warm),
+            Some(warm) => wait_for(floor, hold, id, (Reason::WaitsForWarmPod, warm)),
             None => Turn::Go(fit.choice(id)),
         },
+        Pick::Blocked(reason @ Reason::WaitsForFasterPod, Some(soonest)) => {
+            wait_for(floor, hold, id, (reason, soonest))
+        }
         Pick::Blocked(reason, soonest) => {
             note(floor, id, reason);
             if floor.is_infeasible(id) {
@@ -310,10 +313,15 @@ fn may_pass(floor: &Floor<'_>, hold: &Hold, id: RequestId) -> bool {
         .is_none_or(|tokens| tokens <= floor.config.pull.pass_share * hold.smallest_tokens)
 }
 
-/// Books a head that waits for its warm pod.
-fn wait_for(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId, warm: PodId) -> Turn {
-    note(floor, id, Reason::WaitsForWarmPod);
-    hold.keep(warm);
+/// Books a head that waits for a pod though it would fit on another: it keeps nobody from any but that one.
+fn wait_for(
+    floor: &mut Floor<'_>,
+    hold: &mut Hold,
+    id: RequestId,
+    (reason, pod): (Reason, PodId),
+) -> Turn {
+    note(floor, id, reason);
+    hold.keep(pod);
     hold.any = true;
     Turn::Next
 }

@@ -227,12 +227,12 @@ fn gates(naive: &Naive, scheduler: &Scheduler, call: &Call) {
 }
 
 /// I5: whatever the predictor says, a request is not left waiting beside an empty pod that it may
-/// use, except while a head waits for its warm pod, or where late requests leave pods to others and one is at work. A policy that pushes leaves none beside any.
+/// use, except while a head waits for its warm pod or a faster one, or where late requests leave pods to others and one is at work. A policy that pushes leaves none beside any.
 fn nothing_idles(naive: &Naive, scheduler: &Scheduler, snapshot: &Snapshot, call: &Call) {
     let holds = naive.config.policy == Policy::Weir;
-    let warm = |lane: &LaneView| lane.reason == Reason::WaitsForWarmPod;
-    if snapshot.lanes.iter().any(warm) {
-        return assert!(holds, "a policy that pushes waits for a warm pod");
+    let waits = |why: Reason| matches!(why, Reason::WaitsForWarmPod | Reason::WaitsForFasterPod);
+    if snapshot.lanes.iter().any(|lane| waits(lane.reason)) {
+        return assert!(holds, "a policy that pushes waits for a pod");
     }
     let idle = |pod: &PodId| !holds || naive.booked(*pod).next().is_none();
     let idle: Vec<PodId> = naive.pods.keys().copied().filter(idle).collect();
@@ -268,8 +268,10 @@ fn lesser_requests_delay_nobody(naive: &Naive, snapshot: &Snapshot, call: &Call)
         before.push((rank, dispatch.pod));
         let open = snapshot.lanes.iter().filter(|lane| lane.reason != Reason::Paused);
         for lane in open.filter(|lane| late || strict && lane.band > band) {
-            let delayed =
-                head(naive, lane).is_some_and(|head| naive.surely_may_use(head, dispatch.pod));
+            // One that would be late on an empty pod may wait for another.
+            let head =
+                head(naive, lane).filter(|head| self::late(head, call, pending) == Some(false));
+            let delayed = head.is_some_and(|head| naive.surely_may_use(head, dispatch.pod));
             assert!(!delayed, "I7: {dispatch:?} (late: {late}) went before {lane:?}");
         }
     }
