@@ -32,7 +32,8 @@ pub struct RawClass {
     /// Most tokens the engine puts into one step (vLLM: max_num_batched_tokens).
     #[schemars(range(min = 1))]
     pub chunk_tokens: u32,
-    /// Most sequences the engine runs at once (vLLM: max_num_seqs).
+    /// Most sequences the engine runs at once (vLLM: max_num_seqs). A pod that is seen to run fewer, while prompts wait there beside others
+    /// that decode, is given no more.
     #[schemars(range(min = 1))]
     pub max_sequences: u32,
     /// KV blocks of a pod, until a scrape tells.

@@ -10,15 +10,23 @@
 //! - Whoever is not understood by name is asked for everything, over another connection and for as long as that lasts:
 //!   several of vLLM's API servers behind one port answer with nothing, other servers with an error.
 
+use std::{net::SocketAddr, time::Duration};
+
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
-use tokio::net::TcpStream;
+use tokio::{
+    net::{TcpStream, lookup_host},
+    time::{Instant, timeout},
+};
 
 use super::gauges::{self, GaugeError, Gauges};
 use crate::h1::{self, BadReply, Failed, PodRequest};
 
 /// Most bytes of an answer that are read. A busy vLLM writes 60 to 200 kB.
 const MOST_BYTES: usize = 4 << 20;
+
+/// How often it is looked up whether a pod's name leads elsewhere.
+const LOOK_UP_EVERY: Duration = Duration::from_secs(30);
 
 /// Why a scrape brought no gauges.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +75,10 @@ pub struct Connection {
     open: Option<(TcpStream, Question)>,
     /// Bytes of all answers so far.
     read: u64,
+    /// Where the pod was reached last.
+    peer: Option<SocketAddr>,
+    /// When its name was looked up last.
+    looked_up: Instant,
 }
 
 impl Connection {
@@ -83,6 +95,8 @@ impl Connection {
             first: if by_name { Question::ByName } else { Question::Whole },
             open: None,
             read: 0,
+            peer: None,
+            looked_up: Instant::now(),
         }
     }
 
@@ -103,20 +117,52 @@ impl Connection {
                 Err(ScrapeError::Status(_) | ScrapeError::Garbled(_))
                     if question == Question::BelowOnTrial =>
                 {
-                    return self.ask(connect(authority).await?, Question::Whole, authority).await;
+                    return self.ask_anew(Question::Whole, authority).await;
                 }
                 answer => return answer,
             }
         }
-        match self.ask(connect(authority).await?, self.first, authority).await {
+        match self.ask_anew(self.first, authority).await {
             // Over another connection: not everybody says that an error is the last answer over one.
             Err(error)
                 if self.first != Question::Whole && !matches!(error, ScrapeError::TooLarge) =>
             {
-                self.ask(connect(authority).await?, Question::Whole, authority).await
+                self.ask_anew(Question::Whole, authority).await
             }
             answer => answer,
         }
+    }
+
+    /// Whether the pod's name leads elsewhere now than to where it was asked last, which is looked up twice a minute: requests go
+    /// there. A name that leads to several pods leads to this one, too, as long as it is one of them, and one that nobody can look
+    /// up leads to where it did.
+    pub async fn has_moved(&mut self, authority: &str, limit: Duration) -> bool {
+        let Some(peer) = self.peer.filter(|_| self.looked_up.elapsed() >= LOOK_UP_EVERY) else {
+            return false;
+        };
+        self.looked_up = Instant::now();
+        if authority.parse::<SocketAddr>().is_ok() {
+            return false;
+        }
+        let Ok(Ok(addresses)) = timeout(limit, lookup_host(authority)).await else { return false };
+        let mut addresses = addresses.peekable();
+        let moved = addresses.peek().is_some() && addresses.all(|address| address != peer);
+        if moved {
+            (self.open, self.peer) = (None, None);
+        }
+        moved
+    }
+
+    /// Over a connection of its own.
+    async fn ask_anew(
+        &mut self,
+        question: Question,
+        authority: &str,
+    ) -> Result<Gauges, ScrapeError> {
+        let fresh = TcpStream::connect(authority).await.map_err(ScrapeError::Connect)?;
+        let _ = fresh.set_nodelay(true);
+        self.peer = fresh.peer_addr().ok();
+        self.ask(fresh, question, authority).await
     }
 
     async fn ask(
@@ -158,12 +204,6 @@ impl Connection {
         self.open = reply.into_connection().zip(next);
         answer
     }
-}
-
-async fn connect(authority: &str) -> Result<TcpStream, ScrapeError> {
-    let fresh = TcpStream::connect(authority).await.map_err(ScrapeError::Connect)?;
-    let _ = fresh.set_nodelay(true);
-    Ok(fresh)
 }
 
 #[cfg(test)]
@@ -351,5 +391,26 @@ mod tests {
         }
         assert_eq!(server.asked(), ["/metrics?", "/metrics", "/metrics"]);
         assert!(connection.read() > 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_leads_elsewhere_is_noticed_and_one_that_still_leads_there_is_not() {
+        let long = Duration::from_secs(60);
+        let mut connection = Connection::new(true);
+        let at = |address: &str| Some(address.parse::<SocketAddr>().unwrap());
+        connection.peer = at("127.0.0.1:80");
+        assert!(!connection.has_moved("localhost:80", long).await, "it was just looked up");
+        tokio::time::advance(LOOK_UP_EVERY).await;
+        assert!(!connection.has_moved("localhost:80", long).await, "it leads there");
+        connection.peer = at("127.0.0.2:80");
+        tokio::time::advance(LOOK_UP_EVERY).await;
+        assert!(connection.has_moved("localhost:80", long).await);
+        tokio::time::advance(LOOK_UP_EVERY).await;
+        assert!(!connection.has_moved("localhost:80", long).await, "nobody was asked since");
+        connection.peer = at("127.0.0.2:80");
+        for name in ["127.0.0.1:80", "nobody.invalid:80"] {
+            tokio::time::advance(LOOK_UP_EVERY).await;
+            assert!(!connection.has_moved(name, long).await, "{name}");
+        }
     }
 }

@@ -14,11 +14,13 @@ use axum::{
 };
 use parking_lot::Mutex;
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
     sync::{
         mpsc, oneshot,
         watch::{Sender, channel},
     },
+    task::JoinSet,
 };
 use weir_core::{Phase, PodClass, Scheduler, SchedulerConfig};
 use weir_predict::Chain;
@@ -95,11 +97,16 @@ fn scraping(timeout: Duration) -> ScrapeConfig {
 
 /// A pool with nothing but this gate as its pod, watched.
 fn watched(gate: &Gate, timeout: Duration) -> Arc<Hub> {
+    watched_at(gate.seat.clone(), timeout)
+}
+
+/// A pool with nothing but this pod, watched.
+fn watched_at(seat: Seat, timeout: Duration) -> Arc<Hub> {
     let hub = pool();
     let config = scraping(timeout);
     let rosters = Roster::for_each(std::slice::from_ref(&hub), config);
     let roster = rosters.into_iter().next().unwrap();
-    let places = Arc::new(Mutex::new(vec![Place::take(&roster, gate.seat.clone())]));
+    let places = Arc::new(Mutex::new(vec![Place::take(&roster, seat)]));
     tokio::spawn(watch::watch(places, config));
     hub
 }
@@ -232,6 +239,42 @@ async fn another_process_at_the_address_is_another_pod() {
     let after = only(&hub);
     assert_ne!(after.id, before);
     assert_eq!(after.phase(), Phase::Ready);
+}
+
+/// Answers every scrape with this, each over a connection of its own, until it is dropped.
+fn always(listener: TcpListener, answer: &'static str) -> JoinSet<()> {
+    let mut server = JoinSet::new();
+    server.spawn(async move {
+        while let Ok((mut line, _)) = listener.accept().await {
+            let _ = line.read(&mut [0; 4096]).await;
+            let length = answer.len();
+            let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length:";
+            let _ = line.write_all(format!("{head} {length}\r\n\r\n{answer}").as_bytes()).await;
+        }
+    });
+    server
+}
+
+#[tokio::test]
+async fn where_nobody_listened_for_a_while_is_another_process_if_it_does_not_say_when_it_began() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let gauges = "vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n\
+                  vllm:kv_cache_usage_perc 0.5\n";
+    let mut server = always(listener, gauges);
+    let (name, authority) = (Arc::from("pod-0"), address.to_string());
+    let hub = watched_at(Seat { name, authority, class: 0, shared: false }, LONG);
+    until("the first scrape", || only(&hub).phase() == Phase::Ready).await;
+    let before = only(&hub).id;
+    server.shutdown().await;
+    until("it is gone", || only(&hub).phase() == Phase::Broken).await;
+    assert_eq!(only(&hub).id, before, "while nobody answers there is no other");
+    let _server = always(TcpListener::bind(address).await.unwrap(), gauges);
+    until("it is back", || only(&hub).phase() == Phase::Ready).await;
+    assert_ne!(only(&hub).id, before);
+    let after = only(&hub).id;
+    until("some scrapes", || only(&hub).scrapes.good.load(Relaxed) > 5).await;
+    assert_eq!(only(&hub).id, after, "once");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 //! gauges stay in force until the scheduler finds them stale.
 
 use std::{
+    io::ErrorKind,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
@@ -70,12 +71,38 @@ enum Outcome {
     Failed(ScrapeError),
 }
 
+impl Outcome {
+    /// When the process that answered began, if it said so; nothing where none did.
+    fn started(&self) -> Option<Option<f64>> {
+        match self {
+            Self::Good(gauges) => Some(gauges.started_at_s),
+            Self::Garbled(_) => Some(None),
+            Self::Late | Self::Failed(_) => None,
+        }
+    }
+
+    /// Whether nobody has listened there since the last answer.
+    fn is_gone(&self, before: bool) -> bool {
+        match self {
+            Self::Good(_) | Self::Garbled(_) => false,
+            Self::Failed(ScrapeError::Connect(error))
+                if error.kind() == ErrorKind::ConnectionRefused =>
+            {
+                true
+            }
+            Self::Late | Self::Failed(_) => before,
+        }
+    }
+}
+
 impl Tenure {
     async fn scrape_forever(&mut self, every: Duration, config: &ScrapeConfig) {
         let mut pace = interval(every);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut connection = Connection::new(config.by_name);
         let mut started_at_s = None;
+        // Whether it has answered, and whether nobody has listened there since.
+        let (mut has_answered, mut was_gone) = (false, false);
         let mut steps_before = self.steps();
         let mut left_out = 0;
         loop {
@@ -84,16 +111,24 @@ impl Tenure {
                 left_out -= 1;
                 continue;
             }
+            if connection.has_moved(&self.authority, config.timeout).await {
+                started_at_s = None;
+                self.places.lock().iter_mut().for_each(Place::renew);
+            }
             let (begun, read_before) = (self.now(), connection.read());
             let outcome = scrape(&mut connection, &self.authority, config.timeout).await;
-            if let Outcome::Good(gauges) = &outcome {
+            if matches!(outcome, Outcome::Good(_)) {
                 let took = self.now().since(begun);
                 left_out = ticks_to_leave_out(took, every, config.stale_after);
-                if restarted(started_at_s, gauges.started_at_s) {
+            }
+            if let Some(started) = outcome.started() {
+                if restarted(started_at_s, started).unwrap_or(was_gone) {
                     self.places.lock().iter_mut().for_each(Place::renew);
                 }
-                started_at_s = gauges.started_at_s.or(started_at_s);
+                started_at_s = started.or(started_at_s);
+                has_answered = true;
             }
+            was_gone = has_answered && outcome.is_gone(was_gone);
             let steps = self.steps();
             let streaming = steps != steps_before;
             let bytes = connection.read() - read_before;
@@ -206,9 +241,9 @@ async fn scrape(connection: &mut Connection, authority: &str, limit: Duration) -
     }
 }
 
-/// Whether a process that started at `now` is another than the one that started at `before`.
-fn restarted(before: Option<f64>, now: Option<f64>) -> bool {
-    before.zip(now).is_some_and(|(before, now)| (now - before).abs() > 1.0)
+/// Whether a process that started at `now` is another than the one that started at `before`; `None` where that is not said.
+fn restarted(before: Option<f64>, now: Option<f64>) -> Option<bool> {
+    before.zip(now).map(|(before, now)| (now - before).abs() > 1.0)
 }
 
 fn count(counter: &AtomicU64) {
