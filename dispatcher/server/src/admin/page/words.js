@@ -59,6 +59,7 @@ const REASONS = {
   tpot_over_slo: (r) => `TPOT would be ${time(r.tpot_ms)}, limit ${time(r.limit_ms)}`,
   stall_over_budget: (r) => `its prefill would stall residents ${time(r.stall_ms)} and cost ${r.at_risk.toFixed(2)} of them their pace, ${r.bearable.toFixed(2)} at most`,
   waits_for_warm_pod: () => "waits for the pod that has its prefix",
+  waits_for_faster_pod: () => "the empty pods would be late, a faster one may be in time",
   late: () => "can no longer make its objective; goes after those that can",
   pool_saturated: (r) => `the pool is ${share(r.saturation)} full, more than its band may use`,
   over_capacity: () => "over the profiled capacity on every pod",
