@@ -9,7 +9,8 @@
 //! again until its files change, and one whose folder is removed stays loaded, which a metric says.
 //! Without ONNX Runtime bundles are evaluated by their flattened trees; where the configuration wants it and
 //! nothing else, the pools serve on the prior, and their status says why. While an operator has pinned a
-//! version, which a file in the folder says, what is published waits.
+//! version, which a file in the folder says, what is published waits; it waits too while that file cannot be read or what
+//! it names cannot serve, for somebody went away from what is published.
 
 use std::{
     fs,
@@ -31,10 +32,16 @@ use weir_schema::manifest::{
     current_bundle, pinned_version,
 };
 
-use super::shelf::{self, Counter, Order, OrderError};
+use super::{
+    pointer,
+    shelf::{self, Counter, Order, OrderError},
+};
 
 /// Pause between two looks at the folder when nothing is heard of it.
 const RECHECK: Duration = Duration::from_secs(5);
+
+/// Why nothing serves before the first bundle.
+const NO_BUNDLE: &str = "no bundle yet";
 
 /// What became of the bundles, for metrics.
 #[derive(Debug, Default)]
@@ -203,19 +210,29 @@ impl Attempt {
 /// When a file or who may read it was changed, in seconds and nanoseconds, and its length.
 type Stamp = (i64, i64, u64);
 
+/// What the folder says is pinned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    /// A version, and the state of its files.
+    Version(u64, Attempt),
+    /// Something, if nobody knows what.
+    Unreadable(String),
+}
+
 struct Loader {
     reload: Reload,
     evaluators: Evaluators,
     /// What was handed over last.
     serving: Option<PathBuf>,
     tried: Option<Attempt>,
-    /// What the folder was seen to say is pinned, and the files of it.
-    pinned: Option<Attempt>,
+    /// What the folder was seen to say is pinned.
+    pinned: Said,
 }
 
 impl Loader {
     const fn new(reload: Reload, evaluators: Evaluators) -> Self {
-        Self { reload, evaluators, serving: None, tried: None, pinned: None }
+        Self { reload, evaluators, serving: None, tried: None, pinned: Said::Nothing }
     }
 
     /// Carries out what operators have ordered.
@@ -223,8 +240,9 @@ impl Loader {
         while let Ok((order, reply)) = self.reload.counter.orders.try_recv() {
             let done = match order {
                 Order::Reload => {
-                    (self.tried, self.pinned) = (None, None);
+                    self.tried = None;
                     self.reload.counter.refused.lock().clear();
+                    self.follow_pin(true);
                     self.look();
                     Ok(())
                 }
@@ -288,8 +306,11 @@ impl Loader {
 
     fn pin_on_order(&mut self, version: u64) -> Result<(), OrderError> {
         self.pin(version)?;
-        match shelf::write_pin(&self.reload.bundles, Some(version)) {
-            Ok(()) => self.pinned = Some(self.attempt(version, PINNED_FILE)),
+        match pointer::write_pin(&self.reload.bundles, Some(version)) {
+            Ok(()) => {
+                self.pinned = self.said(version);
+                *self.reload.counter.pin_failing.lock() = None;
+            }
             Err(error) => {
                 tracing::warn!(version, %error, "the pin cannot be written; a restart forgets it")
             }
@@ -298,9 +319,9 @@ impl Loader {
     }
 
     fn unpin_on_order(&mut self) -> Result<(), OrderError> {
-        shelf::write_pin(&self.reload.bundles, None)
+        pointer::write_pin(&self.reload.bundles, None)
             .map_err(|error| OrderError::PinStays(error.to_string()))?;
-        self.pinned = None;
+        self.pinned = Said::Nothing;
         self.unpin();
         self.look();
         Ok(())
@@ -308,50 +329,77 @@ impl Loader {
 
     fn unpin(&mut self) {
         *self.reload.counter.pinned.lock() = None;
+        if self.reload.counter.pin_failing.lock().take().is_some() {
+            self.reload.tally.say(None);
+            if self.serving.is_none() {
+                self.reload.withdraw_all(NO_BUNDLE);
+            }
+        }
         self.tried = None;
     }
 
-    /// Follows what the folder says is pinned, where it says something else than before.
-    fn follow_pin(&mut self) {
-        let pointed = match pinned_version(&self.reload.bundles) {
-            Ok(pointed) => pointed,
-            // Half of a folder that somebody copies is no reason to serve another version.
-            Err(error) => return self.reload.tally.say(Some(format!("no pin: {error}"))),
+    /// Follows what the folder says is pinned, where it says something else than before or is to be tried again.
+    fn follow_pin(&mut self, again: bool) {
+        let said = match pinned_version(&self.reload.bundles) {
+            Ok(Some(version)) => self.said(version),
+            Ok(None) => Said::Nothing,
+            Err(error) => Said::Unreadable(error.to_string()),
         };
-        let pinned = pointed.map(|version| self.attempt(version, PINNED_FILE));
-        if pinned == self.pinned {
+        if said == self.pinned && (!again || said == Said::Nothing) {
             return;
         }
-        self.pinned = pinned;
-        match pointed {
-            // What cannot be pinned leaves what is there, until its files change; the list of versions says why.
-            Some(version) => match self.pin(version) {
-                Ok(()) => tracing::info!(version, "pinned"),
-                Err(error) => tracing::warn!(version, %error, "what is pinned cannot serve"),
+        self.pinned = said.clone();
+        match said {
+            Said::Version(version, _) => match self.pin(version) {
+                Ok(()) => {
+                    *self.reload.counter.pin_failing.lock() = None;
+                    tracing::info!(version, "pinned");
+                }
+                Err(error) => self.hold(
+                    "the pinned version cannot serve",
+                    format!("v{version} is pinned and cannot serve: {error}"),
+                ),
             },
-            None => self.unpin(),
+            Said::Unreadable(error) => {
+                self.hold("the pin cannot be read", format!("the pin cannot be read: {error}"));
+            }
+            Said::Nothing => self.unpin(),
         }
     }
 
-    /// What is to be known of a bundle's files that a pointer names.
-    fn attempt(&self, version: u64, pointer: &str) -> Attempt {
-        Attempt::of(&self.reload.bundles, self.reload.bundles.join(bundle_name(version)), pointer)
+    /// Keeps what is there until what is pinned can serve: whoever pinned a version went away from what is published. Where
+    /// nothing serves yet the pools say so in short.
+    fn hold(&self, short: &str, why: String) {
+        tracing::warn!(
+            why,
+            "a pin fails; what serves stays, and nothing that is published is taken"
+        );
+        if self.serving.is_none() {
+            self.reload.withdraw_all(short);
+        }
+        self.reload.tally.say(Some(why.clone()));
+        *self.reload.counter.pin_failing.lock() = Some(why);
+    }
+
+    /// That a version is pinned, with the state of its files.
+    fn said(&self, version: u64) -> Said {
+        let bundle = self.reload.bundles.join(bundle_name(version));
+        Said::Version(version, Attempt::of(&self.reload.bundles, bundle, PINNED_FILE))
     }
 
     fn look(&mut self) {
-        self.follow_pin();
+        self.follow_pin(false);
         let gone = self.is_gone();
         if self.reload.tally.missing.swap(gone, Relaxed) != gone && gone {
             tracing::warn!("the bundle in service is gone from the disk; it stays in service");
         }
-        if self.reload.counter.pinned.lock().is_some() {
+        let counter = &self.reload.counter;
+        if counter.pinned.lock().is_some() || counter.pin_failing.lock().is_some() {
             return;
         }
         match current_bundle(&self.reload.bundles) {
             Ok(Some(bundle)) => self.consider(bundle),
-            Ok(None) if self.serving.is_none() => {
-                self.reload.tally.say(Some("no bundle yet".into()))
-            }
+            Ok(None) if self.serving.is_none() => self.reload.tally.say(Some(NO_BUNDLE.into())),
             Ok(None) => {}
             Err(error) => self.reload.tally.say(Some(format!("no current bundle: {error}"))),
         }

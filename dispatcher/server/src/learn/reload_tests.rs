@@ -194,12 +194,17 @@ fn a_pin_that_cannot_serve_leaves_what_serves_until_it_can() {
     let (mut loader, mut chain, shelf) = shelf(folder.path());
     publish(folder.path());
     copy(folder.path(), 1, 2);
+    loader.look();
     let (pin, bundles) = (folder.path().join("bundles/pinned"), folder.path().join("bundles"));
-    for (said, missing) in [("v000000000007\n", true), ("nothing", false), ("", false)] {
+    for said in ["v000000000007\n", "nothing", ""] {
         fs::write(&pin, said).unwrap();
         loader.look();
+        copy(folder.path(), 1, 3);
+        loader.look();
         assert_eq!((served(&mut chain), shelf.pinned()), (2, None), "{said:?}");
-        assert_eq!(pinned_version(&bundles).is_ok(), missing);
+        let why = shelf.pin_failing().unwrap();
+        assert_eq!(why.contains("there is no bundle v7"), said.starts_with('v'), "{why}");
+        assert_eq!(loader.reload.tally.reason.lock().as_deref(), Some(why.as_str()));
     }
     fs::write(&pin, "v000000000007").unwrap();
     loader.look();
@@ -207,6 +212,7 @@ fn a_pin_that_cannot_serve_leaves_what_serves_until_it_can() {
     fs::write(bundles.join(CURRENT_FILE), bundle_name(2)).unwrap();
     loader.look();
     assert_eq!((served(&mut chain), shelf.pinned()), (7, Some(7)));
+    assert_eq!((shelf.pin_failing(), loader.reload.tally.reason.lock().as_deref()), (None, None));
     // What is pinned serves on when its files go.
     fs::remove_dir_all(bundles.join(bundle_name(7))).unwrap();
     loader.look();
@@ -215,6 +221,70 @@ fn a_pin_that_cannot_serve_leaves_what_serves_until_it_can() {
     fs::remove_file(&pin).unwrap();
     loader.look();
     assert_eq!((served(&mut chain), shelf.pinned()), (2, None));
+}
+
+/// Ways in which what is pinned cannot serve: by what is done to the folder of the bundles, where version 1 is pinned.
+const SPOILERS: [fn(&Path); 5] = [
+    |bundles| fs::write(bundles.join(PINNED_FILE), "").unwrap(),
+    |bundles| fs::write(bundles.join(PINNED_FILE), "half of a na").unwrap(),
+    |bundles| {
+        fs::remove_file(bundles.join(PINNED_FILE)).unwrap();
+        fs::create_dir(bundles.join(PINNED_FILE)).unwrap();
+    },
+    |bundles| fs::remove_dir_all(bundles.join(bundle_name(1))).unwrap(),
+    |bundles| fs::write(bundles.join(bundle_name(1)).join(MODEL_FILE), "spoiled").unwrap(),
+];
+
+#[test]
+fn after_a_restart_the_prior_serves_and_not_what_an_operator_went_away_from() {
+    for spoil in SPOILERS {
+        let folder = tempfile::tempdir().unwrap();
+        let bundles = folder.path().join("bundles");
+        publish(folder.path());
+        copy(folder.path(), 1, 2);
+        fs::write(bundles.join(PINNED_FILE), bundle_name(1)).unwrap();
+        spoil(&bundles);
+        let (mut loader, mut chain, shelf) = shelf(folder.path());
+        loader.look();
+        loader.look();
+        assert_eq!((served(&mut chain), shelf.pinned()), (0, None));
+        let (why, said) = (shelf.pin_failing().unwrap(), chain.status().fallback_reason.unwrap());
+        println!("{said}: {why}");
+        assert!(said.contains("pin"), "{said}");
+        assert!(loader.reload.tally.refused.load(Relaxed) < 2, "what fails is not tried again");
+        order(&mut loader, &shelf, Order::Pin(2)).unwrap();
+        assert_eq!((served(&mut chain), shelf.pinned()), (2, Some(2)));
+        // Nothing can be written over a folder: then the pin is this process's and the file still cannot be read.
+        let is_written = !bundles.join(PINNED_FILE).is_dir();
+        assert_eq!(shelf.pin_failing().is_none(), is_written);
+    }
+}
+
+#[test]
+fn a_pin_that_fails_can_be_taken_off_and_is_tried_again_when_an_operator_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, mut chain, shelf) = shelf(folder.path());
+    publish(folder.path());
+    copy(folder.path(), 1, 2);
+    let (pin, current) =
+        (folder.path().join("bundles/pinned"), folder.path().join("bundles/current"));
+    fs::write(&pin, "nothing").unwrap();
+    fs::remove_file(&current).unwrap();
+    let said = |chain: &mut Chain| (served(chain), chain.status().fallback_reason.unwrap());
+    loader.look();
+    assert_eq!(said(&mut chain), (0, "the pin cannot be read".to_owned()));
+    fs::remove_file(&pin).unwrap();
+    loader.look();
+    assert_eq!(said(&mut chain), (0, "no bundle yet".to_owned()));
+    fs::write(&pin, "nothing").unwrap();
+    fs::write(&current, bundle_name(2)).unwrap();
+    loader.look();
+    order(&mut loader, &shelf, Order::Reload).unwrap();
+    assert!(shelf.pin_failing().is_some());
+    assert_eq!(served(&mut chain), 0);
+    order(&mut loader, &shelf, Order::Unpin).unwrap();
+    assert_eq!((served(&mut chain), shelf.pin_failing()), (2, None));
+    assert_eq!(loader.reload.tally.reason.lock().as_deref(), None);
 }
 
 #[test]

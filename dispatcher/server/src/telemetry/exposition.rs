@@ -283,6 +283,7 @@ impl Page {
         self.tally(&series::BUNDLES, &["loaded"], &reload.loaded);
         self.tally(&series::BUNDLES, &["refused"], &reload.refused);
         self.flag(&series::BUNDLE_MISSING, reload.missing.load(Relaxed));
+        self.flag(&series::PIN_FAILING, watched.shelf.pin_failing().is_some());
         self.flag(&series::ONNXRUNTIME, reload.runtime_found.load(Relaxed));
         let busy = watched.hubs.iter().map(|hub| hub.samples_dropped()).sum();
         self.count(&series::SAMPLES_DROPPED, &["busy"], busy);

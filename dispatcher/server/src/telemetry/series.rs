@@ -189,6 +189,8 @@ series! {
         "Bundles found, by result: loaded, refused.";
     BUNDLE_MISSING: Gauge "weir_bundle_missing" []
         "1 while the bundle in service is gone from the disk.";
+    PIN_FAILING: Gauge "weir_pin_failing" []
+        "1 while what an operator has pinned cannot be read or cannot serve, so that nothing that is published is taken.";
     ONNXRUNTIME: Gauge "weir_onnxruntime_found" []
         "1 when ONNX Runtime was found.";
     SAMPLES_WRITTEN: Counter "weir_samples_written_total" []
