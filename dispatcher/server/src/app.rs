@@ -327,6 +327,8 @@ fn loader(
 ) -> io::Result<(Worker, Bell)> {
     let hubs = watched.hubs.clone();
     let serves = move || hubs.iter().map(|hub| hub.take_up_bundle()).collect();
+    let hubs = watched.hubs.clone();
+    let back_to = move || hubs.iter().filter_map(|hub| hub.predictor().predecessor).collect();
     let reload = Reload {
         bundles: learn.bundles.clone(),
         library: learn.onnxruntime.clone(),
@@ -334,6 +336,7 @@ fn loader(
         classes: learn.train.classes.clone(),
         slots,
         take_up: Box::new(serves),
+        go_back_to: Box::new(back_to),
         tally: watched.reload.clone(),
         counter,
     };

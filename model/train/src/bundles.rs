@@ -7,6 +7,7 @@
 //! that was removed is made and taken over anew: a lock on what has no name keeps nobody out.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, TryLockError},
     io::{self, Write},
     os::unix::fs::MetadataExt as _,
@@ -18,7 +19,7 @@ use weir_schema::{
     Manifest,
     manifest::{
         CURRENT_FILE, MANIFEST_CAP, MANIFEST_FILE, MODEL_CAP, MODEL_FILE, bundle_name,
-        bundle_version, current_bundle, pinned_version, read_capped,
+        bundle_version, current_bundle, pinned_version, read_capped, serving_versions,
     },
     schema_hash,
 };
@@ -190,7 +191,7 @@ impl Bundles {
         current_bundle(&self.dir).is_ok_and(|current| current == Some(self.dir.join(name)))
     }
 
-    /// Removes the oldest bundles but those that serve or are pinned. A failure costs only room, so it is told and borne.
+    /// Removes the oldest bundles but those that serve, may serve again or are pinned. A failure costs only room, so it is told and borne.
     fn prune(&self) {
         let names = match self.names() {
             Ok(names) => names,
@@ -200,12 +201,15 @@ impl Bundles {
             names.into_iter().filter_map(|name| Some((bundle_version(&name)?, name))).collect();
         bundles.sort_unstable_by(|one, other| other.cmp(one));
         // What cannot be read may be a pin: then nothing is removed that may be meant.
-        let pinned = match pinned_version(&self.dir) {
-            Ok(pinned) => pinned,
+        let meant = pinned_version(&self.dir).and_then(|pinned| {
+            Ok(serving_versions(&self.dir)?.into_iter().chain(pinned).collect())
+        });
+        let meant: BTreeSet<u64> = match meant {
+            Ok(meant) => meant,
             Err(error) => return tracing::warn!(%error, "old bundles stay"),
         };
         let old = bundles.iter().skip(self.keep);
-        let old = old.filter(|(version, _)| Some(*version) != pinned).map(|(_, name)| name);
+        let old = old.filter(|(version, _)| !meant.contains(version)).map(|(_, name)| name);
         for name in old.filter(|name| !self.is_current(name)) {
             if let Err(error) = self.discard(name) {
                 tracing::warn!(%error, "an old bundle stays");

@@ -1,9 +1,10 @@
-//! What a dispatcher writes into the bundles' folder: which version is pinned.
+//! What a dispatcher writes into the bundles' folder: which version is pinned, and which ones the trainer may not remove.
 //!
 //! Called by the loader's thread. A file is flushed under a name that nobody else has, renamed, and the folder is flushed:
 //! whoever reads it reads all of it, and so does whoever starts after the power went.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, Write as _},
     path::Path,
@@ -11,7 +12,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use weir_schema::manifest::{PINNED_FILE, bundle_name};
+use weir_schema::manifest::{PINNED_FILE, SERVING_FILE, bundle_name, serving_versions};
 
 /// Writes which version is pinned; `None`: that none is.
 ///
@@ -21,6 +22,48 @@ pub(super) fn write_pin(dir: &Path, pinned: Option<u64>) -> io::Result<()> {
     match pinned {
         Some(version) => put(dir, PINNED_FILE, &format!("{}\n", bundle_name(version))),
         None => remove(dir, PINNED_FILE),
+    }
+}
+
+/// Which versions this dispatcher serves or may go back to, as it has said in the folder.
+///
+/// Others that share the folder say theirs in the same file. Each takes off what it has said itself and puts back what another has
+/// taken off; a folder rings at a change, so that is soon. What is there at the start may be of one that is gone: it goes, and
+/// whoever is still there puts its own back.
+#[derive(Debug, Default)]
+pub(super) struct Notice {
+    /// `None` before anything was.
+    said: Option<BTreeSet<u64>>,
+    /// Whether it was told that the folder cannot be written.
+    told: bool,
+}
+
+impl Notice {
+    /// Says it, where the folder says something else.
+    pub(super) fn say(&mut self, dir: &Path, serves: BTreeSet<u64>) {
+        // One that cannot be read is written anew.
+        let listed = serving_versions(dir).unwrap_or_default();
+        let own = self.said.replace(serves.clone()).unwrap_or_else(|| listed.clone());
+        let mut list: BTreeSet<u64> = &(&listed - &own) | &serves;
+        list.retain(|version| dir.join(bundle_name(*version)).is_dir());
+        if list == listed {
+            return;
+        }
+        let written = if list.is_empty() {
+            remove(dir, SERVING_FILE)
+        } else {
+            let names: String = list.iter().map(|one| bundle_name(*one) + "\n").collect();
+            put(dir, SERVING_FILE, &names)
+        };
+        match written {
+            Ok(()) => self.told = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.told, true) {
+                    let why = "the trainer is not told what serves here; it may remove that";
+                    tracing::warn!(?list, %error, "{why}");
+                }
+            }
+        }
     }
 }
 
@@ -86,5 +129,46 @@ mod tests {
         assert!(write_pin(dir, Some(1)).is_err() && write_pin(dir, None).is_err());
         assert_eq!(names(dir), ["pinned"]);
         assert!(write_pin(&dir.join("gone"), Some(1)).is_err());
+    }
+
+    fn versions<const N: usize>(versions: [u64; N]) -> BTreeSet<u64> {
+        BTreeSet::from(versions)
+    }
+
+    #[test]
+    fn several_dispatchers_say_what_serves_in_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        (1..=6).for_each(|version| fs::create_dir(dir.join(bundle_name(version))).unwrap());
+        let listed = || serving_versions(dir).unwrap();
+        let (mut one, mut other) = (Notice::default(), Notice::default());
+        one.say(dir, versions([]));
+        assert!(!dir.join(SERVING_FILE).exists(), "nothing to say, nothing written");
+        one.say(dir, versions([3, 9]));
+        assert_eq!(listed(), versions([3]), "what is not there is not listed");
+        other.say(dir, versions([4]));
+        assert_eq!(listed(), versions([4]), "it may be of one that is gone");
+        one.say(dir, versions([3, 9]));
+        assert_eq!(listed(), versions([3, 4]), "whoever is there puts it back");
+        other.say(dir, versions([5]));
+        assert_eq!(listed(), versions([3, 5]));
+        one.say(dir, versions([]));
+        other.say(dir, versions([]));
+        assert!(!dir.join(SERVING_FILE).exists());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_told_once_and_tried_until_it_can() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        fs::create_dir(dir.join(bundle_name(3))).unwrap();
+        fs::create_dir(dir.join(SERVING_FILE)).unwrap();
+        let mut notice = Notice::default();
+        notice.say(dir, versions([3]));
+        assert!(notice.told);
+        fs::remove_dir(dir.join(SERVING_FILE)).unwrap();
+        notice.say(dir, versions([3]));
+        assert!(!notice.told);
+        assert_eq!(serving_versions(dir).unwrap(), versions([3]));
     }
 }

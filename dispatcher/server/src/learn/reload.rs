@@ -13,6 +13,7 @@
 //! it names cannot serve, for somebody went away from what is published.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -33,7 +34,7 @@ use weir_schema::manifest::{
 };
 
 use super::{
-    pointer,
+    pointer::{self, Notice},
     shelf::{self, Counter, Order, OrderError},
 };
 
@@ -97,6 +98,8 @@ pub struct Reload {
     pub slots: Vec<Slot>,
     /// Has each pool take up what lies in its slot, and says which version it serves from then on; 0 is none.
     pub take_up: Box<dyn Fn() -> Vec<u64> + Send>,
+    /// What pools go back to if what they serve does worse.
+    pub go_back_to: Box<dyn Fn() -> Vec<u64> + Send>,
     /// What is told to metrics.
     pub tally: Arc<ReloadTally>,
     /// What operators order.
@@ -228,11 +231,14 @@ struct Loader {
     tried: Option<Attempt>,
     /// What the folder was seen to say is pinned.
     pinned: Said,
+    /// What the trainer is told.
+    notice: Notice,
 }
 
 impl Loader {
-    const fn new(reload: Reload, evaluators: Evaluators) -> Self {
-        Self { reload, evaluators, serving: None, tried: None, pinned: Said::Nothing }
+    fn new(reload: Reload, evaluators: Evaluators) -> Self {
+        let notice = Notice::default();
+        Self { reload, evaluators, serving: None, tried: None, pinned: Said::Nothing, notice }
     }
 
     /// Carries out what operators have ordered.
@@ -394,15 +400,34 @@ impl Loader {
             tracing::warn!("the bundle in service is gone from the disk; it stays in service");
         }
         let counter = &self.reload.counter;
-        if counter.pinned.lock().is_some() || counter.pin_failing.lock().is_some() {
-            return;
+        if counter.pinned.lock().is_none() && counter.pin_failing.lock().is_none() {
+            self.look_at_current();
         }
+        self.say_what_serves();
+    }
+
+    fn look_at_current(&mut self) {
         match current_bundle(&self.reload.bundles) {
             Ok(Some(bundle)) => self.consider(bundle),
             Ok(None) if self.serving.is_none() => self.reload.tally.say(Some(NO_BUNDLE.into())),
             Ok(None) => {}
             Err(error) => self.reload.tally.say(Some(format!("no current bundle: {error}"))),
         }
+    }
+
+    /// Tells the trainer what it may not remove: what the pools serve or may go back to, and which no pointer names.
+    fn say_what_serves(&mut self) {
+        let dir = &self.reload.bundles;
+        let current = current_bundle(dir).ok().flatten();
+        let pinned = pinned_version(dir).ok().flatten();
+        let is_named = |version: u64| {
+            Some(version) == pinned || current.as_ref() == Some(&dir.join(bundle_name(version)))
+        };
+        let mut serves: BTreeSet<u64> = self.in_service().into_iter().collect();
+        serves.extend((self.reload.go_back_to)());
+        // Zero is none.
+        serves.retain(|version| *version > 0 && !is_named(*version));
+        self.notice.say(&self.reload.bundles, serves);
     }
 
     fn consider(&mut self, bundle: PathBuf) {

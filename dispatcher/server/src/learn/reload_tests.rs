@@ -4,8 +4,10 @@ use std::io::Write as _;
 
 use weir_predict::Chain;
 use weir_schema::{
-    Feature, Features, Predict, Prediction, Row, Sample, SampleOutcome, manifest::bundle_name,
-    schema_hash, spool::segment_name,
+    Feature, Features, Predict, Prediction, Row, Sample, SampleOutcome,
+    manifest::{SERVING_FILE, bundle_name, serving_versions},
+    schema_hash,
+    spool::segment_name,
 };
 use weir_train::{Round, TrainConfig, Trainer};
 
@@ -61,10 +63,14 @@ fn publish(folder: &Path) {
         let line = serde_json::to_string(&sample(step, now_ms - 600 + u64::from(step))).unwrap();
         writeln!(segment, "{line}").unwrap();
     }
-    let (bundles, classes) = (folder.join("bundles"), vec!["c".to_owned()]);
-    let config = TrainConfig { spool, bundles, classes, trees: 20, ..TrainConfig::default() };
-    let round = Trainer::open(config).unwrap().run_once().unwrap();
+    let round = Trainer::open(train_config(folder)).unwrap().run_once().unwrap();
     assert!(matches!(round, Round::Published { version: 1, .. }), "{round:?}");
+}
+
+fn train_config(folder: &Path) -> TrainConfig {
+    let (spool, bundles) = (folder.join("spool"), folder.join("bundles"));
+    let classes = vec!["c".to_owned()];
+    TrainConfig { spool, bundles, classes, trees: 20, ..TrainConfig::default() }
 }
 
 fn loader(folder: &Path) -> (Loader, Chain) {
@@ -82,6 +88,7 @@ fn shelf(folder: &Path) -> (Loader, Chain, Shelf) {
         classes: vec!["c".to_owned()],
         slots: vec![slot.clone()],
         take_up: Box::new(|| vec![0]),
+        go_back_to: Box::new(Vec::new),
         tally: Arc::default(),
         counter,
     };
@@ -382,6 +389,30 @@ fn a_bundle_is_missing_when_what_a_pool_went_back_to_is() {
         loader.reload.tally.missing.load(Relaxed)
     };
     assert_eq!([without(3), without(2)], [false, true]);
+}
+
+#[test]
+fn the_trainer_spares_what_the_pools_went_back_to_or_may_go_back_to() {
+    let (folder, mut loader, shelf) = serving(&[2, 0]);
+    let bundles = folder.path().join("bundles");
+    let spared = || serving_versions(&bundles).unwrap();
+    loader.look();
+    assert_eq!(spared(), BTreeSet::from([2]), "version 3 is the current one");
+    loader.reload.go_back_to = Box::new(|| vec![1]);
+    loader.look();
+    assert_eq!(spared(), BTreeSet::from([1, 2]));
+    // It has seen none of these, publishes version 4 and keeps one.
+    let config = TrainConfig { keep_bundles: 1, ..train_config(folder.path()) };
+    fs::remove_file(bundles.join(CURRENT_FILE)).unwrap();
+    let round = Trainer::open(config).unwrap().run_once().unwrap();
+    assert!(matches!(round, Round::Published { version: 4, .. }), "{round:?}");
+    assert_eq!(shelf::versions(&bundles), [1, 2, 4]);
+    order(&mut loader, &shelf, Order::Pin(2)).unwrap();
+    loader.look();
+    assert_eq!(spared(), BTreeSet::from([1]), "what is pinned is spared anyway");
+    loader.reload.go_back_to = Box::new(Vec::new);
+    loader.look();
+    assert!(!bundles.join(SERVING_FILE).exists());
 }
 
 #[test]
