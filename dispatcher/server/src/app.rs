@@ -136,8 +136,10 @@ impl App {
             Ok::<_, ServeError>((listener, others))
         });
         let others = others.transpose()?;
+        let interval = config.learn.train.interval;
         let trainer = config.learn.run_trainer;
-        let trainer = trainer.then(|| Launch::this_program(origin.file.as_deref())).transpose()?;
+        let trainer = trainer.then(|| Launch::this_program(origin.file.as_deref(), interval));
+        let trainer = trainer.transpose()?;
         let most_tenants = config.telemetry.max_tenants;
         let compat = config.telemetry.compat_metrics;
         let metrics = if compat { Metrics::with_compat(most_tenants) } else { Metrics::new() };

@@ -8,6 +8,7 @@
 //!   current                 text: the name of the bundle to serve, replaced by rename
 //!   pinned                  the same, by an operator; not there while nothing is pinned
 //!   serving                 names, one a line, of others that dispatchers serve or may go back to
+//!   round.json              the trainer's last round: crate::LastRound
 //! ```
 //! The two outputs are the median TTFT and TPOT in milliseconds, that is the row's priors times the
 //! learned ratios; a reader needs to know nothing about how they were learned.

@@ -16,11 +16,12 @@ use std::{
 
 use sha2::{Digest, Sha256};
 use weir_schema::{
-    Manifest,
+    LastRound, Manifest,
     manifest::{
         CURRENT_FILE, MANIFEST_CAP, MANIFEST_FILE, MODEL_CAP, MODEL_FILE, bundle_name,
         bundle_version, current_bundle, pinned_version, read_capped, serving_versions,
     },
+    round::ROUND_FILE,
     schema_hash,
 };
 
@@ -158,7 +159,8 @@ impl Bundles {
         let written = write_bundle(&part, manifest, model)
             .and_then(|()| fs::rename(&part, &whole).map_err(failed("rename into", &whole)))
             .and_then(|()| sync_dir(&self.dir));
-        if let Err(error) = written.and_then(|()| self.point_at(&name)) {
+        let pointed = written.and_then(|()| self.put(CURRENT_FILE, format!("{name}\n").as_bytes()));
+        if let Err(error) = pointed {
             // Best effort: what stays is hidden or unnamed, and goes at the next start.
             let _ = remove(&part);
             if !self.is_current(&name) {
@@ -175,15 +177,30 @@ impl Bundles {
         self.dir.join(format!("{PART}{name}"))
     }
 
-    /// Makes `current` name a bundle.
-    fn point_at(&self, name: &str) -> Result<(), TrainError> {
-        let (part, current) = (self.part(CURRENT_FILE), self.dir.join(CURRENT_FILE));
-        let pointed = write_file(&part, format!("{name}\n").as_bytes())
-            .and_then(|()| fs::rename(&part, &current).map_err(failed("rename into", &current)));
-        if pointed.is_err() {
+    /// Says how the last round ended. In a folder that is not this trainer's whoever has it says so.
+    pub(crate) fn note(&self, last: &LastRound) -> Result<(), TrainError> {
+        if !self.is_held() {
+            return Ok(());
+        }
+        let text = serde_json::to_vec(last)
+            .map_err(|error| failed("write", &self.dir)(io::Error::other(error)))?;
+        self.put(ROUND_FILE, &text)
+    }
+
+    /// What was said last, by this trainer or one before it; `None` also when that cannot be read.
+    pub(crate) fn noted(&self) -> Option<LastRound> {
+        LastRound::read(&self.dir).ok().flatten()
+    }
+
+    /// Replaces a file as a whole.
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), TrainError> {
+        let (part, whole) = (self.part(name), self.dir.join(name));
+        let put = write_file(&part, bytes)
+            .and_then(|()| fs::rename(&part, &whole).map_err(failed("rename into", &whole)));
+        if put.is_err() {
             let _ = remove(&part);
         }
-        pointed?;
+        put?;
         sync_dir(&self.dir)
     }
 

@@ -10,7 +10,8 @@
 //! Without ONNX Runtime bundles are evaluated by their flattened trees; where the configuration wants it and
 //! nothing else, the pools serve on the prior, and their status says why. While an operator has pinned a
 //! version, which a file in the folder says, what is published waits; it waits too while that file cannot be read or what
-//! it names cannot serve, for somebody went away from what is published.
+//! it names cannot serve, for somebody went away from what is published. What the trainer says there of its rounds is read
+//! for metrics, and the trainer is told there what serves.
 
 use std::{
     collections::BTreeSet,
@@ -28,9 +29,12 @@ use std::{
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use parking_lot::Mutex;
 use weir_predict::{Bundle, BundleError, Choice, Evaluators, Offer, Runtime, Slot};
-use weir_schema::manifest::{
-    CURRENT_FILE, MANIFEST_FILE, MODEL_FILE, PINNED_FILE, bundle_name, bundle_version,
-    current_bundle, pinned_version,
+use weir_schema::{
+    LastRound,
+    manifest::{
+        CURRENT_FILE, MANIFEST_FILE, MODEL_FILE, PINNED_FILE, bundle_name, bundle_version,
+        current_bundle, pinned_version,
+    },
 };
 
 use super::{
@@ -57,6 +61,8 @@ pub struct ReloadTally {
     pub refused: AtomicU64,
     /// Whether the bundle in service is gone from the disk.
     pub missing: AtomicBool,
+    /// What the trainer says of its last round.
+    pub round: Mutex<Option<LastRound>>,
     /// Why the last bundle was refused, or why none is loaded.
     pub reason: Mutex<Option<String>>,
 }
@@ -125,6 +131,7 @@ impl Reload {
         let _watcher = self.listen(bell);
         let mut loader = Loader::new(self, evaluators);
         while !stopped() {
+            loader.reload.look_at_rounds();
             loader.look();
             loader.carry_out();
             for slot in &loader.reload.slots {
@@ -140,12 +147,20 @@ impl Reload {
     fn without_runtime(&self, reason: &str, heard: &Receiver<()>, stopped: impl Fn() -> bool) {
         self.withdraw(reason);
         while !stopped() {
+            self.look_at_rounds();
             while let Ok((_, reply)) = self.counter.orders.try_recv() {
                 let _ = reply.try_send(Err(OrderError::NoLoader(reason.to_owned())));
             }
             if heard.recv_timeout(RECHECK) == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
+        }
+    }
+
+    /// Takes note of how the trainer does. Where nothing can be read what was read before stays, and grows old.
+    fn look_at_rounds(&self) {
+        if let Ok(Some(last)) = LastRound::read(&self.bundles) {
+            *self.tally.round.lock() = Some(last);
         }
     }
 

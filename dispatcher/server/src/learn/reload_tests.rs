@@ -6,6 +6,7 @@ use weir_predict::Chain;
 use weir_schema::{
     Feature, Features, Predict, Prediction, Row, Sample, SampleOutcome,
     manifest::{SERVING_FILE, bundle_name, serving_versions},
+    round::ROUND_FILE,
     schema_hash,
     spool::segment_name,
 };
@@ -551,6 +552,30 @@ fn without_the_runtime_the_chain_says_why_it_serves_the_prior() {
     assert_eq!(served(&mut chain), 0);
     let reason = chain.status().fallback_reason.unwrap();
     assert!(reason.contains("no onnx runtime"), "{reason}");
+}
+
+#[test]
+fn what_the_trainer_says_of_its_rounds_is_heard_and_outlives_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (loader, _chain) = loader(folder.path());
+    let heard = || {
+        loader.reload.look_at_rounds();
+        loader.reload.tally.round.lock().clone()
+    };
+    assert_eq!(heard(), None);
+    publish(folder.path());
+    let last = heard().unwrap();
+    assert_eq!((last.failed.as_ref(), last.published_unix_ms), (None, Some(last.ended_unix_ms)));
+    let file = folder.path().join("bundles").join(ROUND_FILE);
+    for spoilt in ["", "no json", "[]"] {
+        fs::write(&file, spoilt).unwrap();
+        assert_eq!(heard(), Some(last.clone()), "{spoilt:?}");
+    }
+    fs::remove_file(&file).unwrap();
+    assert_eq!(heard(), Some(last));
+    fs::write(&file, r#"{"ended_unix_ms": 5, "failed": "no room", "of_later": 1}"#).unwrap();
+    let failed = Some("no room".to_owned());
+    assert_eq!(heard(), Some(LastRound { ended_unix_ms: 5, failed, published_unix_ms: None }));
 }
 
 #[test]
