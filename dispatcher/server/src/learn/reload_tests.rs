@@ -5,7 +5,7 @@ use std::io::Write as _;
 use weir_predict::Chain;
 use weir_schema::{
     Feature, Features, Predict, Prediction, Row, Sample, SampleOutcome,
-    manifest::{SERVING_FILE, bundle_name, serving_versions},
+    manifest::{PINNED_FILE, SERVING_FILE, bundle_name, serving_versions},
     round::ROUND_FILE,
     schema_hash,
     spool::segment_name,
