@@ -20,7 +20,8 @@ const OF_THE_SCRAPE: [&str; 5] =
     ["app_kubernetes_io_instance", "instance", "job", "le", "namespace"];
 
 /// The functions and operators in use.
-const WORDS: [&str; 10] = [
+const WORDS: [&str; 11] = [
+    "and",
     "by",
     "count",
     "count_values",

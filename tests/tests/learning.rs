@@ -57,6 +57,9 @@ async fn models_are_published_and_replaced_under_load_and_no_request_fails() {
     assert!(metrics.sum("weir_bundles_total", &[("result", "loaded")]) >= 2.0);
     assert_eq!(metrics.sum("weir_bundles_total", &[("result", "refused")]), 0.0);
     assert_eq!(metrics.sum("weir_predictor_failures_total", &[]), 0.0);
+    let ages = ["weir_trainer_round_age_seconds", "weir_trainer_published_age_seconds"];
+    assert!(ages.iter().all(|age| metrics.has(age, &[])), "{}", metrics.0);
+    assert_eq!(metrics.sum("weir_trainer_round_failed", &[]), 0.0);
     stage.assert_settled().await;
     assert_samples(&stage, replies.len());
 }
@@ -76,19 +79,48 @@ fn assert_samples(stage: &Stage, requests: usize) {
     assert!(decided > 0, "no sample says which model decided it");
 }
 
-#[tokio::test]
-async fn a_trainer_that_is_killed_is_started_again_and_no_request_fails() {
-    let mut stage = learning_stage().await;
-    let mut load = Load::start(stage.weir.api, 4, varied);
-    load.answers(10).await;
-    let trainer = within(Duration::from_secs(20), "the trainer runs", async || {
+/// The process of the trainer that the dispatcher has started.
+async fn trainer_of(stage: &Stage) -> u32 {
+    within(Duration::from_secs(20), "the trainer runs", async || {
         let serve = stage.weir.program.id().to_string();
         let found =
             std::process::Command::new("ps").args(["-o", "pid=", "--ppid", &serve]).output();
         let text = String::from_utf8(found.unwrap().stdout).unwrap();
         text.trim().parse::<u32>().map_err(|_| text)
     })
+    .await
+}
+
+#[tokio::test]
+async fn a_trainer_ends_in_the_middle_of_a_round_when_its_dispatcher_is_killed() {
+    // Of so many trees that the round does not end by itself.
+    let trainer = json!({"run": true, "interval_s": 1, "trees": 10_000, "depth": 8});
+    let plan = Plan::default().config(json!({"trainer": trainer}));
+    samples::write(&plan.path("spool"), 1, &samples::made_up(20_000));
+    let mut stage = plan.raise().await;
+    let trainer = trainer_of(&stage).await;
+    let round = stage.path("bundles").join(weir_schema::round::ROUND_FILE);
+    within(Duration::from_secs(20), "a round begins", async || {
+        if round.exists() { Ok(()) } else { Err("not yet") }
+    })
     .await;
+    stage.weir.program.kill();
+    within(Duration::from_secs(5), "the trainer is gone", async || {
+        let status = std::fs::read_to_string(format!("/proc/{trainer}/status"));
+        // One that nobody has asked about is over, too.
+        let is_over = status.as_ref().map_or(true, |status| status.contains("State:\tZ"));
+        if is_over { Ok(()) } else { Err(status) }
+    })
+    .await;
+    assert!(!stage.path("bundles").join("current").exists(), "the round was under way");
+}
+
+#[tokio::test]
+async fn a_trainer_that_is_killed_is_started_again_and_no_request_fails() {
+    let mut stage = learning_stage().await;
+    let mut load = Load::start(stage.weir.api, 4, varied);
+    load.answers(10).await;
+    let trainer = trainer_of(&stage).await;
     let killed = std::process::Command::new("kill").args(["-KILL", &trainer.to_string()]).status();
     assert!(killed.unwrap().success());
     within(Duration::from_secs(20), "the trainer was started again", async || {

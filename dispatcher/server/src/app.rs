@@ -136,8 +136,10 @@ impl App {
             Ok::<_, ServeError>((listener, others))
         });
         let others = others.transpose()?;
+        let interval = config.learn.train.interval;
         let trainer = config.learn.run_trainer;
-        let trainer = trainer.then(|| Launch::this_program(origin.file.as_deref())).transpose()?;
+        let trainer = trainer.then(|| Launch::this_program(origin.file.as_deref(), interval));
+        let trainer = trainer.transpose()?;
         let most_tenants = config.telemetry.max_tenants;
         let compat = config.telemetry.compat_metrics;
         let metrics = if compat { Metrics::with_compat(most_tenants) } else { Metrics::new() };
@@ -327,6 +329,8 @@ fn loader(
 ) -> io::Result<(Worker, Bell)> {
     let hubs = watched.hubs.clone();
     let serves = move || hubs.iter().map(|hub| hub.take_up_bundle()).collect();
+    let hubs = watched.hubs.clone();
+    let back_to = move || hubs.iter().filter_map(|hub| hub.predictor().predecessor).collect();
     let reload = Reload {
         bundles: learn.bundles.clone(),
         library: learn.onnxruntime.clone(),
@@ -334,6 +338,7 @@ fn loader(
         classes: learn.train.classes.clone(),
         slots,
         take_up: Box::new(serves),
+        go_back_to: Box::new(back_to),
         tally: watched.reload.clone(),
         counter,
     };

@@ -356,6 +356,7 @@ impl Predict for Chain {
             ttft_source: self.source(Target::Ttft),
             tpot_source: self.source(Target::Tpot),
             model_version: serving.map_or(0, |serving| serving.bundle.version()),
+            predecessor: self.probation.as_ref().map(|one| one.predecessor.bundle.version()),
             model_evaluator: serving.map(|serving| serving.bundle.evaluator()),
             fallback_reason: reason.or_else(lost).or_else(|| self.profiled.lost_to_prior()),
             failures: self.failures,

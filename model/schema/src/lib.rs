@@ -14,6 +14,7 @@
 //! - [`sample`]: one served request as a line of the spool
 //! - [`spool`]: the names of the spool's segment files
 //! - [`manifest`]: the bundle's manifest and the names of its files
+//! - [`round`]: what a trainer says of its rounds
 //! - [`onnx`]: the bundle's graph as bytes and as parts
 
 pub mod features;
@@ -22,6 +23,7 @@ pub mod onnx;
 pub mod predict;
 pub mod profile;
 pub mod quality;
+pub mod round;
 pub mod sample;
 pub mod spool;
 pub mod step;
@@ -39,6 +41,7 @@ pub use quality::{
     ClassQuality, Drift, Grade, Grades, PatternQuality, Rollback, TargetQuality, VersionQuality,
     relative_error,
 };
+pub use round::LastRound;
 pub use sample::{Sample, SampleOutcome};
 pub use step::{LEAST_STEP_MS, StepTime, Stride, prefill_pairs};
 pub use target::Target;

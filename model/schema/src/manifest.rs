@@ -6,11 +6,15 @@
 //!     model.onnx            input `features` f32 [n, FEATURE_COUNT], output `latency_ms` f32 [n, 2]
 //!     manifest.json         this module's Manifest
 //!   current                 text: the name of the bundle to serve, replaced by rename
+//!   pinned                  the same, by an operator; not there while nothing is pinned
+//!   serving                 names, one a line, of others that dispatchers serve or may go back to
+//!   round.json              the trainer's last round: crate::LastRound
 //! ```
 //! The two outputs are the median TTFT and TPOT in milliseconds, that is the row's priors times the
 //! learned ratios; a reader needs to know nothing about how they were learned.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{self, Read as _},
     path::{Path, PathBuf},
@@ -28,11 +32,13 @@ pub const MANIFEST_FILE: &str = "manifest.json";
 pub const CURRENT_FILE: &str = "current";
 /// File name of the pointer to the bundle that an operator has pinned: it serves whatever `current` names.
 pub const PINNED_FILE: &str = "pinned";
+/// File name of the list of bundles that some dispatcher serves or may go back to, though no pointer names them.
+pub const SERVING_FILE: &str = "serving";
 /// Largest manifest that is read, in bytes. Golden rows take most of it, 200 bytes each.
 pub const MANIFEST_CAP: u64 = 4 << 20;
 /// Largest graph that is read, in bytes; 300 trees of depth 6 per target take 2 MB.
 pub const MODEL_CAP: u64 = 64 << 20;
-/// Largest pointer that is read, in bytes.
+/// Largest pointer or list that is read, in bytes.
 const CURRENT_CAP: u64 = 4096;
 /// Name of the graph's input.
 pub const INPUT_NAME: &str = "features";
@@ -63,6 +69,20 @@ pub fn current_bundle(bundles: &Path) -> io::Result<Option<PathBuf>> {
 /// When the pointer cannot be read or does not name a bundle.
 pub fn pinned_version(bundles: &Path) -> io::Result<Option<u64>> {
     Ok(pointed_at(bundles, PINNED_FILE)?.map(|(_, version)| version))
+}
+
+/// The versions that dispatchers say in `serving` that they serve or may go back to; lines that name no bundle are passed over.
+///
+/// # Errors
+/// When the list cannot be read.
+pub fn serving_versions(bundles: &Path) -> io::Result<BTreeSet<u64>> {
+    let bytes = match read_capped(&bundles.join(SERVING_FILE), CURRENT_CAP) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => return Err(error),
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.lines().filter_map(|line| bundle_version(line.trim())).collect())
 }
 
 /// The name and the version of the bundle that a pointer names.

@@ -102,6 +102,9 @@ pub struct Status {
     pub tpot_source: Source,
     /// Version of the loaded bundle; 0 is none.
     pub model_version: u64,
+    /// Version that serves again if the loaded one does worse; `None` once it has shown to be no worse.
+    #[serde(default)]
+    pub predecessor: Option<u64>,
     /// What evaluates the loaded bundle; `None` without one.
     #[serde(default)]
     pub model_evaluator: Option<BundleEvaluator>,

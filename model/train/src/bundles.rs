@@ -7,6 +7,7 @@
 //! that was removed is made and taken over anew: a lock on what has no name keeps nobody out.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, File, TryLockError},
     io::{self, Write},
     os::unix::fs::MetadataExt as _,
@@ -15,11 +16,12 @@ use std::{
 
 use sha2::{Digest, Sha256};
 use weir_schema::{
-    Manifest,
+    LastRound, Manifest,
     manifest::{
         CURRENT_FILE, MANIFEST_CAP, MANIFEST_FILE, MODEL_CAP, MODEL_FILE, bundle_name,
-        bundle_version, current_bundle, pinned_version, read_capped,
+        bundle_version, current_bundle, pinned_version, read_capped, serving_versions,
     },
+    round::ROUND_FILE,
     schema_hash,
 };
 
@@ -157,7 +159,8 @@ impl Bundles {
         let written = write_bundle(&part, manifest, model)
             .and_then(|()| fs::rename(&part, &whole).map_err(failed("rename into", &whole)))
             .and_then(|()| sync_dir(&self.dir));
-        if let Err(error) = written.and_then(|()| self.point_at(&name)) {
+        let pointed = written.and_then(|()| self.put(CURRENT_FILE, format!("{name}\n").as_bytes()));
+        if let Err(error) = pointed {
             // Best effort: what stays is hidden or unnamed, and goes at the next start.
             let _ = remove(&part);
             if !self.is_current(&name) {
@@ -174,15 +177,30 @@ impl Bundles {
         self.dir.join(format!("{PART}{name}"))
     }
 
-    /// Makes `current` name a bundle.
-    fn point_at(&self, name: &str) -> Result<(), TrainError> {
-        let (part, current) = (self.part(CURRENT_FILE), self.dir.join(CURRENT_FILE));
-        let pointed = write_file(&part, format!("{name}\n").as_bytes())
-            .and_then(|()| fs::rename(&part, &current).map_err(failed("rename into", &current)));
-        if pointed.is_err() {
+    /// Says how the last round ended. In a folder that is not this trainer's whoever has it says so.
+    pub(crate) fn note(&self, last: &LastRound) -> Result<(), TrainError> {
+        if !self.is_held() {
+            return Ok(());
+        }
+        let text = serde_json::to_vec(last)
+            .map_err(|error| failed("write", &self.dir)(io::Error::other(error)))?;
+        self.put(ROUND_FILE, &text)
+    }
+
+    /// What was said last, by this trainer or one before it; `None` also when that cannot be read.
+    pub(crate) fn noted(&self) -> Option<LastRound> {
+        LastRound::read(&self.dir).ok().flatten()
+    }
+
+    /// Replaces a file as a whole.
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), TrainError> {
+        let (part, whole) = (self.part(name), self.dir.join(name));
+        let put = write_file(&part, bytes)
+            .and_then(|()| fs::rename(&part, &whole).map_err(failed("rename into", &whole)));
+        if put.is_err() {
             let _ = remove(&part);
         }
-        pointed?;
+        put?;
         sync_dir(&self.dir)
     }
 
@@ -190,7 +208,7 @@ impl Bundles {
         current_bundle(&self.dir).is_ok_and(|current| current == Some(self.dir.join(name)))
     }
 
-    /// Removes the oldest bundles but those that serve or are pinned. A failure costs only room, so it is told and borne.
+    /// Removes the oldest bundles but those that serve, may serve again or are pinned. A failure costs only room, so it is told and borne.
     fn prune(&self) {
         let names = match self.names() {
             Ok(names) => names,
@@ -200,12 +218,15 @@ impl Bundles {
             names.into_iter().filter_map(|name| Some((bundle_version(&name)?, name))).collect();
         bundles.sort_unstable_by(|one, other| other.cmp(one));
         // What cannot be read may be a pin: then nothing is removed that may be meant.
-        let pinned = match pinned_version(&self.dir) {
-            Ok(pinned) => pinned,
+        let meant = pinned_version(&self.dir).and_then(|pinned| {
+            Ok(serving_versions(&self.dir)?.into_iter().chain(pinned).collect())
+        });
+        let meant: BTreeSet<u64> = match meant {
+            Ok(meant) => meant,
             Err(error) => return tracing::warn!(%error, "old bundles stay"),
         };
         let old = bundles.iter().skip(self.keep);
-        let old = old.filter(|(version, _)| Some(*version) != pinned).map(|(_, name)| name);
+        let old = old.filter(|(version, _)| !meant.contains(version)).map(|(_, name)| name);
         for name in old.filter(|name| !self.is_current(name)) {
             if let Err(error) = self.discard(name) {
                 tracing::warn!(%error, "an old bundle stays");

@@ -1,5 +1,4 @@
 use std::{
-    collections::BTreeSet,
     io::{BufRead, BufReader},
     os::unix::{
         fs::{PermissionsExt as _, chown, symlink},
@@ -93,6 +92,26 @@ fn a_pinned_bundle_is_never_removed_and_a_pin_that_cannot_be_read_keeps_all() {
     pin("v2");
     bundles.prune();
     assert_eq!(names(dir.path()), listed(&["pinned", "v000000000002", "v000000000004"]));
+}
+
+#[test]
+fn what_a_dispatcher_serves_or_may_go_back_to_is_never_removed() {
+    let dir = TempDir::new().unwrap();
+    let mut bundles = Bundles::open(dir.path(), 1).unwrap();
+    for version in 1..=3 {
+        assert_eq!(publish(&mut bundles).unwrap(), version);
+        // The first publish after this is the one that would remove version 1.
+        fs::write(dir.path().join("serving"), "v000000000001\nno name\nv000000000002\n").unwrap();
+    }
+    let kept = ["current", "serving", "v000000000001", "v000000000002", "v000000000003"];
+    assert_eq!(names(dir.path()), listed(&kept));
+    fs::remove_file(dir.path().join("serving")).unwrap();
+    fs::create_dir(dir.path().join("serving")).unwrap();
+    assert_eq!(publish(&mut bundles).unwrap(), 4);
+    assert_eq!(names(dir.path()).len(), kept.len() + 1 + 1, "what cannot be read keeps all");
+    fs::remove_dir(dir.path().join("serving")).unwrap();
+    assert_eq!(publish(&mut bundles).unwrap(), 5);
+    assert_eq!(names(dir.path()), listed(&["current", "v000000000005"]));
 }
 
 #[test]

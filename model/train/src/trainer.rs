@@ -7,7 +7,8 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_schema::{
-    Feature, Features, Holdout, Manifest, Row, Sample, Target, feature_specs, schema_hash,
+    Feature, Features, Holdout, LastRound, Manifest, Row, Sample, Target, feature_specs,
+    schema_hash,
 };
 
 use crate::{
@@ -131,14 +132,34 @@ impl Trainer {
         &self.config
     }
 
-    /// Reads what is new and, when it is enough, trains and publishes.
+    /// Reads what is new and, when it is enough, trains and publishes; then says beside the bundles how that ended, in a [`LastRound`].
     ///
     /// # Errors
     /// When XGBoost fails, when the written graph does not answer as XGBoost does, or when the
     /// bundle cannot be written. The bundle served before stays, and the next round tries again.
     pub fn run_once(&mut self) -> Result<Round, TrainError> {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.run_at(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        if self.bundles.noted().is_none() {
+            self.note(&LastRound { ended_unix_ms: unix_ms(), ..LastRound::default() });
+        }
+        let outcome = self.run_at(unix_ms());
+        let before = self.bundles.noted().unwrap_or_default();
+        let ended_unix_ms = unix_ms();
+        self.note(&LastRound {
+            ended_unix_ms,
+            failed: outcome.as_ref().err().map(ToString::to_string),
+            published_unix_ms: match outcome {
+                Ok(Round::Published { .. }) => Some(ended_unix_ms),
+                _ => before.published_unix_ms,
+            },
+        });
+        outcome
+    }
+
+    /// Where nothing can be said what was said before grows old, which says as much.
+    fn note(&self, last: &LastRound) {
+        if let Err(error) = self.bundles.note(last) {
+            tracing::warn!(%error, "how the round ended is not said");
+        }
     }
 
     /// [`Self::run_once`] at a given time, for whoever has a clock of its own: ages are counted, and the bundle is dated, by it.
@@ -324,6 +345,11 @@ impl Trainer {
             gains: candidate.gains(),
         })
     }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Gives a row the index that its pod class has in the configuration now; `false` when there is none of that name. A sample of a pod

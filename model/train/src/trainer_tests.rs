@@ -4,6 +4,7 @@ use tempfile::TempDir;
 use weir_schema::{
     FEATURE_COUNT, Feature, Features, Row, Sample,
     manifest::{CURRENT_FILE, MANIFEST_FILE, MODEL_FILE, current_bundle},
+    round::ROUND_FILE,
     spool::segment_name,
 };
 
@@ -363,6 +364,43 @@ fn a_round_that_cannot_publish_is_an_error_and_is_tried_again() {
     assert_eq!(trainer.metrics().failed, 1);
     fs::remove_dir(&blocked).unwrap();
     published(round(&mut trainer));
+}
+
+#[test]
+fn how_a_round_ended_is_said_beside_the_bundles() {
+    let place = Place::new();
+    let said = || LastRound::read(&place.bundles()).unwrap().unwrap();
+    let mut trainer = place.open();
+    assert_eq!(LastRound::read(&place.bundles()).unwrap(), None);
+    trainer.run_once().unwrap();
+    assert_eq!((said().failed, said().published_unix_ms), (None, None));
+    // Of now, for `run_once` has the clock of this machine.
+    let mut world = World::new(17);
+    let mut line = |age_ms: u64| {
+        let at_unix_ms = unix_ms() - 60_000 - age_ms;
+        serde_json::to_string(&Sample { at_unix_ms, ..world.next() }).unwrap() + "\n"
+    };
+    let lines: String = (0..300).rev().map(|step| line(10 * step)).collect();
+    fs::create_dir_all(place.spool()).unwrap();
+    fs::write(place.spool().join(segment_name(1)), lines).unwrap();
+    published(trainer.run_once().unwrap());
+    let first = said();
+    assert_eq!(first.published_unix_ms, Some(first.ended_unix_ms));
+    trainer.run_once().unwrap();
+    assert_eq!(said().published_unix_ms, first.published_unix_ms, "it published nothing");
+    assert!(said().ended_unix_ms >= first.ended_unix_ms);
+    // One that is not this trainer's any more fails, and whoever has it says how it does.
+    fs::remove_dir_all(place.bundles()).unwrap();
+    let mut other = place.open();
+    assert!(matches!(trainer.run_once(), Err(TrainError::Locked(_))));
+    assert_eq!(LastRound::read(&place.bundles()).unwrap(), None);
+    fs::create_dir(place.bundles().join(CURRENT_FILE)).unwrap();
+    let failed = other.run_once().unwrap_err().to_string();
+    assert_eq!((said().failed, said().published_unix_ms), (Some(failed), None));
+    // What cannot be written is no reason to end.
+    fs::remove_file(place.bundles().join(ROUND_FILE)).unwrap();
+    fs::create_dir(place.bundles().join(ROUND_FILE)).unwrap();
+    other.run_once().unwrap_err();
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub struct PoolModels {
     pub serving: Option<u64>,
     /// The version that an operator has pinned.
     pub pinned: Option<u64>,
+    /// Why what the file `pinned` says cannot be read or cannot serve; nothing that is published is taken meanwhile.
+    pub pin_failing: Option<String>,
     /// What serves: onnx, forest, profile or prior; both if TTFT and TPOT have different ones.
     pub evaluator: String,
     /// Why nothing better serves.
@@ -188,6 +190,7 @@ fn of(seat: &Seat, pool: Pool<'_>, bundles: &[BundleView]) -> PoolModels {
         pool: pool.name().to_owned(),
         serving,
         pinned: watched.shelf.pinned(),
+        pin_failing: watched.shelf.pin_failing(),
         evaluator: evaluator(&status),
         fallback: status.fallback_reason.clone(),
         versions: numbers.into_iter().rev().map(version).collect(),

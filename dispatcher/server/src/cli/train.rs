@@ -1,15 +1,16 @@
 //! `weir train`: rounds of training until the process is stopped, or one.
 //!
-//! A signal ends the process at any moment: bundles appear by a rename. A supervised trainer also
-//! ends, after the round it is in, when its standard input closes.
+//! A signal ends the process at any moment: bundles appear by a rename. A supervised trainer sends itself one
+//! when its standard input closes, whatever it is at, and says on its standard output that it goes on.
 
 use std::{
-    io::Read as _,
-    sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    io::{Read as _, Write as _},
+    thread::sleep,
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
+use rustix::process::{Signal, getpid, kill_process};
 use weir_train::{Round, TrainConfig, TrainError, Trainer};
 
 use crate::{config::Config, memory, worker::Worker};
@@ -26,29 +27,29 @@ pub(super) fn run(config: Config, once: bool, supervised: bool) -> Result<(), an
         report(&round);
         return Ok(());
     }
-    let (orphaned, closed) = sync_channel::<()>(0);
-    // Dropping the sender ends the loop; without supervision it stays here.
-    let mut held = Some(orphaned);
     if supervised {
-        let held = held.take();
-        Worker::spawn("weir-orphan", move |_| until_input_closes(held))?;
+        Worker::spawn("weir-orphan", |_| end_when_input_closes())?;
     }
-    let Some(mut trainer) = open(&train, &closed).context("cannot train")? else { return Ok(()) };
+    let go_on = || {
+        if supervised {
+            say_so()
+        }
+    };
+    let mut trainer = open(&train, go_on).context("cannot train")?;
     loop {
         let started = Instant::now();
         match trainer.run_once() {
             Ok(round) => report(&round),
             Err(error) => tracing::error!(%error, "round failed"),
         }
-        if over(&closed, rest(interval, started.elapsed())) {
-            return Ok(());
-        }
+        go_on();
+        sleep(rest(interval, started.elapsed()));
     }
 }
 
-/// Takes the folder of the bundles over, when a trainer that has it ends: in an upgrade the next one starts before that. `None` when
-/// this one is to end first.
-fn open(train: &TrainConfig, closed: &Receiver<()>) -> Result<Option<Trainer>, TrainError> {
+/// Takes the folder of the bundles over, when a trainer that has it ends: in an upgrade the next one starts before that.
+/// `waiting` is called again and again until then.
+fn open(train: &TrainConfig, waiting: impl Fn()) -> Result<Trainer, TrainError> {
     let mut told = false;
     loop {
         match Trainer::open(train.clone()) {
@@ -57,11 +58,10 @@ fn open(train: &TrainConfig, closed: &Receiver<()>) -> Result<Option<Trainer>, T
                     let dir = dir.display();
                     tracing::warn!(%dir, "another trainer publishes there; waiting for its end");
                 }
-                if over(closed, train.interval.min(MOST_WAIT)) {
-                    return Ok(None);
-                }
+                waiting();
+                sleep(train.interval.min(MOST_WAIT));
             }
-            opened => return opened.map(Some),
+            opened => return opened,
         }
     }
 }
@@ -97,18 +97,23 @@ fn rest(interval: Duration, took: Duration) -> Duration {
     interval.saturating_sub(took).max(took.min(interval))
 }
 
-fn over(closed: &Receiver<()>, interval: Duration) -> bool {
-    closed.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected)
+/// Whoever started this trainer hears that it goes on. One that is gone hears nothing, which is no fault of a round's.
+fn say_so() {
+    let _ = std::io::stdout().write_all(b"\n");
 }
 
-fn until_input_closes<T>(held: T) {
+/// Ends this process when whoever started it is gone, also in the middle of a round that never ends: it would keep the folder
+/// from the next trainer.
+fn end_when_input_closes() {
     let mut rest = [0; 256];
     while std::io::stdin().read(&mut rest).is_ok_and(|bytes| bytes > 0) {}
-    drop(held);
+    let _ = kill_process(getpid(), Signal::TERM);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::sync_channel;
+
     use super::*;
 
     #[test]
@@ -118,13 +123,14 @@ mod tests {
         let interval = Duration::from_millis(20);
         let config = TrainConfig { spool, bundles, interval, ..TrainConfig::default() };
         let first = Trainer::open(config.clone()).unwrap();
-        let (held, closed) = sync_channel::<()>(0);
-        let second = std::thread::spawn(move || open(&config, &closed).map(|one| one.is_some()));
-        std::thread::sleep(10 * interval);
+        let (waits, heard) = sync_channel::<()>(100);
+        let second =
+            std::thread::spawn(move || open(&config, || waits.send(()).unwrap()).map(drop));
+        // It says so again and again, for whoever would take it for one that hangs.
+        (0..3).for_each(|_| heard.recv().unwrap());
         assert!(!second.is_finished());
         drop(first);
-        assert!(second.join().unwrap().unwrap());
-        drop(held);
+        second.join().unwrap().unwrap();
     }
 
     #[test]

@@ -7,11 +7,12 @@
 //! - [`config`]: what is written and what it becomes
 //! - [`profile`]: what was measured of pod classes before
 //! - [`spool`]: samples to disk
-//! - [`reload`]: bundles from disk into the pools; [`shelf`]: what an operator does with them
+//! - [`reload`]: bundles from disk into the pools; [`shelf`]: what an operator does with them; `pointer`: what is written beside them
 //! - [`versions`]: how each version does in service
 //! - [`trainer`]: the trainer's process
 
 pub mod config;
+mod pointer;
 pub mod profile;
 pub mod reload;
 pub mod shelf;

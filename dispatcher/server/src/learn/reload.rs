@@ -9,9 +9,14 @@
 //! again until its files change, and one whose folder is removed stays loaded, which a metric says.
 //! Without ONNX Runtime bundles are evaluated by their flattened trees; where the configuration wants it and
 //! nothing else, the pools serve on the prior, and their status says why. While an operator has pinned a
-//! version, which a file in the folder says, what is published waits.
+//! version, which a file in the folder says, what is published waits; it waits too while that file cannot be read or what
+//! it names cannot serve, for somebody went away from what is published. What the trainer says there of its rounds is read
+//! for metrics, and the trainer is told there what serves.
+
+mod pin;
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -26,15 +31,25 @@ use std::{
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use parking_lot::Mutex;
 use weir_predict::{Bundle, BundleError, Choice, Evaluators, Offer, Runtime, Slot};
-use weir_schema::manifest::{
-    CURRENT_FILE, MANIFEST_FILE, MODEL_FILE, PINNED_FILE, bundle_name, bundle_version,
-    current_bundle, pinned_version,
+use weir_schema::{
+    LastRound,
+    manifest::{
+        CURRENT_FILE, MANIFEST_FILE, MODEL_FILE, bundle_name, bundle_version, current_bundle,
+        pinned_version,
+    },
 };
 
-use super::shelf::{self, Counter, Order, OrderError};
+use self::pin::Said;
+use super::{
+    pointer::Notice,
+    shelf::{self, Counter, Order, OrderError},
+};
 
 /// Pause between two looks at the folder when nothing is heard of it.
 const RECHECK: Duration = Duration::from_secs(5);
+
+/// Why nothing serves before the first bundle.
+const NO_BUNDLE: &str = "no bundle yet";
 
 /// What became of the bundles, for metrics.
 #[derive(Debug, Default)]
@@ -49,6 +64,8 @@ pub struct ReloadTally {
     pub refused: AtomicU64,
     /// Whether the bundle in service is gone from the disk.
     pub missing: AtomicBool,
+    /// What the trainer says of its last round.
+    pub round: Mutex<Option<LastRound>>,
     /// Why the last bundle was refused, or why none is loaded.
     pub reason: Mutex<Option<String>>,
 }
@@ -90,6 +107,8 @@ pub struct Reload {
     pub slots: Vec<Slot>,
     /// Has each pool take up what lies in its slot, and says which version it serves from then on; 0 is none.
     pub take_up: Box<dyn Fn() -> Vec<u64> + Send>,
+    /// What pools go back to if what they serve does worse.
+    pub go_back_to: Box<dyn Fn() -> Vec<u64> + Send>,
     /// What is told to metrics.
     pub tally: Arc<ReloadTally>,
     /// What operators order.
@@ -115,6 +134,7 @@ impl Reload {
         let _watcher = self.listen(bell);
         let mut loader = Loader::new(self, evaluators);
         while !stopped() {
+            loader.reload.look_at_rounds();
             loader.look();
             loader.carry_out();
             for slot in &loader.reload.slots {
@@ -130,12 +150,20 @@ impl Reload {
     fn without_runtime(&self, reason: &str, heard: &Receiver<()>, stopped: impl Fn() -> bool) {
         self.withdraw(reason);
         while !stopped() {
+            self.look_at_rounds();
             while let Ok((_, reply)) = self.counter.orders.try_recv() {
                 let _ = reply.try_send(Err(OrderError::NoLoader(reason.to_owned())));
             }
             if heard.recv_timeout(RECHECK) == Err(RecvTimeoutError::Disconnected) {
                 return;
             }
+        }
+    }
+
+    /// Takes note of how the trainer does. Where nothing can be read what was read before stays, and grows old.
+    fn look_at_rounds(&self) {
+        if let Ok(Some(last)) = LastRound::read(&self.bundles) {
+            *self.tally.round.lock() = Some(last);
         }
     }
 
@@ -209,13 +237,16 @@ struct Loader {
     /// What was handed over last.
     serving: Option<PathBuf>,
     tried: Option<Attempt>,
-    /// What the folder was seen to say is pinned, and the files of it.
-    pinned: Option<Attempt>,
+    /// What the folder was seen to say is pinned.
+    pinned: Said,
+    /// What the trainer is told.
+    notice: Notice,
 }
 
 impl Loader {
-    const fn new(reload: Reload, evaluators: Evaluators) -> Self {
-        Self { reload, evaluators, serving: None, tried: None, pinned: None }
+    fn new(reload: Reload, evaluators: Evaluators) -> Self {
+        let notice = Notice::default();
+        Self { reload, evaluators, serving: None, tried: None, pinned: Said::Nothing, notice }
     }
 
     /// Carries out what operators have ordered.
@@ -223,8 +254,9 @@ impl Loader {
         while let Ok((order, reply)) = self.reload.counter.orders.try_recv() {
             let done = match order {
                 Order::Reload => {
-                    (self.tried, self.pinned) = (None, None);
+                    self.tried = None;
                     self.reload.counter.refused.lock().clear();
+                    self.follow_pin(true);
                     self.look();
                     Ok(())
                 }
@@ -268,93 +300,41 @@ impl Loader {
         })
     }
 
-    fn pin(&mut self, version: u64) -> Result<(), OrderError> {
-        let dir = self.reload.bundles.join(bundle_name(version));
-        if !dir.is_dir() {
-            return Err(OrderError::NoBundle(version));
-        }
-        match self.load(&dir, Offer::Pin) {
-            Ok(version) => {
-                self.note_loaded(version, dir);
-                *self.reload.counter.pinned.lock() = Some(version);
-                Ok(())
-            }
-            Err(error) => {
-                self.note_refused(&dir, &error);
-                Err(OrderError::Refused { version, reason: error.to_string() })
-            }
-        }
-    }
-
-    fn pin_on_order(&mut self, version: u64) -> Result<(), OrderError> {
-        self.pin(version)?;
-        match shelf::write_pin(&self.reload.bundles, Some(version)) {
-            Ok(()) => self.pinned = Some(self.attempt(version, PINNED_FILE)),
-            Err(error) => {
-                tracing::warn!(version, %error, "the pin cannot be written; a restart forgets it")
-            }
-        }
-        Ok(())
-    }
-
-    fn unpin_on_order(&mut self) -> Result<(), OrderError> {
-        shelf::write_pin(&self.reload.bundles, None)
-            .map_err(|error| OrderError::PinStays(error.to_string()))?;
-        self.pinned = None;
-        self.unpin();
-        self.look();
-        Ok(())
-    }
-
-    fn unpin(&mut self) {
-        *self.reload.counter.pinned.lock() = None;
-        self.tried = None;
-    }
-
-    /// Follows what the folder says is pinned, where it says something else than before.
-    fn follow_pin(&mut self) {
-        let pointed = match pinned_version(&self.reload.bundles) {
-            Ok(pointed) => pointed,
-            // Half of a folder that somebody copies is no reason to serve another version.
-            Err(error) => return self.reload.tally.say(Some(format!("no pin: {error}"))),
-        };
-        let pinned = pointed.map(|version| self.attempt(version, PINNED_FILE));
-        if pinned == self.pinned {
-            return;
-        }
-        self.pinned = pinned;
-        match pointed {
-            // What cannot be pinned leaves what is there, until its files change; the list of versions says why.
-            Some(version) => match self.pin(version) {
-                Ok(()) => tracing::info!(version, "pinned"),
-                Err(error) => tracing::warn!(version, %error, "what is pinned cannot serve"),
-            },
-            None => self.unpin(),
-        }
-    }
-
-    /// What is to be known of a bundle's files that a pointer names.
-    fn attempt(&self, version: u64, pointer: &str) -> Attempt {
-        Attempt::of(&self.reload.bundles, self.reload.bundles.join(bundle_name(version)), pointer)
-    }
-
     fn look(&mut self) {
-        self.follow_pin();
+        self.follow_pin(false);
         let gone = self.is_gone();
         if self.reload.tally.missing.swap(gone, Relaxed) != gone && gone {
             tracing::warn!("the bundle in service is gone from the disk; it stays in service");
         }
-        if self.reload.counter.pinned.lock().is_some() {
-            return;
+        let counter = &self.reload.counter;
+        if counter.pinned.lock().is_none() && counter.pin_failing.lock().is_none() {
+            self.look_at_current();
         }
+        self.say_what_serves();
+    }
+
+    fn look_at_current(&mut self) {
         match current_bundle(&self.reload.bundles) {
             Ok(Some(bundle)) => self.consider(bundle),
-            Ok(None) if self.serving.is_none() => {
-                self.reload.tally.say(Some("no bundle yet".into()))
-            }
+            Ok(None) if self.serving.is_none() => self.reload.tally.say(Some(NO_BUNDLE.into())),
             Ok(None) => {}
             Err(error) => self.reload.tally.say(Some(format!("no current bundle: {error}"))),
         }
+    }
+
+    /// Tells the trainer what it may not remove: what the pools serve or may go back to, and which no pointer names.
+    fn say_what_serves(&mut self) {
+        let dir = &self.reload.bundles;
+        let current = current_bundle(dir).ok().flatten();
+        let pinned = pinned_version(dir).ok().flatten();
+        let is_named = |version: u64| {
+            Some(version) == pinned || current.as_ref() == Some(&dir.join(bundle_name(version)))
+        };
+        let mut serves: BTreeSet<u64> = self.in_service().into_iter().collect();
+        serves.extend((self.reload.go_back_to)());
+        // Zero is none.
+        serves.retain(|version| *version > 0 && !is_named(*version));
+        self.notice.say(&self.reload.bundles, serves);
     }
 
     fn consider(&mut self, bundle: PathBuf) {

@@ -4,8 +4,11 @@ use std::io::Write as _;
 
 use weir_predict::Chain;
 use weir_schema::{
-    Feature, Features, Predict, Prediction, Row, Sample, SampleOutcome, manifest::bundle_name,
-    schema_hash, spool::segment_name,
+    Feature, Features, Predict, Prediction, Row, Sample, SampleOutcome,
+    manifest::{PINNED_FILE, SERVING_FILE, bundle_name, serving_versions},
+    round::ROUND_FILE,
+    schema_hash,
+    spool::segment_name,
 };
 use weir_train::{Round, TrainConfig, Trainer};
 
@@ -61,10 +64,14 @@ fn publish(folder: &Path) {
         let line = serde_json::to_string(&sample(step, now_ms - 600 + u64::from(step))).unwrap();
         writeln!(segment, "{line}").unwrap();
     }
-    let (bundles, classes) = (folder.join("bundles"), vec!["c".to_owned()]);
-    let config = TrainConfig { spool, bundles, classes, trees: 20, ..TrainConfig::default() };
-    let round = Trainer::open(config).unwrap().run_once().unwrap();
+    let round = Trainer::open(train_config(folder)).unwrap().run_once().unwrap();
     assert!(matches!(round, Round::Published { version: 1, .. }), "{round:?}");
+}
+
+fn train_config(folder: &Path) -> TrainConfig {
+    let (spool, bundles) = (folder.join("spool"), folder.join("bundles"));
+    let classes = vec!["c".to_owned()];
+    TrainConfig { spool, bundles, classes, trees: 20, ..TrainConfig::default() }
 }
 
 fn loader(folder: &Path) -> (Loader, Chain) {
@@ -82,6 +89,7 @@ fn shelf(folder: &Path) -> (Loader, Chain, Shelf) {
         classes: vec!["c".to_owned()],
         slots: vec![slot.clone()],
         take_up: Box::new(|| vec![0]),
+        go_back_to: Box::new(Vec::new),
         tally: Arc::default(),
         counter,
     };
@@ -194,12 +202,17 @@ fn a_pin_that_cannot_serve_leaves_what_serves_until_it_can() {
     let (mut loader, mut chain, shelf) = shelf(folder.path());
     publish(folder.path());
     copy(folder.path(), 1, 2);
+    loader.look();
     let (pin, bundles) = (folder.path().join("bundles/pinned"), folder.path().join("bundles"));
-    for (said, missing) in [("v000000000007\n", true), ("nothing", false), ("", false)] {
+    for said in ["v000000000007\n", "nothing", ""] {
         fs::write(&pin, said).unwrap();
         loader.look();
+        copy(folder.path(), 1, 3);
+        loader.look();
         assert_eq!((served(&mut chain), shelf.pinned()), (2, None), "{said:?}");
-        assert_eq!(pinned_version(&bundles).is_ok(), missing);
+        let why = shelf.pin_failing().unwrap();
+        assert_eq!(why.contains("there is no bundle v7"), said.starts_with('v'), "{why}");
+        assert_eq!(loader.reload.tally.reason.lock().as_deref(), Some(why.as_str()));
     }
     fs::write(&pin, "v000000000007").unwrap();
     loader.look();
@@ -207,6 +220,7 @@ fn a_pin_that_cannot_serve_leaves_what_serves_until_it_can() {
     fs::write(bundles.join(CURRENT_FILE), bundle_name(2)).unwrap();
     loader.look();
     assert_eq!((served(&mut chain), shelf.pinned()), (7, Some(7)));
+    assert_eq!((shelf.pin_failing(), loader.reload.tally.reason.lock().as_deref()), (None, None));
     // What is pinned serves on when its files go.
     fs::remove_dir_all(bundles.join(bundle_name(7))).unwrap();
     loader.look();
@@ -215,6 +229,70 @@ fn a_pin_that_cannot_serve_leaves_what_serves_until_it_can() {
     fs::remove_file(&pin).unwrap();
     loader.look();
     assert_eq!((served(&mut chain), shelf.pinned()), (2, None));
+}
+
+/// Ways in which what is pinned cannot serve: by what is done to the folder of the bundles, where version 1 is pinned.
+const SPOILERS: [fn(&Path); 5] = [
+    |bundles| fs::write(bundles.join(PINNED_FILE), "").unwrap(),
+    |bundles| fs::write(bundles.join(PINNED_FILE), "half of a na").unwrap(),
+    |bundles| {
+        fs::remove_file(bundles.join(PINNED_FILE)).unwrap();
+        fs::create_dir(bundles.join(PINNED_FILE)).unwrap();
+    },
+    |bundles| fs::remove_dir_all(bundles.join(bundle_name(1))).unwrap(),
+    |bundles| fs::write(bundles.join(bundle_name(1)).join(MODEL_FILE), "spoiled").unwrap(),
+];
+
+#[test]
+fn after_a_restart_the_prior_serves_and_not_what_an_operator_went_away_from() {
+    for spoil in SPOILERS {
+        let folder = tempfile::tempdir().unwrap();
+        let bundles = folder.path().join("bundles");
+        publish(folder.path());
+        copy(folder.path(), 1, 2);
+        fs::write(bundles.join(PINNED_FILE), bundle_name(1)).unwrap();
+        spoil(&bundles);
+        let (mut loader, mut chain, shelf) = shelf(folder.path());
+        loader.look();
+        loader.look();
+        assert_eq!((served(&mut chain), shelf.pinned()), (0, None));
+        let (why, said) = (shelf.pin_failing().unwrap(), chain.status().fallback_reason.unwrap());
+        println!("{said}: {why}");
+        assert!(said.contains("pin"), "{said}");
+        assert!(loader.reload.tally.refused.load(Relaxed) < 2, "what fails is not tried again");
+        order(&mut loader, &shelf, Order::Pin(2)).unwrap();
+        assert_eq!((served(&mut chain), shelf.pinned()), (2, Some(2)));
+        // Nothing can be written over a folder: then the pin is this process's and the file still cannot be read.
+        let is_written = !bundles.join(PINNED_FILE).is_dir();
+        assert_eq!(shelf.pin_failing().is_none(), is_written);
+    }
+}
+
+#[test]
+fn a_pin_that_fails_can_be_taken_off_and_is_tried_again_when_an_operator_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, mut chain, shelf) = shelf(folder.path());
+    publish(folder.path());
+    copy(folder.path(), 1, 2);
+    let (pin, current) =
+        (folder.path().join("bundles/pinned"), folder.path().join("bundles/current"));
+    fs::write(&pin, "nothing").unwrap();
+    fs::remove_file(&current).unwrap();
+    let said = |chain: &mut Chain| (served(chain), chain.status().fallback_reason.unwrap());
+    loader.look();
+    assert_eq!(said(&mut chain), (0, "the pin cannot be read".to_owned()));
+    fs::remove_file(&pin).unwrap();
+    loader.look();
+    assert_eq!(said(&mut chain), (0, "no bundle yet".to_owned()));
+    fs::write(&pin, "nothing").unwrap();
+    fs::write(&current, bundle_name(2)).unwrap();
+    loader.look();
+    order(&mut loader, &shelf, Order::Reload).unwrap();
+    assert!(shelf.pin_failing().is_some());
+    assert_eq!(served(&mut chain), 0);
+    order(&mut loader, &shelf, Order::Unpin).unwrap();
+    assert_eq!((served(&mut chain), shelf.pin_failing()), (2, None));
+    assert_eq!(loader.reload.tally.reason.lock().as_deref(), None);
 }
 
 #[test]
@@ -312,6 +390,30 @@ fn a_bundle_is_missing_when_what_a_pool_went_back_to_is() {
         loader.reload.tally.missing.load(Relaxed)
     };
     assert_eq!([without(3), without(2)], [false, true]);
+}
+
+#[test]
+fn the_trainer_spares_what_the_pools_went_back_to_or_may_go_back_to() {
+    let (folder, mut loader, shelf) = serving(&[2, 0]);
+    let bundles = folder.path().join("bundles");
+    let spared = || serving_versions(&bundles).unwrap();
+    loader.look();
+    assert_eq!(spared(), BTreeSet::from([2]), "version 3 is the current one");
+    loader.reload.go_back_to = Box::new(|| vec![1]);
+    loader.look();
+    assert_eq!(spared(), BTreeSet::from([1, 2]));
+    // It has seen none of these, publishes version 4 and keeps one.
+    let config = TrainConfig { keep_bundles: 1, ..train_config(folder.path()) };
+    fs::remove_file(bundles.join(CURRENT_FILE)).unwrap();
+    let round = Trainer::open(config).unwrap().run_once().unwrap();
+    assert!(matches!(round, Round::Published { version: 4, .. }), "{round:?}");
+    assert_eq!(shelf::versions(&bundles), [1, 2, 4]);
+    order(&mut loader, &shelf, Order::Pin(2)).unwrap();
+    loader.look();
+    assert_eq!(spared(), BTreeSet::from([1]), "what is pinned is spared anyway");
+    loader.reload.go_back_to = Box::new(Vec::new);
+    loader.look();
+    assert!(!bundles.join(SERVING_FILE).exists());
 }
 
 #[test]
@@ -450,6 +552,30 @@ fn without_the_runtime_the_chain_says_why_it_serves_the_prior() {
     assert_eq!(served(&mut chain), 0);
     let reason = chain.status().fallback_reason.unwrap();
     assert!(reason.contains("no onnx runtime"), "{reason}");
+}
+
+#[test]
+fn what_the_trainer_says_of_its_rounds_is_heard_and_outlives_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (loader, _chain) = loader(folder.path());
+    let heard = || {
+        loader.reload.look_at_rounds();
+        loader.reload.tally.round.lock().clone()
+    };
+    assert_eq!(heard(), None);
+    publish(folder.path());
+    let last = heard().unwrap();
+    assert_eq!((last.failed.as_ref(), last.published_unix_ms), (None, Some(last.ended_unix_ms)));
+    let file = folder.path().join("bundles").join(ROUND_FILE);
+    for spoilt in ["", "no json", "[]"] {
+        fs::write(&file, spoilt).unwrap();
+        assert_eq!(heard(), Some(last.clone()), "{spoilt:?}");
+    }
+    fs::remove_file(&file).unwrap();
+    assert_eq!(heard(), Some(last));
+    fs::write(&file, r#"{"ended_unix_ms": 5, "failed": "no room", "of_later": 1}"#).unwrap();
+    let failed = Some("no room".to_owned());
+    assert_eq!(heard(), Some(LastRound { ended_unix_ms: 5, failed, published_unix_ms: None }));
 }
 
 #[test]

@@ -4,10 +4,11 @@
 //! bundles, and are answered when they are done; while it is busy with another one, or ended, they are
 //! refused after `PATIENCE`. A pin is a file beside `current`: it holds when this process starts anew, and for everybody who
 //! takes bundles from the folder. Where the folder cannot be written it holds in this process, as long as it runs.
+//! While that file cannot be read, or what it names cannot serve, nothing is taken from the folder.
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -21,8 +22,7 @@ use serde::Serialize;
 use weir_schema::{
     FeatureGain, Holdout, Manifest,
     manifest::{
-        MANIFEST_CAP, MANIFEST_FILE, PINNED_FILE, bundle_name, bundle_version, current_bundle,
-        read_capped,
+        MANIFEST_CAP, MANIFEST_FILE, bundle_name, bundle_version, current_bundle, read_capped,
     },
     schema_hash,
 };
@@ -87,6 +87,8 @@ pub struct Shelf {
     refused: Arc<Mutex<BTreeMap<u64, String>>>,
     /// What serves on an operator's word.
     pinned: Arc<Mutex<Option<u64>>>,
+    /// Why what the folder says is pinned does not serve.
+    pin_failing: Arc<Mutex<Option<String>>>,
 }
 
 /// The loader's side of a [`Shelf`].
@@ -95,6 +97,7 @@ pub struct Counter {
     pub(super) orders: Receiver<Slip>,
     pub(super) refused: Arc<Mutex<BTreeMap<u64, String>>>,
     pub(super) pinned: Arc<Mutex<Option<u64>>>,
+    pub(super) pin_failing: Arc<Mutex<Option<String>>>,
 }
 
 /// A bundle on disk.
@@ -122,9 +125,21 @@ impl Shelf {
     /// A shelf over a folder of bundles, and the loader's side of it. `bell` wakes the loader.
     pub fn new(dir: PathBuf, bell: Bell) -> (Self, Counter) {
         let (orders, taken) = sync_channel(ORDERS);
-        let (refused, pinned) = (Arc::<Mutex<_>>::default(), Arc::<Mutex<_>>::default());
-        let counter = Counter { orders: taken, refused: refused.clone(), pinned: pinned.clone() };
-        (Self { dir, orders, bell, refused, pinned }, counter)
+        let shelf = Self {
+            dir,
+            orders,
+            bell,
+            refused: Arc::default(),
+            pinned: Arc::default(),
+            pin_failing: Arc::default(),
+        };
+        let counter = Counter {
+            orders: taken,
+            refused: shelf.refused.clone(),
+            pinned: shelf.pinned.clone(),
+            pin_failing: shelf.pin_failing.clone(),
+        };
+        (shelf, counter)
     }
 
     /// Has the loader carry out an order. Waits for it, at most `PATIENCE`: not to be called on a
@@ -150,6 +165,11 @@ impl Shelf {
         *self.pinned.lock()
     }
 
+    /// Why what the folder says is pinned cannot be read or cannot serve; nothing is taken from the folder meanwhile.
+    pub fn pin_failing(&self) -> Option<String> {
+        self.pin_failing.lock().clone()
+    }
+
     /// Every bundle in the folder, newest first. Reads their manifests, so it may block.
     pub fn bundles(&self) -> Vec<BundleView> {
         let current = current_bundle(&self.dir).ok().flatten();
@@ -163,22 +183,6 @@ impl Shelf {
         };
         versions(&self.dir).into_iter().rev().map(view).collect()
     }
-}
-
-/// Writes which version is pinned; `None`: that none is.
-pub(super) fn write_pin(dir: &Path, pinned: Option<u64>) -> io::Result<()> {
-    let pointer = dir.join(PINNED_FILE);
-    let Some(version) = pinned else {
-        return match fs::remove_file(pointer) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
-    };
-    // Replaced as a whole, so that nobody reads half of it.
-    let part = dir.join(format!(".{PINNED_FILE}-{}", std::process::id()));
-    let written = fs::write(&part, format!("{}\n", bundle_name(version)))
-        .and_then(|()| fs::rename(&part, &pointer));
-    written.inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
 /// The versions in a folder, oldest first.

@@ -2,8 +2,10 @@
 //!
 //! A process of its own, so that training can neither crash the dispatcher nor hold its memory. It is
 //! started again when it ends, after a pause that doubles from 1 s to 1 min while it does not last;
-//! it is killed at shutdown, which is safe at any moment because a bundle appears by a rename. It
+//! it is killed at shutdown, which is safe at any moment because a bundle appears by a rename, and when nothing was heard
+//! of it for long: it says on its standard output when a round is over, and while it waits for the folder. It
 //! also ends by itself when its standard input closes, that is when this process is gone.
+//! How its rounds end it says beside the bundles, as does one that somebody else started.
 
 use std::{
     io,
@@ -14,8 +16,9 @@ use std::{
 };
 
 use tokio::{
-    process::Command,
-    time::{Instant, sleep},
+    io::AsyncReadExt as _,
+    process::{ChildStdout, Command},
+    time::{Instant, sleep, timeout},
 };
 
 /// The flag that ties a trainer's life to its standard input.
@@ -25,6 +28,10 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// A trainer that ran this long has started well; its next end is a new one.
 const LASTED: Duration = Duration::from_secs(60);
+
+/// A round that takes longer hangs. Of 50,000 samples it takes seconds, of ten thousand trees minutes; a machine whose other
+/// processes leave the trainer a tenth of a core has made it ten times as long.
+const LONGEST_ROUND: Duration = Duration::from_secs(3600);
 
 /// What the trainer's process came to, for metrics.
 #[derive(Debug, Default)]
@@ -42,19 +49,22 @@ pub struct Launch {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
+    /// How long it may say nothing.
+    pub patience: Duration,
 }
 
 impl Launch {
-    /// This very program as a trainer with the configuration in `file`.
+    /// This very program as a trainer with the configuration in `file`, whose rounds start `interval` apart.
     ///
     /// # Errors
     /// When the system does not say where this program is.
-    pub fn this_program(file: Option<&Path>) -> io::Result<Self> {
+    pub fn this_program(file: Option<&Path>, interval: Duration) -> io::Result<Self> {
         let mut arguments = vec!["train".to_owned(), SUPERVISED_FLAG.to_owned()];
         if let Some(file) = file {
             arguments.extend(["--config".to_owned(), file.display().to_string()]);
         }
-        Ok(Self { program: std::env::current_exe()?, arguments })
+        let patience = interval + LONGEST_ROUND;
+        Ok(Self { program: std::env::current_exe()?, arguments, patience })
     }
 }
 
@@ -80,12 +90,33 @@ async fn run(launch: &Launch, tally: &TrainerTally) -> io::Result<String> {
     let mut child = Command::new(&launch.program)
         .args(&launch.arguments)
         .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
     tally.up.store(true, Relaxed);
     // Held open for as long as this process lives; `wait` would close it at once.
     let _open = child.stdin.take();
-    Ok(child.wait().await?.to_string())
+    let heard = child.stdout.take();
+    tokio::select! {
+        ended = child.wait() => return Ok(ended?.to_string()),
+        () = silence(heard, launch.patience) => {}
+    }
+    child.kill().await?;
+    Ok(format!("nothing was heard of it for {} s; killed", launch.patience.as_secs()))
+}
+
+/// Ends when nothing was heard for so long. What is said does not matter.
+async fn silence(mut heard: Option<ChildStdout>, patience: Duration) {
+    let mut said = [0; 256];
+    while let Some(out) = &mut heard {
+        match timeout(patience, out.read(&mut said)).await {
+            Ok(Ok(bytes)) if bytes > 0 => {}
+            // Closed: nothing can be heard of it any more.
+            Ok(_) => heard = None,
+            Err(_) => return,
+        }
+    }
+    sleep(patience).await;
 }
 
 #[cfg(test)]
@@ -93,7 +124,8 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Launch {
-        Launch { program: "/bin/sh".into(), arguments: vec!["-c".to_owned(), script.to_owned()] }
+        let arguments = vec!["-c".to_owned(), script.to_owned()];
+        Launch { program: "/bin/sh".into(), arguments, patience: LONGEST_ROUND }
     }
 
     /// A named pipe: what a child does with it is an event that a test can wait for.
@@ -137,9 +169,25 @@ mod tests {
         assert_eq!(read.await.unwrap().unwrap(), 0);
     }
 
+    #[tokio::test]
+    async fn a_trainer_that_says_nothing_for_long_is_killed_and_one_that_speaks_is_not() {
+        let patience = Duration::from_millis(300);
+        let tally = TrainerTally::default();
+        // A stopped process hears no other signal than the last one.
+        for hangs in ["kill -STOP $$", "exec >&-; exec sleep 1000"] {
+            let ended = run(&Launch { patience, ..shell(hangs) }, &tally).await.unwrap();
+            assert!(ended.contains("nothing was heard"), "{hangs}: {ended}");
+        }
+        let speaks = "for turn in 1 2 3 4 5 6 7 8 9 10; do echo; sleep 0.1; done; exit 3";
+        let patience = Duration::from_secs(60);
+        let ended = run(&Launch { patience, ..shell(speaks) }, &tally).await.unwrap();
+        assert!(ended.contains('3'), "{ended}");
+    }
+
     #[test]
     fn the_trainer_is_this_program_with_the_same_file() {
-        let launch = Launch::this_program(Some(Path::new("/etc/weir.yaml"))).unwrap();
+        let launch = Launch::this_program(Some(Path::new("/etc/weir.yaml")), LASTED).unwrap();
+        assert_eq!(launch.patience, LASTED + LONGEST_ROUND);
         assert_eq!(launch.arguments, ["train", "--supervised", "--config", "/etc/weir.yaml"]);
     }
 }

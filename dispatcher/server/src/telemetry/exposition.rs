@@ -283,6 +283,7 @@ impl Page {
         self.tally(&series::BUNDLES, &["loaded"], &reload.loaded);
         self.tally(&series::BUNDLES, &["refused"], &reload.refused);
         self.flag(&series::BUNDLE_MISSING, reload.missing.load(Relaxed));
+        self.flag(&series::PIN_FAILING, watched.shelf.pin_failing().is_some());
         self.flag(&series::ONNXRUNTIME, reload.runtime_found.load(Relaxed));
         let busy = watched.hubs.iter().map(|hub| hub.samples_dropped()).sum();
         self.count(&series::SAMPLES_DROPPED, &["busy"], busy);
@@ -293,6 +294,7 @@ impl Page {
         self.tally(&series::SPOOL_SEGMENTS, &[], &spool.segments);
         self.flag(&series::TRAINER_UP, trainer.up.load(Relaxed));
         self.tally(&series::TRAINER_RESTARTS, &[], &trainer.restarts);
+        self.rounds(watched);
         self.configuration(watched);
         self.count(&series::LOG_LINES_DROPPED, &[], log::lost());
         self.flag(&series::DRAINING, watched.life.stage() > Stage::Serving);
@@ -301,6 +303,18 @@ impl Page {
 }
 
 impl Page {
+    fn rounds(&mut self, watched: &Watched) {
+        let round = watched.reload.round.lock();
+        let Some(last) = round.as_ref() else { return };
+        let now_ms = watched.clock.unix_ms();
+        let age_s = |unix_ms: u64| now_ms.saturating_sub(unix_ms) as f64 / 1e3;
+        self.set(&series::TRAINER_ROUND_AGE, &[], age_s(last.ended_unix_ms));
+        self.flag(&series::TRAINER_ROUND_FAILED, last.failed.is_some());
+        if let Some(published) = last.published_unix_ms {
+            self.set(&series::TRAINER_PUBLISHED_AGE, &[], age_s(published));
+        }
+    }
+
     fn configuration(&mut self, watched: &Watched) {
         let config = &watched.config;
         self.tally(&series::CONFIG_RELOADS, &["applied"], &config.applied);

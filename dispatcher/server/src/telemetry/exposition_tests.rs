@@ -8,6 +8,7 @@ use weir_core::{
     Band, Counters, LaneView, PodId, Policy, Reason, RequestId, Scheduler, SchedulerConfig,
 };
 use weir_predict::Chain;
+use weir_schema::LastRound;
 
 use super::*;
 use crate::{
@@ -55,6 +56,10 @@ fn watched() -> Watched {
     let mut measured = sample(3, 100.0);
     measured.tpot_ms = Some(10.0);
     watched.versions.observe(&measured);
+    let failed = Some("no room".to_owned());
+    let ended_unix_ms = clock.unix_ms() - 60_000;
+    let last = LastRound { ended_unix_ms, failed, published_unix_ms: Some(0) };
+    *watched.reload.round.lock() = Some(last);
     watched
 }
 
@@ -213,6 +218,23 @@ fn what_was_counted_and_what_is_learned_is_in_the_text() {
     ] {
         assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
     }
+}
+
+#[test]
+fn what_the_trainer_said_is_in_the_text_and_before_it_said_anything_nothing_is() {
+    let watched = watched();
+    let text = |watched: &Watched| written(&families(watched));
+    let age_s = |name: &str| -> f64 {
+        let text = text(&watched);
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert!((60.0..120.0).contains(&age_s("weir_trainer_round_age_seconds")));
+    assert!(age_s("weir_trainer_published_age_seconds") > 1e9);
+    assert_eq!(age_s("weir_trainer_round_failed"), 1.0);
+    *watched.reload.round.lock() = None;
+    let text = text(&watched);
+    assert!(!text.contains("weir_trainer_round") && !text.contains("weir_trainer_published"));
 }
 
 #[test]

@@ -189,6 +189,8 @@ series! {
         "Bundles found, by result: loaded, refused.";
     BUNDLE_MISSING: Gauge "weir_bundle_missing" []
         "1 while the bundle in service is gone from the disk.";
+    PIN_FAILING: Gauge "weir_pin_failing" []
+        "1 while what an operator has pinned cannot be read or cannot serve, so that nothing that is published is taken.";
     ONNXRUNTIME: Gauge "weir_onnxruntime_found" []
         "1 when ONNX Runtime was found.";
     SAMPLES_WRITTEN: Counter "weir_samples_written_total" []
@@ -205,6 +207,12 @@ series! {
         "1 while the supervised trainer runs.";
     TRAINER_RESTARTS: Counter "weir_trainer_restarts_total" []
         "Times the supervised trainer was started again.";
+    TRAINER_ROUND_AGE: Gauge "weir_trainer_round_age_seconds" []
+        "Time since the trainer's last round ended, whoever started the trainer, or since the first one began; absent before.";
+    TRAINER_ROUND_FAILED: Gauge "weir_trainer_round_failed" []
+        "1 when that round failed, else 0; absent before the first.";
+    TRAINER_PUBLISHED_AGE: Gauge "weir_trainer_published_age_seconds" []
+        "Time since a round last published a bundle; absent before the first that did.";
     DECIDES: Gauge "weir_decides" ["model"]
         "1 while this one of several dispatchers decides for the pool, 0 while another does; absent without replicas.";
     REPLICAS: Gauge "weir_replicas" ["model"]

@@ -375,8 +375,9 @@ fn a_version_too_new_to_be_trusted_is_no_predecessor() {
     chain.set_bundle(scaled(7, 3.0, 1.0));
     serve(&mut chain, 150.0, 20.0, 50);
     chain.set_bundle(scaled(8, 2.0, 1.0));
+    assert_eq!(chain.status().predecessor, Some(6));
     serve(&mut chain, 150.0, 20.0, 101);
-    assert_eq!(chain.status().model_version, 6);
+    assert_eq!((chain.status().model_version, chain.status().predecessor), (6, None));
     // An older version put back on purpose is not judged against the one it replaces.
     chain.set_bundle(scaled(5, 2.5, 1.0));
     assert_eq!(serve(&mut chain, 150.0, 20.0, 300).model_version, 5);

@@ -14,7 +14,7 @@ export async function refreshModels(pool) {
 
 function drawModels(models) {
   const what = models.serving == null ? "none serves, predictions are those of the" : `serving ${version(models.serving)},`;
-  put(at("models-note"), [`${what} ${models.evaluator}`, models.pinned != null && `pinned ${version(models.pinned)}`, models.fallback].filter(Boolean).join(" · "));
+  put(at("models-note"), [`${what} ${models.evaluator}`, models.pinned != null && `pinned ${version(models.pinned)}`, models.pin_failing, models.fallback].filter(Boolean).join(" · "));
   const table = (all) => (all.versions.length ? [head(), h("tbody", {}, all.versions.flatMap((one) => rows(one, all)))] : [none()]);
   redraw(at("model-table"), models, table);
   redraw(at("model-acts"), [models.pool, models.pinned, models.versions.length], () => acts(models));

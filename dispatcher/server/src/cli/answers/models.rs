@@ -20,6 +20,8 @@ pub(crate) struct Model {
     pub(crate) serving: Option<u64>,
     /// The version that an operator chose.
     pub(crate) pinned: Option<u64>,
+    /// Why what is pinned cannot be read or cannot serve.
+    pub(crate) pin_failing: Option<String>,
     /// Which evaluator serves.
     pub(crate) evaluator: String,
     /// Why nothing better serves.

@@ -18,6 +18,13 @@ impl Sheet for Models {
     fn sheet(&self, wide: bool) -> String {
         let heads = self.pools.iter().filter(|pool| pool.serving.is_none());
         let mut out: String = heads.map(without_bundle).collect();
+        // One folder of bundles, one pin.
+        if let Some(why) = self.pools.iter().find_map(|pool| pool.pin_failing.as_deref()) {
+            out += &format!(
+                "{}; nothing newer is taken until that is mended, or `weir model unpin`\n",
+                plain(why)
+            );
+        }
         let mut columns = vec![
             ("POOL", Left),
             ("VERSION", Right),
@@ -175,6 +182,16 @@ mod tests {
         let text = models.sheet(false);
         assert!(text.starts_with("m is predicted without a model, by the step_time\n"), "{text}");
         assert!(text.contains("weir train"), "{text}");
+    }
+
+    #[test]
+    fn a_pin_that_fails_is_said_once_however_many_pools_there_are() {
+        let pool =
+            |name| json!({"pool": name, "serving": 6, "pin_failing": "the pin cannot be read: no"});
+        let models: Models = from_value(json!({"pools": [pool("m"), pool("n")]})).unwrap();
+        let text = models.sheet(false);
+        assert!(text.starts_with("the pin cannot be read: no; nothing newer"), "{text}");
+        assert_eq!(text.matches("weir model unpin").count(), 1, "{text}");
     }
 
     #[test]
