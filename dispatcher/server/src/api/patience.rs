@@ -117,8 +117,9 @@ pub struct Patient<S: Wire> {
     /// The turns begun when the first byte of the awaited head came; `None` before it.
     head_since: Option<u64>,
     write: Patience,
-    /// Whether it was read from since it was last flushed.
-    was_read: bool,
+    /// Whether it was read from since it was last flushed, and whoever reads is woken by what comes next, the end included. A read
+    /// that found something wakes nobody.
+    waits_for_bytes: bool,
     look_again: Patience,
 }
 
@@ -126,7 +127,16 @@ impl<S: Wire> Patient<S> {
     /// A stream that waits at most this long for a request, for the rest of its head and for a write.
     pub fn new(stream: S, turns: Turns, [idle, head, write]: [Duration; 3]) -> Self {
         let [idle, head, write, look_again] = [idle, head, write, LOOK_AGAIN].map(Patience::new);
-        Self { stream, turns, idle, head, head_since: None, write, was_read: false, look_again }
+        Self {
+            stream,
+            turns,
+            idle,
+            head,
+            head_since: None,
+            write,
+            waits_for_bytes: false,
+            look_again,
+        }
     }
 
     /// Whether bytes that arrive now belong to a head.
@@ -172,7 +182,7 @@ impl<S: Wire> Drop for Patient<S> {
 impl<S: Wire> Patient<S> {
     /// Ready once the client has left whose request is being answered, if nobody reads, which would say so.
     fn poll_departed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if std::mem::take(&mut self.was_read) || self.turns.0.get().open == 0 {
+        if std::mem::take(&mut self.waits_for_bytes) || self.turns.0.get().open == 0 {
             return Poll::Pending;
         }
         loop {
@@ -200,9 +210,9 @@ impl<S: AsyncRead + Wire + Unpin> AsyncRead for Patient<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        this.was_read = true;
         let awaits_head = this.awaits_head();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
+        this.waits_for_bytes = read.is_pending();
         if !awaits_head {
             return read;
         }
@@ -294,6 +304,31 @@ mod tests {
     const WRITE: Duration = Duration::from_secs(30);
     const IDLE: Duration = Duration::from_secs(7200);
 
+    /// A client that has left, and these bytes behind its request.
+    struct Left(&'static [u8]);
+
+    impl Wire for Left {
+        fn poll_departed(&self, _: &mut Context<'_>) -> Poll<bool> {
+            Poll::Ready(true)
+        }
+
+        fn spoil_end(&self) {}
+    }
+
+    impl AsyncRead for Left {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if self.0.is_empty() {
+                return Poll::Pending;
+            }
+            buf.put_slice(std::mem::take(&mut self.0));
+            Poll::Ready(Ok(()))
+        }
+    }
+
     /// What is read of it says that it ends.
     impl Wire for DuplexStream {
         fn poll_departed(&self, _: &mut Context<'_>) -> Poll<bool> {
@@ -311,6 +346,19 @@ mod tests {
 
     fn timed_out<T: std::fmt::Debug>(outcome: io::Result<T>) -> bool {
         outcome.unwrap_err().kind() == io::ErrorKind::TimedOut
+    }
+
+    #[tokio::test]
+    async fn a_read_that_found_something_tells_nobody_of_the_end() {
+        let turns = Turns::default();
+        let _turn = turns.begin();
+        let mut server = Patient::new(Left(b"x"), turns, [IDLE, HEAD, WRITE]);
+        assert!(server.read_u8().now_or_never().is_some());
+        let left = poll_fn(|cx| server.poll_departed(cx)).now_or_never();
+        assert!(left.is_some(), "nobody else would say so");
+        assert!(server.read_u8().now_or_never().is_none());
+        let left = poll_fn(|cx| server.poll_departed(cx)).now_or_never();
+        assert!(left.is_none(), "whoever reads is told");
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,30 +26,37 @@ fn config(threads: usize) -> PlaneConfig {
 struct Gate {
     arrived: mpsc::Sender<()>,
     release: Arc<Notify>,
-    /// Closed when every request has ended.
-    alive: mpsc::Sender<()>,
+    ends: mpsc::Sender<()>,
+}
+
+/// Says that a request has ended, which may be that its future was dropped.
+struct Ended(mpsc::Sender<()>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.try_send(());
+    }
 }
 
 struct Watch {
     arrived: mpsc::Receiver<()>,
     release: Arc<Notify>,
-    alive: mpsc::Receiver<()>,
+    ended: mpsc::Receiver<()>,
 }
 
 fn gate() -> (Gate, Watch) {
     let (arrived, seen) = mpsc::channel(64);
-    let (alive, ended) = mpsc::channel(1);
+    let (ends, ended) = mpsc::channel(64);
     let release = Arc::new(Notify::new());
-    let gate = Gate { arrived, release: release.clone(), alive };
-    (gate, Watch { arrived: seen, release, alive: ended })
+    let gate = Gate { arrived, release: release.clone(), ends };
+    (gate, Watch { arrived: seen, release, ended })
 }
 
 impl Gate {
     async fn pass(self, _: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-        let Self { arrived, release, alive } = self;
-        arrived.send(()).await.unwrap();
-        release.notified().await;
-        drop(alive);
+        let _ended = Ended(self.ends);
+        self.arrived.send(()).await.unwrap();
+        self.release.notified().await;
         Ok(Response::new(Full::from("done")))
     }
 }
@@ -147,7 +154,7 @@ async fn an_abort_cuts_what_runs() {
     soon(plane.finished()).await;
     let mut rest = Vec::new();
     assert_eq!(running.read_to_end(&mut rest).await.unwrap_or(0), 0);
-    assert_eq!(soon(watch.alive.recv()).await, None, "the request's future was dropped");
+    assert_eq!(soon(watch.ended.recv()).await, Some(()), "the request's future was dropped");
 }
 
 #[tokio::test]
@@ -158,7 +165,7 @@ async fn dropping_the_plane_ends_its_threads() {
     running.write_all(GET).await.unwrap();
     watch.arrived.recv().await.unwrap();
     drop(plane);
-    assert_eq!(soon(watch.alive.recv()).await, None);
+    assert_eq!(soon(watch.ended.recv()).await, Some(()));
 }
 
 #[tokio::test]
@@ -168,31 +175,47 @@ async fn a_client_that_leaves_drops_its_request() {
     let mut client = connect(&plane).await;
     client.write_all(GET).await.unwrap();
     watch.arrived.recv().await.unwrap();
-    let ended = tokio::spawn(async move { watch.alive.recv().await });
     drop(client);
+    // The gate was never opened: only a dropped future ends.
+    assert_eq!(soon(watch.ended.recv()).await, Some(()));
     plane.stop();
-    // The gate was never opened: only a dropped future lets the plane finish.
     soon(plane.finished()).await;
-    assert_eq!(ended.await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_bytes_behind_its_request_drops_it_too() {
-    // What is read with the request, and what comes later.
-    for (with, later) in
-        [("\r\n", ""), ("GET / HTTP/1.1\r\nhost: x\r\n\r\n", ""), ("\r\n", "GET /")]
-    {
-        let (service, mut watch) = gate();
-        let plane = start(1, service);
-        let mut client = connect(&plane).await;
-        client.write_all(&[GET, with.as_bytes()].concat()).await.unwrap();
-        watch.arrived.recv().await.unwrap();
-        client.write_all(later.as_bytes()).await.unwrap();
-        let ended = tokio::spawn(async move { watch.alive.recv().await });
-        drop(client);
-        plane.stop();
-        soon(plane.finished()).await;
-        assert_eq!(ended.await.unwrap(), None, "{with:?}, {later:?}");
+    // What is read with the request, and what comes later, in packets of its own.
+    let next = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    let table: [(&str, &[&str]); 7] = [
+        ("\r\n", &[]),
+        (next, &[]),
+        ("\r\n", &["GET /"]),
+        ("", &["\r\n"]),
+        ("", &["G"]),
+        ("", &[next]),
+        ("", &["G", "ET /"]),
+    ];
+    for (with, later) in table {
+        for reset in [false, true] {
+            let (service, mut watch) = gate();
+            let plane = start(1, service);
+            let mut client = connect(&plane).await;
+            client.set_nodelay(true).unwrap();
+            client.write_all(&[GET, with.as_bytes()].concat()).await.unwrap();
+            watch.arrived.recv().await.unwrap();
+            for packet in later {
+                client.write_all(packet.as_bytes()).await.unwrap();
+            }
+            if reset {
+                client.set_zero_linger().unwrap();
+            }
+            drop(client);
+            // Nothing else has the connection looked at.
+            let ended = soon(watch.ended.recv()).await;
+            assert_eq!(ended, Some(()), "{with:?}, {later:?}, {reset}");
+            plane.stop();
+            soon(plane.finished()).await;
+        }
     }
 }
 
