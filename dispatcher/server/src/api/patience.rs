@@ -13,6 +13,9 @@
 //! that lie behind it were read already. Then the stream is asked itself, when the server flushes it, which it does
 //! whenever it is looked at; if the client has closed its side, that ends in an error too.
 //!
+//! The HTTP server throws away what it has not written of a response that breaks off. So a response that does is told when all of
+//! it is written, which ends, at the latest, with the patience for a client that takes nothing.
+//!
 //! A response to HTTP/1.0 whose length nobody knows ends where its connection does. When that ends before it, the client is
 //! not to take the one for the other: the connection is reset.
 
@@ -44,6 +47,20 @@ struct Count {
     begun: u64,
     /// The connection's end would be taken for that of a response, which is not there yet.
     owed_end: bool,
+    /// How much of what the server was given of a response is on its way.
+    given: Given,
+}
+
+/// What the server was given of a response, and keeps until the client takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Given {
+    /// Nothing of it is left.
+    #[default]
+    Sent,
+    /// Some of it may be.
+    Kept,
+    /// Some of it may be, and the response waits for that to be over.
+    Awaited,
 }
 
 /// A request that is being answered; dropped when its response is over.
@@ -56,6 +73,16 @@ impl Turns {
         let count = self.0.get();
         self.0.set(Count { open: count.open + 1, begun: count.begun + 1, ..count });
         Turn(self.clone())
+    }
+
+    /// The server has written whatever it was given. Whether the response waits for that.
+    fn sent(&self) -> bool {
+        let count = self.0.get();
+        if count.given == Given::Sent {
+            return false;
+        }
+        self.0.set(Count { given: Given::Sent, ..count });
+        count.given == Given::Awaited
     }
 
     /// Whether any request is being answered.
@@ -77,6 +104,22 @@ impl Turn {
     pub fn owes_the_end(&self, owes: bool) {
         let count = self.0.0.get();
         self.0.0.set(Count { owed_end: owes, ..count });
+    }
+
+    /// The server is given some of its response.
+    pub fn gives(&self) {
+        let count = self.0.0.get();
+        self.0.0.set(Count { given: Given::Kept, ..count });
+    }
+
+    /// Ready when the server has written what it was given. Must be polled by the connection's task, which is woken then.
+    pub fn poll_sent(&self) -> Poll<()> {
+        let count = self.0.0.get();
+        if count.given == Given::Sent {
+            return Poll::Ready(());
+        }
+        self.0.0.set(Count { given: Given::Awaited, ..count });
+        Poll::Pending
     }
 }
 
@@ -270,6 +313,10 @@ impl<S: AsyncWrite + Wire + Unpin> AsyncWrite for Patient<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        // The server flushes when it has nothing left to write.
+        if this.turns.sent() {
+            cx.waker().wake_by_ref();
+        }
         if this.poll_departed(cx).is_ready() {
             let gone = io::Error::new(io::ErrorKind::ConnectionReset, "the client has left");
             return Poll::Ready(Err(gone));

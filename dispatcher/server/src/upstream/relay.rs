@@ -31,8 +31,8 @@ use super::{
 };
 use crate::{clock::Clock, h1::BadReply, hub::Lease, patience::SECOND_LOOK};
 
-/// Time between the event that reports a failure and the cut: the server must have written the one
-/// before it meets the other, and a slow client needs a moment to take it.
+/// Time between the event that reports a failure and the cut: the server must have begun to write the one before it meets the
+/// other, and a client whose connection is reset then needs a moment to take it.
 const CUT_AFTER: Duration = Duration::from_millis(20);
 
 /// Why a response could not be passed on to its end. The connection to the client must be cut.

@@ -1,9 +1,9 @@
 use std::{net::Ipv4Addr, sync::Arc};
 
-use futures_util::FutureExt;
-use http_body_util::{BodyExt, Full};
+use futures_util::{FutureExt, StreamExt, stream};
+use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     sync::{Notify, mpsc},
     time::timeout,
 };
@@ -400,6 +400,69 @@ async fn a_response_that_does_not_come_to_its_end_looks_finished_to_no_client() 
     assert_eq!(rest, Err(io::ErrorKind::ConnectionReset), "also where everything is cut");
 }
 
+/// Events of a response that breaks off behind them, as that of a pod that is lost does.
+const EVENTS: usize = 200;
+const EVENT: &str = "data: some of an answer, and more of it\n\n";
+
+/// Answers with such a response a client over memory that takes little at once; says how long that took.
+async fn breaks_off<F: Future<Output = ()>>(client: impl FnOnce(DuplexStream) -> F) -> Duration {
+    let begun = tokio::time::Instant::now();
+    let (mut near, far) = duplex(64);
+    let (_open, phase) = watch::channel(Phase::Open);
+    let answer = async |_: Request<Incoming>| {
+        let event = || Ok(Frame::data(Bytes::from_static(EVENT.as_bytes())));
+        let events = stream::iter(std::iter::repeat_with(event).take(EVENTS));
+        let lost = stream::once(async {
+            sleep(Duration::from_millis(20)).await;
+            Err("lost")
+        });
+        Ok(Response::new(StreamBody::new(Box::pin(events.chain(lost)))))
+    };
+    let answers = (Rc::new(service_fn(answer)), Rc::new(misread) as Answer);
+    let tasks = LocalSet::new();
+    let server = tasks.spawn_local(converse(far, limits(), answers, phase));
+    tasks.run_until(near.write_all(GET)).await.unwrap();
+    tasks.run_until(client(near)).await;
+    tasks.run_until(server).await.unwrap();
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_behind_gets_what_came_before_a_response_broke_off() {
+    for pause in [0, 1, 5] {
+        let took = breaks_off(async |mut client| {
+            let mut text = String::new();
+            let mut part = [0; 64];
+            loop {
+                sleep(Duration::from_millis(pause)).await;
+                match client.read(&mut part).await.unwrap() {
+                    0 => break,
+                    read => text.push_str(std::str::from_utf8(&part[..read]).unwrap()),
+                }
+            }
+            assert_eq!(text.matches(EVENT).count(), EVENTS, "{pause}");
+            assert!(!text.ends_with("0\r\n\r\n"));
+        })
+        .await;
+        assert!(took < limits().write_timeout);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_of_what_broke_off_holds_nothing_for_longer() {
+    // Writes until nobody is there to read it.
+    let took = breaks_off(async |mut client| {
+        while client.write_all(b"x").await.is_ok() {
+            sleep(Duration::from_secs(1)).await;
+        }
+    })
+    .await;
+    let (limit, second) = (limits().write_timeout, Duration::from_secs(1));
+    assert!((limit..=limit + second).contains(&took), "{took:?}");
+    let took = breaks_off(async |client| drop(client)).await;
+    assert!(took.is_zero(), "nor does one that leaves: {took:?}");
+}
+
 #[tokio::test]
 async fn a_head_may_be_as_large_as_the_limit_says() {
     let roomy = Limits { max_header_bytes: 1 << 20, ..limits() };
@@ -486,14 +549,14 @@ fn only_errors_of_one_client_let_accepting_go_on_at_once() {
 }
 
 /// A conversation over memory, so that time can be paused.
-async fn over_memory<F: Future<Output = ()>>(client: impl FnOnce(tokio::io::DuplexStream) -> F) {
+async fn over_memory<F: Future<Output = ()>>(client: impl FnOnce(DuplexStream) -> F) {
     over_memory_after(b"", client).await;
 }
 
 /// The same where something was sent before the server first looks.
 async fn over_memory_after<F: Future<Output = ()>>(
     sent: &[u8],
-    client: impl FnOnce(tokio::io::DuplexStream) -> F,
+    client: impl FnOnce(DuplexStream) -> F,
 ) {
     let (mut near, far) = duplex(1024);
     near.write_all(sent).await.unwrap();
