@@ -332,8 +332,10 @@ impl Live {
         (!rest.is_empty()).then_some(Ok(rest))
     }
 
+    /// Whether a stream that ends here is broken. Behind an error there are engines that say no end.
     fn is_short(&self) -> bool {
-        self.dialect.says_the_end() && self.scan.as_ref().is_some_and(|scan| !scan.done)
+        let is_open = |scan: &Scan| !scan.done && scan.error.is_none();
+        self.dialect.says_the_end() && self.scan.as_ref().is_some_and(is_open)
     }
 
     fn ends(&mut self) {
