@@ -128,6 +128,19 @@ async fn what_a_pod_refuses_is_a_good_answer() {
     }
 }
 
+#[tokio::test]
+async fn a_pod_that_points_elsewhere_has_served_nothing_and_is_not_blamed() {
+    let pod = FakePod::saying(bare("307 Temporary Redirect")).await;
+    let scene = Scene::of_fleet(&[&pod]);
+    for id in 1..=9 {
+        assert_eq!(scene.serve(scene.call(id)).await.unwrap().status(), 307);
+    }
+    let answers = &scene.hub.pods()[0].answers;
+    assert_eq!((answers.good.load(Relaxed), answers.failed.load(Relaxed)), (0, 9));
+    assert_eq!((scene.done("failed", "307"), scene.hub.pods()[0].breaker.is_open()), (9, false));
+    assert_settled(&scene.hub);
+}
+
 fn error_event(code: u16) -> String {
     format!("data: {{\"error\":{{\"message\":\"no\",\"code\":{code}}}}}\n\n")
 }
