@@ -11,7 +11,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, header::CONNECTION};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Version,
+    header::{CONNECTION, HOST},
+};
 
 use super::auth::API_KEY;
 
@@ -55,6 +58,13 @@ fn is_for_us(name: &str, keys_are_ours: bool) -> bool {
         "authorization" | API_KEY => keys_are_ours,
         _ => false,
     }
+}
+
+/// Whether a request says once for whom it is (RFC 9112, section 3.2), which HTTP/1.0 may leave out.
+pub fn has_one_host(headers: &HeaderMap, version: Version) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
+    let first = hosts.next();
+    (first.is_some() || version < Version::HTTP_11) && hosts.next().is_none()
 }
 
 /// Whether any header steers Weir or a scheduler like it.
@@ -183,6 +193,14 @@ mod tests {
         assert_eq!(went(&sent, false), all);
         // A key of ours is not for the pods.
         assert_eq!(went(&sent, true), all[1..3]);
+    }
+
+    #[test]
+    fn a_request_has_one_host() {
+        let (none, one) = (headers(&[("x-a", "1")]), headers(&[("host", "a")]));
+        let two = headers(&[("host", "a"), ("host", "a")]);
+        let of = |headers| [Version::HTTP_10, Version::HTTP_11].map(|v| has_one_host(headers, v));
+        assert_eq!([of(&none), of(&one), of(&two)], [[true, false], [true; 2], [false; 2]]);
     }
 
     #[test]

@@ -43,7 +43,10 @@ impl<S> Misread<S> {
         if self.turns.any() {
             return None;
         }
-        let status = StatusCode::from_bytes(bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3)?).ok()?;
+        let rest = bytes.strip_prefix(b"HTTP/1.")?;
+        // After a request of HTTP/1.0 hyper answers in that.
+        let rest = rest.strip_prefix(b"1 ").or_else(|| rest.strip_prefix(b"0 "))?;
+        let status = StatusCode::from_bytes(rest.get(..3)?).ok()?;
         let is_of_a_head = matches!(
             status,
             StatusCode::BAD_REQUEST

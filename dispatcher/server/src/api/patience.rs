@@ -13,6 +13,9 @@
 //! that lie behind it were read already. Then the stream is asked itself, when the server flushes it, which it does
 //! whenever it is looked at; if the client has closed its side, that ends in an error too.
 //!
+//! The HTTP server throws away what it has not written of a response that breaks off. So a response that does is told when all of
+//! it is written, which ends, at the latest, with the patience for a client that takes nothing.
+//!
 //! A response to HTTP/1.0 whose length nobody knows ends where its connection does. When that ends before it, the client is
 //! not to take the one for the other: the connection is reset.
 
@@ -44,6 +47,20 @@ struct Count {
     begun: u64,
     /// The connection's end would be taken for that of a response, which is not there yet.
     owed_end: bool,
+    /// How much of what the server was given of a response is on its way.
+    given: Given,
+}
+
+/// What the server was given of a response, and keeps until the client takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Given {
+    /// Nothing of it is left.
+    #[default]
+    Sent,
+    /// Some of it may be.
+    Kept,
+    /// Some of it may be, and the response waits for that to be over.
+    Awaited,
 }
 
 /// A request that is being answered; dropped when its response is over.
@@ -56,6 +73,16 @@ impl Turns {
         let count = self.0.get();
         self.0.set(Count { open: count.open + 1, begun: count.begun + 1, ..count });
         Turn(self.clone())
+    }
+
+    /// The server has written whatever it was given. Whether the response waits for that.
+    fn sent(&self) -> bool {
+        let count = self.0.get();
+        if count.given == Given::Sent {
+            return false;
+        }
+        self.0.set(Count { given: Given::Sent, ..count });
+        count.given == Given::Awaited
     }
 
     /// Whether any request is being answered.
@@ -77,6 +104,22 @@ impl Turn {
     pub fn owes_the_end(&self, owes: bool) {
         let count = self.0.0.get();
         self.0.0.set(Count { owed_end: owes, ..count });
+    }
+
+    /// The server is given some of its response.
+    pub fn gives(&self) {
+        let count = self.0.0.get();
+        self.0.0.set(Count { given: Given::Kept, ..count });
+    }
+
+    /// Ready when the server has written what it was given. Must be polled by the connection's task, which is woken then.
+    pub fn poll_sent(&self) -> Poll<()> {
+        let count = self.0.0.get();
+        if count.given == Given::Sent {
+            return Poll::Ready(());
+        }
+        self.0.0.set(Count { given: Given::Awaited, ..count });
+        Poll::Pending
     }
 }
 
@@ -117,8 +160,9 @@ pub struct Patient<S: Wire> {
     /// The turns begun when the first byte of the awaited head came; `None` before it.
     head_since: Option<u64>,
     write: Patience,
-    /// Whether it was read from since it was last flushed.
-    was_read: bool,
+    /// Whether it was read from since it was last flushed, and whoever reads is woken by what comes next, the end included. A read
+    /// that found something wakes nobody.
+    waits_for_bytes: bool,
     look_again: Patience,
 }
 
@@ -126,7 +170,16 @@ impl<S: Wire> Patient<S> {
     /// A stream that waits at most this long for a request, for the rest of its head and for a write.
     pub fn new(stream: S, turns: Turns, [idle, head, write]: [Duration; 3]) -> Self {
         let [idle, head, write, look_again] = [idle, head, write, LOOK_AGAIN].map(Patience::new);
-        Self { stream, turns, idle, head, head_since: None, write, was_read: false, look_again }
+        Self {
+            stream,
+            turns,
+            idle,
+            head,
+            head_since: None,
+            write,
+            waits_for_bytes: false,
+            look_again,
+        }
     }
 
     /// Whether bytes that arrive now belong to a head.
@@ -172,7 +225,7 @@ impl<S: Wire> Drop for Patient<S> {
 impl<S: Wire> Patient<S> {
     /// Ready once the client has left whose request is being answered, if nobody reads, which would say so.
     fn poll_departed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if std::mem::take(&mut self.was_read) || self.turns.0.get().open == 0 {
+        if std::mem::take(&mut self.waits_for_bytes) || self.turns.0.get().open == 0 {
             return Poll::Pending;
         }
         loop {
@@ -200,9 +253,9 @@ impl<S: AsyncRead + Wire + Unpin> AsyncRead for Patient<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        this.was_read = true;
         let awaits_head = this.awaits_head();
         let read = Pin::new(&mut this.stream).poll_read(cx, buf);
+        this.waits_for_bytes = read.is_pending();
         if !awaits_head {
             return read;
         }
@@ -260,6 +313,10 @@ impl<S: AsyncWrite + Wire + Unpin> AsyncWrite for Patient<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        // The server flushes when it has nothing left to write.
+        if this.turns.sent() {
+            cx.waker().wake_by_ref();
+        }
         if this.poll_departed(cx).is_ready() {
             let gone = io::Error::new(io::ErrorKind::ConnectionReset, "the client has left");
             return Poll::Ready(Err(gone));
@@ -294,6 +351,31 @@ mod tests {
     const WRITE: Duration = Duration::from_secs(30);
     const IDLE: Duration = Duration::from_secs(7200);
 
+    /// A client that has left, and these bytes behind its request.
+    struct Left(&'static [u8]);
+
+    impl Wire for Left {
+        fn poll_departed(&self, _: &mut Context<'_>) -> Poll<bool> {
+            Poll::Ready(true)
+        }
+
+        fn spoil_end(&self) {}
+    }
+
+    impl AsyncRead for Left {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buf: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if self.0.is_empty() {
+                return Poll::Pending;
+            }
+            buf.put_slice(std::mem::take(&mut self.0));
+            Poll::Ready(Ok(()))
+        }
+    }
+
     /// What is read of it says that it ends.
     impl Wire for DuplexStream {
         fn poll_departed(&self, _: &mut Context<'_>) -> Poll<bool> {
@@ -311,6 +393,19 @@ mod tests {
 
     fn timed_out<T: std::fmt::Debug>(outcome: io::Result<T>) -> bool {
         outcome.unwrap_err().kind() == io::ErrorKind::TimedOut
+    }
+
+    #[tokio::test]
+    async fn a_read_that_found_something_tells_nobody_of_the_end() {
+        let turns = Turns::default();
+        let _turn = turns.begin();
+        let mut server = Patient::new(Left(b"x"), turns, [IDLE, HEAD, WRITE]);
+        assert!(server.read_u8().now_or_never().is_some());
+        let left = poll_fn(|cx| server.poll_departed(cx)).now_or_never();
+        assert!(left.is_some(), "nobody else would say so");
+        assert!(server.read_u8().now_or_never().is_none());
+        let left = poll_fn(|cx| server.poll_departed(cx)).now_or_never();
+        assert!(left.is_none(), "whoever reads is told");
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@
 //! - [`Plane::close`] says [`Closing`] and has every connection looked at, so that what runs ends with an error.
 //! - [`Plane::abort`], and dropping the plane, cuts everything at once.
 //! - A response that does not come to its end never looks finished: where the connection's end would be the response's, the
-//!   connection is reset.
+//!   connection is reset. What was given of it before reaches a client that takes it.
 //! - A client that leaves, or closes its side only, drops the future or the body of its response, whatever it sent behind its
 //!   request.
 //! - At the bound on connections, further ones wait in the backlog. Out of file descriptors or memory,
@@ -18,6 +18,7 @@
 
 use std::{
     convert::Infallible,
+    error::Error,
     future::poll_fn,
     io,
     net::{SocketAddr, TcpListener as StdListener},
@@ -113,7 +114,7 @@ impl Plane {
         A: Fn(StatusCode) -> Response<Full<Bytes>> + Clone + Send + 'static,
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
         B: Body<Data = Bytes> + Unpin + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let threads = config.threads.max(1);
         let max_connections = config.limits.max_connections.min(descriptors::most_clients());
@@ -214,7 +215,7 @@ fn run<M, S, B>(
     M: FnOnce() -> (Rc<S>, Answer),
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     // Dropped last: whoever waits for the end waits for everything that the thread owned.
     let held = phase.clone();
@@ -241,7 +242,7 @@ async fn serve<S, B>(
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + 'static,
     B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let mut connections = JoinSet::new();
     let mut observed = phase.clone();
@@ -331,7 +332,7 @@ async fn converse<I, S, B>(
     I: AsyncRead + AsyncWrite + Wire + Unpin,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     B: Body<Data = Bytes> + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let turns = Turns::default();
     let patience = [limits.idle_timeout, limits.header_timeout, limits.write_timeout];
@@ -377,12 +378,14 @@ async fn converse<I, S, B>(
     }
 }
 
-/// A response body that ends its turn when it is over.
+/// A response body that ends its turn when it is over, and that breaks off when what came before is written.
 struct InTurn<B> {
     body: B,
     turn: Turn,
     /// Nothing but the connection's end will tell the client that it is over.
     bare: bool,
+    /// How it has broken off, of which the server is not told yet.
+    broken: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl<B: Body> InTurn<B> {
@@ -394,33 +397,47 @@ impl<B: Body> InTurn<B> {
         if bare {
             turn.owes_the_end(true);
         }
-        Self { body, turn, bare }
+        Self { body, turn, bare, broken: None }
     }
 }
 
-impl<B: Body + Unpin> Body for InTurn<B> {
+impl<B: Body + Unpin> Body for InTurn<B>
+where
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     type Data = B::Data;
-    type Error = B::Error;
+    type Error = Box<dyn Error + Send + Sync>;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        let whole = match &frame {
-            None => true,
-            Some(Ok(_)) => self.body.is_end_stream(),
-            // A body that has broken off has nothing more to come either.
-            Some(Err(_)) => false,
-        };
-        if self.bare && whole {
-            self.turn.owes_the_end(false);
+    ) -> Poll<Option<Result<Frame<B::Data>, Self::Error>>> {
+        if self.broken.is_none() {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+            let whole = match &frame {
+                None => true,
+                Some(Ok(_)) => {
+                    self.turn.gives();
+                    self.body.is_end_stream()
+                }
+                // A body that has broken off has nothing more to come either.
+                Some(Err(_)) => false,
+            };
+            if self.bare && whole {
+                self.turn.owes_the_end(false);
+            }
+            match frame {
+                Some(Err(error)) => self.broken = Some(error.into()),
+                Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
+                None => return Poll::Ready(None),
+            }
         }
-        Poll::Ready(frame)
+        ready!(self.turn.poll_sent());
+        Poll::Ready(self.broken.take().map(Err))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.broken.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -411,7 +411,12 @@ impl Door {
         B: Body<Data = Bytes>,
     {
         let settings = self.api.settings.load_full();
-        let guest = match settings.admit(&head.headers) {
+        let admitted = if headers::has_one_host(&head.headers, head.version) {
+            settings.admit(&head.headers)
+        } else {
+            Err(ApiError::Misread(StatusCode::BAD_REQUEST))
+        };
+        let guest = match admitted {
             Ok(guest) => guest,
             Err(error) => {
                 body::discard(&head.headers, body).await;

@@ -132,7 +132,7 @@ series! {
     POD_SCRAPE_BYTES: Counter "weir_pod_scrape_bytes_total" ["model", "pod"]
         "Bytes of the answers to scrapes: about 800 each, or about 100,000 where a pod writes all of its metrics whatever is asked for.";
     POD_ANSWERS: Counter "weir_pod_answers_total" ["model", "pod", "class"]
-        "What requests given to a pod came to, by class: 2xx, 4xx, 5xx (its answer's status, or that of an error inside its stream), cut (lost or silent in the middle), none (lost or silent before it).";
+        "What requests given to a pod came to, by class: 2xx, 4xx, 5xx (its answer's status, with a redirect as 5xx, or that of an error inside its stream), cut (lost or silent in the middle), none (lost or silent before it).";
     POD_DISPATCHED: Counter "weir_pod_dispatched_total" ["model", "pod"]
         "Requests given to a pod.";
     POD_PROMPT_TOKENS: Counter "weir_pod_prompt_tokens_total" ["model", "pod"]

@@ -34,12 +34,12 @@ pub(super) fn begun(lease: &Lease) {
 pub(super) fn answered(lease: &Lease, status: u16, begun: bool) {
     let pod = lease.pod();
     let (counter, failing) = match status {
-        ..400 => (&pod.answers.good, None),
+        ..300 => (&pod.answers.good, None),
         400..500 => (&pod.answers.refused, None),
         // It says itself that it takes nothing.
         503 => (&pod.answers.failed, Some(Failing::Unanswered)),
         500 | 502 | 504 => (&pod.answers.failed, Some(Failing::Badly { begun })),
-        // It cannot do what was asked, and says so.
+        // It cannot do what was asked, and says so; or it points elsewhere, where Weir does not go.
         _ => (&pod.answers.failed, None),
     };
     count(counter);

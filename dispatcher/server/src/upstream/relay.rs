@@ -31,8 +31,8 @@ use super::{
 };
 use crate::{clock::Clock, h1::BadReply, hub::Lease, patience::SECOND_LOOK};
 
-/// Time between the event that reports a failure and the cut: the server must have written the one
-/// before it meets the other, and a slow client needs a moment to take it.
+/// Time between the event that reports a failure and the cut: the server must have begun to write the one before it meets the
+/// other, and a client whose connection is reset then needs a moment to take it.
 const CUT_AFTER: Duration = Duration::from_millis(20);
 
 /// Why a response could not be passed on to its end. The connection to the client must be cut.
@@ -332,8 +332,10 @@ impl Live {
         (!rest.is_empty()).then_some(Ok(rest))
     }
 
+    /// Whether a stream that ends here is broken. Behind an error there are engines that say no end.
     fn is_short(&self) -> bool {
-        self.dialect.says_the_end() && self.scan.as_ref().is_some_and(|scan| !scan.done)
+        let is_open = |scan: &Scan| !scan.done && scan.error.is_none();
+        self.dialect.says_the_end() && self.scan.as_ref().is_some_and(is_open)
     }
 
     fn ends(&mut self) {

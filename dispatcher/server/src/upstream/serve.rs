@@ -430,7 +430,7 @@ async fn unless<F: Future>(closing: &Closing, future: F) -> Option<F::Output> {
     .await
 }
 
-/// How a request ends that was answered with this status.
+/// How a request ends that was answered with this status; a redirect is nothing served.
 pub(super) const fn end_kind(status: u16) -> EndKind {
     match status {
         200..300 => EndKind::Complete,

@@ -1,6 +1,6 @@
-//! What the events of a stream say: some of the answer, usage, the end.
+//! What the events of a stream say: some of the answer, usage, an error, the end.
 //!
-//! Runs on every chunk, so it looks at bytes and parses nothing but a `usage` object; a line that
+//! Runs on every chunk, so it looks at bytes and parses nothing but a `usage` object and what may be an error; a line that
 //! lies within one chunk, which is the usual case, is not copied either.
 //!
 //! A data event counts as one of the answer's when it carries some of it: a key from [`CARRIERS`]
@@ -9,10 +9,11 @@
 //! key is found by its bytes: inside a JSON string its quote would be escaped, and what ends a
 //! string is not followed by a colon.
 
+mod error;
+
 use std::sync::LazyLock;
 
 use memchr::{memchr, memmem::Finder};
-use serde::Deserialize;
 
 use super::usage::{self, Usage};
 
@@ -59,6 +60,8 @@ pub(super) struct Scan {
     cut_carried: bool,
     /// The last complete line that is no comment was not empty: an event is open.
     in_event: bool,
+    /// By its name the open event is an error.
+    is_error: bool,
     /// Data events seen.
     pub events: u32,
     /// Data events that carry some of the answer: a token each, on most engines.
@@ -129,6 +132,10 @@ impl Scan {
         }
         if let Some(data) = line.strip_prefix(DATA) {
             self.data(data.strip_prefix(b" ").unwrap_or(data));
+        } else if line.is_empty() {
+            self.is_error = false;
+        } else if let Some(name) = line.strip_prefix(NAME) {
+            self.is_error = error::is_named(name.trim_ascii());
         }
     }
 
@@ -138,12 +145,11 @@ impl Scan {
             return;
         }
         self.events += 1;
-        if self.cut_carried || carries_answer(data) {
+        if !self.is_error && (self.cut_carried || carries_answer(data)) {
             self.carrying += 1;
-        } else if data.starts_with(b"{\"error\"") {
-            self.error = Some(status_of(data));
-        } else if data.starts_with(b"{\"type\":\"error\"") {
-            (self.error, self.done) = (Some(status_of(data)), true);
+        } else if let Some(said) = error::said(data, self.is_error) {
+            self.error = Some(said.status);
+            self.done |= said.last;
         } else if data.len() <= LONGEST_STOP && STOP.find(data).is_some() {
             self.done = true;
         }
@@ -155,21 +161,7 @@ impl Scan {
 }
 
 const DATA: &[u8] = b"data:";
-
-/// The status of an error inside a stream: engines say it as its `code`, 4xx where the request was wrong, for its head went
-/// out as 200. Another code, or none, is an error of the pod's.
-fn status_of(event: &[u8]) -> u16 {
-    #[derive(Deserialize)]
-    struct Event {
-        error: Body,
-    }
-    #[derive(Deserialize)]
-    struct Body {
-        code: u16,
-    }
-    let status = serde_json::from_slice(event).map_or(500, |event: Event| event.error.code);
-    if (400..600).contains(&status) { status } else { 500 }
-}
+const NAME: &[u8] = b"event:";
 
 fn carries_answer(event: &[u8]) -> bool {
     FINDERS.iter().any(|(key, starts)| {
@@ -273,6 +265,21 @@ mod tests {
     }
 
     #[test]
+    fn an_error_is_one_by_its_name_or_by_what_it_says() {
+        let failed = r#"data: {"type":"response.failed","response":{"output":[{"text":"half an answer"}],"error":{"code":"server_error"}}}"#;
+        let seen = scan(&format!("event: response.failed\n{failed}\n\n"));
+        assert_eq!((seen.error, seen.carrying, seen.done), (Some(500), 0, true));
+        for named in ["event: error\ndata: {}\n\n", "event:error\r\ndata: oops\r\n\r\n"] {
+            assert_eq!(scan(named).error, Some(500), "{named}");
+        }
+        let others = format!("event: error\n\n{TOKEN}\n\nevent: errors\ndata: {{}}\n\n{TOKEN}\n\n");
+        let seen = scan(&others);
+        assert_eq!((seen.error, seen.carrying), (None, 2));
+        let null = r#"data: {"error":null,"choices":[{"delta":{"role":"assistant"}}]}"#;
+        assert_eq!(scan(&stream(&[null, TOKEN, "data: [DONE]"])).error, None);
+    }
+
+    #[test]
     fn a_stream_of_messages_ends_with_an_event_and_counts_in_two() {
         let start = r#"data: {"type":"message_start","message":{"id":"m","content":[],"usage":{"input_tokens":11,"output_tokens":0}}}"#;
         let text = r#"data: {"index":0,"type":"content_block_delta","delta":{"type":"text_delta","text":"a \"message_stop\""}}"#;
@@ -285,9 +292,13 @@ mod tests {
             let counts = Usage { prompt_tokens: Some(11), completion_tokens: Some(2) };
             assert_eq!(seen.usage, Some(counts));
         }
-        let error = r#"data: {"type":"error","error":{"type":"api_error","message":"no"}}"#;
-        let seen = scan(&stream(&[start, "event: error", error]));
-        assert_eq!((seen.error, seen.done), (Some(500), true), "nothing follows it");
+        for error in [
+            r#"data: {"type":"error","error":{"type":"api_error","message":"no"}}"#,
+            r#"data: {"type": "error", "error": {"type": "api_error", "message": "no"}}"#,
+        ] {
+            let seen = scan(&stream(&[start, error]));
+            assert_eq!((seen.error, seen.done), (Some(500), true), "nothing follows it");
+        }
     }
 
     #[test]

@@ -1,13 +1,21 @@
 //! The fields of a form (`multipart/form-data`), as calls with a file are sent.
 //!
-//! A form is split where its own delimiter says, as the engine splits it: what a file has inside passes for no field.
+//! A form is split where its own delimiter says, as the engine splits it: what a file has inside passes for no field. What
+//! parsers of forms are known to read in different ways is refused, for a request is not to go to the pods of one model and to be
+//! read there as one for another.
 
-use memchr::memmem::{self, Finder};
+use memchr::{
+    memchr, memchr_iter,
+    memmem::{self, Finder},
+};
 
-/// Longest head of a part, and longest value, that are looked at: a name and a word.
-const SHORT: usize = 1024;
+/// Longest head of a part: a name, and that of a file in two ways of writing.
+const LONGEST_HEAD: usize = 8 << 10;
+/// Longest value of a field that is looked for: a name or a word.
+const LONGEST_VALUE: usize = 1024;
 
-/// What these fields of a form are, each `None` if it is not there. The whole is `None` when it is no form, or gives one of them twice.
+/// What these fields of a form are, each `None` if it is not there. The whole is `None` when it is no form, gives one of them twice
+/// or at a length that nothing has, or has a part whose name is none to some.
 pub(super) fn fields<'a, const N: usize>(
     body: &'a [u8],
     names: [&str; N],
@@ -26,11 +34,11 @@ pub(super) fn fields<'a, const N: usize>(
         let end = finder.find(part)?;
         let (content, after) = part.split_at_checked(end)?;
         rest = after.get(delimiter.len()..)?;
-        let Some((name, value)) = named(content) else { continue };
-        let place = names.iter().zip(&mut fields).find(|(wanted, _)| **wanted == name);
-        if let Some((_, field)) = place
-            && field.replace(value).is_some()
-        {
+        let (name, value) = named(content)?;
+        let place = names.iter().zip(&mut fields).find(|(wanted, _)| wanted.as_bytes() == name);
+        let Some((_, field)) = place else { continue };
+        let value = std::str::from_utf8(value).ok().filter(|_| value.len() <= LONGEST_VALUE)?;
+        if field.replace(value).is_some() {
             return None;
         }
     }
@@ -38,19 +46,74 @@ pub(super) fn fields<'a, const N: usize>(
     rest.starts_with(b"--").then_some(fields)
 }
 
-/// The name and the value of a part, if it is a field with a short text.
-fn named(part: &[u8]) -> Option<(&str, &str)> {
-    let end = memmem::find(part.get(..SHORT).unwrap_or(part), b"\r\n\r\n")?;
-    let head = std::str::from_utf8(part.get(..end)?).ok()?;
-    let value = part.get(end + 4..)?;
-    let is_disposition = |line: &&str| {
-        line.get(.."content-disposition:".len())
-            .is_some_and(|name| name.eq_ignore_ascii_case("content-disposition:"))
-    };
-    let line = head.split("\r\n").find(is_disposition)?;
-    let name = line.split(';').find_map(|part| part.trim().strip_prefix("name="))?;
-    let value = std::str::from_utf8(value).ok().filter(|_| value.len() <= SHORT)?;
-    Some((name.trim_matches('"'), value))
+/// The name and the value of a part.
+fn named(part: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memmem::find(part.get(..LONGEST_HEAD).unwrap_or(part), b"\r\n\r\n")?;
+    let (mut disposition, mut rest) = (None, part.get(..end + 2)?);
+    while let Some(end) = memmem::find(rest, b"\r\n") {
+        let line = rest.get(..end)?;
+        rest = rest.get(end + 2..)?;
+        // One that goes on with the line before it, or that ends in the middle for some.
+        if line.first().is_none_or(u8::is_ascii_whitespace) || line.iter().any(ends_a_line) {
+            return None;
+        }
+        let (name, value) = line.split_at_checked(memchr(b':', line)?)?;
+        if name.eq_ignore_ascii_case(b"content-disposition") && disposition.replace(value).is_some()
+        {
+            return None;
+        }
+    }
+    Some((name_in(disposition?)?, part.get(end + 4..)?))
+}
+
+const fn ends_a_line(byte: &u8) -> bool {
+    matches!(byte, b'\r' | b'\n' | 0)
+}
+
+/// The `name` among the parameters of a disposition (RFC 9110, section 5.6.6).
+fn name_in(disposition: &[u8]) -> Option<&[u8]> {
+    let (kind, mut rest) = disposition.split_at_checked(memchr(b';', disposition)?)?;
+    let mut name = None;
+    while let Some(parameter) = rest.strip_prefix(b";").map(<[u8]>::trim_ascii_start) {
+        if parameter.is_empty() {
+            rest = parameter;
+            break;
+        }
+        let at = parameter.iter().position(|byte| b"=;\"".contains(byte))?;
+        let (key, value) = parameter.split_at_checked(at)?;
+        let value = value.strip_prefix(b"=")?.trim_ascii_start();
+        let (value, after) = match value.strip_prefix(b"\"") {
+            Some(inside) => quoted(inside)?,
+            None => bare(value)?,
+        };
+        rest = after.trim_ascii_start();
+        let key = key.trim_ascii_end().to_ascii_lowercase();
+        // Written as RFC 2231 has it, which some do not know.
+        let is_coded = key.starts_with(b"name*");
+        if is_coded || (key == b"name" && name.replace(value).is_some()) {
+            return None;
+        }
+    }
+    // Some take these off a name.
+    let is_odd = |byte: &u8| b"\"\\<>".contains(byte);
+    let sound = rest.is_empty() && !kind.contains(&b'"');
+    name.filter(|name: &&[u8]| sound && !name.iter().any(is_odd))
+}
+
+/// A value up to its closing quote, and what follows that.
+fn quoted(inside: &[u8]) -> Option<(&[u8], &[u8])> {
+    let is_escaped = |at: &usize| inside.get(..*at).is_some_and(|before| before.ends_with(b"\\"));
+    let end = memchr_iter(b'"', inside).find(|at| !is_escaped(at))?;
+    let value = inside.get(..end)?;
+    // A backslash that is escaped itself escapes a quote to some.
+    memmem::find(value, br#"\\""#).is_none().then_some((value, inside.get(end + 1..)?))
+}
+
+/// A value without quotes, and what follows it.
+fn bare(value: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr(b';', value).unwrap_or(value.len());
+    let (value, after) = value.split_at_checked(end)?;
+    (!value.contains(&b'"')).then_some((value.trim_ascii_end(), after))
 }
 
 #[cfg(test)]
@@ -85,8 +148,52 @@ mod tests {
         let (file, model) = (("name=\"file\"", spoof), ("name=\"model\"", "whisper"));
         assert_eq!(read(&form(&[file, model])), Some([Some("whisper"), None]));
         assert_eq!(read(&form(&[model, model])), None);
-        let long = "m".repeat(SHORT + 1);
-        assert_eq!(read(&form(&[("name=\"model\"", &long)])), Some([None; 2]));
+    }
+
+    #[test]
+    fn a_name_is_found_as_engines_find_it() {
+        for head in [
+            "name=\"model\"",
+            "name=model",
+            "NAME=\"model\"",
+            "Name = \"model\" ; x=y;",
+            "filename=\"x; name=stream\"; name=\"model\"",
+            "filename=\"a\\\"; name=stream; b=\\\"\"; name=model",
+            "filename*=utf-8''%22; name=model",
+        ] {
+            assert_eq!(read(&form(&[(head, "whisper")])), Some([Some("whisper"), None]), "{head}");
+        }
+        let file = ("name=\"file\"; filename=\"a; name=model\"", "RIFF");
+        let model = ("name=\"model\"", "whisper");
+        assert_eq!(read(&form(&[file, model])), Some([Some("whisper"), None]));
+    }
+
+    #[test]
+    fn what_engines_may_read_in_another_way_is_refused() {
+        let far = format!("name=\"model\"; x=\"{}\"", "y".repeat(LONGEST_HEAD));
+        for head in [
+            "x=y",
+            "name=\"model",
+            "name=\"model\"x",
+            "name=mod\"el\"",
+            "name=model; name=stream",
+            "name*=utf-8''model",
+            "name*0=mod; name*1=el",
+            "name=<model>",
+            "name=\"mod\\el\"",
+            "filename=\"a\\\\\"; name=\"model\"",
+            "name=model\r\nContent-Disposition: form-data; name=stream",
+            "name=model;\r\n x=y",
+            "name=model\nx: y",
+            &far,
+        ] {
+            let other = ("name=\"other\"", "x");
+            assert_eq!(read(&form(&[other, (head, "whisper")])), None, "{head}");
+        }
+        let (fits, long) = ("m".repeat(LONGEST_VALUE), "m".repeat(LONGEST_VALUE + 1));
+        assert_eq!(read(&form(&[("name=model", &fits)])), Some([Some(&*fits), None]));
+        assert_eq!(read(&form(&[("name=model", &long)])), None);
+        assert_eq!(read(&form(&[("name=other", &long)])), Some([None; 2]));
     }
 
     #[test]

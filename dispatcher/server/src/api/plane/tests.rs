@@ -1,9 +1,9 @@
 use std::{net::Ipv4Addr, sync::Arc};
 
-use futures_util::FutureExt;
-use http_body_util::{BodyExt, Full};
+use futures_util::{FutureExt, StreamExt, stream};
+use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     sync::{Notify, mpsc},
     time::timeout,
 };
@@ -26,30 +26,37 @@ fn config(threads: usize) -> PlaneConfig {
 struct Gate {
     arrived: mpsc::Sender<()>,
     release: Arc<Notify>,
-    /// Closed when every request has ended.
-    alive: mpsc::Sender<()>,
+    ends: mpsc::Sender<()>,
+}
+
+/// Says that a request has ended, which may be that its future was dropped.
+struct Ended(mpsc::Sender<()>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.try_send(());
+    }
 }
 
 struct Watch {
     arrived: mpsc::Receiver<()>,
     release: Arc<Notify>,
-    alive: mpsc::Receiver<()>,
+    ended: mpsc::Receiver<()>,
 }
 
 fn gate() -> (Gate, Watch) {
     let (arrived, seen) = mpsc::channel(64);
-    let (alive, ended) = mpsc::channel(1);
+    let (ends, ended) = mpsc::channel(64);
     let release = Arc::new(Notify::new());
-    let gate = Gate { arrived, release: release.clone(), alive };
-    (gate, Watch { arrived: seen, release, alive: ended })
+    let gate = Gate { arrived, release: release.clone(), ends };
+    (gate, Watch { arrived: seen, release, ended })
 }
 
 impl Gate {
     async fn pass(self, _: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-        let Self { arrived, release, alive } = self;
-        arrived.send(()).await.unwrap();
-        release.notified().await;
-        drop(alive);
+        let _ended = Ended(self.ends);
+        self.arrived.send(()).await.unwrap();
+        self.release.notified().await;
         Ok(Response::new(Full::from("done")))
     }
 }
@@ -147,7 +154,7 @@ async fn an_abort_cuts_what_runs() {
     soon(plane.finished()).await;
     let mut rest = Vec::new();
     assert_eq!(running.read_to_end(&mut rest).await.unwrap_or(0), 0);
-    assert_eq!(soon(watch.alive.recv()).await, None, "the request's future was dropped");
+    assert_eq!(soon(watch.ended.recv()).await, Some(()), "the request's future was dropped");
 }
 
 #[tokio::test]
@@ -158,7 +165,7 @@ async fn dropping_the_plane_ends_its_threads() {
     running.write_all(GET).await.unwrap();
     watch.arrived.recv().await.unwrap();
     drop(plane);
-    assert_eq!(soon(watch.alive.recv()).await, None);
+    assert_eq!(soon(watch.ended.recv()).await, Some(()));
 }
 
 #[tokio::test]
@@ -168,31 +175,47 @@ async fn a_client_that_leaves_drops_its_request() {
     let mut client = connect(&plane).await;
     client.write_all(GET).await.unwrap();
     watch.arrived.recv().await.unwrap();
-    let ended = tokio::spawn(async move { watch.alive.recv().await });
     drop(client);
+    // The gate was never opened: only a dropped future ends.
+    assert_eq!(soon(watch.ended.recv()).await, Some(()));
     plane.stop();
-    // The gate was never opened: only a dropped future lets the plane finish.
     soon(plane.finished()).await;
-    assert_eq!(ended.await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_bytes_behind_its_request_drops_it_too() {
-    // What is read with the request, and what comes later.
-    for (with, later) in
-        [("\r\n", ""), ("GET / HTTP/1.1\r\nhost: x\r\n\r\n", ""), ("\r\n", "GET /")]
-    {
-        let (service, mut watch) = gate();
-        let plane = start(1, service);
-        let mut client = connect(&plane).await;
-        client.write_all(&[GET, with.as_bytes()].concat()).await.unwrap();
-        watch.arrived.recv().await.unwrap();
-        client.write_all(later.as_bytes()).await.unwrap();
-        let ended = tokio::spawn(async move { watch.alive.recv().await });
-        drop(client);
-        plane.stop();
-        soon(plane.finished()).await;
-        assert_eq!(ended.await.unwrap(), None, "{with:?}, {later:?}");
+    // What is read with the request, and what comes later, in packets of its own.
+    let next = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    let table: [(&str, &[&str]); 7] = [
+        ("\r\n", &[]),
+        (next, &[]),
+        ("\r\n", &["GET /"]),
+        ("", &["\r\n"]),
+        ("", &["G"]),
+        ("", &[next]),
+        ("", &["G", "ET /"]),
+    ];
+    for (with, later) in table {
+        for reset in [false, true] {
+            let (service, mut watch) = gate();
+            let plane = start(1, service);
+            let mut client = connect(&plane).await;
+            client.set_nodelay(true).unwrap();
+            client.write_all(&[GET, with.as_bytes()].concat()).await.unwrap();
+            watch.arrived.recv().await.unwrap();
+            for packet in later {
+                client.write_all(packet.as_bytes()).await.unwrap();
+            }
+            if reset {
+                client.set_zero_linger().unwrap();
+            }
+            drop(client);
+            // Nothing else has the connection looked at.
+            let ended = soon(watch.ended.recv()).await;
+            assert_eq!(ended, Some(()), "{with:?}, {later:?}, {reset}");
+            plane.stop();
+            soon(plane.finished()).await;
+        }
     }
 }
 
@@ -377,6 +400,69 @@ async fn a_response_that_does_not_come_to_its_end_looks_finished_to_no_client() 
     assert_eq!(rest, Err(io::ErrorKind::ConnectionReset), "also where everything is cut");
 }
 
+/// Events of a response that breaks off behind them, as that of a pod that is lost does.
+const EVENTS: usize = 200;
+const EVENT: &str = "data: some of an answer, and more of it\n\n";
+
+/// Answers with such a response a client over memory that takes little at once; says how long that took.
+async fn breaks_off<F: Future<Output = ()>>(client: impl FnOnce(DuplexStream) -> F) -> Duration {
+    let begun = tokio::time::Instant::now();
+    let (mut near, far) = duplex(64);
+    let (_open, phase) = watch::channel(Phase::Open);
+    let answer = async |_: Request<Incoming>| {
+        let event = || Ok(Frame::data(Bytes::from_static(EVENT.as_bytes())));
+        let events = stream::iter(std::iter::repeat_with(event).take(EVENTS));
+        let lost = stream::once(async {
+            sleep(Duration::from_millis(20)).await;
+            Err("lost")
+        });
+        Ok(Response::new(StreamBody::new(Box::pin(events.chain(lost)))))
+    };
+    let answers = (Rc::new(service_fn(answer)), Rc::new(misread) as Answer);
+    let tasks = LocalSet::new();
+    let server = tasks.spawn_local(converse(far, limits(), answers, phase));
+    tasks.run_until(near.write_all(GET)).await.unwrap();
+    tasks.run_until(client(near)).await;
+    tasks.run_until(server).await.unwrap();
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_behind_gets_what_came_before_a_response_broke_off() {
+    for pause in [0, 1, 5] {
+        let took = breaks_off(async |mut client| {
+            let mut text = String::new();
+            let mut part = [0; 64];
+            loop {
+                sleep(Duration::from_millis(pause)).await;
+                match client.read(&mut part).await.unwrap() {
+                    0 => break,
+                    read => text.push_str(std::str::from_utf8(&part[..read]).unwrap()),
+                }
+            }
+            assert_eq!(text.matches(EVENT).count(), EVENTS, "{pause}");
+            assert!(!text.ends_with("0\r\n\r\n"));
+        })
+        .await;
+        assert!(took < limits().write_timeout);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_of_what_broke_off_holds_nothing_for_longer() {
+    // Writes until nobody is there to read it.
+    let took = breaks_off(async |mut client| {
+        while client.write_all(b"x").await.is_ok() {
+            sleep(Duration::from_secs(1)).await;
+        }
+    })
+    .await;
+    let (limit, second) = (limits().write_timeout, Duration::from_secs(1));
+    assert!((limit..=limit + second).contains(&took), "{took:?}");
+    let took = breaks_off(async |client| drop(client)).await;
+    assert!(took.is_zero(), "nor does one that leaves: {took:?}");
+}
+
 #[tokio::test]
 async fn a_head_may_be_as_large_as_the_limit_says() {
     let roomy = Limits { max_header_bytes: 1 << 20, ..limits() };
@@ -415,8 +501,9 @@ async fn what_is_no_request_is_answered_by_who_was_given_for_it() {
     let table =
         [("nonsense\r\n\r\n", "400"), ("GET / HTTP/1.1\r\na b: c\r\n\r\n", "400"), (&long, "414")];
     for (sent, status) in table {
-        // Behind a request that was answered, too.
-        for before in [&b""[..], GET] {
+        // Behind a request that was answered, too, also to a client of HTTP/1.0.
+        let old = b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n";
+        for before in [&b""[..], GET, old] {
             let mut client = connect(&plane).await;
             client.write_all(before).await.unwrap();
             if !before.is_empty() {
@@ -425,10 +512,9 @@ async fn what_is_no_request_is_answered_by_who_was_given_for_it() {
             client.write_all(sent.as_bytes()).await.unwrap();
             let text = read_to_end(client).await;
             let expected = format!("content-length: 3\r\n\r\n{status}");
-            assert!(
-                text.contains(&format!("HTTP/1.1 {status} ")) && text.ends_with(&expected),
-                "{text}"
-            );
+            let minor = u8::from(before != old);
+            let line = format!("HTTP/1.{minor} {status} ");
+            assert!(text.contains(&line) && text.ends_with(&expected), "{text}");
         }
     }
 }
@@ -463,14 +549,14 @@ fn only_errors_of_one_client_let_accepting_go_on_at_once() {
 }
 
 /// A conversation over memory, so that time can be paused.
-async fn over_memory<F: Future<Output = ()>>(client: impl FnOnce(tokio::io::DuplexStream) -> F) {
+async fn over_memory<F: Future<Output = ()>>(client: impl FnOnce(DuplexStream) -> F) {
     over_memory_after(b"", client).await;
 }
 
 /// The same where something was sent before the server first looks.
 async fn over_memory_after<F: Future<Output = ()>>(
     sent: &[u8],
-    client: impl FnOnce(tokio::io::DuplexStream) -> F,
+    client: impl FnOnce(DuplexStream) -> F,
 ) {
     let (mut near, far) = duplex(1024);
     near.write_all(sent).await.unwrap();

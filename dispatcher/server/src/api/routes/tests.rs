@@ -77,7 +77,7 @@ fn with_key(key: &str) -> RawApi {
 
 fn request(method: &str, path: &str, body: &str) -> Request<Full<Bytes>> {
     let body = Full::new(Bytes::copy_from_slice(body.as_bytes()));
-    Request::builder().method(method).uri(path).body(body).unwrap()
+    Request::builder().method(method).uri(path).header("host", "weir").body(body).unwrap()
 }
 
 struct Answer {
@@ -220,11 +220,27 @@ async fn the_body_of_a_call_that_is_not_let_in_is_taken_before_the_answer() {
     let cases = [("POST", CHAT, 401), ("POST", "/v1/nothing", 404), ("PUT", CHAT, 405)];
     for (method, path, status) in cases {
         let taken = Arc::default();
-        let request = Request::builder().method(method).uri(path).body(counted_body(&taken));
+        let request = Request::builder().method(method).uri(path).header("host", "weir");
+        let request = request.body(counted_body(&taken));
         let response = door.answer(request.unwrap()).await;
         assert_eq!(response.status(), status);
         assert_eq!(taken.load(std::sync::atomic::Ordering::Relaxed), 8, "{method} {path}");
     }
+}
+
+#[tokio::test]
+async fn a_call_without_a_host_or_with_two_is_no_request() {
+    let door = door_of(&RawApi::default());
+    for hosts in [0, 2] {
+        let mut call = request("POST", CHAT, "{}");
+        call.headers_mut().remove("host");
+        for _ in 0..hosts {
+            call.headers_mut().append("host", HeaderValue::from_static("weir"));
+        }
+        let answer = ask(&door, call).await;
+        assert_eq!((answer.status, &answer.json["error"]["code"]), (400, &"invalid_http".into()));
+    }
+    assert_eq!(counted(&door, ["none", "none", "bad_request", "400"]), 2.0);
 }
 
 #[tokio::test]

@@ -43,8 +43,10 @@ async fn what_one_pod_does_not_let_in_another_answers_and_the_first_is_taken_out
 
 #[tokio::test]
 async fn what_no_pod_lets_in_is_the_requests_own_fault() {
-    let pods =
-        [FakePod::saying(said("404 Not Found")).await, FakePod::saying(said("404 Not Found")).await];
+    let pods = [
+        FakePod::saying(said("404 Not Found")).await,
+        FakePod::saying(said("404 Not Found")).await,
+    ];
     let scene = Scene::of_fleet(&[&pods[0], &pods[1]]);
     for id in 1..=20 {
         let response = scene.serve(scene.call(id)).await.unwrap();
@@ -85,8 +87,10 @@ async fn where_the_next_pod_fails_nobody_is_blamed_for_what_the_first_said() {
 
 #[tokio::test]
 async fn what_another_pod_keeps_under_a_name_says_nothing_of_this_one() {
-    let pods =
-        [FakePod::saying(said("404 Not Found")).await, FakePod::saying(said("404 Not Found")).await];
+    let pods = [
+        FakePod::saying(said("404 Not Found")).await,
+        FakePod::saying(said("404 Not Found")).await,
+    ];
     let scene = Scene::of_fleet(&[&pods[0], &pods[1]]);
     let mut call = scene.call(1);
     let (body, none) = (Bytes::from_static(b"{}"), std::iter::empty());

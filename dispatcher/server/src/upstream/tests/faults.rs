@@ -128,10 +128,26 @@ async fn what_a_pod_refuses_is_a_good_answer() {
     }
 }
 
+#[tokio::test]
+async fn a_pod_that_points_elsewhere_has_served_nothing_and_is_not_blamed() {
+    let pod = FakePod::saying(bare("307 Temporary Redirect")).await;
+    let scene = Scene::of_fleet(&[&pod]);
+    for id in 1..=9 {
+        assert_eq!(scene.serve(scene.call(id)).await.unwrap().status(), 307);
+    }
+    let answers = &scene.hub.pods()[0].answers;
+    assert_eq!((answers.good.load(Relaxed), answers.failed.load(Relaxed)), (0, 9));
+    assert_eq!((scene.done("failed", "307"), scene.hub.pods()[0].breaker.is_open()), (9, false));
+    assert_settled(&scene.hub);
+}
+
+fn error_event(code: u16) -> String {
+    format!("data: {{\"error\":{{\"message\":\"no\",\"code\":{code}}}}}\n\n")
+}
+
 /// A stream that consists of an error with this code.
 fn error_of(code: u16) -> String {
-    let error = format!("data: {{\"error\":{{\"message\":\"no\",\"code\":{code}}}}}\n\n");
-    format!("{STREAM_HEAD}{}{}{END}", chunk(&error), chunk(DONE))
+    format!("{STREAM_HEAD}{}{}{END}", chunk(&error_event(code)), chunk(DONE))
 }
 
 #[tokio::test]
@@ -143,6 +159,27 @@ async fn an_error_in_a_stream_is_counted_by_its_own_status() {
         assert_eq!((scene.done(outcome, "200"), scene.stream_errors()), (1, 0), "{code}");
         let all = ["ok", "bad_request", "failed"].map(|outcome| scene.done(outcome, "200"));
         assert_eq!(all.iter().sum::<u64>(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_with_an_error_of_the_pods_is_whole_without_a_word_of_its_end() {
+    for (code, outcome) in [(400, "bad_request"), (500, "failed")] {
+        let event = error_event(code);
+        let chunked = format!("{STREAM_HEAD}{}{END}", chunk(&event));
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream";
+        let sized = format!("{head}\r\ncontent-length: {}\r\n\r\n{event}", event.len());
+        for said in [chunked, sized] {
+            let pod = FakePod::saying(said).await;
+            let scene = Scene::of_fleet(&[&pod]);
+            for id in 1..=9 {
+                assert_eq!(scene.relay(id).await, (event.clone(), None));
+            }
+            assert_eq!((scene.done(outcome, "200"), scene.stream_errors()), (9, 0), "{code}");
+            let cut = scene.hub.pods()[0].answers.cut.load(Relaxed);
+            assert_eq!((cut, pod.connections()), (0, 1), "{code}");
+            assert_settled(&scene.hub);
+        }
     }
 }
 
