@@ -1,4 +1,4 @@
-//! Reads a request's body: bounded in size and in time.
+//! Reads a request's body: bounded in size, in time, and together with all others that are being read.
 //!
 //! A small body is copied, because a piece of the connection's buffer would hold all of it for as long as the request waits; a
 //! large one that came in one piece is not. The body of a request that is refused unread is thrown away as it comes for a
@@ -8,6 +8,7 @@
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     task::Poll,
     time::Duration,
 };
@@ -27,14 +28,60 @@ use super::{config::Limits, error::ApiError};
 const COPIED_BYTES: usize = 4 << 10;
 /// Memory set aside for a body on the word of its Content-Length alone.
 const BELIEVED_BYTES: u64 = 1 << 20;
+/// What of a body is not counted among all that are being read: usual ones are read without asking anybody.
+const UNCOUNTED_BYTES: usize = 64 << 10;
 /// How long a body that is not read is still taken from the client.
 const DISCARD: Duration = Duration::from_secs(2);
+
+/// Memory that large bodies take while they are being read, before they count for a queue.
+#[derive(Debug, Default)]
+pub struct Reading(AtomicUsize);
+
+impl Reading {
+    /// Bytes that are taken.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What one body has taken of it, which is given back when that is read.
+struct Room<'a> {
+    reading: &'a Reading,
+    most: usize,
+    taken: usize,
+}
+
+impl Room<'_> {
+    /// Takes what a body of this capacity needs, and says whether there is so much.
+    fn take(&mut self, capacity: usize) -> bool {
+        let more = capacity.saturating_sub(UNCOUNTED_BYTES).saturating_sub(self.taken);
+        if more == 0 {
+            return true;
+        }
+        self.taken += more;
+        self.reading.0.fetch_add(more, Relaxed) + more <= self.most
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        if self.taken > 0 {
+            self.reading.0.fetch_sub(self.taken, Relaxed);
+        }
+    }
+}
 
 /// Reads the body of a request with these headers.
 ///
 /// # Errors
-/// [`ApiError::Encoded`], [`ApiError::TooLarge`], [`ApiError::Late`] or [`ApiError::Broken`].
-pub async fn read<B>(headers: &HeaderMap, body: B, limits: &Limits) -> Result<Bytes, ApiError>
+/// [`ApiError::Encoded`], [`ApiError::TooLarge`], [`ApiError::NoRoom`], [`ApiError::Late`] or [`ApiError::Broken`].
+pub async fn read<B>(
+    headers: &HeaderMap,
+    body: B,
+    limits: &Limits,
+    reading: &Reading,
+) -> Result<Bytes, ApiError>
 where
     B: Body<Data = Bytes>,
 {
@@ -49,7 +96,8 @@ where
         return Err(ApiError::TooLarge { max_bytes });
     }
     let outcome = {
-        let mut collected = pin!(collect(&mut body, declared, max_bytes));
+        let room = Room { reading, most: limits.max_reading_bytes, taken: 0 };
+        let mut collected = pin!(collect(&mut body, declared, max_bytes, room));
         match soon(collected.as_mut()).await {
             Some(outcome) => outcome,
             // Boxed, like what is below: it is large and rare.
@@ -59,7 +107,7 @@ where
             }
         }
     };
-    if matches!(outcome, Err(ApiError::TooLarge { .. })) {
+    if matches!(outcome, Err(ApiError::TooLarge { .. } | ApiError::NoRoom)) {
         drain(body).await;
     }
     outcome
@@ -106,7 +154,12 @@ async fn soon<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     .await
 }
 
-async fn collect<B>(body: &mut B, declared: u64, max_bytes: usize) -> Result<Bytes, ApiError>
+async fn collect<B>(
+    body: &mut B,
+    declared: u64,
+    max_bytes: usize,
+    mut room: Room<'_>,
+) -> Result<Bytes, ApiError>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -118,14 +171,20 @@ where
         let small = first.len() <= COPIED_BYTES;
         return Ok(if small { Bytes::copy_from_slice(&first) } else { first });
     }
-    let expected = declared.min(BELIEVED_BYTES) as usize;
-    let mut all = BytesMut::with_capacity(expected.max(first.len()));
+    let expected = (declared.min(BELIEVED_BYTES) as usize).max(first.len());
+    if !room.take(expected) {
+        return Err(ApiError::NoRoom);
+    }
+    let mut all = BytesMut::with_capacity(expected);
     let mut next = Some(first);
     while let Some(piece) = next {
         if all.len() + piece.len() > max_bytes {
             return Err(ApiError::TooLarge { max_bytes });
         }
         all.extend_from_slice(&piece);
+        if !room.take(all.capacity()) {
+            return Err(ApiError::NoRoom);
+        }
         next = chunk(body).await?;
     }
     // What came in chunks of unknown number has doubled its room until it fitted.
@@ -180,7 +239,7 @@ mod tests {
     }
 
     async fn read_all<B: Body<Data = Bytes>>(body: B, max: usize) -> Result<Bytes, ApiError> {
-        read(&HeaderMap::new(), body, &limits(max)).await
+        read(&HeaderMap::new(), body, &limits(max), &Reading::default()).await
     }
 
     #[tokio::test]
@@ -207,6 +266,32 @@ mod tests {
         assert!(matches!(declared, Err(ApiError::TooLarge { max_bytes: 5 })));
         let chunked = read_all(StreamBody::new(pieces(["abc", "def"])), 5).await;
         assert!(matches!(chunked, Err(ApiError::TooLarge { max_bytes: 5 })));
+    }
+
+    #[tokio::test]
+    async fn large_bodies_are_bounded_together_and_usual_ones_are_not() {
+        let limits = Limits { max_reading_bytes: 100 << 10, ..limits(1 << 20) };
+        let reading = Reading::default();
+        let piece = || {
+            stream::once(async { Ok::<_, io::Error>(Frame::data(vec![b'x'; 100 << 10].into())) })
+        };
+        let none = HeaderMap::new();
+        {
+            let half = StreamBody::new(piece().chain(stream::pending()));
+            let mut half = pin!(read(&none, half, &limits, &reading));
+            let look = poll_fn(|cx| Poll::Ready(half.as_mut().poll(cx))).await;
+            assert!(look.is_pending());
+            assert!((36 << 10..=100 << 10).contains(&reading.bytes()), "{}", reading.bytes());
+            let other = StreamBody::new(piece().chain(piece()));
+            let other = read(&none, other, &limits, &reading).await;
+            assert!(matches!(other, Err(ApiError::NoRoom)), "{other:?}");
+            let usual = StreamBody::new(pieces(["ab", "cd"]));
+            assert_eq!(read(&none, usual, &limits, &reading).await.unwrap(), "abcd");
+        }
+        assert_eq!(reading.bytes(), 0, "whoever leaves gives it back");
+        let alone = StreamBody::new(piece());
+        assert_eq!(read(&none, alone, &limits, &reading).await.unwrap().len(), 100 << 10);
+        assert_eq!(reading.bytes(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -240,13 +325,15 @@ mod tests {
             [("gzip", false), ("identity", true), ("Identity", true), ("br", false)]
         {
             let headers = HeaderMap::from_iter([(CONTENT_ENCODING, encoding.parse().unwrap())]);
-            let outcome = read(&headers, Full::new(Bytes::from("x")), &limits(5)).await;
+            let outcome =
+                read(&headers, Full::new(Bytes::from("x")), &limits(5), &Reading::default()).await;
             assert_eq!(outcome.is_ok(), accepted, "{encoding}");
         }
         for (encoding, accepted) in [("chunked", true), ("Chunked", true), ("gzip, chunked", false)]
         {
             let headers = HeaderMap::from_iter([(TRANSFER_ENCODING, encoding.parse().unwrap())]);
-            let outcome = read(&headers, Full::new(Bytes::from("x")), &limits(5)).await;
+            let outcome =
+                read(&headers, Full::new(Bytes::from("x")), &limits(5), &Reading::default()).await;
             assert_eq!(outcome.is_ok(), accepted, "{encoding}");
         }
     }
@@ -263,7 +350,7 @@ mod tests {
         discard(&HeaderMap::new(), counted(&taken)).await;
         assert_eq!(taken.take(), 3);
         let gzip = HeaderMap::from_iter([(CONTENT_ENCODING, "gzip".parse().unwrap())]);
-        assert!(read(&gzip, counted(&taken), &limits(5)).await.is_err());
+        assert!(read(&gzip, counted(&taken), &limits(5), &Reading::default()).await.is_err());
         assert_eq!(taken.take(), 3);
         // It would be asked to send what is refused.
         let waits = HeaderMap::from_iter([(EXPECT, "100-continue".parse().unwrap())]);

@@ -86,6 +86,9 @@ pub struct RawLimits {
     /// Largest request body in bytes.
     #[schemars(range(min = 1))]
     pub max_body_bytes: u32,
+    /// Most bytes of request bodies that are being read at a time, over all connections, beside the first 64 KiB of each; no less than
+    /// `max_body_bytes`. A body that finds no room is refused.
+    pub max_reading_bytes: u32,
     /// Largest request head in bytes. It holds at most 100 headers.
     #[schemars(range(min = 8192))]
     pub max_header_bytes: u32,
@@ -120,6 +123,7 @@ impl Default for RawLimits {
     fn default() -> Self {
         Self {
             max_body_bytes: 32 << 20,
+            max_reading_bytes: 512 << 20,
             max_header_bytes: 32 << 10,
             max_connections: 50_000,
             requests_per_minute: None,
@@ -177,6 +181,8 @@ pub struct ApiConfig {
 pub struct Limits {
     /// Largest request body in bytes.
     pub max_body_bytes: usize,
+    /// Most bytes of bodies that are being read at a time.
+    pub max_reading_bytes: usize,
     /// Largest request head in bytes.
     pub max_header_bytes: usize,
     /// Most connections at once, over all threads.
@@ -309,6 +315,7 @@ impl RawLimits {
         let size = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
         Limits {
             max_body_bytes: size(self.max_body_bytes),
+            max_reading_bytes: size(self.max_reading_bytes.max(self.max_body_bytes)),
             max_header_bytes: size(self.max_header_bytes),
             max_connections: size(self.max_connections),
             rate: rate("limits", self.requests_per_minute, self.burst, problems),

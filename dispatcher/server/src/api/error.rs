@@ -54,6 +54,9 @@ pub enum ApiError {
         /// The largest allowed.
         max_bytes: usize,
     },
+    /// Other large bodies are being read.
+    #[error("too many large bodies are being received at the moment")]
+    NoRoom,
     /// The body did not arrive in time.
     #[error("the body did not arrive in time")]
     Late,
@@ -152,7 +155,7 @@ impl ApiError {
     /// The outcome, as metrics name it.
     pub fn outcome(&self) -> &'static str {
         match self {
-            Self::RateExceeded(_) | Self::Refused(_) => "refused",
+            Self::RateExceeded(_) | Self::Refused(_) | Self::NoRoom => "refused",
             Self::PodLost | Self::PodSilent | Self::Closing => "failed",
             _ => "bad_request",
         }
@@ -193,6 +196,9 @@ impl ApiError {
             }
             Self::TooLarge { .. } => {
                 (StatusCode::PAYLOAD_TOO_LARGE, INVALID, "request_too_large", None)
+            }
+            Self::NoRoom => {
+                (StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, "server_is_overloaded", None)
             }
             Self::Late => (StatusCode::REQUEST_TIMEOUT, INVALID, "request_timeout", None),
             Self::Broken => (StatusCode::BAD_REQUEST, INVALID, "invalid_body", None),
@@ -237,6 +243,7 @@ impl ApiError {
                 add_standing(headers, exceeded.standing);
                 add_retry_after(headers, exceeded.retry_after, jitter);
             }
+            Self::NoRoom => add_retry_after(headers, Duration::from_secs(1), jitter),
             Self::Closing => {
                 let reason = HeaderValue::from_static(dropped_reason(RefusalReason::Closing));
                 headers.insert(DROPPED_REASON, reason);

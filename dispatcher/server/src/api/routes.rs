@@ -21,7 +21,7 @@ use weir_core::{Request as CoreRequest, RequestId, Time};
 
 use super::{
     auth::Key,
-    body,
+    body::{self, Reading},
     config::ApiConfig,
     endpoint::Endpoint,
     error::{ApiError, add_standing},
@@ -69,6 +69,7 @@ pub struct Api {
     /// When the models came to be, for their list.
     created_unix_s: u64,
     trace_context: TraceContext,
+    reading: Reading,
 }
 
 /// What a reload of the configuration may change.
@@ -200,7 +201,8 @@ impl Api {
         let created_unix_s = clock.unix_ms() / 1000;
         let settings = ArcSwap::from_pointee(Settings::new(config, pools, created_unix_s, None)?);
         let (ids, trace_context) = (RequestIds::new(), TraceContext::default());
-        Ok(Self { settings, ids, clock, metrics, created_unix_s, trace_context })
+        let reading = Reading::default();
+        Ok(Self { settings, ids, clock, metrics, created_unix_s, trace_context, reading })
     }
 
     /// The same, doing this with the trace context of requests.
@@ -424,7 +426,8 @@ impl Door {
             }
         };
         *standing = guest.standing;
-        let body = body::read(&head.headers, body, &settings.config.limits).await?;
+        let (limits, reading) = (&settings.config.limits, &self.api.reading);
+        let body = body::read(&head.headers, body, limits, reading).await?;
         let admission = self.api.consider(endpoint, &head.headers, &guest, body, name)?;
         Ok(self.call(head, admission, !settings.config.keys.is_empty()))
     }
