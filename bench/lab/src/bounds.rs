@@ -3,7 +3,7 @@
 use clap::builder::RangedU64ValueParser;
 
 /// Pods of a pool. The largest pools that are measured have a thousand.
-pub(crate) const MOST_PODS: usize = 100_000;
+pub(crate) const MOST_PODS: usize = 10_000;
 /// Dispatchers in front of a pool: replicas beyond some few are rare, and each holds state of its own.
 const MOST_DISPATCHERS: u64 = 16;
 /// Seeds: an interval hardly narrows beyond some hundred.
@@ -12,6 +12,8 @@ const MOST_SEEDS: u64 = 10_000;
 pub(crate) const MOST_REQUESTS: usize = 10_000_000;
 /// A load: so many times what the pods hold is all at one moment.
 pub(crate) const MOST_LOAD: f64 = 1000.0;
+/// And the least: below, a run is of pods that stand idle for days.
+pub(crate) const LEAST_LOAD: f64 = 0.001;
 
 /// A number of pods.
 pub(crate) fn pods() -> RangedU64ValueParser<usize> {

@@ -109,9 +109,13 @@ impl FromStr for Loads {
     fn from_str(list: &str) -> Result<Self, String> {
         let one = |word: &str| {
             let load = word.trim().parse::<f64>().ok();
-            let load = load.filter(|load| *load > 0.0 && *load <= bounds::MOST_LOAD);
+            let load = load.filter(|load| (bounds::LEAST_LOAD..=bounds::MOST_LOAD).contains(load));
             load.ok_or_else(|| {
-                format!("{word:?} is not a number above zero and at most {}", bounds::MOST_LOAD)
+                format!(
+                    "{word:?} is not a number from {} to {}",
+                    bounds::LEAST_LOAD,
+                    bounds::MOST_LOAD
+                )
             })
         };
         list.split(',').map(one).collect::<Result<_, _>>().map(Self)

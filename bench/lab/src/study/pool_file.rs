@@ -63,7 +63,8 @@ pub(crate) fn read(path: &Path) -> Result<Pool> {
     let at = || format!("--pool {}", path.display());
     let text = std::fs::read_to_string(path).with_context(at)?;
     // JSON is YAML.
-    let raw: RawPool = serde_yaml_ng::from_str(&text).with_context(at)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let raw: RawPool = serde_yaml_ng::from_str(text).with_context(at)?;
     pool(&raw).with_context(at)
 }
 
@@ -83,21 +84,23 @@ fn pool(raw: &RawPool) -> Result<Pool> {
 
 impl RawPods {
     fn engine(&self) -> Result<EngineConfig> {
-        let above = |name: &str, value: Option<f64>, least: f64| {
-            let fine = value.is_none_or(|value| value.is_finite() && value >= least);
-            ensure!(fine, "{name} must be at least {least}");
-            Ok(())
-        };
-        above("prefill_factor", self.prefill_factor, 0.01)?;
-        above("noise", self.noise, 0.0)?;
-        above("api_ms", self.api_ms, 0.0)?;
-        above("slowdown", self.slowdown, 0.01)?;
-        for (name, value) in [
-            ("chunk_tokens", self.chunk_tokens),
-            ("max_sequences", self.max_sequences),
-            ("kv_blocks", self.kv_blocks),
+        // Beyond these no engine is, and a run would not end.
+        for (name, value, least, most) in [
+            ("prefill_factor", self.prefill_factor, 0.01, 100.0),
+            ("noise", self.noise, 0.0, 1.0),
+            ("api_ms", self.api_ms, 0.0, 60_000.0),
+            ("slowdown", self.slowdown, 0.01, 100.0),
         ] {
-            ensure!(value != Some(0), "{name} must be above zero");
+            let fine = value.is_none_or(|value| (least..=most).contains(&value));
+            ensure!(fine, "{name} must be {least} to {most}");
+        }
+        for (name, value, most) in [
+            ("chunk_tokens", self.chunk_tokens, 1 << 20),
+            ("max_sequences", self.max_sequences, 1 << 20),
+            ("kv_blocks", self.kv_blocks, 1 << 24),
+        ] {
+            let fine = value.is_none_or(|value| (1..=most).contains(&value));
+            ensure!(fine, "{name} must be 1 to {most}");
         }
         let like = Pool::of(&self.gpu, 1, self.chunk_tokens)?;
         let like = like.pods.first().context("no pod")?.engine.clone();
@@ -150,11 +153,18 @@ mod tests {
         let error = |text: &str| format!("{:#}", parse(text).unwrap_err());
         assert!(error("{pods: [{gpu: h100-qwen3-32b-tp2, slowdown: -1}]}").contains("slowdown"));
         assert!(error("{pods: [{gpu: h100-qwen3-32b-tp2, kv_blocks: 0}]}").contains("kv_blocks"));
+        let blocks = "{pods: [{gpu: h100-qwen3-32b-tp2, kv_blocks: 4294967295}]}";
+        assert!(error(blocks).contains("kv_blocks must be 1 to 16777216"));
+        for endless in ["noise: 50", "api_ms: 1e12", "prefill_factor: .nan", "slowdown: .inf"] {
+            let text = format!("{{pods: [{{gpu: h100-qwen3-32b-tp2, {endless}}}]}}");
+            let (name, _) = endless.split_once(':').unwrap();
+            assert!(error(&text).contains(&format!("{name} must be")), "{endless}");
+        }
         assert!(error("{pods: [{gpu: quantum, count: 1}]}").contains("quantum"));
         assert!(error("{pods: [{gpu: h100-qwen3-32b-tp2, colour: red}]}").contains("colour"));
         assert!(error("{pods: []}").contains("no pod"));
         let many =
             "{pods: [{gpu: h100-qwen3-32b-tp2}, {gpu: h100-qwen3-32b-tp2, count: 100000000000}]}";
-        assert!(error(many).contains("entry 2 makes more than 100000 pods"));
+        assert!(error(many).contains("entry 2 makes more than 10000 pods"));
     }
 }

@@ -383,7 +383,7 @@ mod command_line {
             ("--load 0", "not a number above zero"),
             ("--load -1", "\"-1\" is not a number above zero"),
             ("--load 1,-0.5", "\"-0.5\" is not a number above zero"),
-            ("--load 1000000", "not a number above zero and at most 1000"),
+            ("--load 1000000", "not a number from 0.001 to 1000"),
             ("--load 1 --at 0.9", "cannot be used with"),
             ("", "--load LIST or --at SHARE"),
             ("--load 1 --scenario A", "cannot be used with"),

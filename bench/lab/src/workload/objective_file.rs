@@ -46,7 +46,8 @@ impl Objectives {
     pub fn read(path: &Path) -> Result<Self> {
         let file = || path.display().to_string();
         let text = fs::read_to_string(path).with_context(file)?;
-        let read: Self = serde_yaml_ng::from_str(&text).with_context(file)?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        let read: Self = serde_yaml_ng::from_str(text).with_context(file)?;
         read.check().with_context(file)?;
         Ok(read)
     }
