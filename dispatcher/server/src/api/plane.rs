@@ -5,6 +5,8 @@
 //! service's affair.
 //!
 //! # Promises
+//! - After [`Plane::drain`] every response says `connection: close`, and its connection is closed behind it: a client that hears so
+//!   asks somebody else next, and does not send its request into a connection that is just being closed.
 //! - [`Plane::stop`] ends accepting, closes connections without a request, and lets each running
 //!   response finish; then its connection is closed. [`Plane::finished`] says when all have.
 //! - [`Plane::close`] says [`Closing`] and has every connection looked at, so that what runs ends with an error.
@@ -46,7 +48,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     runtime::{self, Runtime},
     sync::watch,
-    task::{JoinSet, LocalSet},
+    task::{JoinSet, LocalSet, yield_now},
     time::sleep,
 };
 
@@ -95,6 +97,7 @@ pub struct Plane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Open,
+    Draining,
     Stopping,
     Closing,
     Aborted,
@@ -146,14 +149,23 @@ impl Plane {
         self.address
     }
 
+    /// Goes on as before, and ends each connection with its next response.
+    pub fn drain(&self) {
+        self.move_on(Phase::Draining);
+    }
+
     /// Stops accepting and lets running responses finish.
     pub fn stop(&self) {
+        self.move_on(Phase::Stopping);
+    }
+
+    fn move_on(&self, to: Phase) {
         self.phase.send_if_modified(|phase| {
-            let open = *phase == Phase::Open;
-            if open {
-                *phase = Phase::Stopping;
+            let later = to > *phase;
+            if later {
+                *phase = to;
             }
-            open
+            later
         });
     }
 
@@ -343,8 +355,8 @@ async fn converse<I, S, B>(
         let version = request.version();
         // Boxed: the server keeps the place of a future for as long as the connection lives, and this one is large.
         Box::pin(service.call(request).map_ok(move |mut response| {
-            // hyper says so too once it is told to shut down, which may be a moment too late.
-            if *observed.borrow() >= Phase::Stopping {
+            // hyper says so too once it is told to shut down, which is too late for who sends the next one just then.
+            if *observed.borrow() >= Phase::Draining {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             response.map(|body| InTurn::new(body, turn, version))
@@ -358,11 +370,13 @@ async fn converse<I, S, B>(
             .max_buf_size(limits.max_header_bytes.max(READ_AHEAD))
             .serve_connection(TokioIo::new(stream), service)
     );
-    // Biased: a request that has arrived is served, also if the plane stops in the same moment.
+    // Biased: a request that has arrived is served, also if the plane stops in the same moment, and if only the system knows of it
+    // yet, which is asked in the next turn. One that comes later than that finds its connection closed: so it is whenever a server
+    // closes one that is idle, and half of a closed connection would be of no use, for an answer needs the other half.
     let outcome = tokio::select! {
         biased;
         outcome = connection.as_mut() => outcome,
-        () = told_to_stop(&mut phase) => {
+        () = told_to_stop(&mut phase).then(|()| yield_now()) => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 biased;
