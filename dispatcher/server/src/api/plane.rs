@@ -49,7 +49,6 @@ use tokio::{
     runtime::{self, Runtime},
     sync::watch,
     task::{JoinSet, LocalSet, yield_now},
-    time::sleep,
 };
 
 use super::{
@@ -58,12 +57,14 @@ use super::{
     patience::{Patient, Turn, Turns, Wire},
     room::{Place, Room},
 };
-use crate::{descriptors, upstream::Closing};
+use crate::{
+    accept::{API, concerns_one_client},
+    descriptors,
+    upstream::Closing,
+};
 
 /// Connections that may wait to be accepted, per thread; the system may allow fewer.
 const BACKLOG: i32 = 4096;
-/// Pause of accepting when the process is out of file descriptors or memory.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of responses that the system takes and has not sent: a client that reads slowly is seen to read whenever half of them have
 /// gone, and not first when a third of a buffer of megabytes has.
 const UNSENT: u32 = 128 * 1024;
@@ -269,12 +270,9 @@ async fn serve<S, B>(
             Some(_) = connections.join_next() => {}
             accepted = room.accept(&listener) => match accepted {
                 Ok((stream, place)) => welcome(&mut connections, stream, Some(place)),
-                Err(error) if concerns_one_client(&error) => {}
-                Err(error) => {
-                    tracing::warn!(%error, open = connections.len(), "cannot accept connections");
-                    sleep(PAUSE).await;
-                }
+                Err(error) => API.failed(error, connections.len()).await,
             },
+            () = API.calm() => {}
         }
     }
     for stream in backlog(listener) {
@@ -325,12 +323,6 @@ async fn told_to_stop(phase: &mut watch::Receiver<Phase>) {
         stopping.as_mut().poll(cx)
     })
     .await;
-}
-
-/// Whether accepting failed for the sake of one client, so that the next may do better at once.
-fn concerns_one_client(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
 /// The life of one connection.

@@ -17,7 +17,7 @@ use super::{
     series::{self, Kind, Series},
 };
 use crate::{
-    fleet::Pod, hub::Hub, learn::versions::VersionView, replicas::Circle, shutdown::Stage,
+    accept, fleet::Pod, hub::Hub, learn::versions::VersionView, replicas::Circle, shutdown::Stage,
 };
 
 /// Longest reason that becomes a label.
@@ -294,6 +294,7 @@ impl Page {
         self.flag(&series::TRAINER_UP, trainer.up.load(Relaxed));
         self.tally(&series::TRAINER_RESTARTS, &[], &trainer.restarts);
         self.configuration(watched);
+        self.listeners();
         self.count(&series::LOG_LINES_DROPPED, &[], log::lost());
         self.flag(&series::DRAINING, watched.life.stage() > Stage::Serving);
         self.set(&series::UPTIME, &[], watched.uptime_s());
@@ -301,6 +302,19 @@ impl Page {
 }
 
 impl Page {
+    fn listeners(&mut self) {
+        for listening in [&accept::API, &accept::ADMIN, &accept::REPLICAS] {
+            self.count(&series::ACCEPT_FAILURES, &[listening.name], listening.failures());
+        }
+        for listening in [&accept::ADMIN, &accept::REPLICAS] {
+            self.count(
+                &series::CONNECTIONS_DISPLACED,
+                &[listening.name],
+                listening.displacements(),
+            );
+        }
+    }
+
     fn configuration(&mut self, watched: &Watched) {
         let config = &watched.config;
         self.tally(&series::CONFIG_RELOADS, &["applied"], &config.applied);
