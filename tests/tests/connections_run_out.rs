@@ -15,6 +15,25 @@ fn allow_more_files(stage: &Stage, more: usize) {
 }
 
 #[tokio::test]
+async fn silent_connections_to_the_admin_listener_leave_files_for_clients_and_probes() {
+    let mut stage = Plan::default().raise().await;
+    // As many as the admin side keeps, one that comes, and some for clients and pods.
+    allow_more_files(&stage, 64 + 1 + 16);
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(stage.weir.admin).await.unwrap());
+    }
+    assert_eq!(Call::get("/livez").to(stage.weir.admin).await.status, 200);
+    stage.call(&Call::chat(3)).await.assert_whole();
+    let metrics = stage.weir.metrics().await;
+    let displaced = metrics.sum("weir_connections_displaced_total", &[("listener", "admin")]);
+    assert!(displaced >= 200.0 - 64.0, "{displaced}");
+    assert_eq!(metrics.sum("weir_accept_failures_total", &[]), 0.0);
+    drop(silent);
+    stage.assert_settled().await;
+}
+
+#[tokio::test]
 async fn clients_beyond_the_limit_wait_and_are_served_when_others_have_left() {
     let mut stage = Plan::default().speed(1.0).raise().await;
     let mut live = Call::chat(100).open(stage.weir.api).await;

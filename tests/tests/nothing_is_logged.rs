@@ -25,6 +25,19 @@ fn keyed(call: Call, key: &str) -> Call {
     call.header("authorization", &format!("Bearer {key}"))
 }
 
+#[tokio::test]
+async fn the_library_that_evaluates_models_reports_to_nobody() {
+    let stage = Stage::simple().await;
+    stage.weir.program.logs("onnx runtime loaded").await;
+    // Where it keeps what it has still to report.
+    let files = format!("/proc/{}/fd", stage.weir.program.id());
+    for file in fs::read_dir(files).unwrap() {
+        // One that was closed meanwhile has no name any more.
+        let name = fs::read_link(file.unwrap().path()).unwrap_or_default();
+        assert!(!name.to_string_lossy().contains("onnxruntime.db"), "{name:?}");
+    }
+}
+
 /// Calls of every fate, each with something in it that must not be seen again.
 async fn make_calls(stage: &Stage) {
     let fields = json!({

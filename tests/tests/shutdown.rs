@@ -53,6 +53,9 @@ async fn while_it_drains_it_says_so_and_still_accepts() {
     stage.weir.program.terminate();
     draining(&stage).await;
     assert_eq!(Call::get("/livez").to(stage.weir.admin).await.status, 200);
+    let reply = stage.call(&Call::chat(3)).await;
+    reply.assert_whole();
+    assert_eq!(reply.header("connection"), "close");
     stage.assert_serves().await;
     assert_eq!(stage.weir.program.exit().await.code(), Some(0));
 }

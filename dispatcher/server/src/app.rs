@@ -246,6 +246,8 @@ impl App {
         let life = &self.watched.life;
         let conducting = conduct(life, self.shutdown, signal, || self.plane.finished());
         let closing = async {
+            life.reached(Stage::Draining).await;
+            self.plane.drain();
             life.reached(Stage::Closing).await;
             self.plane.stop();
         };

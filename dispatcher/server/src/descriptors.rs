@@ -7,8 +7,17 @@ use rustix::{
     process::{Resource, getrlimit, setrlimit},
 };
 
-/// Kept for what is no client and no pod's connection for one: files, scrapes, the admin side.
-const RESERVE: u64 = 128;
+/// Most connections to the admin side.
+const OPERATORS: u64 = 64;
+/// Most connections of who calls as another dispatcher would and has not shown that it is one.
+const STRANGERS: u64 = 32;
+/// Kept for what is no client and no pod's connection for one: these, and some 50 files, threads and listeners, and scrapes.
+const RESERVE: u64 = OPERATORS + STRANGERS + 96;
+/// Parts of all, of which the admin side has as many as that, and strangers half of it: so that a limit below the usual one of 1,024
+/// leaves files for others.
+const PART: u64 = 16;
+/// But so many in any case: a probe and a scrape come while somebody looks.
+const LEAST: u64 = 4;
 
 /// Takes as many as the system allows this process. The limit that a shell or an init system gives is mostly far below that.
 pub fn raise() {
@@ -23,10 +32,29 @@ pub fn raise() {
 
 /// Clients for which there are enough: each may need a pod's connection besides its own.
 pub fn most_clients() -> usize {
-    let limit = getrlimit(Resource::Nofile).current;
-    limit.map_or(usize::MAX, |limit| {
-        usize::try_from(limit.saturating_sub(RESERVE) / 2).unwrap_or(usize::MAX).max(1)
-    })
+    limit().map_or(usize::MAX, |limit| size(limit.saturating_sub(RESERVE) / 2).max(1))
+}
+
+/// Connections that the admin side may have.
+pub fn most_operators() -> usize {
+    size(part_of(limit(), PART, OPERATORS))
+}
+
+/// Connections that strangers may have on the port of other dispatchers.
+pub fn most_strangers() -> usize {
+    size(part_of(limit(), PART * 2, STRANGERS))
+}
+
+fn limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+fn part_of(limit: Option<u64>, part: u64, most: u64) -> u64 {
+    limit.map_or(most, |limit| (limit / part).clamp(LEAST, most))
+}
+
+fn size(of: u64) -> usize {
+    usize::try_from(of).unwrap_or(usize::MAX)
 }
 
 /// Whether this machine lacks something for a connection: then that says nothing of whoever it was to go to.
@@ -52,5 +80,15 @@ mod tests {
         let limit = getrlimit(Resource::Nofile);
         assert_eq!(limit.current, limit.maximum);
         assert!(most_clients() >= 1);
+    }
+
+    #[test]
+    fn who_is_no_client_has_a_small_part_of_the_files() {
+        for (limit, operators, strangers) in
+            [(Some(64), 4, 4), (Some(256), 16, 8), (Some(1024), 64, 32), (None, 64, 32)]
+        {
+            assert_eq!(part_of(limit, PART, OPERATORS), operators);
+            assert_eq!(part_of(limit, PART * 2, STRANGERS), strangers);
+        }
     }
 }

@@ -10,6 +10,7 @@
 //! - [`shutdown`]: the stages of the process's life
 //! - [`memory`]: gives back to the system what a burst took; [`worker`]: named threads that are joined at the end
 //! - [`patience`]: how long a wait may last; [`descriptors`]: how many connections there may be
+//! - [`accept`]: what becomes of connections at a listener that may have no more
 //! - [`api`]: the data API: accepts OpenAI calls and answers them
 //! - [`clock`]: the process's clock
 //! - [`replicas`]: other dispatchers in front of the same pods, and which of them decides
@@ -20,6 +21,7 @@
 // A reader of the output that is gone ends the process where these write: `cli::output` writes and goes on.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod accept;
 pub mod admin;
 pub mod api;
 pub mod app;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! signal -> Draining   /readyz answers 503; still accepts for `drain_delay`, until the load
-//!                      balancer has noticed
+//!                      balancer has noticed; each connection ends with its next answer
 //!        -> Closing    accepts no connection; what waits and what runs may finish for `grace`
 //!        -> Closed     what waits is refused, what runs ends with an error
 //! ```
@@ -23,7 +23,7 @@ use crate::config::Problems;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawShutdown {
-    /// Seconds to go on accepting after the signal, while /readyz answers 503.
+    /// Seconds to go on accepting after the signal, while /readyz answers 503 and every connection is closed behind its next answer.
     #[schemars(range(min = 0, max = 3600))]
     pub drain_delay_s: u64,
     /// Seconds that waiting and running requests have to finish after that.

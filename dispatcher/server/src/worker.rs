@@ -59,7 +59,7 @@ impl Worker {
     }
 
     /// Starts a thread that drives the future of `body` on a runtime of its own. The tasks it leaves
-    /// behind end with it.
+    /// behind end with it, and calls that block, such as the system's looking up of a name, are not waited for.
     ///
     /// # Errors
     /// When the system gives no thread or no runtime.
@@ -69,7 +69,11 @@ impl Worker {
         F: Future<Output = ()>,
     {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Self::spawn(name, move |stop| runtime.block_on(body(stop)))
+        Self::spawn(name, move |stop| {
+            runtime.block_on(body(stop));
+            // Dropped, it would wait until the last name server has not answered either.
+            runtime.shutdown_background();
+        })
     }
 
     /// Asks it to end, without waiting.
@@ -100,6 +104,25 @@ mod tests {
         let worker =
             Worker::spawn_async("test-obeys", |mut stop| async move { stop.requested().await });
         assert!(worker.unwrap().join(LONG));
+    }
+
+    #[test]
+    fn a_worker_does_not_wait_for_what_blocks_on_its_runtime() {
+        let (begun, seen) = sync_channel::<()>(1);
+        let (release, held) = sync_channel::<()>(1);
+        let worker = Worker::spawn_async("test-looks-up", |mut stop| async move {
+            let looking_up = tokio::task::spawn_blocking(move || {
+                drop(begun);
+                let _ = held.recv();
+            });
+            tokio::select! {
+                _ = looking_up => {}
+                () = stop.requested() => {}
+            }
+        });
+        assert_eq!(seen.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
+        assert!(worker.unwrap().join(LONG), "a name server hangs");
+        drop(release);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! # Layout
 //! - [`config`]: tokens and what they allow; [`guard`]: who may; [`audit`]: who did
 //! - [`seat`]: what every call reads; [`take`]: what a call says; [`fault`]: what it is told
-//! - `door`: connections, and which are closed; [`lead`]: what another dispatcher decides
+//! - `door`: connections, how many, and which are closed; [`lead`]: what another dispatcher decides
 //! - `probe`: liveness, readiness, metrics, the snapshot
 //! - [`overview`], [`queue`], [`request`], [`pod`], [`model`], [`decision`], [`explain`], [`settings`]:
 //!   one kind of thing each; [`steer`]: cancelling and moving what waits
@@ -45,7 +45,7 @@ use axum::{Router, middleware::from_fn_with_state, routing::get, serve::Listener
 use tokio::net::TcpListener;
 
 use self::{door::Door, fault::Fault, seat::Seat};
-use crate::worker::Stop;
+use crate::{descriptors, worker::Stop};
 
 /// Opens the listener, so that an address that is taken is known before anything starts.
 ///
@@ -61,7 +61,7 @@ pub fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
 pub async fn run(listener: std::net::TcpListener, seat: Arc<Seat>, mut stop: Stop) {
     let listener = match TcpListener::from_std(listener) {
         // A tap is what tells the routes where a connection is from.
-        Ok(listener) => Door(listener).tap_io(|_| {}),
+        Ok(listener) => Door::new(listener, descriptors::most_operators()).tap_io(|_| {}),
         Err(error) => return tracing::error!(%error, "the admin side cannot listen"),
     };
     let routes = routes(seat.clone()).into_make_service_with_connect_info::<SocketAddr>();

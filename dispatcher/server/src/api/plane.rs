@@ -5,6 +5,8 @@
 //! service's affair.
 //!
 //! # Promises
+//! - After [`Plane::drain`] every response says `connection: close`, and its connection is closed behind it: a client that hears so
+//!   asks somebody else next, and does not send its request into a connection that is just being closed.
 //! - [`Plane::stop`] ends accepting, closes connections without a request, and lets each running
 //!   response finish; then its connection is closed. [`Plane::finished`] says when all have.
 //! - [`Plane::close`] says [`Closing`] and has every connection looked at, so that what runs ends with an error.
@@ -47,8 +49,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     runtime::{self, Runtime},
     sync::watch,
-    task::{JoinSet, LocalSet},
-    time::sleep,
+    task::{JoinSet, LocalSet, yield_now},
 };
 
 use super::{
@@ -57,12 +58,14 @@ use super::{
     patience::{Patient, Turn, Turns, Wire},
     room::{Place, Room},
 };
-use crate::{descriptors, upstream::Closing};
+use crate::{
+    accept::{API, concerns_one_client},
+    descriptors,
+    upstream::Closing,
+};
 
 /// Connections that may wait to be accepted, per thread; the system may allow fewer.
 const BACKLOG: i32 = 4096;
-/// Pause of accepting when the process is out of file descriptors or memory.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of responses that the system takes and has not sent: a client that reads slowly is seen to read whenever half of them have
 /// gone, and not first when a third of a buffer of megabytes has.
 const UNSENT: u32 = 128 * 1024;
@@ -96,6 +99,7 @@ pub struct Plane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Open,
+    Draining,
     Stopping,
     Closing,
     Aborted,
@@ -147,14 +151,23 @@ impl Plane {
         self.address
     }
 
+    /// Goes on as before, and ends each connection with its next response.
+    pub fn drain(&self) {
+        self.move_on(Phase::Draining);
+    }
+
     /// Stops accepting and lets running responses finish.
     pub fn stop(&self) {
+        self.move_on(Phase::Stopping);
+    }
+
+    fn move_on(&self, to: Phase) {
         self.phase.send_if_modified(|phase| {
-            let open = *phase == Phase::Open;
-            if open {
-                *phase = Phase::Stopping;
+            let later = to > *phase;
+            if later {
+                *phase = to;
             }
-            open
+            later
         });
     }
 
@@ -258,12 +271,9 @@ async fn serve<S, B>(
             Some(_) = connections.join_next() => {}
             accepted = room.accept(&listener) => match accepted {
                 Ok((stream, place)) => welcome(&mut connections, stream, Some(place)),
-                Err(error) if concerns_one_client(&error) => {}
-                Err(error) => {
-                    tracing::warn!(%error, open = connections.len(), "cannot accept connections");
-                    sleep(PAUSE).await;
-                }
+                Err(error) => API.failed(error, connections.len()).await,
             },
+            () = API.calm() => {}
         }
     }
     for stream in backlog(listener) {
@@ -316,12 +326,6 @@ async fn told_to_stop(phase: &mut watch::Receiver<Phase>) {
     .await;
 }
 
-/// Whether accepting failed for the sake of one client, so that the next may do better at once.
-fn concerns_one_client(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
-}
-
 /// The life of one connection.
 async fn converse<I, S, B>(
     stream: I,
@@ -344,8 +348,8 @@ async fn converse<I, S, B>(
         let version = request.version();
         // Boxed: the server keeps the place of a future for as long as the connection lives, and this one is large.
         Box::pin(service.call(request).map_ok(move |mut response| {
-            // hyper says so too once it is told to shut down, which may be a moment too late.
-            if *observed.borrow() >= Phase::Stopping {
+            // hyper says so too once it is told to shut down, which is too late for who sends the next one just then.
+            if *observed.borrow() >= Phase::Draining {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             response.map(|body| InTurn::new(body, turn, version))
@@ -359,11 +363,13 @@ async fn converse<I, S, B>(
             .max_buf_size(limits.max_header_bytes.max(READ_AHEAD))
             .serve_connection(TokioIo::new(stream), service)
     );
-    // Biased: a request that has arrived is served, also if the plane stops in the same moment.
+    // Biased: a request that has arrived is served, also if the plane stops in the same moment, and if only the system knows of it
+    // yet, which is asked in the next turn. One that comes later than that finds its connection closed: so it is whenever a server
+    // closes one that is idle, and half of a closed connection would be of no use, for an answer needs the other half.
     let outcome = tokio::select! {
         biased;
         outcome = connection.as_mut() => outcome,
-        () = told_to_stop(&mut phase) => {
+        () = told_to_stop(&mut phase).then(|()| yield_now()) => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 biased;

@@ -33,8 +33,9 @@ Editors complete and check the file by its schema: `# yaml-language-server: $sch
 SHA-256, or by `key_env: NAME`, the variable that holds it, so that a Secret can be mounted as one.
 
 ## Reload
-A changed file is taken over while requests wait and run: when the system says so, or within 5 s where it does not, or on SIGHUP. The folder is
-watched, so that the link that Kubernetes turns for a mounted ConfigMap counts as a change. All or nothing: a file with a mistake changes
+A changed file is taken over while requests wait and run: when the system says so, or within 6 s where it does not, or on SIGHUP. The folder is
+watched, so that the link that Kubernetes turns for a mounted ConfigMap counts as a change. What is renamed to its place, or linked to, is read at once; a file that is written in place
+when it has been left alone for half a second, and after 5 s in any case: half a file may be a good one, without its limits. Whoever writes it in place with longer pauses has halves taken over; write another file and rename it. All or nothing: a file with a mistake changes
 nothing, the log says what is wrong with it, and `weir_config_failing` is 1 until it is mended. The log names what changed, with the values of what is one word or one number; of a list or a mapping the name alone.
 A file that has lost all its `keys` is refused too, for half a file would open the API to everybody: restart to do so. `weir check`, and the log at the start, note
 an API without `keys` that others than this machine reach.

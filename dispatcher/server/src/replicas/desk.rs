@@ -50,27 +50,41 @@ use crate::{
 /// Calls that have asked for something.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
+/// Who has shown that it may ask.
+pub(super) struct Caller {
+    circle: Arc<Circle>,
+    asks: Values<OwnedReadHalf>,
+    says: OwnedWriteHalf,
+    out: Out,
+}
+
+/// Meets who calls. `None` when it may not ask, which it was told.
+///
+/// # Errors
+/// When it leaves before that, or says what cannot be understood.
+pub(super) async fn meet(
+    stream: TcpStream,
+    circles: &[Arc<Circle>],
+    secret: [u8; 32],
+) -> io::Result<Option<Caller>> {
+    stream.set_nodelay(true)?;
+    let (from, mut says) = stream.into_split();
+    let (mut asks, mut out) = (Values::new(from), Out::default());
+    let known = identify((&mut asks, &mut says, &mut out), circles, secret).await?;
+    match &known {
+        Ok(circle) => out.put(&Welcome::Come(circle.own))?,
+        Err(why) => out.put(&Welcome::Stay(*why))?,
+    }
+    send(&mut says, &mut out, SILENT).await?;
+    Ok(known.ok().map(|circle| Caller { circle: circle.clone(), asks, says, out }))
+}
+
 /// Answers a call until it is over.
 ///
 /// # Errors
 /// When the call is lost, or the caller says what cannot be understood.
-pub(super) async fn answer(
-    stream: TcpStream,
-    circles: &[Arc<Circle>],
-    secret: [u8; 32],
-) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let (from, mut says) = stream.into_split();
-    let (mut asks, mut out) = (Values::new(from), Out::default());
-    let circle = match meet((&mut asks, &mut says, &mut out), circles, secret).await? {
-        Ok(circle) => circle,
-        Err(why) => {
-            out.put(&Welcome::Stay(why))?;
-            return send(&mut says, &mut out, SILENT).await;
-        }
-    };
-    out.put(&Welcome::Come(circle.own))?;
-    send(&mut says, &mut out, SILENT).await?;
+pub(super) async fn answer(caller: Caller) -> io::Result<()> {
+    let Caller { circle, mut asks, mut says, out } = caller;
     let mut guest = Guest::new(circle.clone(), out);
     let over = guest.attend(&mut asks, &mut says).await;
     if guest.leases.is_empty() && guest.aborts.is_empty() {
@@ -85,7 +99,7 @@ pub(super) async fn answer(
 }
 
 /// Learns what the caller wants and whether it knows the secret, and proves that this one does. From then on all is sealed.
-async fn meet<'a>(
+async fn identify<'a>(
     (asks, says, out): (&mut Values<OwnedReadHalf>, &mut OwnedWriteHalf, &mut Out),
     circles: &'a [Arc<Circle>],
     secret: [u8; 32],

@@ -15,13 +15,14 @@
 //! - [`config`]: what is written and what it becomes
 //! - `rank`: who decides; [`circle`]: the others of one pool, as far as they can be heard
 //! - `wire`: what travels; `seal`: what shows whom it comes from
-//! - `call`: calls another and asks; `desk`: is called and answers
+//! - `call`: calls another and asks; `lobby`: who calls; `desk`: is called and answers
 //! - `run`: the thread
 
 mod call;
 pub mod circle;
 pub mod config;
 mod desk;
+mod lobby;
 mod rank;
 mod run;
 mod seal;

@@ -20,10 +20,13 @@ use super::{
     call::{Over, call},
     circle::Circle,
     desk,
+    lobby::Lobby,
     rank::Rank,
     wire::Why,
 };
 use crate::{
+    accept::REPLICAS,
+    descriptors,
     hub::Hub,
     shutdown::{Life, Stage},
     worker::Stop,
@@ -35,10 +38,6 @@ const LOOK_UP_EVERY: Duration = Duration::from_secs(2);
 const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 /// Before an address is called again that need not or may not be called.
 const MUCH_LATER: Duration = Duration::from_secs(5);
-/// Calls answered at once.
-const MOST_CALLS: usize = 1024;
-/// Pause of accepting when the process is out of files or memory.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Opens the listener, so that an address that is taken is known before anything starts.
 ///
@@ -116,26 +115,20 @@ impl Replicas {
 
 /// Lets others call.
 async fn answer(listener: TcpListener, circles: Vec<Arc<Circle>>, secret: [u8; 32]) {
-    let mut calls = JoinSet::new();
+    let circles: Arc<[Arc<Circle>]> = circles.into();
+    let mut lobby = Lobby::new(descriptors::most_strangers());
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, from)) if calls.len() < MOST_CALLS => {
+                Ok((stream, from)) => {
                     let circles = circles.clone();
-                    calls.spawn(async move {
-                        let over = desk::answer(stream, &circles, secret).await;
-                        if let Err(error) = over {
-                            tracing::info!(%from, %error, "a call of another dispatcher was lost");
-                        }
-                    });
+                    let meeting = async move { desk::meet(stream, &circles, secret).await };
+                    lobby.enter(from, meeting).await;
                 }
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "a call of another dispatcher cannot be taken");
-                    sleep(PAUSE).await;
-                }
+                Err(error) => REPLICAS.failed(error, lobby.open()).await,
             },
-            Some(_) = calls.join_next(), if !calls.is_empty() => {}
+            () = lobby.go_on() => {}
+            () = REPLICAS.calm() => {}
         }
     }
 }

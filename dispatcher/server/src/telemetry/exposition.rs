@@ -17,7 +17,7 @@ use super::{
     series::{self, Kind, Series},
 };
 use crate::{
-    fleet::Pod, hub::Hub, learn::versions::VersionView, replicas::Circle, shutdown::Stage,
+    accept, fleet::Pod, hub::Hub, learn::versions::VersionView, replicas::Circle, shutdown::Stage,
 };
 
 /// Longest reason that becomes a label.
@@ -296,6 +296,7 @@ impl Page {
         self.tally(&series::TRAINER_RESTARTS, &[], &trainer.restarts);
         self.rounds(watched);
         self.configuration(watched);
+        self.listeners();
         self.count(&series::LOG_LINES_DROPPED, &[], log::lost());
         self.flag(&series::DRAINING, watched.life.stage() > Stage::Serving);
         self.set(&series::UPTIME, &[], watched.uptime_s());
@@ -312,6 +313,19 @@ impl Page {
         self.flag(&series::TRAINER_ROUND_FAILED, last.failed.is_some());
         if let Some(published) = last.published_unix_ms {
             self.set(&series::TRAINER_PUBLISHED_AGE, &[], age_s(published));
+        }
+    }
+
+    fn listeners(&mut self) {
+        for listening in [&accept::API, &accept::ADMIN, &accept::REPLICAS] {
+            self.count(&series::ACCEPT_FAILURES, &[listening.name], listening.failures());
+        }
+        for listening in [&accept::ADMIN, &accept::REPLICAS] {
+            self.count(
+                &series::CONNECTIONS_DISPLACED,
+                &[listening.name],
+                listening.displacements(),
+            );
         }
     }
 

@@ -233,6 +233,10 @@ series! {
         "Keys of the file that differ from what runs and count after a restart only.";
     ADMIN_CHANGES: Counter "weir_admin_changes_total" ["action", "result"]
         "Changes that somebody asked the admin side for, by action (denied: without the right to; unread: of which it could not be read what it is) and result: ok, refused.";
+    ACCEPT_FAILURES: Counter "weir_accept_failures_total" ["listener"]
+        "Times that no connection could be accepted, mostly for want of file descriptors, by listener: api, admin, replicas.";
+    CONNECTIONS_DISPLACED: Counter "weir_connections_displaced_total" ["listener"]
+        "Connections that were closed for newer ones, since no more are kept, by listener: admin, and of strangers on replicas.";
     LOG_LINES_DROPPED: Counter "weir_log_lines_dropped_total" []
         "Log lines that were not written: the reader of standard error is too slow, or gone.";
     DRAINING: Gauge "weir_draining" []

@@ -5,7 +5,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     sync::{Notify, mpsc},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::*;
@@ -116,6 +116,81 @@ async fn a_running_response_finishes_after_the_stop_and_then_the_plane_is_done()
     assert!(text.contains("connection: close"), "{text}");
     soon(plane.finished()).await;
     assert!(TcpStream::connect(plane.address()).await.is_err(), "nobody listens any more");
+}
+
+/// Asks once over a connection that stays, and reads the answer, whose body is `done`.
+async fn ask(client: &mut TcpStream) -> String {
+    client.write_all(GET).await.unwrap();
+    let mut text = Vec::new();
+    while !text.ends_with(b"done") {
+        assert!(soon(client.read_buf(&mut text)).await.unwrap() > 0, "{text:?}");
+    }
+    String::from_utf8(text).unwrap()
+}
+
+fn start_done(config: PlaneConfig) -> Plane {
+    let done = async |_| Ok(Response::new(Full::<Bytes>::from("done")));
+    Plane::start(config, misread, move |_| service_fn(done)).unwrap()
+}
+
+#[tokio::test]
+async fn a_plane_that_drains_ends_each_connection_with_its_next_answer() {
+    let plane = start_done(config(1));
+    let (mut kept, mut quiet) = (connect(&plane).await, connect(&plane).await);
+    for client in [&mut kept, &mut quiet] {
+        assert!(!ask(client).await.contains("connection: close"));
+    }
+    plane.drain();
+    let newcomer = connect(&plane).await;
+    for mut client in [kept, newcomer] {
+        assert!(ask(&mut client).await.contains("\r\nconnection: close\r\n"));
+        assert_eq!(read_to_end(client).await, "", "it is closed behind the answer");
+    }
+    let word = quiet.try_read(&mut [0]).unwrap_err();
+    assert_eq!(word.kind(), io::ErrorKind::WouldBlock, "nobody is cut off meanwhile");
+    plane.stop();
+    // It does not go back.
+    plane.drain();
+    assert_eq!(read_to_end(quiet).await, "");
+    soon(plane.finished()).await;
+}
+
+#[tokio::test]
+async fn a_request_that_only_the_system_knows_of_is_served_when_the_plane_stops() {
+    let (arrived, mut seen) = mpsc::channel(1);
+    let (release, held) = std::sync::mpsc::sync_channel::<()>(1);
+    let held = Arc::new(parking_lot::Mutex::new(held));
+    let plane = Plane::start(config(1), misread, move |_| {
+        let (arrived, held) = (arrived.clone(), held.clone());
+        service_fn(move |request: Request<Incoming>| {
+            if request.uri().path() == "/holds" {
+                arrived.try_send(()).unwrap();
+                // The whole thread, so that it is told of nothing meanwhile.
+                let _ = held.lock().recv();
+            }
+            std::future::ready(Ok(Response::new(Full::<Bytes>::from("done"))))
+        })
+    })
+    .unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..8 {
+        let mut client = connect(&plane).await;
+        ask(&mut client).await;
+        idle.push(client);
+    }
+    let mut holds = connect(&plane).await;
+    holds.write_all(b"GET /holds HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    seen.recv().await.unwrap();
+    for client in &mut idle {
+        client.write_all(GET).await.unwrap();
+    }
+    plane.stop();
+    release.send(()).unwrap();
+    for client in idle {
+        let text = read_to_end(client).await;
+        assert!(text.contains("connection: close") && text.ends_with("done"), "{text:?}");
+    }
+    soon(plane.finished()).await;
 }
 
 #[tokio::test]
@@ -536,15 +611,6 @@ async fn contradicting_framing_does_not_smuggle_a_request() {
         let text = read_to_end(client).await;
         assert!(text.starts_with(status), "{text}");
         assert_eq!(text.matches("HTTP/1.1 ").count(), 1, "one request, one answer: {text}");
-    }
-}
-
-#[test]
-fn only_errors_of_one_client_let_accepting_go_on_at_once() {
-    assert!(concerns_one_client(&io::ErrorKind::ConnectionAborted.into()));
-    // EMFILE, ENFILE and ENOMEM as Linux numbers them.
-    for code in [24, 23, 12] {
-        assert!(!concerns_one_client(&io::Error::from_raw_os_error(code)));
     }
 }
 
