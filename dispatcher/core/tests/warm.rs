@@ -6,7 +6,7 @@ mod world;
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    CacheInfo, EndKind, Event, PodClass, PodId, Policy, PromptSize, Reason, Request,
+    CacheInfo, EndKind, Event, PodClass, PodId, Policy, PromptSize, Reason, Request, RequestId,
     SchedulerConfig, Scrape, policy::Scorer,
 };
 use world::{World, slo, steps_are_shared};
@@ -214,16 +214,14 @@ fn nobody_waits_for_a_pod_that_would_take_it() {
 
 /// A pod that has a prompt and is about to begin another one, an empty pod that would be late with it, and who asks for it.
 /// That one has so many tokens of its own.
-fn late_on_the_empty_pod(
-    tokens: u32,
-) -> (World, PodId, weir_core::RequestId, weir_core::RequestId) {
+fn late_on_the_empty_pod(tokens: u32) -> Option<(World, PodId, RequestId, RequestId)> {
     let mut world = World::new(SchedulerConfig::default(), 2);
     let prompt = |request: &mut Request| {
         shares_a_prompt(request);
         request.slo = slo(150, 50);
     };
     let first = world.arrive(shares_a_prompt);
-    let warm = world.pod_of(first).unwrap();
+    let warm = world.pod_of(first)?;
     world.send(Event::FirstToken(first));
     let before = world.arrive(|request| {
         request.prompt = PromptSize::Tokens(4000 + tokens);
@@ -233,12 +231,12 @@ fn late_on_the_empty_pod(
     assert_eq!(world.pod_of(before), Some(warm));
     // To compute it takes 234 ms.
     let id = world.arrive(prompt);
-    (world, warm, before, id)
+    Some((world, warm, before, id))
 }
 
 #[test]
 fn where_an_empty_pod_would_be_late_a_head_waits_for_one_that_has_its_prompt() {
-    let (mut world, warm, before, id) = late_on_the_empty_pod(600);
+    let (mut world, warm, before, id) = late_on_the_empty_pod(600).unwrap();
     assert_eq!(world.pod_of(id), None);
     assert_eq!(world.scheduler.reason(id), Some(Reason::WaitsForFasterPod));
     let other = world.arrive(|request| request.prompt = PromptSize::Tokens(100));
@@ -249,7 +247,7 @@ fn where_an_empty_pod_would_be_late_a_head_waits_for_one_that_has_its_prompt() {
 
 #[test]
 fn where_both_would_be_late_it_goes_to_the_empty_one_at_once() {
-    let (mut world, warm, _, _) = late_on_the_empty_pod(5000);
+    let (mut world, warm, _, _) = late_on_the_empty_pod(5000).unwrap();
     let id = world.arrive(|request| {
         shares_a_prompt(request);
         request.slo = slo(150, 50);
