@@ -266,7 +266,9 @@ fn lesser_requests_delay_nobody(naive: &Naive, snapshot: &Snapshot, call: &Call)
         let in_order = !before.iter().any(lesser) || !tale.excluded.is_empty();
         assert!(in_order, "I7: {:?} after lesser ones: {:?}", tale, call.dispatched);
         before.push((rank, dispatch.pod));
-        let open = snapshot.lanes.iter().filter(|lane| lane.reason != Reason::Paused);
+        // Who waits for a faster pod would be late on those that are left, for what others have there, too.
+        let not_here = [Reason::Paused, Reason::WaitsForFasterPod];
+        let open = snapshot.lanes.iter().filter(|lane| !not_here.contains(&lane.reason));
         for lane in open.filter(|lane| late || strict && lane.band > band) {
             // One that would be late on an empty pod may wait for another.
             let head =
