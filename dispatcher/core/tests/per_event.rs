@@ -127,6 +127,24 @@ fn several_sequences_teach_nothing_and_are_counted_each() {
 }
 
 #[test]
+fn a_stream_is_counted_by_what_is_known_by_then_and_its_count_never_falls() {
+    let mut pod = Pod::new(StepTime::default());
+    let old = pod.stream();
+    let tokens = |pod: &Pod| {
+        let requests = &pod.world.scheduler.snapshot(pod.world.now).pods[0].requests;
+        requests.iter().find(|one| one.id == old).map(|one| one.tokens).unwrap()
+    };
+    let mut before = 0;
+    for turn in 0..40 {
+        pod.step(|_, _| true);
+        drop(pod.answer(100, Some(if turn < 20 { 397 } else { 101 })));
+        assert!(tokens(&pod) > before, "{} after {before}", tokens(&pod));
+        before = tokens(&pod);
+    }
+    assert_eq!(tokens(&pod), 161, "four with each of forty events");
+}
+
+#[test]
 fn the_ledger_holds_the_tokens_of_a_stream_and_not_its_events() {
     let mut pod = Pod::speculating(StepTime::default());
     let id = pod.stream();
