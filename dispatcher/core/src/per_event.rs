@@ -6,6 +6,9 @@
 //! tokens came with an event after its first; the median of the newest ones stands in wherever there are events alone. A median,
 //! because some responses hide most of what they generate: reasoning that is not streamed, the arguments of a tool in one piece.
 //!
+//! Streams of one sequence go before those of several: most engines write the events of each sequence apart, but one that puts a token
+//! of each into an event looks like one that speculates.
+//!
 //! Tokens per step follow from it, and from how many events a resident was given by a step. An engine that speculates gives each
 //! of them an event at every step, one with a stream interval does not, and only for the first is a token less than a step.
 //!
@@ -40,8 +43,10 @@ pub struct PerEvent(Vec<OfClass>);
 
 #[derive(Clone, Debug)]
 struct OfClass {
-    /// Of the newest streams.
-    newest: Newest<WINDOW>,
+    /// Of the newest streams of one sequence.
+    single: Newest<WINDOW>,
+    /// Of the newest of several.
+    several: Newest<WINDOW>,
     per_event: f64,
     /// What requests that ran were last counted anew by. It never falls, so that they seldom are.
     raised: f64,
@@ -54,7 +59,8 @@ struct OfClass {
 impl Default for OfClass {
     fn default() -> Self {
         Self {
-            newest: Newest::default(),
+            single: Newest::default(),
+            several: Newest::default(),
             per_event: 1.0,
             raised: 1.0,
             events_per_step: 0.0,
@@ -64,12 +70,16 @@ impl Default for OfClass {
 }
 
 impl PerEvent {
-    /// Learns that a stream of one sequence came in so many events, and had so many tokens.
-    pub fn streamed(&mut self, class: u16, events: u32, tokens: u32) {
-        if let Some((known, per_event)) = self.of(class).zip(per_event(events, tokens)) {
-            known.newest.learn(per_event);
-            known.per_event = known.newest.quantile(0.5, ENOUGH).unwrap_or(1.0);
+    /// Learns that a stream of so many sequences came in so many events, and had so many tokens.
+    pub fn streamed(&mut self, class: u16, sequences: u32, events: u32, tokens: u32) {
+        let per_event = per_event(events, tokens, sequences.max(1));
+        let Some((known, per_event)) = self.of(class).zip(per_event) else { return };
+        if sequences > 1 {
+            known.several.learn(per_event);
+        } else {
+            known.single.learn(per_event);
         }
+        known.settle();
     }
 
     /// Learns that a resident was given so many events by a step, on average.
@@ -109,14 +119,23 @@ impl PerEvent {
     }
 }
 
+impl OfClass {
+    /// Goes by the best that there is.
+    fn settle(&mut self) {
+        let known = self.single.quantile(0.5, ENOUGH).or(self.several.quantile(0.5, ENOUGH));
+        self.per_event = known.unwrap_or(1.0);
+    }
+}
+
 /// What a stream says of the tokens per event; `None` when it says nothing.
-fn per_event(events: u32, tokens: u32) -> Option<f32> {
-    let (gaps, surplus) = (f64::from(events) - 1.0, f64::from(tokens) - f64::from(events));
-    if events < LEAST_EVENTS || surplus > (MOST - 1.0) * gaps {
+fn per_event(events: u32, tokens: u32, sequences: u32) -> Option<f32> {
+    let (gaps, of_each) = (f64::from(events) - f64::from(sequences), f64::from(sequences));
+    let surplus = f64::from(tokens) - f64::from(events);
+    if events / sequences < LEAST_EVENTS || surplus > (MOST - 1.0) * gaps {
         return None;
     }
     // One that has fewer tokens than events was not counted as it came.
-    let more = if surplus > 2.0 + SURPLUS * gaps { surplus / gaps } else { 0.0 };
+    let more = if surplus > 2.0 * of_each + SURPLUS * gaps { surplus / gaps } else { 0.0 };
     Some((1.0 + more) as f32)
 }
 
@@ -135,7 +154,7 @@ mod tests {
 
     fn taught(streams: impl IntoIterator<Item = (u32, u32)>) -> f64 {
         let mut known = PerEvent::default();
-        streams.into_iter().for_each(|(events, tokens)| known.streamed(0, events, tokens));
+        streams.into_iter().for_each(|(events, tokens)| known.streamed(0, 1, events, tokens));
         known.tokens_per_event(0)
     }
 
@@ -183,14 +202,14 @@ mod tests {
     #[test]
     fn a_step_yields_no_more_than_an_event_and_no_less_than_a_token() {
         let mut known = PerEvent::default();
-        (0..8).for_each(|_| known.streamed(0, 100, 397));
+        (0..8).for_each(|_| known.streamed(0, 1, 100, 397));
         assert_eq!(known.tokens_per_step(0), 1.0, "no step was seen");
         (0..100).for_each(|_| known.stepped(0, 1.1));
         assert_eq!(known.tokens_per_step(0), 4.0);
         known.stepped(0, f64::NAN);
         (0..100).for_each(|_| known.stepped(0, 0.05));
         assert_eq!(known.tokens_per_step(0), 1.0, "an event each twenty steps");
-        (0..64).for_each(|_| known.streamed(0, 100, 101));
+        (0..64).for_each(|_| known.streamed(0, 1, 100, 101));
         assert_eq!((known.tokens_per_event(0), known.tokens_per_step(0)), (1.0, 1.0));
     }
 
@@ -199,22 +218,35 @@ mod tests {
         let mut known = PerEvent::default();
         known.stepped(0, 1.0);
         assert_eq!(known.tokens_per_step(0), 1.0, "a token is an event");
-        (0..8).for_each(|_| known.streamed(0, 100, 397));
+        (0..8).for_each(|_| known.streamed(0, 1, 100, 397));
         assert_eq!(known.tokens_per_step(0), 4.0);
         known.stepped(0, 0.5);
         assert_eq!(known.tokens_per_step(0), 3.0, "the first ones count alike");
     }
 
+    #[test]
+    fn streams_of_several_sequences_count_where_there_are_none_of_one() {
+        let mut known = PerEvent::default();
+        (0..8).for_each(|_| known.streamed(0, 4, 400, 4 + 4 * 396));
+        assert_eq!(known.tokens_per_event(0), 4.0);
+        (0..100).for_each(|_| known.streamed(0, 4, 400, 410));
+        assert_eq!(known.tokens_per_event(0), 1.0, "as many stop as there are sequences");
+        // An engine that puts a token of each sequence into an event.
+        (0..100).for_each(|_| known.streamed(0, 4, 100, 400));
+        (0..8).for_each(|_| known.streamed(0, 1, 100, 101));
+        assert_eq!(known.tokens_per_event(0), 1.0);
+    }
+
     proptest! {
         #[test]
         fn it_stays_bounded_whatever_is_reported(
-            streams in prop::collection::vec((any::<u32>(), any::<u32>()), 0..200),
+            streams in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u32>()), 0..200),
             stepped in any::<f64>(),
         ) {
             let mut known = PerEvent::default();
-            for (events, tokens) in streams {
-                known.streamed(1, events, tokens);
-                known.streamed(1, events % 1000, tokens % 10_000);
+            for (sequences, events, tokens) in streams {
+                known.streamed(1, sequences, events, tokens);
+                known.streamed(1, sequences % 5, events % 1000, tokens % 10_000);
                 known.stepped(1, stepped);
                 prop_assert!((1.0..=MOST).contains(&known.tokens_per_event(1)));
                 prop_assert!((1.0..=MOST).contains(&known.tokens_per_step(1)));

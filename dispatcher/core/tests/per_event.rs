@@ -113,17 +113,18 @@ fn where_a_token_is_an_event_nothing_is_multiplied() {
 }
 
 #[test]
-fn several_sequences_teach_nothing_and_are_counted_each() {
+fn several_sequences_teach_what_an_event_of_each_holds_and_are_counted_each() {
     let mut pod = Pod::new(StepTime::default());
-    for _ in 0..100 {
+    for _ in 0..8 {
         let id = pod.stream_of(4);
-        pod.ends(id, 100, Some(397));
+        pod.ends(id, 400, Some(4 * 397));
     }
-    assert_eq!(pod.answer(100, None).unwrap().output_tokens, 100);
-
-    let mut pod = Pod::speculating(StepTime::default());
+    assert_eq!(pod.answer(100, None).unwrap().output_tokens, 397);
     let id = pod.stream_of(4);
     assert_eq!(pod.ends(id, 400, None).unwrap().output_tokens, 397, "of each");
+    // Those of one sequence go before them.
+    (0..8).for_each(|_| drop(pod.answer(100, Some(101))));
+    assert_eq!(pod.answer(100, None).unwrap().output_tokens, 100);
 }
 
 #[test]

@@ -6,12 +6,11 @@ use crate::{
 };
 
 impl Scheduler {
-    /// A stream that was counted both ways says what an event holds. One of several sequences does not: its events may hold
-    /// something of each.
+    /// A stream that was counted both ways says what an event holds.
     pub(super) fn learn_per_event(&mut self, flight: &Flight, end: &End) {
-        let pod = self.pods.get(&flight.pod).filter(|_| flight.sequences <= 1);
-        if let Some((class, tokens)) = pod.map(|pod| pod.spec.class).zip(end.output_tokens) {
-            self.per_event.streamed(class, end.events, tokens);
+        let class = self.pods.get(&flight.pod).map(|pod| pod.spec.class);
+        if let Some((class, tokens)) = class.zip(end.output_tokens) {
+            self.per_event.streamed(class, flight.sequences, end.events, tokens);
             self.raise(class);
         }
     }
