@@ -7,21 +7,30 @@
 //! because some responses hide most of what they generate: reasoning that is not streamed, the arguments of a tool in one piece.
 //!
 //! Streams of one sequence go before those of several: most engines write the events of each sequence apart, but one that puts a token
-//! of each into an event looks like one that speculates.
+//! of each into an event looks like one that speculates. Where no stream carries `usage`, the count of generated tokens that a pod
+//! keeps is held against the events of its streams ([`Meter`]).
 //!
 //! Tokens per step follow from it, and from how many events a resident was given by a step. An engine that speculates gives each
 //! of them an event at every step, one with a stream interval does not, and only for the first is a token less than a step.
 //!
-//! Both are exactly one until most streams say otherwise, and as long as no response carries `usage`.
+//! Both are exactly one until most streams say otherwise, and as long as neither `usage` nor a pod tells.
 
+mod meter;
 mod newest;
 
+pub use meter::Meter;
 use newest::Newest;
 
 /// Streams that the median is taken of.
 const WINDOW: usize = 64;
 /// Streams before it says anything.
 const ENOUGH: usize = 8;
+/// Stretches of pods' counts that are looked back over.
+const STRETCHES: usize = 16;
+/// Of those, before they say anything: one from each pod of a small pool.
+const ENOUGH_STRETCHES: usize = 4;
+/// Share of them that may say less than what is believed.
+const LOW: f64 = 0.25;
 /// Shorter streams say nothing: their last event may hold less than the others.
 const LEAST_EVENTS: u32 = 8;
 /// Share of the events, beside two, by which tokens may exceed them and mean nothing: of the token that stops an answer, and of one
@@ -47,6 +56,8 @@ struct OfClass {
     single: Newest<WINDOW>,
     /// Of the newest of several.
     several: Newest<WINDOW>,
+    /// Of the newest stretches of pods' counts.
+    counted: Newest<STRETCHES>,
     per_event: f64,
     /// What requests that ran were last counted anew by. It never falls, so that they seldom are.
     raised: f64,
@@ -61,6 +72,7 @@ impl Default for OfClass {
         Self {
             single: Newest::default(),
             several: Newest::default(),
+            counted: Newest::default(),
             per_event: 1.0,
             raised: 1.0,
             events_per_step: 0.0,
@@ -80,6 +92,14 @@ impl PerEvent {
             known.single.learn(per_event);
         }
         known.settle();
+    }
+
+    /// Learns what the [`Meter`] of a pod has found.
+    pub fn counted(&mut self, class: u16, per_event: f32) {
+        if let Some(known) = self.of(class) {
+            known.counted.learn(per_event);
+            known.settle();
+        }
     }
 
     /// Learns that a resident was given so many events by a step, on average.
@@ -122,7 +142,8 @@ impl PerEvent {
 impl OfClass {
     /// Goes by the best that there is.
     fn settle(&mut self) {
-        let known = self.single.quantile(0.5, ENOUGH).or(self.several.quantile(0.5, ENOUGH));
+        let usage = || self.single.quantile(0.5, ENOUGH).or(self.several.quantile(0.5, ENOUGH));
+        let known = usage().or(self.counted.quantile(LOW, ENOUGH_STRETCHES));
         self.per_event = known.unwrap_or(1.0);
     }
 }
@@ -237,17 +258,30 @@ mod tests {
         assert_eq!(known.tokens_per_event(0), 1.0);
     }
 
+    #[test]
+    fn what_pods_count_is_believed_until_streams_tell() {
+        let mut known = PerEvent::default();
+        (0..3).for_each(|_| known.counted(0, 3.0));
+        assert_eq!(known.tokens_per_event(0), 1.0, "too few");
+        known.counted(0, 5.0);
+        assert_eq!(known.tokens_per_event(0), 3.0, "what goes wrong adds tokens");
+        (0..8).for_each(|_| known.streamed(0, 1, 100, 200));
+        assert!((known.tokens_per_event(0) - 2.0).abs() < 0.02);
+    }
+
     proptest! {
         #[test]
         fn it_stays_bounded_whatever_is_reported(
             streams in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u32>()), 0..200),
             stepped in any::<f64>(),
+            counted in 1f32..64.0,
         ) {
             let mut known = PerEvent::default();
             for (sequences, events, tokens) in streams {
                 known.streamed(1, sequences, events, tokens);
                 known.streamed(1, sequences % 5, events % 1000, tokens % 10_000);
                 known.stepped(1, stepped);
+                known.counted(1, counted);
                 prop_assert!((1.0..=MOST).contains(&known.tokens_per_event(1)));
                 prop_assert!((1.0..=MOST).contains(&known.tokens_per_step(1)));
             }

@@ -231,8 +231,10 @@ impl Scheduler {
         let Some((prefill, seat)) = state.ledger.first_token(id, now, &self.config.pull) else {
             return;
         };
+        let sequences = state.ledger.residents().get(seat).map_or(1, |one| one.sequences);
         estimate(&mut state.ledger, seat, &self.length, &self.config.pull);
         state.stride.prefilled(prefill);
+        state.meter.began(sequences);
         self.note_start(pod);
     }
 
@@ -259,6 +261,7 @@ impl Scheduler {
     fn advance(&mut self, pod: PodId, id: RequestId, [generated, fresh]: [u32; 2]) {
         let Some(pod) = self.pods.get_mut(&pod) else { return };
         let come = pod.ledger.progress(id, generated, &self.config.pull);
+        pod.meter.came(fresh);
         note_progress(pod, come, f64::from(fresh), &self.length, &self.config.pull);
     }
 
@@ -310,9 +313,12 @@ impl Scheduler {
     fn note_last_events(&mut self, end: &End) {
         let Some(flight) = self.flights.get_mut(&end.id) else { return };
         let fresh = flight.come_to(end.events);
-        if self.pods.get(&flight.pod).is_some_and(PodState::steps_apart) {
-            let (pod, come) = (flight.pod, [flight.generated(), fresh]);
-            self.advance(pod, end.id, come);
+        let (id, come) = (flight.pod, [flight.generated(), fresh]);
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        if pod.steps_apart() {
+            self.advance(id, end.id, come);
+        } else {
+            pod.meter.came(fresh);
         }
     }
 
@@ -341,6 +347,7 @@ impl Scheduler {
         if let Some(pod) = self.pods.get_mut(&flight.pod) {
             // A pod that left and came back knows nothing of it.
             if pod.ledger.credit(id) {
+                pod.meter.ended(flight.sequences, flight.request.streamed);
                 pod.load = (pod.load - flight.load).max(0.0);
             }
             if pod.ledger.is_empty() {

@@ -1,9 +1,13 @@
-//! What an event of a stream holds: learned from streams that end, and told to what runs.
+//! What an event of a stream holds: learned from streams that end and from pods that count, and told to what runs.
 
 use crate::{
-    End,
+    End, PodId, Scrape,
     scheduler::{Scheduler, flight::Flight},
 };
+
+/// A pod's gauges may differ from its ledger by one request in so many: with large batches one is always on its way, and what it
+/// adds is less than what means nothing.
+const ON_THEIR_WAY: f64 = 32.0;
 
 impl Scheduler {
     /// A stream that was counted both ways says what an event holds.
@@ -11,6 +15,23 @@ impl Scheduler {
         let class = self.pods.get(&flight.pod).map(|pod| pod.spec.class);
         if let Some((class, tokens)) = class.zip(end.output_tokens) {
             self.per_event.streamed(class, flight.sequences, end.events, tokens);
+            self.raise(class);
+        }
+    }
+
+    /// A pod says how many tokens it has generated. What it runs has to be streams of this ledger, or they say nothing of events.
+    pub(super) fn note_generated(&mut self, id: PodId, scrape: &Scrape) {
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        let own = pod.ledger.decodes_to_come();
+        let seen = f64::from(scrape.running) + f64::from(scrape.waiting);
+        let alone = !scrape.shared && (seen - own).abs() * ON_THEIR_WAY <= own;
+        let generated = scrape
+            .generated
+            .filter(|_| alone && (self.unstreamed == 0 || pod.ledger.is_streamed()));
+        let Some(generated) = generated else { return pod.meter.give_up() };
+        let class = pod.spec.class;
+        if let Some(per_event) = pod.meter.scraped(generated, own as u32) {
+            self.per_event.counted(class, per_event);
             self.raise(class);
         }
     }
