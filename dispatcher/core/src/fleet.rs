@@ -10,7 +10,8 @@ use sequences::Seats;
 
 use crate::{
     CacheInfo, Phase, PodClass, PodSpec, Pulse, RecentError, Scrape, Time,
-    headroom::stride::StrideMeter, inspect::PodErrors, ledger::Ledger, rate::Rate,
+    headroom::stride::StrideMeter, inspect::PodErrors, ledger::Ledger, per_event::Meter,
+    rate::Rate,
 };
 
 /// Time constant of the prefill rate, in seconds.
@@ -43,6 +44,8 @@ pub struct PodState {
     pub pulse: Pulse,
     /// Steps under observation.
     pub stride: StrideMeter,
+    /// Its count of generated tokens, held against what came of it.
+    pub meter: Meter,
     /// Requests it was given.
     pub dispatched: u64,
     /// Tokens of their prompts.
@@ -72,6 +75,7 @@ impl PodState {
             unscraped_tokens: [0.0; 2],
             pulse: Pulse::default(),
             stride: StrideMeter::default(),
+            meter: Meter::default(),
             dispatched: 0,
             prompt_tokens: 0.0,
             cached_tokens: 0.0,

@@ -315,6 +315,12 @@ impl Ledger {
         self.pending_pairs
     }
 
+    /// Whether the tokens of all that is there are seen.
+    pub fn is_streamed(&self) -> bool {
+        let pending = self.pending.iter().map(|pending| pending.resident.streamed);
+        pending.chain(self.residents.iter().map(|one| one.streamed)).all(|streamed| streamed)
+    }
+
     /// Context tokens of the residents.
     pub const fn kv_tokens(&self) -> f64 {
         self.kv_tokens

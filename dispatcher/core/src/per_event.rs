@@ -6,15 +6,31 @@
 //! tokens came with an event after its first; the median of the newest ones stands in wherever there are events alone. A median,
 //! because some responses hide most of what they generate: reasoning that is not streamed, the arguments of a tool in one piece.
 //!
-//! Tokens per step follow from it: what the ledger's residents were given in steps that were seen. An engine that speculates gives each
+//! Streams of one sequence go before those of several: most engines write the events of each sequence apart, but one that puts a token
+//! of each into an event looks like one that speculates. Where no stream carries `usage`, the count of generated tokens that a pod
+//! keeps is held against the events of its streams ([`Meter`]).
+//!
+//! Tokens per step follow from it, and from how many events a resident was given by a step. An engine that speculates gives each
 //! of them an event at every step, one with a stream interval does not, and only for the first is a token less than a step.
 //!
-//! Both are exactly one until most streams say otherwise, and as long as no response carries `usage`.
+//! Both are exactly one until most streams say otherwise, and as long as neither `usage` nor a pod tells.
+
+mod meter;
+mod newest;
+
+pub use meter::Meter;
+use newest::Newest;
 
 /// Streams that the median is taken of.
 const WINDOW: usize = 64;
 /// Streams before it says anything.
 const ENOUGH: usize = 8;
+/// Stretches of pods' counts that are looked back over.
+const STRETCHES: usize = 16;
+/// Of those, before they say anything: one from each pod of a small pool.
+const ENOUGH_STRETCHES: usize = 4;
+/// Share of them that may say less than what is believed.
+const LOW: f64 = 0.25;
 /// Shorter streams say nothing: their last event may hold less than the others.
 const LEAST_EVENTS: u32 = 8;
 /// Share of the events, beside two, by which tokens may exceed them and mean nothing: of the token that stops an answer, and of one
@@ -22,8 +38,13 @@ const LEAST_EVENTS: u32 = 8;
 const SURPLUS: f64 = 0.05;
 /// More tokens in an event than any engine is set to.
 const MOST: f64 = 64.0;
-/// Weight of the newest stretch of work in the tokens per step.
+/// Weight of the newest stretch of work in the events per step; the first ones count alike.
 const STEP_WEIGHT: f64 = 0.1;
+/// Events per step that a stretch may show: no engine gives more than one, but some of a stretch are seen in the next.
+const MOST_EVENTS: f64 = 2.0;
+
+/// What is counted by fewer tokens per event is counted anew from so many times as many on.
+const RISE: f64 = 1.25;
 
 /// Tokens per event and per step, by pod class.
 #[derive(Clone, Debug, Default)]
@@ -31,40 +52,71 @@ pub struct PerEvent(Vec<OfClass>);
 
 #[derive(Clone, Debug)]
 struct OfClass {
-    /// Tokens per event of the newest streams; a ring.
-    newest: [f32; WINDOW],
-    /// Streams seen.
-    seen: usize,
+    /// Of the newest streams of one sequence.
+    single: Newest<WINDOW>,
+    /// Of the newest of several.
+    several: Newest<WINDOW>,
+    /// Of the newest stretches of pods' counts.
+    counted: Newest<STRETCHES>,
     per_event: f64,
-    per_step: f64,
+    /// What requests that ran were last counted anew by. It never falls, so that they seldom are.
+    raised: f64,
+    /// Events that a resident is given by a step.
+    events_per_step: f64,
+    /// Stretches of work that say so.
+    stepped: u32,
 }
 
 impl Default for OfClass {
     fn default() -> Self {
-        Self { newest: [1.0; WINDOW], seen: 0, per_event: 1.0, per_step: 1.0 }
+        Self {
+            single: Newest::default(),
+            several: Newest::default(),
+            counted: Newest::default(),
+            per_event: 1.0,
+            raised: 1.0,
+            events_per_step: 0.0,
+            stepped: 0,
+        }
     }
 }
 
 impl PerEvent {
-    /// Learns that a stream of one sequence came in so many events, and had so many tokens.
-    pub fn streamed(&mut self, class: u16, events: u32, tokens: u32) {
-        let Some(per_event) = per_event(events, tokens) else { return };
-        let place = usize::from(class);
-        if self.0.len() <= place {
-            self.0.resize_with(place + 1, OfClass::default);
+    /// Learns that a stream of so many sequences came in so many events, and had so many tokens.
+    pub fn streamed(&mut self, class: u16, sequences: u32, events: u32, tokens: u32) {
+        let per_event = per_event(events, tokens, sequences.max(1));
+        let Some((known, per_event)) = self.of(class).zip(per_event) else { return };
+        if sequences > 1 {
+            known.several.learn(per_event);
+        } else {
+            known.single.learn(per_event);
         }
-        if let Some(known) = self.0.get_mut(place) {
-            known.streamed(per_event);
+        known.settle();
+    }
+
+    /// Learns what the [`Meter`] of a pod has found.
+    pub fn counted(&mut self, class: u16, per_event: f32) {
+        if let Some(known) = self.of(class) {
+            known.counted.learn(per_event);
+            known.settle();
         }
     }
 
-    /// Learns that a resident was given so many tokens by a step, on average, as they were counted.
-    pub fn stepped(&mut self, class: u16, tokens: f64) {
-        let known = self.0.get_mut(usize::from(class));
-        if let Some(known) = known.filter(|one| one.per_event > 1.0 && tokens.is_finite()) {
-            let tokens = tokens.clamp(1.0, known.per_event);
-            known.per_step += STEP_WEIGHT * (tokens - known.per_step);
+    /// Learns that a resident was given so many events by a step, on average.
+    pub fn stepped(&mut self, class: u16, events: f64) {
+        if let Some(known) = self.of(class).filter(|_| events.is_finite()) {
+            known.stepped = known.stepped.saturating_add(1);
+            let weight = STEP_WEIGHT.max(1.0 / f64::from(known.stepped));
+            let events = events.clamp(0.0, MOST_EVENTS);
+            known.events_per_step += weight * (events - known.events_per_step);
         }
+    }
+
+    /// Tokens that come with an event, if they are so many more now that what runs has to be counted by them, too.
+    pub fn rise(&mut self, class: u16) -> Option<f64> {
+        let known = self.of(class).filter(|one| one.per_event > RISE * one.raised)?;
+        known.raised = known.per_event;
+        Some(known.per_event)
     }
 
     /// Tokens that come with an event after a stream's first.
@@ -75,44 +127,36 @@ impl PerEvent {
     /// Tokens that a resident gets by a step: at least one, and no more than by an event.
     pub fn tokens_per_step(&self, class: u16) -> f64 {
         let known = self.0.get(usize::from(class));
-        known.map_or(1.0, |one| one.per_step.min(one.per_event))
+        known.map_or(1.0, |one| (one.events_per_step * one.per_event).clamp(1.0, one.per_event))
+    }
+
+    fn of(&mut self, class: u16) -> Option<&mut OfClass> {
+        let place = usize::from(class);
+        if self.0.len() <= place {
+            self.0.resize_with(place + 1, OfClass::default);
+        }
+        self.0.get_mut(place)
     }
 }
 
 impl OfClass {
-    fn streamed(&mut self, per_event: f32) {
-        if let Some(oldest) = self.newest.get_mut(self.seen % WINDOW) {
-            *oldest = per_event;
-        }
-        self.seen += 1;
-        if self.seen >= ENOUGH {
-            self.per_event = f64::from(self.median());
-        }
-    }
-
-    /// The median; the lower one of two.
-    fn median(&self) -> f32 {
-        let known = self.seen.min(WINDOW);
-        let ones = self.newest.iter().take(known).filter(|one| **one <= 1.0).count();
-        // Mostly nothing need be put in order.
-        if 2 * ones >= known {
-            return 1.0;
-        }
-        let mut newest = self.newest;
-        let known = newest.get_mut(..known).unwrap_or_default();
-        let middle = known.len().saturating_sub(1) / 2;
-        *known.select_nth_unstable_by(middle, f32::total_cmp).1
+    /// Goes by the best that there is.
+    fn settle(&mut self) {
+        let usage = || self.single.quantile(0.5, ENOUGH).or(self.several.quantile(0.5, ENOUGH));
+        let known = usage().or(self.counted.quantile(LOW, ENOUGH_STRETCHES));
+        self.per_event = known.unwrap_or(1.0);
     }
 }
 
 /// What a stream says of the tokens per event; `None` when it says nothing.
-fn per_event(events: u32, tokens: u32) -> Option<f32> {
-    let (gaps, surplus) = (f64::from(events) - 1.0, f64::from(tokens) - f64::from(events));
-    if events < LEAST_EVENTS || surplus > (MOST - 1.0) * gaps {
+fn per_event(events: u32, tokens: u32, sequences: u32) -> Option<f32> {
+    let (gaps, of_each) = (f64::from(events) - f64::from(sequences), f64::from(sequences));
+    let surplus = f64::from(tokens) - f64::from(events);
+    if events / sequences < LEAST_EVENTS || surplus > (MOST - 1.0) * gaps {
         return None;
     }
     // One that has fewer tokens than events was not counted as it came.
-    let more = if surplus > 2.0 + SURPLUS * gaps { surplus / gaps } else { 0.0 };
+    let more = if surplus > 2.0 * of_each + SURPLUS * gaps { surplus / gaps } else { 0.0 };
     Some((1.0 + more) as f32)
 }
 
@@ -131,7 +175,7 @@ mod tests {
 
     fn taught(streams: impl IntoIterator<Item = (u32, u32)>) -> f64 {
         let mut known = PerEvent::default();
-        streams.into_iter().for_each(|(events, tokens)| known.streamed(0, events, tokens));
+        streams.into_iter().for_each(|(events, tokens)| known.streamed(0, 1, events, tokens));
         known.tokens_per_event(0)
     }
 
@@ -179,30 +223,65 @@ mod tests {
     #[test]
     fn a_step_yields_no_more_than_an_event_and_no_less_than_a_token() {
         let mut known = PerEvent::default();
-        known.stepped(0, 9.0);
-        assert_eq!(known.tokens_per_step(0), 1.0, "a token is an event");
-        (0..8).for_each(|_| known.streamed(0, 100, 397));
+        (0..8).for_each(|_| known.streamed(0, 1, 100, 397));
         assert_eq!(known.tokens_per_step(0), 1.0, "no step was seen");
-        (0..100).for_each(|_| known.stepped(0, 4.0));
-        assert!((known.tokens_per_step(0) - 4.0).abs() < 0.01);
+        (0..100).for_each(|_| known.stepped(0, 1.1));
+        assert_eq!(known.tokens_per_step(0), 4.0);
         known.stepped(0, f64::NAN);
-        (0..100).for_each(|_| known.stepped(0, 0.2));
-        assert!((known.tokens_per_step(0) - 1.0).abs() < 0.01, "an event each four steps");
-        (0..64).for_each(|_| known.streamed(0, 100, 101));
+        (0..100).for_each(|_| known.stepped(0, 0.05));
+        assert_eq!(known.tokens_per_step(0), 1.0, "an event each twenty steps");
+        (0..64).for_each(|_| known.streamed(0, 1, 100, 101));
         assert_eq!((known.tokens_per_event(0), known.tokens_per_step(0)), (1.0, 1.0));
+    }
+
+    #[test]
+    fn what_was_seen_of_steps_counts_as_soon_as_an_event_is_known_to_hold_several_tokens() {
+        let mut known = PerEvent::default();
+        known.stepped(0, 1.0);
+        assert_eq!(known.tokens_per_step(0), 1.0, "a token is an event");
+        (0..8).for_each(|_| known.streamed(0, 1, 100, 397));
+        assert_eq!(known.tokens_per_step(0), 4.0);
+        known.stepped(0, 0.5);
+        assert_eq!(known.tokens_per_step(0), 3.0, "the first ones count alike");
+    }
+
+    #[test]
+    fn streams_of_several_sequences_count_where_there_are_none_of_one() {
+        let mut known = PerEvent::default();
+        (0..8).for_each(|_| known.streamed(0, 4, 400, 4 + 4 * 396));
+        assert_eq!(known.tokens_per_event(0), 4.0);
+        (0..100).for_each(|_| known.streamed(0, 4, 400, 410));
+        assert_eq!(known.tokens_per_event(0), 1.0, "as many stop as there are sequences");
+        // An engine that puts a token of each sequence into an event.
+        (0..100).for_each(|_| known.streamed(0, 4, 100, 400));
+        (0..8).for_each(|_| known.streamed(0, 1, 100, 101));
+        assert_eq!(known.tokens_per_event(0), 1.0);
+    }
+
+    #[test]
+    fn what_pods_count_is_believed_until_streams_tell() {
+        let mut known = PerEvent::default();
+        (0..3).for_each(|_| known.counted(0, 3.0));
+        assert_eq!(known.tokens_per_event(0), 1.0, "too few");
+        known.counted(0, 5.0);
+        assert_eq!(known.tokens_per_event(0), 3.0, "what goes wrong adds tokens");
+        (0..8).for_each(|_| known.streamed(0, 1, 100, 200));
+        assert!((known.tokens_per_event(0) - 2.0).abs() < 0.02);
     }
 
     proptest! {
         #[test]
         fn it_stays_bounded_whatever_is_reported(
-            streams in prop::collection::vec((any::<u32>(), any::<u32>()), 0..200),
+            streams in prop::collection::vec((any::<u32>(), any::<u32>(), any::<u32>()), 0..200),
             stepped in any::<f64>(),
+            counted in 1f32..64.0,
         ) {
             let mut known = PerEvent::default();
-            for (events, tokens) in streams {
-                known.streamed(1, events, tokens);
-                known.streamed(1, events % 1000, tokens % 10_000);
+            for (sequences, events, tokens) in streams {
+                known.streamed(1, sequences, events, tokens);
+                known.streamed(1, sequences % 5, events % 1000, tokens % 10_000);
                 known.stepped(1, stepped);
+                known.counted(1, counted);
                 prop_assert!((1.0..=MOST).contains(&known.tokens_per_event(1)));
                 prop_assert!((1.0..=MOST).contains(&known.tokens_per_step(1)));
             }

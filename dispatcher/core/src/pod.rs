@@ -113,6 +113,8 @@ pub struct Scrape {
     pub kv_usage: f32,
     /// What it says of its KV cache.
     pub cache: CacheInfo,
+    /// Tokens that it has generated since it started, when it says so.
+    pub generated: Option<u64>,
     /// Engines behind the pod's port (data parallel), when it says so; else 0.
     pub engines: u32,
     /// Whether the pod is in several pools, so that the gauges count requests that no event of this

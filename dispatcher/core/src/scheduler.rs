@@ -33,6 +33,7 @@ mod roster;
 mod summary;
 mod suppose;
 mod tell;
+mod tokens;
 mod view;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -439,13 +440,14 @@ impl Scheduler {
                 continue;
             }
             let class = pod.spec.class;
-            let by_events = pod.steps_apart().then(|| self.per_event.tokens_per_event(class));
-            let seen = pod.stride.pulse(pulse, &pod.ledger, class, by_events, now);
+            let seen = pod.stride.pulse(pulse, &pod.ledger, class, pod.steps_apart(), now);
             // Steps that are shared with others would be put down to our own tokens.
             let alone = pod.others(now, stale).is_empty();
             if let Some(Seen { mut stride, decode_steps }) = seen.filter(|_| alone) {
-                self.per_event.stepped(class, stride.decode_steps / decode_steps);
-                stride.decode_steps /= self.per_event.tokens_per_step(class);
+                let known = &mut self.per_event;
+                known.stepped(class, stride.decode_steps / decode_steps);
+                // Of what is kept back for several steps an event shows them all.
+                stride.decode_steps *= known.tokens_per_event(class) / known.tokens_per_step(class);
                 self.predictor.observe_stride(&stride);
             }
         }

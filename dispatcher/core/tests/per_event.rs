@@ -5,7 +5,7 @@ mod world;
 
 use std::{sync::Arc, time::Duration};
 
-use weir_core::{End, EndKind, Event, PodId, Progress, Pulse, RequestId, Slo, Time};
+use weir_core::{End, EndKind, Event, PodId, Progress, Pulse, RequestId, Scrape, Slo, Time};
 use weir_schema::{Feature, Features, Sample, StepTime};
 use world::{Priors, World, steps_are_shared};
 
@@ -113,17 +113,105 @@ fn where_a_token_is_an_event_nothing_is_multiplied() {
 }
 
 #[test]
-fn several_sequences_teach_nothing_and_are_counted_each() {
+fn several_sequences_teach_what_an_event_of_each_holds_and_are_counted_each() {
     let mut pod = Pod::new(StepTime::default());
-    for _ in 0..100 {
+    for _ in 0..8 {
         let id = pod.stream_of(4);
-        pod.ends(id, 100, Some(397));
+        pod.ends(id, 400, Some(4 * 397));
     }
-    assert_eq!(pod.answer(100, None).unwrap().output_tokens, 100);
-
-    let mut pod = Pod::speculating(StepTime::default());
+    assert_eq!(pod.answer(100, None).unwrap().output_tokens, 397);
     let id = pod.stream_of(4);
     assert_eq!(pod.ends(id, 400, None).unwrap().output_tokens, 397, "of each");
+    // Those of one sequence go before them.
+    (0..8).for_each(|_| drop(pod.answer(100, Some(101))));
+    assert_eq!(pod.answer(100, None).unwrap().output_tokens, 100);
+}
+
+#[test]
+fn a_stream_is_counted_by_what_is_known_by_then_and_its_count_never_falls() {
+    let mut pod = Pod::new(StepTime::default());
+    let old = pod.stream();
+    let tokens = |pod: &Pod| {
+        let requests = &pod.world.scheduler.snapshot(pod.world.now).pods[0].requests;
+        requests.iter().find(|one| one.id == old).map(|one| one.tokens).unwrap()
+    };
+    let mut before = 0;
+    for turn in 0..40 {
+        pod.step(|_, _| true);
+        drop(pod.answer(100, Some(if turn < 20 { 397 } else { 101 })));
+        assert!(tokens(&pod) > before, "{} after {before}", tokens(&pod));
+        before = tokens(&pod);
+    }
+    assert_eq!(tokens(&pod), 161, "four with each of forty events");
+}
+
+/// A pod that says how many tokens it has generated, and whose streams never say it.
+struct Telling {
+    pod: Pod,
+    generated: u64,
+    running: u32,
+    shared: bool,
+}
+
+impl Telling {
+    fn new(streams: u32) -> Self {
+        let mut pod = Pod::new(steep());
+        pod.streams(streams as usize);
+        Self { pod, generated: u64::from(streams), running: streams, shared: false }
+    }
+
+    /// Steps that bring four tokens to each stream, with a scrape after each.
+    fn steps(&mut self, steps: u32) {
+        for _ in 0..steps {
+            self.pod.step(|_, _| true);
+            self.generated += 4 * self.pod.streams.len() as u64;
+            let (generated, running, shared) = (Some(self.generated), self.running, self.shared);
+            let scrape = Scrape { running, generated, shared, ..Scrape::default() };
+            self.pod.world.send(Event::Scraped(PodId(0), scrape));
+        }
+    }
+
+    fn tokens_per_event(&self) -> f64 {
+        let seen = self.pod.world.scheduler.snapshot(self.pod.world.now);
+        seen.pods.first().map_or(0.0, |pod| pod.tokens_per_event)
+    }
+}
+
+#[test]
+fn where_no_stream_carries_usage_a_pods_own_count_of_tokens_tells() {
+    let mut telling = Telling::new(3);
+    telling.steps(100);
+    assert_eq!(telling.tokens_per_event(), 1.0, "two stretches");
+    assert!(!joins(&mut telling.pod), "a token a step");
+    let id = telling.pod.world.scheduler.waiting_ids()[0];
+    telling.pod.world.send(Event::Cancel(id));
+    telling.steps(100);
+    assert_eq!(telling.tokens_per_event(), 4.0);
+    assert!((telling.pod.tokens_per_step() - 4.0).abs() < 0.1, "what was seen of steps counts");
+    assert!(joins(&mut telling.pod), "four tokens a step");
+}
+
+#[test]
+fn a_count_that_others_have_a_part_in_tells_nothing() {
+    let mut beside = Telling::new(3);
+    beside.running = 4;
+    beside.steps(1000);
+    assert_eq!(beside.tokens_per_event(), 1.0, "one that another dispatcher sent");
+
+    let mut beside = Telling::new(3);
+    beside.shared = true;
+    beside.steps(1000);
+    assert_eq!(beside.tokens_per_event(), 1.0, "a pod of several pools");
+
+    let mut beside = Telling::new(3);
+    let silent = beside.pod.world.arrive(|request| request.streamed = false);
+    beside.running = 4;
+    beside.steps(1000);
+    assert_eq!(beside.tokens_per_event(), 1.0, "a response that is not streamed");
+    beside.pod.world.end(silent, EndKind::Complete);
+    beside.running = 3;
+    beside.steps(200);
+    assert_eq!(beside.tokens_per_event(), 4.0, "once it is over");
 }
 
 #[test]

@@ -195,6 +195,7 @@ impl Pod {
             waiting: metrics.waiting,
             kv_usage: metrics.kv_usage as f32,
             cache: self.cache_info(),
+            generated: Some(self.engine.generation_tokens()),
             engines: 1,
             shared: false,
         }

@@ -45,6 +45,6 @@ pub struct Scratch {
     pub heads: Vec<Head>,
     /// Heads that can no longer meet their objective.
     pub lost: Vec<RequestId>,
-    /// Streams that have come further: pod, place in the report, which, and how far each of its sequences is.
-    pub moved: Vec<(PodId, usize, RequestId, u32)>,
+    /// Streams that have come further: pod, place in the report, which, how far each of its sequences is, and new events.
+    pub moved: Vec<(PodId, usize, RequestId, [u32; 2])>,
 }

@@ -1,6 +1,6 @@
 //! A pod's steps as seen in its streams: the observations from which step times are learned.
 //!
-//! Between two looks the meter adds up what the pod did: steps that ended, tokens that were
+//! Between two looks the meter adds up what the pod did: steps that ended, events that were
 //! streamed, prompts that produced their first token. A stride is cut off when it holds enough steps
 //! and thrown away when the pod was idle in between, for then its time says nothing.
 //!
@@ -33,7 +33,7 @@ const GAP_WEIGHT: f64 = 0.3;
 #[derive(Clone, Copy, Debug)]
 struct Open {
     began: Pulse,
-    tokens: f64,
+    events: f64,
     prefill_tokens: f64,
     prefill_pairs: f64,
     kv_at_start: f64,
@@ -54,7 +54,7 @@ impl Open {
 /// A stride that is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// What it was, with the tokens that were streamed in place of its decoding sequences.
+    /// What it was, with the events that were streamed in place of its decoding sequences.
     pub stride: Stride,
     /// Those, as the ledger had them.
     pub decode_steps: f64,
@@ -70,10 +70,10 @@ pub struct StrideMeter {
 }
 
 impl StrideMeter {
-    /// Tokens were streamed.
-    pub fn streamed(&mut self, tokens: u32) {
+    /// Events were streamed.
+    pub fn streamed(&mut self, events: f64) {
         if let Some(open) = &mut self.open {
-            open.tokens += f64::from(tokens);
+            open.events += events;
         }
     }
 
@@ -95,20 +95,20 @@ impl StrideMeter {
         self.gap_ms
     }
 
-    /// The pod's streams moved. Returns a stride when one is complete. Steps are counted by the events of streams where the tokens of one
-    /// are given, else by the pulse.
+    /// The pod's streams moved. Returns a stride when one is complete. Steps are counted by the events of
+    /// streams where they are those of several engines, else by the pulse.
     pub fn pulse(
         &mut self,
         pulse: Pulse,
         ledger: &Ledger,
         class: u16,
-        tokens_per_event: Option<f64>,
+        by_events: bool,
         now: Time,
     ) -> Option<Seen> {
         let kv = ledger.kv_tokens();
         let fresh = Open {
             began: pulse,
-            tokens: 0.0,
+            events: 0.0,
             prefill_tokens: 0.0,
             prefill_pairs: 0.0,
             kv_at_start: kv,
@@ -126,7 +126,7 @@ impl StrideMeter {
         open.looked_at = now;
         let (open, decodes) = (*open, open.decodes());
         let shown = pulse.steps.saturating_sub(open.began.steps) as f64;
-        let steps = tokens_per_event.map_or(shown, |tokens| open.tokens / (tokens * decodes));
+        let steps = if by_events { open.events / decodes } else { shown };
         if now.since(open.began.last_step_at) > TOO_LONG {
             self.open = Some(fresh);
             return None;
@@ -145,7 +145,7 @@ impl StrideMeter {
             pod_class: class,
             steps,
             busy_ms,
-            decode_steps: open.tokens,
+            decode_steps: open.events,
             kv_token_steps: f64::midpoint(open.kv_at_start, kv) * steps,
             prefill_tokens: open.prefill_tokens,
             prefill_pairs: open.prefill_pairs,

@@ -46,7 +46,7 @@ pub(super) struct Flight {
     pub(super) first_token: Option<Time>,
     /// Events with some of the answer, as far as was told.
     pub(super) events: u32,
-    /// Tokens that come with one after a sequence's first. As known when it was sent: its count never falls, and what is said of it agrees.
+    /// Tokens that come with one after a sequence's first. As known when it was sent, or more since: its count never falls.
     pub(super) tokens_per_event: f64,
     pub(super) uncached_tokens: f64,
     /// The row that it was decided with, where that was here.
@@ -187,9 +187,21 @@ impl Flight {
         }
     }
 
+    /// It has come to so many events. Returns how many are new, after the first of each sequence.
+    fn come_to(&mut self, events: u32) -> u32 {
+        let fresh = events.saturating_sub(self.events.max(self.sequences.max(1)));
+        self.events = self.events.max(events);
+        fresh
+    }
+
     /// Tokens that its events came to so far.
     pub(super) fn tokens(&self) -> u32 {
         per_event::tokens(self.events, self.sequences, self.tokens_per_event)
+    }
+
+    /// The same for each of its sequences.
+    pub(super) fn generated(&self) -> u32 {
+        self.per_sequence(self.tokens())
     }
 
     /// Tokens per sequence of a total.
@@ -219,8 +231,10 @@ impl Scheduler {
         let Some((prefill, seat)) = state.ledger.first_token(id, now, &self.config.pull) else {
             return;
         };
+        let sequences = state.ledger.residents().get(seat).map_or(1, |one| one.sequences);
         estimate(&mut state.ledger, seat, &self.length, &self.config.pull);
         state.stride.prefilled(prefill);
+        state.meter.began(sequences);
         self.note_start(pod);
     }
 
@@ -230,41 +244,43 @@ impl Scheduler {
         moved.clear();
         for (id, events) in streams {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
-            flight.events = flight.events.max(events);
-            moved.push((flight.pod, moved.len(), id, flight.per_sequence(flight.tokens())));
+            let fresh = flight.come_to(events);
+            moved.push((flight.pod, moved.len(), id, [flight.generated(), fresh]));
             if flight.first_token.is_none() {
                 self.first_token(now, id);
             }
         }
         // One pod after the other, that what they need of it is in the processor's cache.
         moved.sort_unstable_by_key(|(pod, place, ..)| (*pod, *place));
-        for (pod, _, id, generated) in &moved {
-            self.advance(*pod, *id, *generated);
+        for (pod, _, id, come) in &moved {
+            self.advance(*pod, *id, *come);
         }
         self.scratch.moved = moved;
     }
 
-    pub(super) fn advance(&mut self, pod: PodId, id: RequestId, generated: u32) {
+    fn advance(&mut self, pod: PodId, id: RequestId, [generated, fresh]: [u32; 2]) {
         let Some(pod) = self.pods.get_mut(&pod) else { return };
         let come = pod.ledger.progress(id, generated, &self.config.pull);
-        note_progress(pod, come, &self.length, &self.config.pull);
+        pod.meter.came(fresh);
+        note_progress(pod, come, f64::from(fresh), &self.length, &self.config.pull);
     }
 
-    /// The same of the one in a place among a pod's residents.
+    /// The same of the one in a place among a pod's residents, whose events are not seen.
     pub(super) fn advance_seat(&mut self, pod: PodId, seat: usize, generated: u32) {
         let Some(pod) = self.pods.get_mut(&pod) else { return };
         let come = pod.ledger.progress_of(seat, generated, &self.config.pull);
-        note_progress(pod, come, &self.length, &self.config.pull);
+        let tokens = come.map_or(0.0, |come| f64::from(come.tokens));
+        let events = tokens / self.per_event.tokens_per_event(pod.spec.class);
+        note_progress(pod, come, events, &self.length, &self.config.pull);
     }
 
     /// A dispatched request is over.
     pub(super) fn end(&mut self, now: Time, end: End, actions: &mut Vec<Action>) {
         self.note_last_events(&end);
-        let Some(mut flight) = self.land(end.id) else {
+        let Some(flight) = self.land(end.id) else {
             self.counters.ignored += 1;
             return;
         };
-        flight.events = flight.events.max(end.events);
         self.alive.leave(&flight.request);
         self.note_end(now, &flight, &end);
         // Of a response that is not streamed no token was seen.
@@ -296,10 +312,13 @@ impl Scheduler {
     /// The last events of a stream may have come after the last look at it. Where steps are counted by events they count.
     fn note_last_events(&mut self, end: &End) {
         let Some(flight) = self.flights.get_mut(&end.id) else { return };
-        if self.pods.get(&flight.pod).is_some_and(PodState::steps_apart) {
-            flight.events = flight.events.max(end.events);
-            let (pod, generated) = (flight.pod, flight.per_sequence(flight.tokens()));
-            self.advance(pod, end.id, generated);
+        let fresh = flight.come_to(end.events);
+        let (id, come) = (flight.pod, [flight.generated(), fresh]);
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        if pod.steps_apart() {
+            self.advance(id, end.id, come);
+        } else {
+            pod.meter.came(fresh);
         }
     }
 
@@ -328,6 +347,7 @@ impl Scheduler {
         if let Some(pod) = self.pods.get_mut(&flight.pod) {
             // A pod that left and came back knows nothing of it.
             if pod.ledger.credit(id) {
+                pod.meter.ended(flight.sequences, flight.request.streamed);
                 pod.load = (pod.load - flight.load).max(0.0);
             }
             if pod.ledger.is_empty() {
@@ -367,15 +387,6 @@ impl Scheduler {
         flight.map(|flight| flight.answered(end))
     }
 
-    /// A stream that was counted both ways says what an event holds. One of several sequences does not: its events may hold
-    /// something of each.
-    fn learn_per_event(&mut self, flight: &Flight, end: &End) {
-        let pod = self.pods.get(&flight.pod).filter(|_| flight.sequences <= 1);
-        if let Some((pod, tokens)) = pod.zip(end.output_tokens) {
-            self.per_event.streamed(pod.spec.class, end.events, tokens);
-        }
-    }
-
     /// Nothing of a request reached its pod, in so many tries.
     pub(super) fn undelivered(
         &mut self,
@@ -411,6 +422,7 @@ impl Scheduler {
 fn note_progress(
     pod: &mut PodState,
     come: Option<Come>,
+    events: f64,
     length: &LengthHistory,
     config: &PullConfig,
 ) {
@@ -418,7 +430,7 @@ fn note_progress(
     if come.is_due {
         estimate(&mut pod.ledger, come.seat, length, config);
     }
-    pod.stride.streamed(come.tokens);
+    pod.stride.streamed(events);
 }
 
 /// Estimates anew how many tokens a resident still has to come.

@@ -113,7 +113,7 @@ impl Scheduler {
         let (config, id) = (&self.config.pull, flight.request.id);
         let resident = |first| pod.ledger.first_token(id, first, config);
         if let Some((_, seat)) = flight.first_token.and_then(resident) {
-            pod.ledger.progress_of(seat, flight.per_sequence(flight.tokens()), config);
+            pod.ledger.progress_of(seat, flight.generated(), config);
             estimate(&mut pod.ledger, seat, &self.length, config);
         }
         self.believe(flight.pod, &flight.request.blocks);

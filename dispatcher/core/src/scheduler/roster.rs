@@ -29,6 +29,7 @@ impl Scheduler {
         if !holds_as_much && self.pods.note_longest_prompts(filter::is_open) {
             self.part_picky();
         }
+        self.note_generated(id, &scrape);
         self.try_again(now, id);
     }
 

@@ -240,12 +240,13 @@ fn scrape() -> impl Strategy<Value = Scrape> {
             prefix_caching,
         },
     );
-    let gauges = (count(), count(), usage, cache, any::<bool>());
-    gauges.prop_map(|(running, waiting, kv_usage, cache, shared)| Scrape {
+    let gauges = (count(), count(), usage, cache, any::<bool>(), any::<Option<u64>>());
+    gauges.prop_map(|(running, waiting, kv_usage, cache, shared, generated)| Scrape {
         running,
         waiting,
         kv_usage,
         cache,
+        generated,
         engines: running % 3,
         shared,
     })

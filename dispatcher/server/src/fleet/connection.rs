@@ -260,7 +260,7 @@ mod tests {
 
     /// What a server writes that writes everything.
     fn everything() -> Response {
-        format!("{GAUGES}vllm:generation_tokens_total 7\n").into_response()
+        format!("{GAUGES}vllm:prompt_tokens_total 7\n").into_response()
     }
 
     async fn thrice(answer: fn(&Uri) -> Response, by_name: bool) -> Vec<String> {

@@ -46,11 +46,16 @@ const KV_USAGE_OLD: &str = "vllm:gpu_cache_usage_perc";
 const CACHE_INFO: &str = "vllm:cache_config_info";
 const STARTED: &str = "process_start_time_seconds";
 
+/// A counter, which a process starts at zero. Engines without it leave the tokens of an event to streams with `usage`.
+const GENERATED: &str = "vllm:generation_tokens_total";
+
 /// What is read, of all that an engine tells.
-pub const NAMES: [&str; 5] = [RUNNING, WAITING, KV_USAGE, CACHE_INFO, STARTED];
+pub const NAMES: [&str; 6] = [RUNNING, WAITING, KV_USAGE, CACHE_INFO, STARTED, GENERATED];
 
 /// More requests than any engine holds: a gauge above it is broken.
 const MOST_REQUESTS: f64 = 1e6;
+/// More tokens than any engine generates in its life, and still counted one by one.
+const MOST_TOKENS: f64 = 1e15;
 
 /// Sum and number of the lines of one gauge.
 #[derive(Clone, Copy, Default)]
@@ -74,7 +79,7 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
     let (mut running, mut waiting, mut kv_usage) =
         (Lines::default(), Lines::default(), Lines::default());
     let (mut cache, mut started_at_s) = (CacheInfo::default(), None);
-    let mut alone = true;
+    let (mut generated, mut alone) = (Lines::default(), true);
     for line in lines(body) {
         let Some((name, labels, value)) = split(line) else {
             alone &= line.is_empty() || line.starts_with(b"#");
@@ -86,6 +91,8 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
             // vLLM may pass 1 by a rounding error.
             KV_USAGE | KV_USAGE_OLD => kv_usage.add(within(value, 1.01, KV_USAGE)?.min(1.0)),
             CACHE_INFO => cache = beside(cache, cache_info(labels)),
+            // Without it a scrape says what it has to.
+            GENERATED => generated.add(within(value, MOST_TOKENS, GENERATED).unwrap_or(f64::NAN)),
             STARTED => started_at_s = value.parse().ok().filter(|at: &f64| at.is_finite()),
             _ => {}
         }
@@ -100,6 +107,7 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
         waiting: waiting.sum as u32,
         kv_usage: (kv_usage.sum / f64::from(kv_usage.count)) as f32,
         cache,
+        generated: (generated.count > 0 && generated.sum >= 0.0).then_some(generated.sum as u64),
         engines: running.count,
         shared: false,
     };
@@ -182,6 +190,8 @@ vllm:num_requests_waiting{engine="0",model_name="qwen3-32b"} 3.0
 vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 900.0
 vllm:kv_cache_usage_perc{engine="0",model_name="qwen3-32b"} 0.25
 vllm:cache_config_info{block_size="16",cache_dtype="auto",enable_prefix_caching="True",engine="0",kv_cache_size_tokens="304000",mamba_block_size="None",num_gpu_blocks="19000",sliding_window="None"} 1.0
+vllm:generation_tokens_total{engine="0",model_name="qwen3-32b"} 1.234567e+06
+vllm:generation_tokens_created{engine="0",model_name="qwen3-32b"} 1.75e+09
 process_start_time_seconds 1.75e+09
 vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
 "#;
@@ -198,6 +208,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
                 tokens: Some(304_000),
                 prefix_caching: Some(true),
             },
+            generated: Some(1_234_567),
             engines: 1,
             shared: false,
         };
@@ -233,6 +244,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
                 tokens: Some(608_000),
                 prefix_caching: Some(true),
             },
+            generated: Some(2 * 1_234_567),
             engines: 2,
             shared: false,
         };
@@ -249,6 +261,15 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             parse(USUAL.replace("} 0.25", "} 25").as_bytes()),
             Err(GaugeError::Unusable(KV_USAGE))
         );
+    }
+
+    #[test]
+    fn a_count_of_tokens_that_cannot_be_is_none() {
+        let none = |text: String| parse(text.as_bytes()).unwrap().scrape.generated;
+        assert_eq!(none(USUAL.replace(GENERATED, "vllm:renamed")), None);
+        for value in ["NaN", "-1", "1e30", "many"] {
+            assert_eq!(none(USUAL.replace("1.234567e+06", value)), None, "{value:?}");
+        }
     }
 
     #[test]

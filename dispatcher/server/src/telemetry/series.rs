@@ -120,7 +120,7 @@ series! {
     POD_STEP: Gauge "weir_pod_step_ms" ["model", "pod"]
         "Step time now, in milliseconds.";
     TOKENS_PER_EVENT: Gauge "weir_tokens_per_event" ["model", "pod_class"]
-        "Tokens that come with an event of a stream after its first, as learned from usage; streams without usage are counted by it.";
+        "Tokens that come with an event of a stream after its first, as learned from usage, or where there is none from the pods' counts of tokens; streams without usage are counted by it.";
     TOKENS_PER_STEP: Gauge "weir_tokens_per_step" ["model", "pod_class"]
         "Tokens that a resident gets by a step; a pace is the step time divided by it.";
     POD_STALL_BUDGET: Gauge "weir_pod_stall_budget_ms" ["model", "pod"]
