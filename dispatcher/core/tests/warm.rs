@@ -222,7 +222,7 @@ fn late_on_the_empty_pod(tokens: u32) -> Option<(World, PodId, RequestId, Reques
     };
     let first = world.arrive(shares_a_prompt);
     let warm = world.pod_of(first)?;
-    world.send(Event::FirstToken(first));
+    world.end(first, EndKind::Complete);
     let before = world.arrive(|request| {
         request.prompt = PromptSize::Tokens(4000 + tokens);
         request.slo = slo(10_000, 50);
@@ -247,10 +247,6 @@ fn where_an_empty_pod_would_be_late_a_head_waits_for_one_that_has_its_prompt() {
 
 #[test]
 fn where_both_would_be_late_it_goes_to_the_empty_one_at_once() {
-    let (mut world, warm, _, _) = late_on_the_empty_pod(5000).unwrap();
-    let id = world.arrive(|request| {
-        shares_a_prompt(request);
-        request.slo = slo(150, 50);
-    });
+    let (world, warm, _, id) = late_on_the_empty_pod(5000).unwrap();
     assert!(world.pod_of(id).is_some_and(|pod| pod != warm), "{:?}", world.scheduler.reason(id));
 }
