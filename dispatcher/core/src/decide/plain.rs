@@ -119,7 +119,7 @@ struct Found {
     is_bounded: bool,
     /// What another has to be better than, if it can be compared.
     bound: Option<(Likely, u32)>,
-    /// The first pod in order against which only its prediction stands, by its place.
+    /// What is said of the pods against which only a prediction stands: of an empty one, else of the first in order.
     shut: Option<(usize, Reason)>,
 }
 
@@ -349,10 +349,10 @@ impl Floor<'_> {
         let at = fit.outlook.place;
         if let Err(why) = self.judge(id, &fit) {
             self.losers.shut(&fit.outlook, why);
-            if why == Reason::WaitsForFasterPod || found.shut.is_none_or(|(first, _)| at < first) {
-                // Nothing goes before that one.
-                let at = if why == Reason::WaitsForFasterPod { 0 } else { at };
-                found.shut = Some((at, why));
+            // That one is empty goes before what is said of any other.
+            let order = if why == Reason::WaitsForFasterPod { 0 } else { at + 1 };
+            if found.shut.is_none_or(|(first, _)| order < first) {
+                found.shut = Some((order, why));
             }
             return;
         }

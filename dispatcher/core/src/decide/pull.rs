@@ -248,7 +248,7 @@ fn try_head(
         return Turn::Next;
     }
     if let Some(warm) = floor.still_waits(id) {
-        return wait_for(floor, hold, id, (Reason::WaitsForWarmPod, warm));
+        return wait_for(floor, hold, id, (Reason::WaitsForWarmPod, Some(warm)));
     }
     if let Some((reason, claim)) = floor.still_blocked(id, &hold.claimed) {
         note(floor, id, reason);
@@ -257,10 +257,10 @@ fn try_head(
     let elsewhere = pick_elsewhere(floor, hold, (band, id), behind);
     match elsewhere.unwrap_or_else(|| floor.pick(id, &hold.claimed)) {
         Pick::Fits(fit) => match floor.begin_wait(id, &fit, &hold.claimed) {
-            Some(warm) => wait_for(floor, hold, id, (Reason::WaitsForWarmPod, warm)),
+            Some(warm) => wait_for(floor, hold, id, (Reason::WaitsForWarmPod, Some(warm))),
             None => Turn::Go(fit.choice(id)),
         },
-        Pick::Blocked(reason @ Reason::WaitsForFasterPod, Some(soonest)) => {
+        Pick::Blocked(reason @ Reason::WaitsForFasterPod, soonest) => {
             wait_for(floor, hold, id, (reason, soonest))
         }
         Pick::Blocked(reason, soonest) => {
@@ -313,15 +313,16 @@ fn may_pass(floor: &Floor<'_>, hold: &Hold, id: RequestId) -> bool {
         .is_none_or(|tokens| tokens <= floor.config.pull.pass_share * hold.smallest_tokens)
 }
 
-/// Books a head that waits for a pod though it would fit on another: it keeps nobody from any but that one.
+/// Books a head that waits for a pod though it would fit on another: it keeps nobody from any but that one, which may be another
+/// head's already.
 fn wait_for(
     floor: &mut Floor<'_>,
     hold: &mut Hold,
     id: RequestId,
-    (reason, pod): (Reason, PodId),
+    (reason, pod): (Reason, Option<PodId>),
 ) -> Turn {
     note(floor, id, reason);
-    hold.keep(pod);
+    pod.into_iter().for_each(|pod| hold.keep(pod));
     hold.any = true;
     Turn::Next
 }

@@ -253,6 +253,9 @@ fn lesser_requests_delay_nobody(naive: &Naive, snapshot: &Snapshot, call: &Call)
     }
     let strict = naive.config.pull.bind_share == 0.0;
     let pending = snapshot.pods.iter().map(|pod| pod.pending_tokens).sum();
+    // What others have on an empty pod may make it late, which a naive eye does not see; then a request may wait for another pod.
+    let crowded = snapshot.pods.iter().any(|pod| pod.elsewhere > 0);
+    let tells = |tale: &Tale| !crowded || tale.request.deadline().is_none();
     let mut before: Vec<((bool, Band), PodId)> = Vec::new();
     for dispatch in &call.dispatched {
         let tale = naive.tales.get(&dispatch.id).filter(|tale| !naive.is_endless(tale));
@@ -263,16 +266,17 @@ fn lesser_requests_delay_nobody(naive: &Naive, snapshot: &Snapshot, call: &Call)
         let rank = (!late, if strict { band } else { Band::default() });
         // A lesser one that went to a pod that this one may not use took nothing from it.
         let lesser = |(other, pod): &(_, _)| *other < rank && naive.surely_may_use(tale, *pod);
-        let in_order = !before.iter().any(lesser) || !tale.excluded.is_empty();
+        let in_order = !before.iter().any(lesser) || !tale.excluded.is_empty() || !tells(tale);
         assert!(in_order, "I7: {:?} after lesser ones: {:?}", tale, call.dispatched);
         before.push((rank, dispatch.pod));
-        // Who waits for a faster pod would be late on those that are left, for what others have there, too.
+        // Who waits for a faster pod would be late on those that are left.
         let not_here = [Reason::Paused, Reason::WaitsForFasterPod];
         let open = snapshot.lanes.iter().filter(|lane| !not_here.contains(&lane.reason));
         for lane in open.filter(|lane| late || strict && lane.band > band) {
             // One that would be late on an empty pod may wait for another.
-            let head =
-                head(naive, lane).filter(|head| self::late(head, call, pending) == Some(false));
+            let surely =
+                |head: &&Tale| tells(head) && self::late(head, call, pending) == Some(false);
+            let head = head(naive, lane).filter(surely);
             let delayed = head.is_some_and(|head| naive.surely_may_use(head, dispatch.pod));
             assert!(!delayed, "I7: {dispatch:?} (late: {late}) went before {lane:?}");
         }
