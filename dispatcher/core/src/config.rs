@@ -269,6 +269,7 @@ pub struct PullConfig {
     pub kv_limit: f64,
     /// Share of `kv_limit` that a request may fill on a pod that has one of a higher band, and one that is late on any pod
     /// that has others. The rest is left for those that come and have a claim to be in time. 1 leaves nothing.
+    /// Of a late one that holds for ten seconds after any request that could be in time.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub yield_share: f64,
     /// Share of the expected growth of the newcomer counted against the KV cache.
