@@ -2,12 +2,16 @@
 //!
 //! Debited in the step that decides, before the request is sent, and credited when the request is
 //! over; scrapes only correct what the ledger cannot know. A request is in it exactly once: as
-//! pending until its first token, then as resident until its end.
+//! pending until its first token, then as resident until its end. How much of the first pending prompt
+//! is computed by now is no account but a thought ([`underway`]).
+
+mod underway;
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub use self::underway::{Begun, Underway};
 use crate::{Band, PullConfig, RequestId, Time};
 
 /// A prompt that was sent and has not produced a token.
@@ -145,6 +149,8 @@ pub struct Ledger {
     pending_tokens: f64,
     pending_pairs: f64,
     pending_sequences: u32,
+    /// How far the pod is thought to be with the first of the pending prompts.
+    underway: Underway,
     kv_tokens: f64,
     decodes: u32,
 }
@@ -157,6 +163,9 @@ impl Ledger {
         self.pending_sequences += pending.resident.sequences;
         self.enter(pending.resident.band);
         let at = self.pending.partition_point(|one| one.since <= pending.since);
+        if at == 0 {
+            self.underway = Underway::sent(pending.since);
+        }
         self.pending.insert(at, pending);
     }
 
@@ -184,6 +193,9 @@ impl Ledger {
     ) -> Option<([f64; 2], usize)> {
         let at = self.pending.iter().position(|pending| pending.id == id)?;
         let pending = self.take_pending(at);
+        if at == 0 {
+            self.underway = Underway::next(now);
+        }
         let prefill = [pending.uncached_tokens, pending.uncached_pairs];
         let mut resident = pending.resident;
         resident.first_token = now;
@@ -237,6 +249,9 @@ impl Ledger {
     pub fn credit(&mut self, id: RequestId) -> bool {
         if let Some(at) = self.pending.iter().position(|pending| pending.id == id) {
             let pending = self.take_pending(at);
+            if at == 0 {
+                self.underway = Underway::unknown();
+            }
             self.leave(pending.resident.band);
             return true;
         }
@@ -313,6 +328,28 @@ impl Ledger {
     /// Pairs of the pending prompts' uncached tokens and a token before each.
     pub const fn pending_pairs(&self) -> f64 {
         self.pending_pairs
+    }
+
+    /// Uncached tokens of the pending prompts that are thought to be still to compute, and their pairs.
+    pub fn ahead(&self) -> [f64; 2] {
+        let whole = [self.pending_tokens, self.pending_pairs];
+        let Some(first) = self.pending.first() else { return whole };
+        let computed = self.underway.computed_share();
+        let [tokens, pairs] = whole;
+        [
+            (tokens - computed * first.uncached_tokens).max(0.0),
+            (pairs - computed * first.uncached_pairs).max(0.0),
+        ]
+    }
+
+    /// The first of the pending prompts, and how far the pod is thought to be with it.
+    pub fn underway(&self) -> Option<(&Pending, &Underway)> {
+        Some((self.pending.first()?, &self.underway))
+    }
+
+    /// Notes how far that is.
+    pub const fn note_underway(&mut self, underway: Underway) {
+        self.underway = underway;
     }
 
     /// Whether the tokens of all that is there are seen.

@@ -27,6 +27,7 @@ mod look;
 mod outcome;
 mod page;
 mod pods;
+mod prefills;
 mod reconfigure;
 mod record;
 mod roster;
@@ -102,6 +103,8 @@ pub struct Scheduler {
     starts_at: Time,
     /// When the tokens of responses that are not streamed were last moved on.
     advanced_at: Time,
+    /// When it was last noted how far pods are with their prompts.
+    prefills_at: Time,
     lateness: Lateness,
     closing: bool,
     names: Names,
@@ -146,6 +149,7 @@ impl Scheduler {
             unstreamed: 0,
             starts_at: Time::NEVER,
             advanced_at: Time::ZERO,
+            prefills_at: Time::ZERO,
             lateness: Lateness::default(),
             closing: false,
             names: Names::default(),
@@ -174,6 +178,7 @@ impl Scheduler {
         let silent = matches!(event, Event::Progress(_) | Event::Scraped(..));
         let pulls = !silent && !matches!(event, Event::Told(_) | Event::Adopt(_));
         self.advance_unstreamed(now, &event);
+        self.advance_prefills(now);
         match event {
             Event::Arrive(request) => self.arrive(now, request, actions),
             Event::Cancel(id) => self.cancel(now, id),

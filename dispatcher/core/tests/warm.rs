@@ -165,13 +165,17 @@ fn several_heads_wait_for_the_same_warm_pod() {
 #[test]
 fn a_prefix_that_too_many_share_gets_a_second_pod_before_its_requests_are_late() {
     let mut world = world(2);
-    let first = world.arrive(shares_a_prompt);
+    // Too long for anybody to join it before its first token.
+    let first = world.arrive(|request| {
+        shares_a_prompt(request);
+        request.prompt = PromptSize::Tokens(45_000);
+    });
     let other = world.arrive(|request| request.slo = slo(10_000, 50));
     world.send(Event::FirstToken(other));
     let second = world.arrive(shares_a_prompt);
-    world.pass(Duration::from_secs(9));
+    world.pass(Duration::from_secs(6));
     assert_eq!(world.scheduler.reason(second), Some(Reason::WaitsForWarmPod));
-    world.pass(Duration::from_millis(500));
+    world.pass(Duration::from_millis(3500));
     let cold = world.pod_of(second);
     assert!(cold.is_some() && cold != world.pod_of(first), "{:?}", world.scheduler.reason(second));
 }

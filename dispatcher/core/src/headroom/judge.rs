@@ -89,8 +89,8 @@ pub fn cheap_gates(
     now: Time,
     config: &PullConfig,
 ) -> Result<(), Reason> {
-    let with = outlook.backlog_tokens + outlook.uncached_tokens;
-    if outlook.backlog_tokens > 0.0 && with > room_tokens {
+    let with = outlook.ahead_tokens + outlook.uncached_tokens;
+    if outlook.ahead_tokens > 0.0 && with > room_tokens {
         return Err(Reason::PendingFull);
     }
     if let Some(pace_ms) = pace_ms {

@@ -36,6 +36,8 @@ pub struct Outlook {
     pub uncached_tokens: f64,
     /// Uncached tokens pending there before it.
     pub backlog_tokens: f64,
+    /// Those of them that are thought to be still to compute.
+    pub ahead_tokens: f64,
     /// Prompts pending there before it.
     pub pending: usize,
     /// Step time once what is pending decodes, in milliseconds.
@@ -77,11 +79,12 @@ impl Ground {
         let ledger = &pod.ledger;
         let decodes = ledger.decodes_to_come() + others.sequences;
         let kv_tokens = ledger.kv_tokens() + others.kv_tokens;
+        let [backlog_tokens, backlog_pairs] = ledger.ahead();
         let start = Start {
             chunk: (f64::from(pod.class.chunk_tokens) - decodes).max(1.0),
             step_ms: steps.step_ms(decodes, kv_tokens, 0.0),
-            backlog_tokens: ledger.pending_tokens(),
-            backlog_pairs: ledger.pending_pairs(),
+            backlog_tokens,
+            backlog_pairs,
             decodes,
         };
         Self { kv_tokens, start }
@@ -101,7 +104,7 @@ impl Outlook {
     ) -> Self {
         let (ground, ledger) = (Ground::of(pod, steps, others), &pod.ledger);
         let Ground { kv_tokens, start } = ground;
-        let Start { chunk, step_ms, backlog_tokens, decodes, .. } = start;
+        let Start { chunk, step_ms, backlog_tokens: ahead_tokens, decodes, .. } = start;
         let prompt = Prefill::of(demand.input_tokens, cached_share);
         let uncached_tokens = prompt.tokens;
         // The dearest chunk of the newcomer is its last one.
@@ -115,7 +118,8 @@ impl Outlook {
             pod: pod.spec.id,
             empty: ledger.is_empty(),
             uncached_tokens,
-            backlog_tokens,
+            backlog_tokens: ledger.pending_tokens(),
+            ahead_tokens,
             pending: ledger.pending().len(),
             step_ms,
             pace_ms: step_ms * steps.steps_per_token,

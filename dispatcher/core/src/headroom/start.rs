@@ -41,7 +41,7 @@ pub struct Start {
     pub chunk: f64,
     /// Step time, in milliseconds.
     pub step_ms: f64,
-    /// Uncached tokens pending.
+    /// Uncached tokens pending that are thought to be still to compute.
     pub backlog_tokens: f64,
     /// Pairs of them and a token before each.
     pub backlog_pairs: f64,
@@ -55,6 +55,13 @@ impl Start {
         let work = self.backlog_tokens + prompt.tokens;
         let prefill_ms = whole_up(work / self.chunk) * self.step_ms + self.stall_ms(steps, prompt);
         STEPS_BEFORE_PREFILL * self.step_ms + prefill_ms + steps.api_ms
+    }
+
+    /// How long a prompt takes there from its first chunk on if nothing is before it, and how long it waits for that, in milliseconds.
+    pub fn takes_ms(&self, steps: &StepTime, prompt: Prefill) -> [f64; 2] {
+        let chunks = whole_up(prompt.tokens / self.chunk);
+        let takes_ms = chunks * self.step_ms + steps.prefill_ms(prompt.tokens, prompt.pairs);
+        [takes_ms, STEPS_BEFORE_PREFILL * self.step_ms + steps.api_ms]
     }
 
     /// Time by which the prefills delay the residents, in milliseconds.

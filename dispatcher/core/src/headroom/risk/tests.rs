@@ -16,6 +16,7 @@ fn outlook(pace_ms: f64, pace_with_ms: f64, full_pace_ms: f64, stall_ms: f64) ->
         empty: false,
         uncached_tokens: 1000.0,
         backlog_tokens: 0.0,
+        ahead_tokens: 0.0,
         pending: 0,
         step_ms: pace_ms,
         pace_ms,
