@@ -82,8 +82,9 @@ impl LoadArgs {
     /// When the arguments make no plan, or a file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let plan = self.plan()?;
-        let (json, records) =
-            (ResultFile::asked(self.json.as_deref())?, ResultFile::asked(self.records.as_deref())?);
+        let read = [("--trace", self.trace.as_deref())];
+        let asked = |path: &Option<PathBuf>| ResultFile::asked(path.as_deref())?.sparing(read);
+        let (json, records) = (asked(&self.json)?, asked(&self.records)?);
         json.differs(&records, "--json and --records")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let bar = progress(plan.requests.len());

@@ -1,6 +1,12 @@
 //! The command line of `weir-bench sensitivity`.
 
-use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Instant,
+};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -69,7 +75,9 @@ impl SensitivityArgs {
     /// When the arguments make no study, or a file cannot be read or written.
     pub fn run(self) -> Result<ExitCode> {
         let (setting, question) = (self.setting()?, self.question()?);
-        let json = ResultFile::asked(self.json.as_deref())?;
+        let slo = Path::new(&self.slo);
+        let json = ResultFile::asked(self.json.as_deref())?
+            .sparing([("--trace", Some(&*self.trace)), ("--slo", Some(slo))])?;
         let started = Instant::now();
         let lines = self.lines(&setting, &question)?;
         json.json(&lines)?;
