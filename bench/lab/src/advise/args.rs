@@ -139,9 +139,10 @@ impl AdviseArgs {
         };
         let curve = in_parallel(loads.map(job).into(), self.threads());
         let curve = curve.into_iter().collect::<Result<Vec<_>>>()?;
-        let traffic = Traffic::of(replay, &at_best, self.seeds);
-        let needed = pods::fewest(&at_best, contender, &traffic, best.rps, self.at)?;
-        let asked = (traffic.own_rps(), self.at);
+        let traffic = replay.is_timed().then(|| Traffic::of(replay, &at_best, self.seeds));
+        let fewest = |traffic| pods::fewest(&at_best, contender, traffic, best.rps, self.at);
+        let needed = traffic.as_ref().map(fewest).transpose()?;
+        let asked = (traffic.map(|traffic| traffic.own_rps()), self.at);
         Ok(Advice::new(&at_best, contender.name(), asked, sweep, needed, &curve))
     }
 

@@ -158,12 +158,29 @@ struct BadRow {
     reason: String,
 }
 
+/// A file of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Recorded {
+    /// Its rows in the order of time, the first at second 0.
+    pub(crate) rows: Vec<Arrival>,
+    /// Whether the file says when they came: a rate that it does not have is nobody's.
+    pub(crate) is_timed: bool,
+}
+
 /// Reads a trace. `seed` places the arrivals inside the ticks of a source that rounds its timestamps, and everywhere in a file
 /// without any.
 ///
 /// # Errors
 /// When the file cannot be read, is of no known kind, has no rows or has a malformed one.
 pub fn read(path: &Path, seed: u64) -> Result<Vec<Arrival>, TraceError> {
+    recorded(path, seed).map(|recorded| recorded.rows)
+}
+
+/// The same, and whether the file has times.
+///
+/// # Errors
+/// As for [`read`].
+pub(crate) fn recorded(path: &Path, seed: u64) -> Result<Recorded, TraceError> {
     let io = |source| TraceError::Io { path: path.to_owned(), source };
     let mut file = BufReader::new(File::open(path).map_err(io)?);
     let begins = file.fill_buf().map_err(io)?;
@@ -175,22 +192,22 @@ pub fn read(path: &Path, seed: u64) -> Result<Vec<Arrival>, TraceError> {
         return Err(TraceError::Empty { path: path.to_owned() });
     }
     let whole = first.as_slice().chain(file);
-    let parsed = if first.trim_ascii_start().first() == Some(&b'{') {
-        mooncake::read(whole, at, seed)
+    let (parsed, is_timed) = if first.trim_ascii_start().first() == Some(&b'{') {
+        (mooncake::read(whole, at, seed), true)
     } else {
         let header = String::from_utf8_lossy(&first);
         let Some(columns) = table::Columns::of(header.trim()) else {
             let header = header.trim().chars().take(SHOWN).collect();
             return Err(TraceError::Unknown { path: path.to_owned(), header });
         };
-        table::read(whole, at, &columns, seed)
+        (table::read(whole, at, &columns, seed), columns.have_times())
     };
     let bad = |BadRow { line, reason }| TraceError::Row { path: path.to_owned(), line, reason };
     let rows = parsed.map_err(bad)?;
     if rows.is_empty() {
         return Err(TraceError::Empty { path: path.to_owned() });
     }
-    Ok(from_zero(rows))
+    Ok(Recorded { rows: from_zero(rows), is_timed })
 }
 
 /// The first line that is not blank, without a mark before it, and which it is, counted from 1. It is empty where there is none.

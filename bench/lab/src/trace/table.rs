@@ -105,6 +105,11 @@ impl Columns {
         })
     }
 
+    /// Whether rows say when they came.
+    pub(super) fn have_times(&self) -> bool {
+        self.kind.clock != Clock::Absent
+    }
+
     /// The arrival of a row, or nothing for a request that failed where it was recorded.
     fn arrival(&self, record: &ByteRecord) -> Result<Option<Arrival>, String> {
         if record.len() != self.count {

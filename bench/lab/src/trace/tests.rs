@@ -78,6 +78,9 @@ fn a_file_of_lengths_gets_poisson_arrivals_in_its_order() {
     assert!((mean - 1.0).abs() < 0.05, "{mean}");
     assert!((short - 0.632).abs() < 0.03, "{short} of the gaps below the mean");
     assert_eq!(read_text(&text).unwrap(), read);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    assert!(!recorded(file.path(), 1).unwrap().is_timed);
     let timed = read_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,5,5\n2.5,5,5\n");
     assert_eq!(timed.unwrap()[1].at_s, 2.5);
 }
