@@ -21,7 +21,7 @@ use crate::{
     contender::Contender,
     results::{ResultFile, say},
     sim::Pool,
-    study::{Knowledge, Setting, in_parallel},
+    study::{Knowledge, Setting, in_parallel, note_of_given, notes_of_found},
     workload::{Objectives, Replay},
 };
 
@@ -93,6 +93,9 @@ impl SensitivityArgs {
             started.elapsed().as_secs_f64(),
         )?;
         say!("{}", table::of(&lines, self.at))?;
+        for note in self.notes(&setting, &lines) {
+            say!("{note}")?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -103,6 +106,17 @@ impl SensitivityArgs {
             Box::new(job) as Box<dyn FnOnce() -> Result<Line> + Send>
         };
         in_parallel(ALL.map(job).into(), self.threads()).into_iter().collect()
+    }
+
+    /// Loads for which the run is too short. They are those of the pool that is not changed.
+    pub(super) fn notes(&self, setting: &Setting, lines: &[Line]) -> Vec<String> {
+        let most = |load: fn(&Line) -> f64| lines.iter().map(load).fold(0.0, f64::max);
+        let found = [
+            ("weir", most(|line| line.max_load), true),
+            ("its rivals", most(|line| line.rival_max_load), true),
+        ];
+        let given = note_of_given(setting, &self.load);
+        notes_of_found(setting, &found).into_iter().chain(given).collect()
     }
 
     /// Everything that is not changed.
