@@ -4,12 +4,23 @@ use std::{env, io::IsTerminal, process::ExitCode};
 
 use clap::Parser;
 use weir_bench::cli::Cli;
+use weir_predict::NO_REPORTS;
 
 #[global_allocator]
 static ALLOCATOR: weir_bench::decide::allocations::Counting =
     weir_bench::decide::allocations::Counting;
 
 fn main() -> ExitCode {
+    if env::var_os(NO_REPORTS).is_none() {
+        #[expect(
+            unsafe_code,
+            reason = "the library reads nothing else, and no other thread is there yet"
+        )]
+        // SAFETY: nobody reads the environment meanwhile, for this is the only thread.
+        unsafe {
+            env::set_var(NO_REPORTS, "1");
+        }
+    }
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(wants_colour())

@@ -103,6 +103,26 @@ impl ResultFile {
         Ok(())
     }
 
+    /// The same file, which is none of those that the command reads, each with the argument that names it.
+    ///
+    /// # Errors
+    /// When it is one: the results would take its place.
+    pub(crate) fn sparing<'a>(
+        self,
+        read: impl IntoIterator<Item = (&'a str, Option<&'a Path>)>,
+    ) -> Result<Self> {
+        let Some(place) = self.0.as_ref().filter(|place| !place.is_stream) else { return Ok(self) };
+        for (named, path) in read {
+            let real = path.and_then(|path| path.canonicalize().ok());
+            ensure!(
+                real.as_ref() != Some(&place.real),
+                "{} is what {named} reads: the results would take its place",
+                place.given.display()
+            );
+        }
+        Ok(self)
+    }
+
     /// Writes a value as JSON with line breaks, if the file is asked for.
     ///
     /// # Errors
@@ -266,6 +286,22 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(differ(&path, &link).is_err(), "a link to it is the file");
         assert!(differ(Path::new("/dev/null"), Path::new("/dev/null")).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_is_read_is_never_replaced() {
+        let folder = tempdir().unwrap();
+        let (trace, link) = (folder.path().join("my.csv"), folder.path().join("link"));
+        fs::write(&trace, "rows").unwrap();
+        std::os::unix::fs::symlink(&trace, &link).unwrap();
+        for path in [&trace, &link] {
+            let error = asked(path).unwrap().sparing([("--trace", Some(&*trace))]).unwrap_err();
+            assert!(error.to_string().contains("is what --trace reads"), "{error}");
+        }
+        let other = asked(&folder.path().join("rows.json")).unwrap();
+        assert!(other.sparing([("--slo", Some(Path::new("two"))), ("--pool", None)]).is_ok());
+        let device = Path::new("/dev/null");
+        assert!(asked(device).unwrap().sparing([("--trace", Some(device))]).is_ok());
     }
 
     #[test]

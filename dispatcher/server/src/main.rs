@@ -4,10 +4,7 @@
 use std::{env, process::ExitCode};
 
 use clap::Parser as _;
-
-/// What keeps ONNX Runtime from reporting to its makers. Its wheels do so since 1.31, and begin when they are loaded, before they can be
-/// asked not to; while no name server answers, the end of the process waits for a last report.
-const NO_REPORTS: &str = "ORT_DISABLE_TELEMETRY";
+use weir_predict::NO_REPORTS;
 
 fn main() -> ExitCode {
     if env::var_os(NO_REPORTS).is_none() {

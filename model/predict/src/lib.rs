@@ -45,6 +45,6 @@ pub use evaluator::{Choice, Evaluators};
 pub use forest::{Forest, Unfit};
 pub use onnx::OnnxEvaluator;
 pub use profile::ClassProfile;
-pub use runtime::{Runtime, RuntimeError};
+pub use runtime::{NO_REPORTS, Runtime, RuntimeError};
 pub use slot::{Offer, Slot};
 pub use step_fit::StepFit;

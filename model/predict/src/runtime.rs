@@ -15,6 +15,11 @@ use parking_lot::Mutex;
 /// Environment variables that name the library, in the order in which they are read.
 pub const LIBRARY_VARIABLES: [&str; 2] = ["WEIR_ONNXRUNTIME_LIBRARY", "ORT_DYLIB_PATH"];
 
+/// What keeps ONNX Runtime from reporting to its makers, where it is set before the library is loaded: as the first thing that a program
+/// does. Its wheels report since 1.31, and begin when they are loaded, before they can be asked not to; while no name server
+/// answers, the end of the process waits for a last report.
+pub const NO_REPORTS: &str = "ORT_DISABLE_TELEMETRY";
+
 /// Where `make native` puts the library, below the working directory or one of its parents.
 const NATIVE_DIR: &str = ".native/onnxruntime/capi";
 

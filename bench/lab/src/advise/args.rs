@@ -1,6 +1,11 @@
 //! The command line of `weir-bench advise`.
 
-use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use anyhow::{Context, Result, ensure};
 use clap::{ArgGroup, Args};
@@ -77,7 +82,11 @@ impl AdviseArgs {
     /// When the arguments make no question, or a file cannot be read or written.
     pub fn run(self) -> Result<ExitCode> {
         let ((setting, replay), contender) = (self.setting()?, Contender::asked(&self.policy)?);
-        let json = ResultFile::asked(self.json.as_deref())?;
+        let json = ResultFile::asked(self.json.as_deref())?.sparing([
+            ("--trace", self.trace.as_deref()),
+            ("--pool", self.pool.as_deref()),
+            ("--slo", Some(Path::new(&self.slo))),
+        ])?;
         let advice = self.advice(setting, &contender, replay)?;
         json.json(&advice)?;
         say!("{}", advice.for_people())?;
@@ -130,9 +139,10 @@ impl AdviseArgs {
         };
         let curve = in_parallel(loads.map(job).into(), self.threads());
         let curve = curve.into_iter().collect::<Result<Vec<_>>>()?;
-        let traffic = Traffic::of(replay, &at_best, self.seeds);
-        let needed = pods::fewest(&at_best, contender, &traffic, best.rps, self.at)?;
-        let asked = (traffic.own_rps(), self.at);
+        let traffic = replay.is_timed().then(|| Traffic::of(replay, &at_best, self.seeds));
+        let fewest = |traffic| pods::fewest(&at_best, contender, traffic, best.rps, self.at);
+        let needed = traffic.as_ref().map(fewest).transpose()?;
+        let asked = (traffic.map(|traffic| traffic.own_rps()), self.at);
         Ok(Advice::new(&at_best, contender.name(), asked, sweep, needed, &curve))
     }
 

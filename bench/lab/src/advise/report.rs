@@ -20,6 +20,10 @@ use crate::{
 /// Loads of the curve, as shares of the highest one.
 pub(super) const CURVE: [f64; 8] = [0.5, 0.7, 0.85, 1.0, 1.1, 1.2, 1.35, 1.5];
 
+/// What is said of the pods where nobody knows the traffic's rate.
+const NO_TIMES: &str = "The trace has no times, so it has no rate of its own, and how many pods it takes is not known: \
+     divide the rate that is to be served by that per pod, or record when requests came.";
+
 /// The advice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Advice {
@@ -27,8 +31,8 @@ pub(super) struct Advice {
     pub workload: String,
     /// Mean prompt tokens, output tokens, and the shared part of the prompts.
     pub means: [f64; 3],
-    /// Requests per second of the traffic itself.
-    pub own_rps: f64,
+    /// Requests per second of the traffic itself; `None` where the trace has no times.
+    pub own_rps: Option<f64>,
     /// Name of the objectives.
     pub mix: String,
     /// Share of the requests of the highest band that is to meet them.
@@ -45,8 +49,8 @@ pub(super) struct Advice {
     pub sustainable_rps: f64,
     /// Every chunk that was tried.
     pub sweep: Sweep,
-    /// The pods that the traffic's own rate takes with that chunk.
-    pub needed: Needed,
+    /// The pods that the traffic's own rate takes with that chunk; `None` where it has none.
+    pub needed: Option<Needed>,
     /// Figures around the highest load with that chunk.
     pub curve: Vec<Point>,
     /// What is to be known of it, for people.
@@ -69,9 +73,9 @@ impl Advice {
     pub(super) fn new(
         setting: &Setting,
         policy: &str,
-        (own_rps, at): (f64, f64),
+        (own_rps, at): (Option<f64>, f64),
         sweep: Sweep,
-        needed: Needed,
+        needed: Option<Needed>,
         curve: &[Vec<Row>],
     ) -> Self {
         let Means { input_tokens, output_tokens, hit } = setting.source.means();
@@ -85,7 +89,8 @@ impl Advice {
         let least = sweep.tried.iter().map(|one| one.least_requests).max().unwrap_or_default();
         let whose = format!("the highest load of {policy}");
         let short = (least > setting.requests).then(|| too_short(setting, &whose, least));
-        let warnings = short.into_iter().chain(of_needed(setting, &needed)).collect();
+        let of_needed = needed.as_ref().and_then(|needed| of_needed(setting, needed));
+        let warnings = short.into_iter().chain(of_needed).collect();
         Self {
             workload: setting.source.name().to_owned(),
             means: [input_tokens, output_tokens, hit],
@@ -109,9 +114,9 @@ impl Advice {
         let [input, output, hit] = self.means;
         let _ = writeln!(
             text,
-            "{}: {} requests/s, {input:.0} tokens in, {output:.0} out, {:.0} % of the prompts shared. {} pods of {}, objectives {}, policy {}.",
+            "{}: {}, {input:.0} tokens in, {output:.0} out, {:.0} % of the prompts shared. {} pods of {}, objectives {}, policy {}.",
             self.workload,
-            rate(self.own_rps),
+            self.own_rps.map_or("no times".to_owned(), |rps| format!("{} requests/s", rate(rps))),
             hit * 100.0,
             self.pods,
             self.gpu,
@@ -123,8 +128,15 @@ impl Advice {
             let _ = writeln!(text, "{warning}");
         });
         let _ = writeln!(text, "{}", self.verdict());
-        let _ = writeln!(text, "{}", self.pods_needed());
-        let _ = writeln!(text, "{}", looked_at(&self.needed.looked, self.own_rps));
+        match (&self.needed, self.own_rps) {
+            (Some(needed), Some(own_rps)) => {
+                let _ = writeln!(text, "{}", self.pods_needed(needed, own_rps));
+                let _ = writeln!(text, "{}", looked_at(&needed.looked, own_rps));
+            }
+            _ => {
+                let _ = writeln!(text, "{NO_TIMES}");
+            }
+        }
         let _ = write!(text, "\nWith a chunk of {}:\n{}", self.chunk_tokens, self.points());
         text
     }
@@ -148,19 +160,19 @@ impl Advice {
         )
     }
 
-    fn pods_needed(&self) -> String {
+    fn pods_needed(&self, needed: &Needed, own_rps: f64) -> String {
         let each = |held: &Held| format!("{}: {}", held.pods, attained(held.attainment, self.at));
-        let tried: Vec<String> = self.needed.tried.iter().map(each).collect();
+        let tried: Vec<String> = needed.tried.iter().map(each).collect();
         let tried = tried.join(", ");
-        match self.needed.pods {
+        match needed.pods {
             Some(pods) => format!(
                 "The traffic's own {} requests/s take {pods} pod{} (attained with {tried}).",
-                rate(self.own_rps),
+                rate(own_rps),
                 if pods == 1 { "" } else { "s" }
             ),
             None => format!(
                 "No number of pods that was tried keeps the promise at the traffic's own {} requests/s (attained with {tried}).",
-                rate(self.own_rps)
+                rate(own_rps)
             ),
         }
     }

@@ -288,3 +288,19 @@ fn the_advice_is_printed_and_written() {
     assert_eq!(advice["needed"]["looked"]["share"], 1.0);
     assert_eq!(advice["curve"].as_array().unwrap().len(), report::CURVE.len());
 }
+
+#[test]
+fn of_a_trace_without_times_no_number_of_pods_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("lengths.csv");
+    let rows: String = (0..300).map(|row| format!("{},20\n", 300 + row)).collect();
+    std::fs::write(&path, format!("num_prefill_tokens,num_decode_tokens\n{rows}")).unwrap();
+    let (trace, json) = (path.display().to_string(), dir.path().join("advice.json"));
+    let few = ["--requests", "200", "--seeds", "1", "--pods", "1", "--chunks", "512"];
+    let asked = ["--trace", &trace, "--json", json.to_str().unwrap()];
+    parse(&[&asked[..], &few[..]].concat()).run().unwrap();
+    let advice: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert!(advice["own_rps"].is_null() && advice["needed"].is_null(), "{advice}");
+    assert!(advice["sustainable_rps"].as_f64().unwrap() > 0.0);
+}

@@ -72,7 +72,8 @@ impl HonestyArgs {
     pub fn run(self) -> Result<ExitCode> {
         let pool = self.pool()?;
         let slice = self.slice(&pool)?;
-        let json = ResultFile::asked(self.json.as_deref())?;
+        let json = ResultFile::asked(self.json.as_deref())?
+            .sparing([("--trace", self.trace.as_deref())])?;
         say!(
             "{}: {} requests in {:.0} s, {:.2} per second (load {:.2}); {} pods of {}, chunk {}; predictions {}.",
             slice.name,

@@ -9,6 +9,7 @@ use super::Got;
 use crate::{
     load::{Class, DemoMix, LoadPlan, MixMeans, Planned, body, parse_classes},
     prompt,
+    results::name_of_file,
     sim::{Pool, SimRequest},
     trace::{self, Arrival},
     workload::{Means, Replay, Source as _},
@@ -63,7 +64,7 @@ impl Slice {
         load: f64,
     ) -> Result<Self> {
         let rows = trace::read(path, 1)?;
-        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or("trace").to_owned();
+        let name = name_of_file(path);
         let classes = parse_classes(&["interactive".to_owned()], &[])?;
         let held = Replay::new(name.clone(), rows.clone())?.held_by(pool.most_tokens())?;
         let means = held.means();

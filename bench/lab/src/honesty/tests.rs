@@ -38,10 +38,11 @@ fn lone_requests_go_first_and_neither_they_nor_the_warm_up_are_compared() {
 #[test]
 fn a_trace_is_compressed_to_the_load() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("own.csv");
+    let path = dir.path().join("own.dev.csv");
     let rows: String = (0..2000).map(|n| format!("{},{},40\n", n, 100 + n % 900)).collect();
     std::fs::write(&path, "arrival_s,input_tokens,output_tokens\n".to_owned() + &rows).unwrap();
     let slice = Slice::of_trace(&path, &pool(), (100.0, 30.0), 0.5).unwrap();
+    assert_eq!(slice.name, "own", "as everywhere");
     let load = &slice.requests[PROBES..];
     let span_s = (load.last().unwrap().at - load[0].at).as_secs_f64();
     assert!(

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::{Effort, Rounds, contest::Showing, effort};
@@ -16,6 +16,11 @@ use crate::{
     study::Row,
 };
 
+/// What a lab run writes into `runs`: of each case a file for each round, and these two.
+const ROUNDS: [&str; 3] = ["-full.json", "-variants.json", "-screening.json"];
+const LIMITS: &str = "limits.json";
+const SERIES: &str = "series.json";
+
 /// The folder.
 pub(super) struct Output {
     folder: PathBuf,
@@ -25,9 +30,12 @@ impl Output {
     /// Makes the folder, without what an earlier run wrote.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be made, or has runs of somebody else, which would be lost and be in the page.
     pub(super) fn prepare(folder: &Path) -> Result<Self> {
         let cannot = || format!("cannot write {}", folder.display());
+        if let Some(other) = other_run(&folder.join("runs")).with_context(cannot)? {
+            bail!("{} is of no lab run and would be removed: give another --out", other.display());
+        }
         for old in ["runs", "plots"] {
             let old = folder.join(old);
             if old.exists() {
@@ -78,10 +86,10 @@ impl Output {
         let limits: Vec<&Line> = rounds.limits.iter().flatten().collect();
         if !limits.is_empty() {
             let file = json!({"command": command(), "rows": limits});
-            self.write("runs/limits.json", &file)?;
+            self.write(&format!("runs/{LIMITS}"), &file)?;
         }
         let series = SeriesFile { command: command(), series: rounds.series.clone() };
-        series.write(ResultFile::asked(Some(&self.folder.join("runs/series.json")))?)
+        series.write(ResultFile::asked(Some(&self.folder.join("runs").join(SERIES)))?)
     }
 
     /// The table.
@@ -112,6 +120,23 @@ impl Output {
         let text = serde_json::to_string_pretty(value)?;
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// A file of the folder, if it is there, that no lab run wrote.
+fn other_run(folder: &Path) -> Result<Option<PathBuf>> {
+    if !folder.exists() {
+        return Ok(None);
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = name.unwrap_or_default();
+        let is_own = name == LIMITS || name == SERIES;
+        if !is_own && !ROUNDS.iter().any(|ending| name.ends_with(ending)) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
 }
 
 /// All rows of these.

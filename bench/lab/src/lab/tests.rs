@@ -20,7 +20,7 @@ fn args(out: &Path, only: &str) -> LabArgs {
 fn a_run_writes_every_row_of_its_table_a_page_and_pictures() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir_all(folder.path().join("runs")).unwrap();
-    fs::write(folder.path().join("runs/old.json"), "not JSON").unwrap();
+    fs::write(folder.path().join("runs/old-full.json"), "not JSON").unwrap();
     let case = Case::named("ladder").unwrap();
     args(folder.path(), case.id).run().unwrap();
     let text = fs::read_to_string(folder.path().join("summary.json")).unwrap();
@@ -34,7 +34,7 @@ fn a_run_writes_every_row_of_its_table_a_page_and_pictures() {
     }
     let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(page.contains("median TTFT (ms) against load-prefix-322"));
-    assert!(!folder.path().join("runs/old.json").exists());
+    assert!(!folder.path().join("runs/old-full.json").exists());
     assert!(folder.path().join("runs/ladder-full.json").exists());
 }
 
@@ -82,4 +82,15 @@ fn a_wrong_argument_leaves_the_last_lab_as_it_is() {
         assert!(wrong.run().is_err(), "{said}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious", "{said}");
     }
+}
+
+#[test]
+fn runs_of_somebody_else_are_neither_removed_nor_in_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("runs/my.json");
+    fs::create_dir_all(folder.path().join("runs")).unwrap();
+    fs::write(&own, "rows").unwrap();
+    let error = args(folder.path(), "ladder").run().unwrap_err();
+    assert!(format!("{error:#}").contains("my.json is of no lab run"), "{error:#}");
+    assert_eq!(fs::read_to_string(own).unwrap(), "rows");
 }

@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Class, ClassTally, DemoMix, LoadPlan, Planned, Tally, parse_classes, plan, run};
 use crate::{
     results::{ResultFile, say},
-    trace::{self, TRACE_HELP, Window},
+    trace::{self, Recorded, TRACE_HELP, Window},
 };
 
 /// Replay a trace or a synthetic mix against an OpenAI server, in open loop, and judge what comes back
@@ -82,8 +82,9 @@ impl LoadArgs {
     /// When the arguments make no plan, or a file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let plan = self.plan()?;
-        let (json, records) =
-            (ResultFile::asked(self.json.as_deref())?, ResultFile::asked(self.records.as_deref())?);
+        let read = [("--trace", self.trace.as_deref())];
+        let asked = |path: &Option<PathBuf>| ResultFile::asked(path.as_deref())?.sparing(read);
+        let (json, records) = (asked(&self.json)?, asked(&self.records)?);
         json.differs(&records, "--json and --records")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let bar = progress(plan.requests.len());
@@ -128,7 +129,13 @@ impl LoadArgs {
             return DemoMix { stretches, classes: classes.to_vec(), seed: self.seed }.requests();
         };
         let window = Window { from_s: self.from_s, for_s: self.for_s, speed: self.speed };
-        plan::requests(window.cut(trace::read(path, self.seed)?), classes, self.seed)
+        let Recorded { rows, is_timed } = trace::recorded(path, self.seed)?;
+        if !is_timed {
+            tracing::warn!(
+                "the trace has no times: a request is sent each second on average, times --speed"
+            );
+        }
+        plan::requests(window.cut(rows), classes, self.seed)
     }
 }
 
@@ -199,7 +206,7 @@ mod tests {
     #[test]
     fn what_would_last_for_ever_is_an_error_that_says_what_to_write() {
         let trace = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(trace.path(), "arrival_s,input_tokens,output_tokens\n0,9,9\n1e300,9,9\n")
+        std::fs::write(trace.path(), "arrival_s,input_tokens,output_tokens\n0,9,9\n1e10,9,9\n")
             .unwrap();
         let trace = format!("--trace {}", trace.path().display());
         for (words, said) in [

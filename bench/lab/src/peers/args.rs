@@ -37,7 +37,8 @@ pub struct PeersArgs {
     /// Rounds in which memory is measured as well
     #[arg(long, default_value_t = 2, value_name = "N")]
     memory_rounds: usize,
-    /// Only these: direct, nginx, haproxy, envoy, sglang-router, vllm-router, weir
+    /// Only these: direct, nginx, haproxy, envoy, sglang-router, vllm-router, weir. What is added to the time to first token shows
+    /// beside direct alone, and ratios beside nginx alone
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Vec<Peer>,
     /// File for the rows, as JSON
@@ -161,6 +162,9 @@ fn print(played: &Played) -> Result<()> {
     say!("{}", table::for_people(&played.figures, &played.peers))?;
     if !played.threads.is_empty() {
         say!("{}", threads::for_people(&played.threads))?;
+    }
+    for why in table::missing(&played.peers) {
+        say!("{why}")?;
     }
     for (peer, why) in &played.left_out {
         say!("left out: {peer}: {why}")?;

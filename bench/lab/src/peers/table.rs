@@ -23,6 +23,20 @@ pub(super) fn for_people(figures: &Figures, peers: &[Peer]) -> String {
     )
 }
 
+/// What is missing from the tables because of who was not measured.
+pub(super) fn missing(peers: &[Peer]) -> Vec<&'static str> {
+    [
+        (
+            Peer::Direct,
+            "no added TTFT: it is what a peer adds to the time without one, and direct was not measured; --only takes direct too",
+        ),
+        (Peer::Nginx, "no ratios: nginx was not measured; --only takes nginx too"),
+    ]
+    .into_iter()
+    .filter_map(|(peer, why)| (!peers.contains(&peer)).then_some(why))
+    .collect()
+}
+
 fn table(peers: &[Peer], text: impl Fn(Peer, Column) -> Option<String>) -> Table {
     let mut table = Table::new();
     let titles = Column::ALL.iter().map(|column| column.title());
@@ -87,6 +101,14 @@ mod tests {
             assert!(text.contains(part), "{part}:\n{text}");
         }
         assert_eq!(text.matches("direct").count(), 1, "nothing is added by nothing:\n{text}");
+    }
+
+    #[test]
+    fn columns_that_need_somebody_who_was_not_measured_say_so() {
+        let told = |peers: &[Peer]| missing(peers).join("\n");
+        assert!(told(&[Peer::Nginx, Peer::Weir]).starts_with("no added TTFT"));
+        assert!(told(&[Peer::Direct, Peer::Weir]).starts_with("no ratios"));
+        assert_eq!(told(&Peer::ALL), "");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) struct Curves {
 /// # Errors
 /// When it cannot be drawn or written.
 pub(crate) fn write_curves(folder: &Path, curves: Curves) -> Result<()> {
-    make_folder(Some(folder))?;
+    make_folder(folder)?;
     let names = curves.lines.iter().map(|(name, _)| name.as_str());
     let cast = Cast::named(names.filter(|name| *name != SUBJECT_NAME));
     let line = |(name, points): (String, Vec<(f64, f64)>)| {

@@ -38,6 +38,8 @@ pub(super) struct Runs {
     pub(super) summary: Option<Summary>,
     /// JSON files that are not run files.
     pub(super) left_out: Vec<String>,
+    /// All files that were read, those too.
+    pub(super) paths: Vec<PathBuf>,
 }
 
 /// What a file holds, and where it belongs.
@@ -112,6 +114,7 @@ impl Runs {
             "no run file in {}: `weir-bench sim .. --json FILE` writes one",
             folder.display()
         );
+        runs.paths = paths;
         Ok(runs)
     }
 

@@ -46,7 +46,7 @@ pub use series::{Call, Moment, Series, SeriesFile};
 pub use target::{Judged, Keep, Summary, Target};
 pub(crate) use words::{asked, attained};
 
-use crate::results::say;
+use crate::results::{ResultFile, say};
 use cast::Cast;
 use input::Runs;
 
@@ -101,15 +101,16 @@ impl ReportArgs {
 /// When there is no run file, one is malformed, or something cannot be written.
 pub fn write(folder: &Path, out: &Path, plots: Option<&Path>, title: &str) -> Result<Written> {
     let runs = Runs::read(folder)?;
+    let read = runs.paths.iter().map(|path| ("the report", Some(path.as_path())));
+    let file = ResultFile::asked(Some(out))?.sparing(read)?;
     let sections = section::all(&runs, &Cast::of(&runs))?;
     let lead = "The scheduler that serves and the policies it is compared with, in front of modelled engines in virtual time: the same arrivals and the same noise for everybody. What each section was made of is said at its head.";
-    make_folder(out.parent())?;
     let page = page::page(title, lead, &sections);
-    fs::write(out, page).with_context(|| format!("cannot write {}", out.display()))?;
+    file.write(|to| Ok(to.write_all(page.as_bytes())?))?;
     let pictures =
         sections.iter().flat_map(|section| &section.parts).flat_map(|part| &part.pictures);
     if let Some(plots) = plots {
-        make_folder(Some(plots))?;
+        make_folder(plots)?;
         for picture in pictures.clone() {
             let path = plots.join(format!("{}.svg", picture.name));
             fs::write(&path, picture.file())
@@ -119,10 +120,7 @@ pub fn write(folder: &Path, out: &Path, plots: Option<&Path>, title: &str) -> Re
     Ok(Written { rows: runs.rows.len(), sections: sections.len(), pictures: pictures.count() })
 }
 
-fn make_folder(folder: Option<&Path>) -> Result<()> {
-    match folder.filter(|folder| !folder.as_os_str().is_empty()) {
-        Some(folder) => fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display())),
-        None => Ok(()),
-    }
+fn make_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))
 }

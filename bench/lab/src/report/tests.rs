@@ -48,6 +48,20 @@ fn highest(policy: &str, load: f64) -> Row {
     }
 }
 
+#[test]
+fn a_page_never_takes_the_place_of_what_it_is_made_of() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["runs.json", "other.json"] {
+        let file = folder.path().join(name);
+        let text = json!({"command": "weir-bench sim", "rows": rows()}).to_string();
+        fs::write(&file, &text).unwrap();
+        let error = write(folder.path(), &file, None, "title").unwrap_err();
+        assert!(error.to_string().contains("is what the report reads"), "{error:#}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    }
+    write(folder.path(), &folder.path().join("page.html"), None, "title").unwrap();
+}
+
 fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for class in ["all", "interactive"] {

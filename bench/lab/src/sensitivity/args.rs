@@ -1,6 +1,12 @@
 //! The command line of `weir-bench sensitivity`.
 
-use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Instant,
+};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -15,7 +21,7 @@ use crate::{
     contender::Contender,
     results::{ResultFile, say},
     sim::Pool,
-    study::{Knowledge, Setting, in_parallel},
+    study::{Knowledge, Setting, in_parallel, note_of_given, notes_of_found},
     workload::{Objectives, Replay},
 };
 
@@ -69,7 +75,9 @@ impl SensitivityArgs {
     /// When the arguments make no study, or a file cannot be read or written.
     pub fn run(self) -> Result<ExitCode> {
         let (setting, question) = (self.setting()?, self.question()?);
-        let json = ResultFile::asked(self.json.as_deref())?;
+        let slo = Path::new(&self.slo);
+        let json = ResultFile::asked(self.json.as_deref())?
+            .sparing([("--trace", Some(&*self.trace)), ("--slo", Some(slo))])?;
         let started = Instant::now();
         let lines = self.lines(&setting, &question)?;
         json.json(&lines)?;
@@ -85,6 +93,9 @@ impl SensitivityArgs {
             started.elapsed().as_secs_f64(),
         )?;
         say!("{}", table::of(&lines, self.at))?;
+        for note in self.notes(&setting, &lines) {
+            say!("{note}")?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -95,6 +106,17 @@ impl SensitivityArgs {
             Box::new(job) as Box<dyn FnOnce() -> Result<Line> + Send>
         };
         in_parallel(ALL.map(job).into(), self.threads()).into_iter().collect()
+    }
+
+    /// Loads for which the run is too short. They are those of the pool that is not changed.
+    pub(super) fn notes(&self, setting: &Setting, lines: &[Line]) -> Vec<String> {
+        let most = |load: fn(&Line) -> f64| lines.iter().map(load).fold(0.0, f64::max);
+        let found = [
+            ("weir", most(|line| line.max_load), true),
+            ("its rivals", most(|line| line.rival_max_load), true),
+        ];
+        let given = note_of_given(setting, &self.load);
+        notes_of_found(setting, &found).into_iter().chain(given).collect()
     }
 
     /// Everything that is not changed.

@@ -118,3 +118,24 @@ fn what_makes_no_study_is_said_before_anything_is_simulated() {
         assert!(error.is_err_and(|error| error.to_string().contains(more[0])), "{more:?}");
     }
 }
+
+#[test]
+fn a_run_that_is_too_short_for_a_load_is_warned_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = Line {
+        change: String::new(),
+        loads: Vec::new(),
+        max_load: 1.0,
+        rival: String::new(),
+        rival_max_load: 0.01,
+        ratio: None,
+    };
+    let notes = |requests| {
+        let args = asked(&dir, &["--load", "0.9", "--requests", requests]);
+        args.notes(&args.setting().unwrap(), std::slice::from_ref(&line)).join("\n")
+    };
+    let few = notes("100");
+    assert!(few.contains("too few for the highest load of weir:"), "{few}");
+    assert!(few.contains("too few for load 0.9:"), "{few}");
+    assert_eq!(notes("100000"), "");
+}

@@ -149,7 +149,8 @@ impl SimArgs {
     /// When the arguments make no study, or the file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
         let (setting, contenders) = (self.setting()?, self.contenders()?);
-        let (json, series) = (self.json_file()?, ResultFile::asked(self.series.as_deref())?);
+        let series = ResultFile::asked(self.series.as_deref())?.sparing(self.read_files())?;
+        let json = self.json_file()?;
         json.differs(&series, "--json and --series")?;
         let (started, before) = (Instant::now(), simulated());
         let rows = self.rows(&setting, &contenders)?;
@@ -294,7 +295,13 @@ impl SimArgs {
 
     /// The file for the rows.
     pub(crate) fn json_file(&self) -> Result<ResultFile> {
-        ResultFile::asked(self.json.as_deref())
+        ResultFile::asked(self.json.as_deref())?.sparing(self.read_files())
+    }
+
+    /// The files that are read, if they are files, by their arguments.
+    fn read_files(&self) -> [(&str, Option<&Path>); 3] {
+        let slo = Path::new(&self.slo);
+        [("--trace", self.trace.as_deref()), ("--pool", self.pool.as_deref()), ("--slo", Some(slo))]
     }
 }
 

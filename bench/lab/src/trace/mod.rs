@@ -6,7 +6,8 @@
 //! would measure a load that nobody asked for. The one exception is BurstGPT, which holds requests that failed at the provider
 //! (no response tokens, often no request tokens): what they would have cost is not known, so they are left out, as the source's
 //! own files "without fails" do, and their number is logged. Its timestamps are whole seconds and are spread over their second.
-//! A file of lengths only gets Poisson arrivals, one per second on average. Blank lines before the first one are passed over.
+//! A file of lengths only gets Poisson arrivals, one per second on average. Blank lines are passed over, and columns are separated
+//! by commas, tabs or semicolons; their names count in any case. A time far from all others is refused ([`gap`]).
 //!
 //! | file | recognised by | prefix identity |
 //! |---|---|---|
@@ -18,6 +19,8 @@
 //! | Vidur | `num_prefill_tokens,num_decode_tokens`, with or without `arrived_at` | none |
 //! | plain | `arrival_s,input_tokens,output_tokens[,class][,prefix_id][,prefix_tokens]` | `prefix_id` |
 
+mod gap;
+mod lines;
 mod mooncake;
 mod stamp;
 mod table;
@@ -40,14 +43,26 @@ pub(crate) const TRACE_HELP: &str = "Trace: Mooncake, Azure, ServeGen, BurstGPT,
 
 /// What some systems begin a file with: it says that it is UTF-8.
 const MARK: &str = "\u{feff}";
-/// What a file begins with that gzip has packed.
-const GZIP: &[u8] = &[0x1f, 0x8b];
+/// What a file begins with that is no text in UTF-8, and what is to be said of it.
+const NO_TEXT: [(&[u8], &str); 8] = [
+    (&[0x1f, 0x8b], "packed by gzip: unpack it first, with gunzip"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "packed by zstd: unpack it first, with unzstd"),
+    (b"PK\x03\x04", "packed by zip, as spreadsheets are too: unpack it, or save it as CSV"),
+    (b"\xfd7zXZ\0", "packed by xz: unpack it first, with unxz"),
+    (b"BZh", "packed by bzip2: unpack it first, with bunzip2"),
+    (b"PAR1", "a Parquet file: write it as CSV first"),
+    (&[0xff, 0xfe], "text in UTF-16: write it in UTF-8 first, with iconv -f UTF-16 -t UTF-8"),
+    (&[0xfe, 0xff], "text in UTF-16: write it in UTF-8 first, with iconv -f UTF-16 -t UTF-8"),
+];
 /// Bytes of a first line that are looked at. No header is as long, and a file without line ends is not read whole for it.
 const LONGEST: u64 = 1 << 16;
 /// Characters of a first line that nobody knows which the message shows.
 const SHOWN: usize = 120;
 /// Tokens of a prompt or an answer at most. No model takes as many, and more are a mistake that would be simulated for hours.
 const MOST_TOKENS: u32 = 10_000_000;
+/// Seconds since 1970 of the year 5138. What is later was written in another unit: milliseconds since 1970 are a thousand times
+/// as many, and a rate by them a thousandth.
+const LATEST_S: f64 = 1e11;
 
 /// A length, if one can be as long.
 fn sane(tokens: u32) -> Result<u32, String> {
@@ -55,6 +70,17 @@ fn sane(tokens: u32) -> Result<u32, String> {
         return Err(format!("{tokens} tokens are more than the {MOST_TOKENS} that a row may have"));
     }
     Ok(tokens)
+}
+
+/// A time of arrival, if it can be one.
+fn moment(at_s: f64) -> Result<f64, String> {
+    if !at_s.is_finite() || at_s < 0.0 {
+        return Err("is no time of arrival".to_owned());
+    }
+    if at_s >= LATEST_S {
+        return Err("is after the year 5000: is it in another unit than its column's?".to_owned());
+    }
+    Ok(at_s)
 }
 
 /// One request of a trace.
@@ -93,11 +119,13 @@ pub enum TraceError {
         /// What is wrong with it.
         reason: String,
     },
-    /// It is packed.
-    #[error("{} is packed by gzip: unpack it first, with gunzip", path.display())]
-    Packed {
+    /// It is no text.
+    #[error("{} is {what}", path.display())]
+    NoText {
         /// Which file.
         path: PathBuf,
+        /// What it is instead, and what to do.
+        what: &'static str,
     },
     /// The first line is none that the lab knows.
     #[error("{}: no known trace starts with {header:?}; first lines that are known: {}", path.display(), known())]
@@ -130,57 +158,72 @@ struct BadRow {
     reason: String,
 }
 
+/// A file of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Recorded {
+    /// Its rows in the order of time, the first at second 0.
+    pub(crate) rows: Vec<Arrival>,
+    /// Whether the file says when they came: a rate that it does not have is nobody's.
+    pub(crate) is_timed: bool,
+}
+
 /// Reads a trace. `seed` places the arrivals inside the ticks of a source that rounds its timestamps, and everywhere in a file
 /// without any.
 ///
 /// # Errors
 /// When the file cannot be read, is of no known kind, has no rows or has a malformed one.
 pub fn read(path: &Path, seed: u64) -> Result<Vec<Arrival>, TraceError> {
+    recorded(path, seed).map(|recorded| recorded.rows)
+}
+
+/// The same, and whether the file has times.
+///
+/// # Errors
+/// As for [`read`].
+pub(crate) fn recorded(path: &Path, seed: u64) -> Result<Recorded, TraceError> {
     let io = |source| TraceError::Io { path: path.to_owned(), source };
     let mut file = BufReader::new(File::open(path).map_err(io)?);
-    if file.fill_buf().map_err(io)?.starts_with(GZIP) {
-        return Err(TraceError::Packed { path: path.to_owned() });
+    let begins = file.fill_buf().map_err(io)?;
+    if let Some((_, what)) = NO_TEXT.iter().find(|(with, _)| begins.starts_with(with)) {
+        return Err(TraceError::NoText { path: path.to_owned(), what });
     }
-    let (first, skipped) = first_line(&mut file).map_err(io)?;
+    let (first, at) = first_line(&mut file).map_err(io)?;
     if first.is_empty() {
         return Err(TraceError::Empty { path: path.to_owned() });
     }
     let whole = first.as_slice().chain(file);
-    let parsed = if first.trim_ascii_start().first() == Some(&b'{') {
-        mooncake::read(whole, seed)
+    let (parsed, is_timed) = if first.trim_ascii_start().first() == Some(&b'{') {
+        (mooncake::read(whole, at, seed), true)
     } else {
         let header = String::from_utf8_lossy(&first);
         let Some(columns) = table::Columns::of(header.trim()) else {
             let header = header.trim().chars().take(SHOWN).collect();
             return Err(TraceError::Unknown { path: path.to_owned(), header });
         };
-        table::read(whole, &columns, seed)
+        (table::read(whole, at, &columns, seed), columns.have_times())
     };
-    let rows = parsed.map_err(|BadRow { line, reason }| TraceError::Row {
-        path: path.to_owned(),
-        line: line + skipped,
-        reason,
-    })?;
+    let bad = |BadRow { line, reason }| TraceError::Row { path: path.to_owned(), line, reason };
+    let rows = parsed.map_err(bad)?;
     if rows.is_empty() {
         return Err(TraceError::Empty { path: path.to_owned() });
     }
-    Ok(from_zero(rows))
+    Ok(Recorded { rows: from_zero(rows), is_timed })
 }
 
-/// The first line that is not blank, without a mark before it, and how many are before it. It is empty where there is none.
+/// The first line that is not blank, without a mark before it, and which it is, counted from 1. It is empty where there is none.
 fn first_line(file: &mut impl BufRead) -> io::Result<(Vec<u8>, u64)> {
-    for skipped in 0.. {
+    for at in 1.. {
         let mut line = Vec::new();
         if file.take(LONGEST).read_until(b'\n', &mut line)? == 0 {
             break;
         }
         let line =
-            if skipped == 0 { line.strip_prefix(MARK.as_bytes()).unwrap_or(&line) } else { &line };
+            if at == 1 { line.strip_prefix(MARK.as_bytes()).unwrap_or(&line) } else { &line };
         if !line.trim_ascii().is_empty() {
-            return Ok((line.to_vec(), skipped));
+            return Ok((line.to_vec(), at));
         }
     }
-    Ok((Vec::new(), 0))
+    Ok((Vec::new(), 1))
 }
 
 /// Rows in order of time, the first at 0; rows of equal time keep the file's order.

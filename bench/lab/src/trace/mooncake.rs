@@ -10,7 +10,9 @@ use std::io::BufRead;
 use serde::Deserialize;
 
 use super::{
-    Arrival, BadRow, sane,
+    Arrival, BadRow,
+    gap::Times,
+    moment, sane,
     tick::{self, Tick},
 };
 use crate::prompt::Segment;
@@ -26,21 +28,25 @@ struct Row {
     hash_ids: Vec<u64>,
 }
 
-pub(super) fn read(file: impl BufRead, seed: u64) -> Result<Vec<Arrival>, BadRow> {
-    let mut rows = Vec::new();
-    for (line, text) in (1..).zip(file.lines()) {
+/// Rows of a file that begins at a line.
+pub(super) fn read(file: impl BufRead, first: u64, seed: u64) -> Result<Vec<Arrival>, BadRow> {
+    let (mut rows, mut times) = (Vec::new(), Times::default());
+    for (line, text) in (first..).zip(file.lines()) {
         let bad = |reason: String| BadRow { line, reason };
         let text = text.map_err(|error| bad(error.to_string()))?;
         if text.trim().is_empty() {
             continue;
         }
-        let row: Row = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
-        if row.timestamp < 0.0 || row.input_length == 0 {
-            return Err(bad("timestamp below zero or input_length zero".to_owned()));
+        let row: Row = serde_json::from_str(&text).map_err(|error| bad(no_row(&error)))?;
+        if row.input_length == 0 {
+            return Err(bad("a prompt without tokens".to_owned()));
         }
+        let at_s = moment(row.timestamp / 1e3).map_err(|why| bad(format!("timestamp {why}")))?;
         sane(row.input_length).and(sane(row.output_length)).map_err(bad)?;
+        times.push(at_s, line);
         rows.push(arrival(row));
     }
+    times.check()?;
     if let Some(Tick { length_s, shorter }) = tick::found(&mut rows) {
         if shorter > 0 {
             tracing::warn!(
@@ -54,6 +60,16 @@ pub(super) fn read(file: impl BufRead, seed: u64) -> Result<Vec<Arrival>, BadRow
         tick::spread(&mut rows, length_s, seed);
     }
     Ok(rows)
+}
+
+/// What is wrong with a line. The place that the parser names is within the line, of which it knows nothing else.
+fn no_row(error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    let said = error.to_string();
+    let said = said.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&said);
+    format!(
+        "{said}, column {column}; a line is an object with timestamp (ms), input_length, output_length and hash_ids"
+    )
 }
 
 fn arrival(row: Row) -> Arrival {

@@ -1,13 +1,13 @@
 //! Traces with one row per line and named columns.
 
-use std::io::Read;
+use std::{io::BufRead, str};
 
-use csv::StringRecord;
+use csv::ByteRecord;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rand_distr::Exp1;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Arrival, BadRow, sane, stamp, tick};
+use super::{Arrival, BadRow, gap::Times, lines::Lines, moment, sane, stamp, tick};
 use crate::prompt::Segment;
 
 /// How a file writes the time of an arrival.
@@ -58,10 +58,16 @@ pub(super) fn known() -> impl Iterator<Item = String> {
     })
 }
 
+/// What stands between columns: a comma, or what spreadsheets and `.tsv` files have.
+const SEPARATORS: [u8; 3] = [b',', b'\t', b';'];
+
 /// Where the columns of a known file are.
 #[derive(Debug)]
 pub(super) struct Columns {
     kind: &'static Kind,
+    separator: u8,
+    /// How many there are, those that nobody reads too.
+    count: usize,
     time: Option<usize>,
     input: usize,
     output: usize,
@@ -73,16 +79,22 @@ pub(super) struct Columns {
 impl Columns {
     /// The columns of a file with this first line, if it is a known one. It is read as rows are: a name may hold a comma.
     pub(super) fn of(header: &str) -> Option<Self> {
-        let mut reader =
-            csv::ReaderBuilder::new().has_headers(false).from_reader(header.as_bytes());
-        let header = reader.records().next()?.ok()?;
+        SEPARATORS.into_iter().find_map(|separator| Self::separated_by(separator, header))
+    }
+
+    fn separated_by(separator: u8, header: &str) -> Option<Self> {
+        let mut reader = csv::ReaderBuilder::new();
+        let reader = reader.has_headers(false).delimiter(separator).from_reader(header.as_bytes());
+        let header = reader.into_records().next()?.ok()?;
         let names: Vec<&str> = header.iter().map(|name| name.trim().trim_matches('"')).collect();
-        let at = |name: &str| names.iter().position(|known| *known == name);
+        let at = |name: &str| names.iter().position(|known| known.eq_ignore_ascii_case(name));
         KNOWN.iter().find_map(|kind| {
             let time = at(kind.time);
             (time.is_some() || kind.clock == Clock::Absent).then_some(())?;
             Some(Self {
                 kind,
+                separator,
+                count: names.len(),
                 time,
                 input: at(kind.input)?,
                 output: at(kind.output)?,
@@ -93,8 +105,17 @@ impl Columns {
         })
     }
 
+    /// Whether rows say when they came.
+    pub(super) fn have_times(&self) -> bool {
+        self.kind.clock != Clock::Absent
+    }
+
     /// The arrival of a row, or nothing for a request that failed where it was recorded.
-    fn arrival(&self, record: &StringRecord) -> Result<Option<Arrival>, String> {
+    fn arrival(&self, record: &ByteRecord) -> Result<Option<Arrival>, String> {
+        if record.len() != self.count {
+            let (count, columns) = (record.len(), self.count);
+            return Err(format!("{count} values, and the first line has {columns} columns"));
+        }
         let input_tokens = tokens(record, self.input)?;
         let output_tokens = tokens(record, self.output)?;
         if self.kind.has_failures && (input_tokens == 0 || output_tokens == 0) {
@@ -103,37 +124,38 @@ impl Columns {
         if input_tokens == 0 {
             return Err("a prompt without tokens".to_owned());
         }
-        let class = self.class.and_then(|at| record.get(at)).map(str::trim);
+        let class = self.class.map_or(Ok(""), |at| field(record, at))?;
         Ok(Some(Arrival {
             at_s: self.time.map_or(Ok(0.0), |at| self.seconds(field(record, at)?))?,
             input_tokens,
             output_tokens: output_tokens.max(1),
-            class: class.filter(|name| !name.is_empty()).map(str::to_owned),
+            class: Some(class).filter(|name| !name.is_empty()).map(str::to_owned),
             prefix: self.prefix(record, input_tokens)?,
         }))
     }
 
+    /// A time is a number of the column's unit, or a date with a time of day.
     fn seconds(&self, text: &str) -> Result<f64, String> {
+        let number = text.parse::<f64>().ok();
         let seconds = match self.kind.clock {
-            Clock::DateTime => stamp::seconds(text),
-            Clock::Seconds => text.parse().ok(),
-            Clock::Millis => text.parse().ok().map(|ms: f64| ms / 1e3),
-            Clock::Absent => Some(0.0),
+            Clock::DateTime => None,
+            Clock::Seconds | Clock::Absent => number,
+            Clock::Millis => number.map(|ms| ms / 1e3),
         };
-        let seconds = seconds.filter(|value| value.is_finite() && *value >= 0.0);
-        seconds.ok_or_else(|| format!("{text:?} is no time of arrival"))
+        let seconds = seconds.or_else(|| stamp::seconds(text)).unwrap_or(f64::NAN);
+        moment(seconds).map_err(|why| format!("{text:?} {why}"))
     }
 
     /// Rows that name the same prefix share it; without a length it is half of the row's prompt.
-    fn prefix(&self, record: &StringRecord, input_tokens: u32) -> Result<Vec<Segment>, String> {
-        let id = self.prefix.and_then(|at| record.get(at)).map_or("", str::trim);
+    fn prefix(&self, record: &ByteRecord, input_tokens: u32) -> Result<Vec<Segment>, String> {
+        let id = self.prefix.map_or(Ok(""), |at| field(record, at))?;
         if id.is_empty() {
             return Ok(Vec::new());
         }
         // A data frame with rows that have none writes numbers with a fraction. Any other name stands for itself.
         let whole = id.strip_suffix(".0").unwrap_or(id);
         let id = whole.parse().unwrap_or_else(|_| xxh3_64(id.as_bytes()));
-        let given = |at: &usize| record.get(*at).is_some_and(|text| !text.trim().is_empty());
+        let given = |at: &usize| field(record, *at).is_ok_and(|text| !text.is_empty());
         let length = self.prefix_tokens.filter(given).map(|at| tokens(record, at)).transpose()?;
         Ok(vec![Segment { id, tokens: length.unwrap_or(input_tokens / 2).min(input_tokens) }])
     }
@@ -163,19 +185,36 @@ fn poisson(rows: &mut [Arrival], seed: u64) {
     }
 }
 
-pub(super) fn read(file: impl Read, columns: &Columns, seed: u64) -> Result<Vec<Arrival>, BadRow> {
-    let (mut rows, mut failed) = (Vec::new(), 0);
-    for record in csv::Reader::from_reader(file).into_records() {
-        let record = record.map_err(|error| BadRow {
-            line: error.position().map_or(0, csv::Position::line),
-            reason: error.to_string(),
-        })?;
-        let line = record.position().map_or(0, csv::Position::line);
-        match columns.arrival(&record).map_err(|reason| BadRow { line, reason })? {
-            Some(arrival) => rows.push(arrival),
+/// Rows of a file whose first line, that of the columns, is the one of this number.
+pub(super) fn read(
+    file: impl BufRead,
+    first: u64,
+    columns: &Columns,
+    seed: u64,
+) -> Result<Vec<Arrival>, BadRow> {
+    let (mut rows, mut failed, mut times) = (Vec::new(), 0, Times::default());
+    let mut reader = csv::ReaderBuilder::new();
+    // How many columns there are is for `arrival` to say, in its words.
+    reader.delimiter(columns.separator).flexible(true);
+    let mut reader = reader.from_reader(Lines::from(first, file));
+    let mut record = ByteRecord::new();
+    loop {
+        let read = reader.read_byte_record(&mut record);
+        let at = record.position().unwrap_or(reader.position()).line();
+        let line = reader.get_ref().in_file(at);
+        let bad = |reason| BadRow { line, reason };
+        if !read.map_err(|error| bad(error.to_string()))? {
+            break;
+        }
+        match columns.arrival(&record).map_err(bad)? {
+            Some(arrival) => {
+                times.push(arrival.at_s, line);
+                rows.push(arrival);
+            }
             None => failed += 1,
         }
     }
+    times.check()?;
     if failed > 0 {
         let kept = rows.len();
         tracing::warn!(failed, kept, "left out the requests that failed where they were recorded");
@@ -184,12 +223,14 @@ pub(super) fn read(file: impl Read, columns: &Columns, seed: u64) -> Result<Vec<
     Ok(rows)
 }
 
-fn field(record: &StringRecord, at: usize) -> Result<&str, String> {
-    record.get(at).map(str::trim).ok_or_else(|| format!("column {} is missing", at + 1))
+fn field(record: &ByteRecord, at: usize) -> Result<&str, String> {
+    let bytes = record.get(at).ok_or_else(|| format!("column {} is missing", at + 1))?;
+    let text = str::from_utf8(bytes);
+    text.map(str::trim).map_err(|_| format!("column {} is no text in UTF-8", at + 1))
 }
 
 /// A whole number, also one that a data frame wrote as `12.0`.
-fn tokens(record: &StringRecord, at: usize) -> Result<u32, String> {
+fn tokens(record: &ByteRecord, at: usize) -> Result<u32, String> {
     let text = field(record, at)?;
     let whole = text.strip_suffix(".0").unwrap_or(text);
     whole.parse().map_err(|_| format!("{text:?} is no number of tokens")).and_then(sane)

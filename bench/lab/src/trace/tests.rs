@@ -78,6 +78,9 @@ fn a_file_of_lengths_gets_poisson_arrivals_in_its_order() {
     assert!((mean - 1.0).abs() < 0.05, "{mean}");
     assert!((short - 0.632).abs() < 0.03, "{short} of the gaps below the mean");
     assert_eq!(read_text(&text).unwrap(), read);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    assert!(!recorded(file.path(), 1).unwrap().is_timed);
     let timed = read_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,5,5\n2.5,5,5\n");
     assert_eq!(timed.unwrap()[1].at_s, 2.5);
 }
@@ -139,11 +142,96 @@ fn blank_lines_before_the_first_one_are_passed_over_and_counted() {
 }
 
 #[test]
-fn a_packed_file_is_said_to_be_one() {
+fn the_line_of_an_error_is_that_of_an_editor() {
+    let plain = "arrival_s,input_tokens,output_tokens,class\n0,10,10,a\n";
+    let several_lines = "1,10,10,\"two\n\nlines\"\n";
+    let bad = "2,ten,10,a\n";
+    for (before, line) in [("", 3), ("\n\n", 5), (" \t\n", 4), (several_lines, 6)] {
+        let text = format!("{plain}{before}{bad}");
+        for text in [text.replace('\n', "\r\n"), text] {
+            let said = message(&text);
+            assert!(said.contains(&format!(" line {line}: \"ten\"")), "{text:?}: {said}");
+        }
+    }
+    assert!(message(&format!("{plain}{bad}").replace('\n', "\r")).contains(" line 3:"));
+    assert_eq!(read_text(&format!("{plain}\n  \n1,1,1,b\n\n \n")).unwrap().len(), 2);
+}
+
+#[test]
+fn a_row_with_too_few_or_too_many_values_is_an_error_that_names_its_line() {
+    let plain = "arrival_s,input_tokens,output_tokens\n0,10,10\n";
+    for (row, said) in [("1,1", "line 3: 2 values"), ("1,1,10,1", "line 3: 4 values")] {
+        assert!(message(&format!("{plain}{row}\n")).contains(said));
+    }
+}
+
+#[test]
+fn columns_may_be_separated_by_tabs_or_semicolons_and_named_in_any_case() {
+    let plain = "arrival_s,input_tokens,output_tokens,class\n0,10,10,\n2,30,40,batch\n";
+    let read = read_text(plain).unwrap();
+    assert_eq!(read_text(&plain.replace(',', "\t")).unwrap(), read);
+    assert_eq!(read_text(&plain.replace(',', ";")).unwrap(), read);
+    let named = plain.replace("arrival_s,input_tokens", "Arrival_S,INPUT_TOKENS");
+    assert_eq!(read_text(&named.replace("class", "Class")).unwrap(), read);
+}
+
+#[test]
+fn a_time_may_be_a_date_and_none_is_of_another_unit_than_its_column() {
+    let head = "arrival_s,input_tokens,output_tokens\n";
+    let rows = "2024-05-10T02:00:00+02:00,1,1\n2024-05-10 00:00:01.5Z,1,1\n";
+    assert_eq!(read_text(&format!("{head}{rows}")).unwrap()[1].at_s, 1.5);
+    let message = message(&format!("{head}1700000000,1,1\n1700000000000,1,1\n"));
+    assert!(message.contains("line 3: \"1700000000000\" is after the year 5000"), "{message}");
+    let ms = "timestamp_ms,prompt_length,output_length\n1700000000000,1,1\n1700000000500,1,1\n";
+    assert_eq!(read_text(ms).unwrap()[1].at_s, 0.5);
+}
+
+#[test]
+fn one_time_far_from_all_others_is_an_error_that_names_its_line() {
+    let rows: String = (0..40).map(|at| format!("{at},1,1\n")).collect();
+    let message = message(&format!("arrival_s,input_tokens,output_tokens\n\n{rows}1e9,1,1\n"));
+    assert!(message.contains("line 43: it comes 999999961 s after line 42"), "{message}");
+    let row = |at| {
+        format!("{{\"timestamp\":{at},\"input_length\":6,\"output_length\":5,\"hash_ids\":[]}}\n")
+    };
+    let rows: String = (0..40).map(|at| row(at * 1000)).chain([row(1_000_000_000)]).collect();
+    assert!(self::message(&rows).contains("line 41: it comes"));
+}
+
+#[test]
+fn what_is_no_text_is_said_to_be_none() {
+    let said_of = |bytes: &[u8]| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        read(file.path(), 1).unwrap_err().to_string()
+    };
+    for (bytes, said) in [
+        (&[0x1f, 0x8b, 8, 0, 0xff][..], "gunzip"),
+        (&[0x28, 0xb5, 0x2f, 0xfd, 0], "unzstd"),
+        (b"PAR1\x15", "Parquet"),
+        (b"\xff\xfea\0r\0", "UTF-8"),
+        (
+            b"arrival_s,input_tokens,output_tokens,class\n0,1,1,a\n1,1,1,caf\xe9\n",
+            "line 3: column 4",
+        ),
+    ] {
+        let error = said_of(bytes);
+        assert!(error.contains(said), "{said}: {error}");
+    }
+    // Of a column that nobody reads nothing is asked.
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(&[0x1f, 0x8b, 8, 0, 0xff]).unwrap();
-    let error = read(file.path(), 1).unwrap_err().to_string();
-    assert!(error.contains("unpack it first"), "{error}");
+    file.write_all(b"arrival_s,input_tokens,output_tokens,who\n0,1,1,caf\xe9\n1,1,1,b\n").unwrap();
+    assert_eq!(read(file.path(), 1).unwrap().len(), 2);
+}
+
+#[test]
+fn a_line_of_json_that_is_no_row_says_what_one_has() {
+    let message = message("{\"arrival_s\":1}\n");
+    assert!(message.contains("line 1: missing field `timestamp`, column 15"), "{message}");
+    assert!(
+        message.ends_with("timestamp (ms), input_length, output_length and hash_ids"),
+        "{message}"
+    );
 }
 
 #[test]

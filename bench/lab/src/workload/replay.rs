@@ -17,7 +17,7 @@ use super::{
 use crate::{
     results::name_of_file,
     sim::SimRequest,
-    trace::{self, Arrival},
+    trace::{self, Arrival, Recorded},
 };
 
 /// A trace.
@@ -29,6 +29,8 @@ pub struct Replay {
     span_s: f64,
     means: Means,
     fingerprint: u64,
+    /// Whether the times are recorded ones.
+    is_timed: bool,
     /// Set once it was told which classes of the rows the objectives lack.
     told: OnceLock<()>,
 }
@@ -39,7 +41,8 @@ impl Replay {
     /// # Errors
     /// When it cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
-        Self::new(name_of_file(path), trace::read(path, 1)?)
+        let Recorded { rows, is_timed } = trace::recorded(path, 1)?;
+        Ok(Self { is_timed, ..Self::new(name_of_file(path), rows)? })
     }
 
     /// A trace from its rows, which are in the order of time.
@@ -51,7 +54,8 @@ impl Replay {
         ensure!(last_s > 0.0, "{name}: a rate needs rows at different times");
         let span_s = last_s * rows.len() as f64 / (rows.len() - 1).max(1) as f64;
         let (means, fingerprint) = (means(&rows, u64::MAX), fingerprint(&rows));
-        Ok(Self { name, rows, span_s, means, fingerprint, told: OnceLock::new() })
+        let told = OnceLock::new();
+        Ok(Self { name, rows, span_s, means, fingerprint, is_timed: true, told })
     }
 
     /// The same for pods that hold so many tokens of a request at most: rows of more, which no pod takes, count in no mean, so
@@ -96,6 +100,11 @@ impl Replay {
     /// Requests per second of the rows as they were recorded.
     pub fn own_rps(&self) -> f64 {
         self.rows.len() as f64 / self.span_s
+    }
+
+    /// Whether that is a rate at which anything came: where the file has no times it is made up.
+    pub(crate) const fn is_timed(&self) -> bool {
+        self.is_timed
     }
 
     /// How many rows there are.
