@@ -176,6 +176,19 @@ impl Desk {
         }
     }
 
+    /// Whether another decides and something is in the books here all the same: of somebody who does not reach that one, or what is
+    /// decided here for want of pods that are known to both. What the other has sent to pods these books do not know.
+    pub(super) fn decides_beside(&self) -> bool {
+        self.led.lead.is_some() && self.scheduler.waiting() + self.scheduler.in_flight() > 0
+    }
+
+    /// Whether it decides for others though another decides for it.
+    pub(super) fn decides_for_guests(&self) -> bool {
+        let waits = || self.scheduler.waiting_ids().into_iter().any(is_guest);
+        self.decides_beside()
+            && (self.streams.values().any(|stream| is_guest(stream.id)) || waits())
+    }
+
     /// Notes what a lead has come to know.
     pub(super) fn note_lore(&mut self, now: Time, lead: &Arc<Lead>, lore: Lore, due: &mut Due) {
         if !self.led.lead.as_ref().is_some_and(|decides| Arc::ptr_eq(decides, lead)) {
@@ -333,7 +346,8 @@ impl Desk {
         if let Some(Asked { request, waiter, .. }) = self.led.asked.remove(id) {
             self.decide(now, request, waiter, due);
         }
-        Errand::End(Ended::unwanted(id))
+        // Its client has not left: it is in the books here.
+        Errand::Part(id)
     }
 
     /// Refuses what has waited for a verdict longer than anything may. No lead lets it, unless it is none.
