@@ -115,6 +115,8 @@ pub(super) struct Asked {
     pub ask: Ask,
     /// How often it was given a pod that is of no use here.
     pub declined: u32,
+    /// Whether it was let in before, by another dispatcher or here.
+    pub let_in: bool,
 }
 
 /// A stream that is in a lead's ledger, with what the ledger of another has to know of it.
@@ -216,7 +218,8 @@ impl Desk {
         if !lead.tell(Errand::Admit(Box::new(Facts::of(&request, ask, now)))) {
             return Some((request, waiter));
         }
-        self.led.asked.insert(request.id, Asked { lead, request, waiter, ask, declined: 0 });
+        let asked = Asked { lead, request, waiter, ask, declined: 0, let_in: false };
+        self.led.asked.insert(asked.request.id, asked);
         None
     }
 
@@ -225,7 +228,8 @@ impl Desk {
         self.led.stream_over();
         let (lead, request, ask) = (led.lead, led.running.request, self.led.next_ask());
         if lead.tell(Errand::Retry(Box::new(Facts::of(&request, ask, now)))) {
-            self.led.asked.insert(request.id, Asked { lead, request, waiter, ask, declined: 0 });
+            let asked = Asked { lead, request, waiter, ask, declined: 0, let_in: true };
+            self.led.asked.insert(asked.request.id, asked);
         } else {
             self.admit(now, request, waiter, due);
         }
@@ -288,9 +292,17 @@ impl Desk {
     }
 
     fn refused(&mut self, now: Time, refused: Refused, due: &mut Due) {
-        let Some(Asked { request, waiter, .. }) = self.led.asked.remove(refused.id) else { return };
-        // Where it is decided no pod answers; here one does.
-        if refused.reason == RefusalReason::NoPods && self.has_ready_pods() {
+        let Some(Asked { request, waiter, let_in, .. }) = self.led.asked.remove(refused.id) else {
+            return;
+        };
+        let here = match refused.reason {
+            // Where it is decided no pod answers; here one does.
+            RefusalReason::NoPods => self.has_ready_pods(),
+            // There is no room where it is decided now; where it waited there was.
+            RefusalReason::QueueFull | RefusalReason::QueueBytes => let_in,
+            _ => false,
+        };
+        if here {
             return self.decide(now, request, waiter, due);
         }
         due.push(Delivery::Refuse(waiter, refused.of(&request, now)));

@@ -1,7 +1,7 @@
 //! Ways that are narrow, or do not lead everywhere.
 
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use weir_core::{Request, RequestId};
+use weir_core::{Bounds, Request, RequestId, SchedulerConfig};
 use weir_schema::Prediction;
 
 use super::*;
@@ -96,4 +96,32 @@ async fn who_does_not_reach_the_one_that_decides_is_seen_to_be_decided_for_by_an
     lease.end(EndKind::Complete, None, None);
     until("it decides for nobody any more", || !middle.circle.view().decides).await;
     assert!(!far.circle.view().decides);
+}
+
+#[tokio::test]
+async fn what_waited_on_two_sides_and_is_too_much_for_one_queue_is_not_refused() {
+    let [mut elder, younger] = Member::several().await;
+    elder.vanish();
+    younger.follows(None).await;
+    let bounds = Bounds { max_requests: 2, ..Bounds::default() };
+    let config = SchedulerConfig { policy: Policy::Weir, bounds, ..SchedulerConfig::default() };
+    for member in [&elder, &younger] {
+        member.hub.post(Event::Reconfigure(Box::new(config.clone())));
+    }
+    let there = [1, 2].map(|id| elder.admit(id));
+    let mut here = [1, 2].map(|id| younger.admit(id));
+    elder.appear();
+    younger.follows(Some(elder.config.listen)).await;
+    until("there is room for two of them where it is decided", || {
+        (elder.waiting(), younger.waiting()) == (2, 2)
+    })
+    .await;
+    let refusal = younger.admit(3).verdict().await.unwrap_err();
+    assert_eq!(refusal.reason, RefusalReason::QueueFull, "it was let in nowhere");
+    younger.hub.add_pod(pods());
+    for ticket in &mut here {
+        ticket.verdict().await.unwrap().end(EndKind::Complete, None, None);
+    }
+    drop((there, here));
+    until("it is over", || elder.hub.idle() && younger.hub.idle()).await;
 }
