@@ -225,7 +225,9 @@ impl Desk {
                 self.spread(|desk| desk.scheduler.answer_of(&end).map(News::Answered));
             }
             Event::PodDown(id) => self.forget(*id),
-            Event::Scraped(_, scrape) => scrape.shared |= self.led.in_aftermath(now),
+            Event::Scraped(_, scrape) => {
+                scrape.shared |= self.led.in_aftermath(now) || self.decides_beside();
+            }
             _ => {}
         }
         let closes = matches!(event, Event::Close);

@@ -282,11 +282,6 @@ impl Ended {
             last_token_age: end.last_token_at.map(|at| now.since(at)),
         }
     }
-
-    pub(super) fn unwanted(id: RequestId) -> Self {
-        let kind = EndKind::ClientGone;
-        Self { id, kind, output_tokens: None, prompt_tokens: None, events: 0, last_token_age: None }
-    }
 }
 
 /// What the dispatcher that decides has come to know: for those who may decide next.

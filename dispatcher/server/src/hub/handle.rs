@@ -220,6 +220,11 @@ impl Hub {
         self.at_desk(|desk, _, _| desk.led.lead().cloned())
     }
 
+    /// Whether anything is decided here for the pool: this one decides, or others ask it which do not reach the one that does.
+    pub fn decides(&self) -> bool {
+        self.at_desk(|desk, _, _| desk.led.lead().is_none() || desk.decides_for_guests())
+    }
+
     /// A verdict came from a lead. Returns what has to be said to it.
     pub fn hear(&self, lead: &Arc<Lead>, word: Word) -> Option<Errand> {
         self.at_desk(|desk, now, due| desk.hear(now, lead, word, due))

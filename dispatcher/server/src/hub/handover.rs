@@ -41,7 +41,8 @@ impl Desk {
             let (id, ask) = (request.id, self.led.next_ask());
             errands.push(Errand::Admit(Box::new(Facts::of(&request, ask, now))));
             let lead = lead.clone();
-            self.led.asked.insert(id, Asked { lead, request, waiter, ask, declined: 0 });
+            let asked = Asked { lead, request, waiter, ask, declined: 0, let_in: true };
+            self.led.asked.insert(id, asked);
         }
         lead.tell_all(errands);
     }

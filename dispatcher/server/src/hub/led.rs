@@ -115,6 +115,8 @@ pub(super) struct Asked {
     pub ask: Ask,
     /// How often it was given a pod that is of no use here.
     pub declined: u32,
+    /// Whether it was let in before, by another dispatcher or here.
+    pub let_in: bool,
 }
 
 /// A stream that is in a lead's ledger, with what the ledger of another has to know of it.
@@ -176,6 +178,19 @@ impl Desk {
         }
     }
 
+    /// Whether another decides and something is in the books here all the same: of somebody who does not reach that one, or what is
+    /// decided here for want of pods that are known to both. What the other has sent to pods these books do not know.
+    pub(super) fn decides_beside(&self) -> bool {
+        self.led.lead.is_some() && self.scheduler.waiting() + self.scheduler.in_flight() > 0
+    }
+
+    /// Whether it decides for others though another decides for it.
+    pub(super) fn decides_for_guests(&self) -> bool {
+        let waits = || self.scheduler.waiting_ids().into_iter().any(is_guest);
+        self.decides_beside()
+            && (self.streams.values().any(|stream| is_guest(stream.id)) || waits())
+    }
+
     /// Notes what a lead has come to know.
     pub(super) fn note_lore(&mut self, now: Time, lead: &Arc<Lead>, lore: Lore, due: &mut Due) {
         if !self.led.lead.as_ref().is_some_and(|decides| Arc::ptr_eq(decides, lead)) {
@@ -203,7 +218,8 @@ impl Desk {
         if !lead.tell(Errand::Admit(Box::new(Facts::of(&request, ask, now)))) {
             return Some((request, waiter));
         }
-        self.led.asked.insert(request.id, Asked { lead, request, waiter, ask, declined: 0 });
+        let asked = Asked { lead, request, waiter, ask, declined: 0, let_in: false };
+        self.led.asked.insert(asked.request.id, asked);
         None
     }
 
@@ -212,7 +228,8 @@ impl Desk {
         self.led.stream_over();
         let (lead, request, ask) = (led.lead, led.running.request, self.led.next_ask());
         if lead.tell(Errand::Retry(Box::new(Facts::of(&request, ask, now)))) {
-            self.led.asked.insert(request.id, Asked { lead, request, waiter, ask, declined: 0 });
+            let asked = Asked { lead, request, waiter, ask, declined: 0, let_in: true };
+            self.led.asked.insert(asked.request.id, asked);
         } else {
             self.admit(now, request, waiter, due);
         }
@@ -275,9 +292,17 @@ impl Desk {
     }
 
     fn refused(&mut self, now: Time, refused: Refused, due: &mut Due) {
-        let Some(Asked { request, waiter, .. }) = self.led.asked.remove(refused.id) else { return };
-        // Where it is decided no pod answers; here one does.
-        if refused.reason == RefusalReason::NoPods && self.has_ready_pods() {
+        let Some(Asked { request, waiter, let_in, .. }) = self.led.asked.remove(refused.id) else {
+            return;
+        };
+        let here = match refused.reason {
+            // Where it is decided no pod answers; here one does.
+            RefusalReason::NoPods => self.has_ready_pods(),
+            // There is no room where it is decided now; where it waited there was.
+            RefusalReason::QueueFull | RefusalReason::QueueBytes => let_in,
+            _ => false,
+        };
+        if here {
             return self.decide(now, request, waiter, due);
         }
         due.push(Delivery::Refuse(waiter, refused.of(&request, now)));
@@ -333,7 +358,8 @@ impl Desk {
         if let Some(Asked { request, waiter, .. }) = self.led.asked.remove(id) {
             self.decide(now, request, waiter, due);
         }
-        Errand::End(Ended::unwanted(id))
+        // Its client has not left: it is in the books here.
+        Errand::Part(id)
     }
 
     /// Refuses what has waited for a verdict longer than anything may. No lead lets it, unless it is none.

@@ -1,17 +1,16 @@
 //! Calls another dispatcher, asks it while it decides, and says how it goes.
 
-use std::{io, net::SocketAddr, sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, sync::atomic::Ordering::Relaxed};
 
 use async_channel::Receiver;
 use smallvec::IntoIter;
 use subtle::ConstantTimeEq as _;
 use tokio::{
-    io::AsyncWriteExt,
     net::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    time::{Instant, MissedTickBehavior, interval, timeout},
+    time::{MissedTickBehavior, interval, timeout},
 };
 
 use super::{
@@ -32,8 +31,8 @@ const QUEUED: usize = 1 << 14;
 /// Errands written at a time.
 const AT_ONCE: usize = 256;
 
-/// How a call ended, when it did not break.
-#[derive(Debug, PartialEq, Eq)]
+/// How a call ended that was answered.
+#[derive(Debug)]
 pub(super) enum Over {
     /// It was to this dispatcher itself, or to one that is called already.
     Needless,
@@ -41,12 +40,14 @@ pub(super) enum Over {
     Refused(Why),
     /// It decides no longer, or was given up.
     Farewell,
+    /// It broke, or what was said in it cannot be understood.
+    Lost(io::Error),
 }
 
 /// Calls an address and stays for as long as both are there.
 ///
 /// # Errors
-/// When nobody answers, or the call is lost.
+/// When nobody answers as another dispatcher would.
 pub(super) async fn call(
     circle: &Arc<Circle>,
     address: SocketAddr,
@@ -68,7 +69,7 @@ pub(super) async fn call(
         // It may live on, with streams of its own.
         circle.hub.lost_sight();
     }
-    over
+    Ok(over.unwrap_or_else(Over::Lost))
 }
 
 /// A call that was taken.
@@ -90,7 +91,7 @@ async fn greet(
     let model = circle.hub.model().to_string();
     let own = nonce()?;
     out.put(&Hello { protocol: PROTOCOL, nonce: own, model })?;
-    send(&mut asks, &mut out, SILENT).await?;
+    out.send(&mut asks).await?;
     let (its, proven) = match says.next().await? {
         Welcome::Prove { nonce, proof } => (nonce, proof),
         Welcome::Stay(why) => return Ok(Err(why)),
@@ -101,7 +102,7 @@ async fn greet(
         return Ok(Err(Why::Secret));
     }
     out.put(&proof(&secret, Side::Caller, nonces))?;
-    send(&mut asks, &mut out, SILENT).await?;
+    out.send(&mut asks).await?;
     // Whoever only passed the proofs on, from another or from this one itself, has no say in what comes now.
     says.seal(Seals::new(&secret, Side::Called, nonces));
     out.seal(Seals::new(&secret, Side::Caller, nonces));
@@ -121,13 +122,11 @@ async fn converse(
     let Line { says, asks, out } = line;
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut heard = Instant::now();
     let mut held = None;
     let mut due = Agenda { due, left: Errands::new().into_iter() };
     loop {
         tokio::select! {
             said = says.next() => {
-                heard = Instant::now();
                 match said? {
                     Says::Beat => {}
                     Says::Lore(lore) => circle.hub.note_lore(lead, lore),
@@ -144,16 +143,17 @@ async fn converse(
                     }
                 }
             }
-            errand = due.next() => {
+            errand = due.next(), if out.has_room() => {
                 let Some(errand) = errand else { return Ok(Over::Farewell) };
                 out.put(&Asks::Errand(errand))?;
                 for _ in 1..AT_ONCE {
-                    let Some(errand) = due.at_hand() else { break };
+                    let Some(errand) = out.has_room().then(|| due.at_hand()).flatten() else { break };
                     out.put(&Asks::Errand(errand))?;
                 }
             }
+            written = out.write(asks), if out.is_due() => written?,
             _ = beat.tick() => {
-                if heard.elapsed() > SILENT {
+                if says.is_silent() || out.is_stuck() {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
                 out.put(&Asks::Beat)?;
@@ -161,7 +161,7 @@ async fn converse(
                 held.take_if(|held| circle.hub.hold(lead, held));
             }
         }
-        send(asks, out, SILENT).await?;
+        out.offer(asks)?;
     }
 }
 
@@ -191,17 +191,4 @@ impl Agenda<'_> {
             self.left = self.due.try_recv().ok()?.into_iter();
         }
     }
-}
-
-/// Writes what is due, unless the other end takes nothing for that long.
-pub(super) async fn send(
-    to: &mut OwnedWriteHalf,
-    out: &mut Out,
-    within: Duration,
-) -> io::Result<()> {
-    if !out.bytes.is_empty() {
-        timeout(within, to.write_all(&out.bytes)).await??;
-        out.bytes.clear();
-    }
-    Ok(())
 }

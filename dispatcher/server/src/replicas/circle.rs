@@ -38,6 +38,8 @@ pub struct Circle {
 pub struct CircleView {
     /// Who decides; `None`: this one does.
     pub lead: Option<String>,
+    /// Whether this one decides for anybody, be it for those who do not reach the one that decides for it.
+    pub decides: bool,
     /// Others that can be asked.
     pub others: usize,
     /// Verdicts that came from another.
@@ -78,6 +80,7 @@ impl Circle {
     pub fn view(&self) -> CircleView {
         CircleView {
             lead: self.hub.lead().map(|lead| lead.address.clone()),
+            decides: self.hub.decides(),
             others: self.others.lock().len(),
             heard: self.heard.load(Relaxed),
             told: self.told.load(Relaxed),

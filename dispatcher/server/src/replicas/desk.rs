@@ -22,13 +22,12 @@ use tokio::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    time::{Instant, MissedTickBehavior, interval, timeout},
+    time::{MissedTickBehavior, interval, timeout},
 };
 use weir_core::{EndKind, PodId, Refusal, RefusalReason, RequestId, Time};
 
 use super::{
     BEAT, SILENT,
-    call::send,
     circle::Circle,
     seal::{Nonce, Seals, Side, nonce, proof},
     wire::{Asks, Hello, Out, PROTOCOL, Says, Values, Welcome, Why},
@@ -75,7 +74,7 @@ pub(super) async fn meet(
         Ok(circle) => out.put(&Welcome::Come(circle.own))?,
         Err(why) => out.put(&Welcome::Stay(*why))?,
     }
-    send(&mut says, &mut out, SILENT).await?;
+    out.send(&mut says).await?;
     Ok(known.ok().map(|circle| Caller { circle: circle.clone(), asks, says, out }))
 }
 
@@ -111,7 +110,7 @@ async fn identify<'a>(
     let nonce = nonce()?;
     let nonces = [&hello.nonce, &nonce];
     out.put(&Welcome::Prove { nonce, proof: proof(&secret, Side::Called, nonces) })?;
-    send(says, out, SILENT).await?;
+    out.send(says).await?;
     let proven: Nonce = timeout(SILENT, asks.next()).await??;
     if !bool::from(proof(&secret, Side::Caller, nonces).ct_eq(&proven)) {
         return Ok(Err(Why::Secret));
@@ -180,22 +179,24 @@ impl Guest {
         let life = self.circle.life.clone();
         let leaving = life.reached(Stage::Draining);
         tokio::pin!(leaving);
-        let mut heard = Instant::now();
         let (to, news) = async_channel::bounded(NEWS);
         self.hub().listen(to);
         loop {
             tokio::select! {
-                asked = asks.next() => {
-                    heard = Instant::now();
+                // What it asks for has an answer, and there has to be room for that. It reads answers whatever it has to say itself.
+                asked = asks.next(), if self.out.has_room() => {
                     if let Asks::Errand(errand) = asked? {
                         self.run(errand)?;
                     }
                 }
-                Some(answered) = self.tickets.next(), if !self.tickets.is_empty() => {
-                    self.tell(answered)?;
-                }
+                Some(answered) = self.tickets.next(),
+                    if self.out.has_room() && !self.tickets.is_empty() => self.tell(answered)?,
+                written = self.out.write(says), if self.out.is_due() => written?,
                 _ = beat.tick() => {
-                    if heard.elapsed() > SILENT {
+                    if !self.out.has_room() {
+                        asks.excuse();
+                    }
+                    if asks.is_silent() || self.out.is_stuck() {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     self.out.put(&Says::Beat)?;
@@ -205,14 +206,16 @@ impl Guest {
                     self.tell_held()?;
                     self.part();
                     self.out.put(&Says::Farewell)?;
-                    return send(says, &mut self.out, SILENT).await;
+                    return self.out.send(says).await;
                 }
             }
             // In time for a next decider, and not worth a wake-up of their own at either end.
-            while let Ok(one) = news.try_recv() {
+            while self.out.has_room()
+                && let Ok(one) = news.try_recv()
+            {
                 self.tell_news(one)?;
             }
-            send(says, &mut self.out, SILENT).await?;
+            self.out.offer(says)?;
         }
     }
 

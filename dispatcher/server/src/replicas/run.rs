@@ -1,7 +1,7 @@
 //! The replicas' thread: looks the others up, calls each of them once for each pool, and lets them call.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashSet},
     io,
     net::SocketAddr,
     sync::Arc,
@@ -137,27 +137,32 @@ async fn answer(listener: TcpListener, circles: Vec<Arc<Circle>>, secret: [u8; 3
 async fn scout(config: ReplicasConfig, circles: Vec<Arc<Circle>>) {
     let wanted = Wanted::default();
     let mut callers = JoinSet::new();
-    let mut called: HashMap<SocketAddr, usize> = HashMap::new();
+    // One by one: a pool's caller may be at an end while that of another, whose call goes on, does not look whether it is.
+    let mut called: HashSet<(SocketAddr, usize)> = HashSet::new();
     let mut every = interval(LOOK_UP_EVERY);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = every.tick() => {}
             Some(over) = callers.join_next(), if !callers.is_empty() => {
-                let left = over.ok().and_then(|address| called.get_mut(&address));
-                left.into_iter().for_each(|left| *left = left.saturating_sub(1));
-                called.retain(|_, left| *left > 0);
+                if let Ok(caller) = over {
+                    called.remove(&caller);
+                }
                 continue;
             }
         }
         look_up(&config.others, &wanted).await;
-        let new: Vec<SocketAddr> =
-            wanted.lock().iter().filter(|address| !called.contains_key(address)).copied().collect();
-        for address in new {
-            called.insert(address, circles.len());
-            for circle in &circles {
-                let (circle, wanted) = (circle.clone(), wanted.clone());
-                callers.spawn(keep_calling(circle, address, config.secret, wanted));
+        let addresses: Vec<SocketAddr> = wanted.lock().iter().copied().collect();
+        for address in addresses {
+            for (pool, circle) in circles.iter().enumerate() {
+                if called.insert((address, pool)) {
+                    let calling =
+                        keep_calling(circle.clone(), address, config.secret, wanted.clone());
+                    callers.spawn(async move {
+                        calling.await;
+                        (address, pool)
+                    });
+                }
             }
         }
     }
@@ -184,36 +189,38 @@ async fn look_up(others: &[(String, u16)], wanted: &Wanted) {
 }
 
 /// Calls an address for as long as one of the others has it; what cannot be reached is called again.
-async fn keep_calling(
-    circle: Arc<Circle>,
-    address: SocketAddr,
-    secret: [u8; 32],
-    wanted: Wanted,
-) -> SocketAddr {
-    let [first, longest] = AGAIN;
-    let mut pause = first;
+async fn keep_calling(circle: Arc<Circle>, address: SocketAddr, secret: [u8; 32], wanted: Wanted) {
+    let mut pause = AGAIN[0];
     let mut said = None;
     while wanted.lock().contains(&address) {
         let over = call(&circle, address, secret).await;
-        pause = match over {
-            Ok(Over::Needless) => MUCH_LATER,
-            Ok(Over::Refused(why)) => {
-                say_once(&mut said, why, address);
-                if why == Why::Leaving { longest } else { MUCH_LATER }
+        match &over {
+            Ok(Over::Refused(why)) => say_once(&mut said, *why, address),
+            Ok(Over::Lost(error)) | Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::warn!(%address, %error, "what another dispatcher says is not believed");
             }
-            Ok(Over::Farewell) => longest,
-            Err(error) => {
-                if error.kind() == io::ErrorKind::InvalidData {
-                    tracing::warn!(%address, %error, "what another dispatcher says is not believed");
-                } else {
-                    tracing::debug!(%address, %error, "another dispatcher cannot be heard");
-                }
-                longest.min(2 * pause)
+            Ok(Over::Lost(error)) | Err(error) => {
+                tracing::debug!(%address, %error, "another dispatcher cannot be heard");
             }
-        };
+            Ok(_) => {}
+        }
+        pause = again_after(&over, pause);
         sleep(pause).await;
     }
-    address
+}
+
+/// When an address is called again, which was called for the last time after such a pause.
+fn again_after(over: &io::Result<Over>, pause: Duration) -> Duration {
+    let [first, longest] = AGAIN;
+    match over {
+        Ok(Over::Needless) => MUCH_LATER,
+        Ok(Over::Refused(Why::Leaving) | Over::Farewell) => longest,
+        Ok(Over::Refused(_)) => MUCH_LATER,
+        Ok(Over::Lost(error)) if error.kind() == io::ErrorKind::InvalidData => longest,
+        // Whoever was there a moment ago mostly is still, and until it is heard two decide.
+        Ok(Over::Lost(_)) => first,
+        Err(_) => longest.min(2 * pause),
+    }
 }
 
 fn say_once(said: &mut Option<Why>, why: Why, address: SocketAddr) {
@@ -221,4 +228,19 @@ fn say_once(said: &mut Option<Why>, why: Why, address: SocketAddr) {
         tracing::warn!(%address, "another dispatcher may not be asked: {why}");
     }
     *said = Some(why);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_was_answered_and_lost_is_made_again_at_once_however_long_it_took_to_be_answered()
+    {
+        let broken = || io::Error::from(io::ErrorKind::ConnectionReset);
+        let [first, longest] = AGAIN;
+        let pause = (0..9).fold(first, |pause, _| again_after(&Err(broken()), pause));
+        assert_eq!(pause, longest, "nobody is there");
+        assert_eq!(again_after(&Ok(Over::Lost(broken())), pause), first);
+    }
 }

@@ -8,9 +8,14 @@ use std::io;
 
 use bytes::{Buf, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    net::tcp::OwnedWriteHalf,
+    time::{Instant, timeout},
+};
 
 use super::{
+    SILENT,
     rank::Rank,
     seal::{Nonce, SEAL, Seals},
 };
@@ -26,6 +31,8 @@ pub(super) const PROTOCOL: u16 = 3;
 const LONGEST: usize = 1 << 20;
 /// Longest value of one that has not proved yet that it knows the secret: the name of a model is most of it.
 const LONGEST_UNPROVED: usize = 1 << 12;
+/// Bytes that are due to be written, above which nothing more is made ready.
+const ROOM: usize = 1 << 18;
 /// Bytes of a length.
 const PREFIX: usize = size_of::<u32>();
 
@@ -118,10 +125,21 @@ pub(super) fn put<T: Serialize>(value: &T, out: &mut Vec<u8>) -> io::Result<()> 
 }
 
 /// Values that are due to be written.
-#[derive(Debug, Default)]
+///
+/// Who waits until all of it is written does not read meanwhile: of two that have much to say each would wait for the other to read,
+/// and a verdict that has come would not be heard. So what the other end does not take at once is written while its owner reads on.
+#[derive(Debug)]
 pub(super) struct Out {
-    pub(super) bytes: Vec<u8>,
+    bytes: Vec<u8>,
     seals: Option<Seals>,
+    /// When the other end took some of it, or nothing was due.
+    moved: Instant,
+}
+
+impl Default for Out {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), seals: None, moved: Instant::now() }
+    }
 }
 
 impl Out {
@@ -135,11 +153,74 @@ impl Out {
     /// # Errors
     /// When it cannot be written, or not be read at the other end.
     pub(super) fn put<T: Serialize>(&mut self, value: &T) -> io::Result<()> {
+        if self.bytes.is_empty() {
+            self.moved = Instant::now();
+        }
         let start = self.bytes.len() + PREFIX;
         put(value, &mut self.bytes)?;
         let value = self.bytes.get(start..).unwrap_or_default();
         let seal = self.seals.as_mut().map(|seals| seals.next(value));
         self.bytes.extend(seal.iter().flatten());
+        Ok(())
+    }
+
+    /// Whether anything is due.
+    pub(super) fn is_due(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    /// Whether more may be made ready.
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes.len() < ROOM
+    }
+
+    /// Whether the other end takes nothing. One that takes some at a time, over however narrow a way, is not given up: who begins anew
+    /// has all of it to say again.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_due() && self.moved.elapsed() > SILENT
+    }
+
+    /// Writes what the other end takes at once.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub(super) fn offer(&mut self, to: &OwnedWriteHalf) -> io::Result<()> {
+        while self.is_due() {
+            match to.try_write(&self.bytes) {
+                Ok(taken) => self.took(taken)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes some of what is due once the other end takes it. Nothing is lost when this is dropped.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub(super) async fn write(&mut self, to: &mut OwnedWriteHalf) -> io::Result<()> {
+        let taken = to.write(&self.bytes).await?;
+        self.took(taken)
+    }
+
+    /// Writes all of it, to an end that has nothing to say meanwhile.
+    ///
+    /// # Errors
+    /// When the connection fails, or the other end takes nothing for too long.
+    pub(super) async fn send(&mut self, to: &mut OwnedWriteHalf) -> io::Result<()> {
+        while self.is_due() {
+            timeout(SILENT, self.write(to)).await??;
+        }
+        Ok(())
+    }
+
+    fn took(&mut self, taken: usize) -> io::Result<()> {
+        if taken == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.bytes.drain(..taken);
+        self.moved = Instant::now();
         Ok(())
     }
 }
@@ -149,6 +230,8 @@ impl Out {
 pub(super) struct Values<R> {
     from: R,
     bytes: BytesMut,
+    /// When any came.
+    heard: Instant,
     /// Longest one that is taken: what is announced is kept until it is whole.
     longest: usize,
     seals: Option<Seals>,
@@ -156,13 +239,24 @@ pub(super) struct Values<R> {
 
 impl<R: AsyncRead + Unpin> Values<R> {
     pub(super) fn new(from: R) -> Self {
-        Self { from, bytes: BytesMut::new(), longest: LONGEST_UNPROVED, seals: None }
+        let (bytes, heard) = (BytesMut::new(), Instant::now());
+        Self { from, bytes, heard, longest: LONGEST_UNPROVED, seals: None }
     }
 
     /// From now on values are sealed, and may be long.
     pub(super) fn seal(&mut self, seals: Seals) {
         self.seals = Some(seals);
         self.longest = LONGEST;
+    }
+
+    /// Whether nothing has come for so long that nobody is there any more. A part of a value is a sign of life.
+    pub(super) fn is_silent(&self) -> bool {
+        self.heard.elapsed() > SILENT
+    }
+
+    /// Nobody has listened meanwhile.
+    pub(super) fn excuse(&mut self) {
+        self.heard = Instant::now();
     }
 
     /// The next one. What has come of it is kept when this is dropped.
@@ -177,6 +271,7 @@ impl<R: AsyncRead + Unpin> Values<R> {
             if self.from.read_buf(&mut self.bytes).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            self.heard = Instant::now();
         }
     }
 

@@ -1,10 +1,15 @@
 use std::{sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use proptest::{
     collection::vec,
     prelude::{any, proptest},
 };
-use tokio::io::{AsyncRead, AsyncWriteExt};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    time::advance,
+};
 use weir_core::{Answered, Band, EndKind, PromptSize, RefusalReason, RequestId, Slo};
 use weir_schema::Prediction;
 use xxhash_rust::xxh3::xxh3_64;
@@ -19,6 +24,7 @@ use crate::{
         held::Held,
     },
     replicas::{
+        SILENT,
         rank::Rank,
         seal::{SEAL, Seals, Side, proof},
         wire,
@@ -266,4 +272,39 @@ fn byte_by_byte(bytes: Vec<u8>) -> impl AsyncRead + Unpin {
         let _ = to.write_all(&bytes).await;
     });
     from
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_a_little_at_a_time_is_not_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (mut peer, _) = listener.accept().await.unwrap();
+    let (_from, mut to) = to.into_split();
+    let mut out = Out::default();
+    assert!(out.has_room() && !out.is_due());
+    (0..64).for_each(|_| out.put(&vec![0_u8; 1 << 19]).unwrap());
+    assert!(!out.has_room());
+    let all = out.bytes.len();
+    out.write(&mut to).await.unwrap();
+    out.offer(&to).unwrap();
+    assert!(out.is_due(), "no connection holds as much");
+    advance(SILENT * 3 / 4).await;
+    let mut half = vec![0; (all - out.bytes.len()) / 2];
+    peer.read_exact(&mut half).await.unwrap();
+    out.write(&mut to).await.unwrap();
+    advance(SILENT * 3 / 4).await;
+    assert!(!out.is_stuck(), "it took some");
+    advance(SILENT / 2).await;
+    assert!(out.is_stuck());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_value_is_a_sign_of_life() {
+    let (mut to, from) = tokio::io::duplex(64);
+    let mut values = Values::new(from);
+    advance(SILENT * 2).await;
+    assert!(values.is_silent());
+    to.write_all(&[9]).await.unwrap();
+    assert!(values.next::<u8>().now_or_never().is_none());
+    assert!(!values.is_silent());
 }

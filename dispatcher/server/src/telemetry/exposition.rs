@@ -112,7 +112,7 @@ impl Page {
 
     fn circle(&mut self, circle: &Circle) {
         let (model, seen) = (&**circle.model(), circle.view());
-        self.count(&series::DECIDES, &[model], u64::from(seen.lead.is_none()));
+        self.count(&series::DECIDES, &[model], u64::from(seen.decides));
         self.count(&series::REPLICAS, &[model], seen.others as u64);
         self.count(&series::REPLICA_VERDICTS, &[model, "heard"], seen.heard);
         self.count(&series::REPLICA_VERDICTS, &[model, "told"], seen.told);

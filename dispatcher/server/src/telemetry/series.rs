@@ -214,7 +214,7 @@ series! {
     TRAINER_PUBLISHED_AGE: Gauge "weir_trainer_published_age_seconds" []
         "Time since a round last published a bundle; absent before the first that did.";
     DECIDES: Gauge "weir_decides" ["model"]
-        "1 while this one of several dispatchers decides for the pool, 0 while another does; absent without replicas.";
+        "1 while this one of several dispatchers decides for the pool, or for others that do not reach the one that does; 0 while another decides for all; absent without replicas.";
     REPLICAS: Gauge "weir_replicas" ["model"]
         "Other dispatchers of the pool that can be asked.";
     REPLICA_VERDICTS: Counter "weir_replica_verdicts_total" ["model", "way"]

@@ -2,6 +2,7 @@ mod chance;
 mod greet;
 mod handover;
 mod held;
+mod narrow;
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -71,8 +72,18 @@ fn addresses<const N: usize>() -> [SocketAddr; N] {
 impl Member {
     /// The one at `place` of these addresses; the first is the oldest.
     fn start(place: usize, all: &[SocketAddr], secret: [u8; 32]) -> Self {
-        let others = all.iter().map(|other| (other.ip().to_string(), other.port())).collect();
-        let config = ReplicasConfig { listen: all[place], others, secret };
+        Self::start_among(place, all[place], all, secret)
+    }
+
+    /// One that calls these.
+    fn start_among(
+        place: usize,
+        listen: SocketAddr,
+        others: &[SocketAddr],
+        secret: [u8; 32],
+    ) -> Self {
+        let others = others.iter().map(|other| (other.ip().to_string(), other.port())).collect();
+        let config = ReplicasConfig { listen, others, secret };
         let (hub, _) = Fixture { policy: Policy::Weir, ..Fixture::default() }.hub();
         tokio::spawn(run_ticks(hub.clone()));
         let life = Life::default();
@@ -299,6 +310,8 @@ async fn pods_that_are_of_no_use_here_cost_no_attempts_and_nobody_elses_requests
         assert_eq!((&*lease.pod().authority, lease.dispatch().attempt), ("10.0.0.9:8000", 1));
         lease.end(EndKind::Complete, Some(3), None);
     }
+    until("they are in the books here", || elder.hub.snapshot().counters.handed_over == 4).await;
+    assert_eq!(elder.hub.snapshot().counters.client_gone, 0, "nobody has left");
     // A pod that is not reached from here, as its scrapes say, is not tried, nor held against it there.
     let unreached = pod(3, "10.0.0.3:8000");
     for _ in 0..3 {
