@@ -42,9 +42,9 @@ an API without `keys` that others than this machine reach.
 
 What waits keeps the objectives it came with, and its place; what runs goes on. New objectives, bands, keys and rates count from the
 next request on; policies, patterns, bounds and pull parameters from the next decision on, also for what waits. A pod that is no longer listed
-gets nothing new and its streams go to their end; one that is new gets requests after its first scrape. Rates that did not change go on counting.
+gets nothing new, and is `leaving` (`weir pods ls`) until its streams have come to their end; one that is new gets requests after its first scrape. Rates that did not change go on counting.
 The number of models, and what the table calls a restart, change with a restart only: such keys stay as they are, the log names
-them, and `weir_config_needs_restart` counts them. A change of `patterns` or of a policy's `order` sorts everything that waits anew, at about
+them, and `weir_config_needs_restart` counts them (alert `WeirConfigNeedsRestart` after a day). A change of `patterns` or of a policy's `order` sorts everything that waits anew, at about
 the cost of its arrival.
 
 `weir_config_reloads_total{result}` counts, `weir_config_hash` is equal in dispatchers that run the same, `weir_config_age_seconds` says since when.
