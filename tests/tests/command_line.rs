@@ -161,6 +161,42 @@ async fn draining_a_pod_waits_for_its_streams_and_uncordoning_brings_it_back() {
 }
 
 #[tokio::test]
+async fn a_drain_is_waited_for_though_the_pod_is_taken_out_of_the_file() {
+    let mut stage = Plan::default().pods(2).speed(1.0).raise().await;
+    let mut live = Call::chat(400).open(stage.weir.api).await;
+    live.first_token().await;
+    let pod = live.headers["x-weir-pod"].to_str().unwrap().to_owned();
+    let mut waiting = command(&["pods", "drain", &pod, "--wait"]);
+    waiting.env("WEIR_ADMIN", stage.weir.admin.to_string());
+    let waiting = tokio::spawn(waiting.output());
+    let phase = async |phase: &str| {
+        eventually(&format!("{pod} is {phase}"), async || {
+            let shown = run(&stage, &["pods", "show", &pod, "-o", "json"]).await.json();
+            if shown["phase"] == phase { Ok(()) } else { Err(shown) }
+        })
+        .await;
+    };
+    phase("draining").await;
+    let file = stage.config();
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let pods = config["pools"][0]["pods"].as_array_mut().unwrap();
+    pods.retain(|one| one["name"] != *pod && !one["url"].as_str().unwrap().ends_with(&pod));
+    assert_eq!(pods.len(), 1);
+    std::fs::write(file.with_extension("new"), config.to_string()).unwrap();
+    std::fs::rename(file.with_extension("new"), file).unwrap();
+    phase("leaving").await;
+    let listed = run(&stage, &["pods", "ls"]).await.out();
+    let line = listed.lines().find(|line| line.contains(&pod)).unwrap();
+    assert!(line.contains("leaving") && line.contains("1 left"), "{listed}");
+
+    live.rest().await.assert_whole();
+    let done = Done::of(waiting.await.unwrap().unwrap());
+    assert!(done.out().starts_with(&format!("{pod} is gone: it has left the pool")));
+    run(&stage, &["pods", "show", &pod]).await.assert_failed(NOT_FOUND, &pod);
+    stage.assert_settled().await;
+}
+
+#[tokio::test]
 async fn the_exit_code_says_what_went_wrong() {
     let mut stage = Stage::simple().await;
     run(&stage, &["queue", "show", "nobody"]).await.assert_failed(NOT_FOUND, "nobody");

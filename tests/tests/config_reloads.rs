@@ -164,6 +164,42 @@ async fn what_needs_a_restart_is_named_and_the_rest_counts() {
 }
 
 #[tokio::test]
+async fn tokens_and_the_log_level_count_without_a_restart() {
+    let stage = Stage::simple().await;
+    let tokens = |token: &str| {
+        let sha256 = format!("{:x}", Sha256::digest(token));
+        json!([{"name": "ada", "sha256": sha256, "scope": "write"}])
+    };
+    let status = async |token: Option<&str>| {
+        let look = Call::get("/api/v1/overview");
+        let shown = token.map(|token| format!("Bearer {token}"));
+        let look = match &shown {
+            Some(shown) => look.header("authorization", shown),
+            None => look,
+        };
+        look.to(stage.weir.admin).await.status
+    };
+    assert_eq!(status(None).await, 200);
+    edit(stage.config(), |config| {
+        config["admin"]["tokens"] = tokens("old");
+        config["log"]["level"] = json!("info,weir::request=debug");
+    });
+    reloads(&stage.weir, "applied", 1).await;
+    assert_eq!([status(None).await, status(Some("old")).await], [401, 200]);
+    stage.assert_serves().await;
+    stage.weir.program.logs("DEBUG").await;
+
+    edit(stage.config(), |config| config["admin"]["tokens"] = tokens("new"));
+    reloads(&stage.weir, "applied", 2).await;
+    assert_eq!([status(Some("old")).await, status(Some("new")).await], [401, 200], "revoked");
+
+    edit(stage.config(), |config| config["admin"]["tokens"] = json!([]));
+    reloads(&stage.weir, "refused", 1).await;
+    assert_eq!(status(None).await, 401, "half a file does not open it");
+    until(&stage.weir, "weir_config_needs_restart", &[], 0.0).await;
+}
+
+#[tokio::test]
 async fn keys_and_rates_count_from_the_next_call_on() {
     let stage = Stage::simple().await;
     let key = format!("{:x}", Sha256::digest("sk-new"));

@@ -72,6 +72,18 @@ fn alerts_ask_for_series_that_there_are_and_say_where_to_look() {
 }
 
 #[test]
+fn what_counts_failures_has_an_alert() {
+    let alerts = read("prometheus/alerts.yaml");
+    let fails = ["_failing", "_failed", "_failures_total", "_dropped_total", "_displaced_total"];
+    let known = series();
+    let counted: Vec<&String> =
+        known.keys().filter(|name| fails.iter().any(|end| name.ends_with(end))).collect();
+    assert!(counted.len() >= 8, "{counted:?}");
+    let silent: Vec<_> = counted.iter().filter(|name| !alerts.contains(name.as_str())).collect();
+    assert!(silent.is_empty(), "nobody is told of {silent:?}");
+}
+
+#[test]
 fn two_releases_may_run_different_configurations_and_decide_for_themselves() {
     let rules = yaml(&read("prometheus/alerts.yaml"));
     let rules = rules["groups"][0]["rules"].as_sequence().unwrap();

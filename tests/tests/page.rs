@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::task::JoinSet;
 use weir_tests::{
-    Browser, Call, Load, Plan, Reply, Screen, Stage, browser::pictures, eventually, wait::within,
+    Browser, Call, Echo, Load, MODEL, Plan, Reply, Screen, Stage, browser::pictures, eventually,
+    wait::within,
 };
 
 /// Opens the page and waits for its first board.
@@ -103,6 +104,27 @@ async fn two_clicks_lead_from_the_board_to_why_a_request_waits() {
             "document.querySelector('#panel h2').textContent === 'find-me'",
         )
         .await;
+    assert_quiet(&browser, &stage);
+}
+
+#[tokio::test]
+async fn long_names_do_not_make_the_page_wider_than_a_phone() {
+    let echo = Echo::start().await;
+    let long =
+        "an-organisation-with-a-long-name/a-model-with-a-longer-one-and-how-it-was-quantised";
+    let pod = |name: &str| json!([{"name": name, "url": echo.url()}]);
+    let pools = json!([
+        {"model": long, "pods": pod("inference-vllm-of-a-long-name-7d9f8b6c5-0000")},
+        {"model": MODEL, "pods": pod("another")},
+    ]);
+    let plan = Plan::default().upstream(echo.address).config(json!({"pools": pools}));
+    let stage = plan.raise().await;
+    let Some(mut browser) = page(&stage).await else { return };
+    browser.show_on(Screen::PHONE).await;
+    let chooses = "!document.getElementById('pool').hidden";
+    browser.sees("the choice of the pool", chooses).await;
+    let width = browser.eval("document.documentElement.scrollWidth").await;
+    assert_eq!(width, Screen::PHONE.width, "nothing sticks out");
     assert_quiet(&browser, &stage);
 }
 

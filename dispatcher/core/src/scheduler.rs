@@ -43,8 +43,8 @@ use smallvec::SmallVec;
 use weir_schema::{Predict, StepTime};
 
 use crate::{
-    Action, Band, Counters, Event, Lesson, PodId, Progress, Refusal, RefusalReason, Request,
-    RequestId, SchedulerConfig, Time,
+    Action, Band, Counters, Event, Lesson, PodId, PodSpec, Progress, Refusal, RefusalReason,
+    Request, RequestId, SchedulerConfig, Time,
     decide::{Choice, Floor, pull, scratch::Scratch},
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
@@ -74,6 +74,8 @@ pub struct Scheduler {
     dice: Dice,
     predictor: Box<dyn Predict>,
     pods: Pods,
+    /// Pods that have left, for their names.
+    gone: Ring<PodSpec>,
     board: Board,
     flights: NumberMap<RequestId, Flight>,
     length: LengthHistory,
@@ -129,6 +131,7 @@ impl Scheduler {
             config,
             predictor,
             pods: Pods::new(),
+            gone: Ring::default(),
             board: Board::default(),
             flights: NumberMap::default(),
             ratio: TokenRatio::new(),

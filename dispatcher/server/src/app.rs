@@ -177,7 +177,8 @@ impl App {
         let api = Api::new(config.api.clone(), pools, clock, metrics)?;
         let api = Arc::new(api.with_trace_context(config.telemetry.trace_context));
         let (members, ordered) = channel::<Vec<Members>>(vec![]);
-        let parts = Parts { api: api.clone(), hubs: hubs.clone(), members };
+        let rights = config.seat.clone().rights();
+        let parts = Parts { api: api.clone(), hubs: hubs.clone(), members, rights: rights.clone() };
         let reloader = Reloader::new(origin.clone(), &config, parts, clock, watched.config.clone());
         let reloader = Arc::new(reloader);
         let settings = Settings {
@@ -198,7 +199,7 @@ impl App {
         let replicas =
             others.map(|others| Worker::spawn_async("weir-replicas", move |stop| others.run(stop)));
         let replicas = replicas.transpose()?;
-        let seat = Seat::new(watched.clone(), config.seat, settings, admin);
+        let seat = Seat::new(watched.clone(), rights, settings, admin);
         let side = Worker::spawn_async("weir-admin", move |stop| admin::run(door, seat, stop))?;
 
         // Last the door that requests come through.

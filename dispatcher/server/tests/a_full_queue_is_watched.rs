@@ -123,7 +123,7 @@ fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
     let door = admin::bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = door.local_addr().unwrap();
     let config = RawAdmin::default().check(&mut Problems::default());
-    let seat = Seat::new(watched, config, Settings::default(), address);
+    let seat = Seat::new(watched, config.rights(), Settings::default(), address);
     let side = Worker::spawn_async("admin", move |stop| admin::run(door, seat, stop)).unwrap();
     (address, side)
 }

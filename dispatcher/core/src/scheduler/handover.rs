@@ -4,10 +4,15 @@
 //! one of the two at a time.
 
 use crate::{
-    PodId, Request, RequestId, Running, Time,
+    Phase, PodId, PodSpec, PullConfig, Request, RequestId, Running, Time,
+    decide::score,
+    fleet::PodState,
+    inspect::PodDetail,
+    length::LengthHistory,
     scheduler::{
         Scheduler,
         flight::{Flight, Way, estimate},
+        hidden::Lateness,
     },
 };
 
@@ -106,16 +111,45 @@ impl Scheduler {
     /// Brings a pod's ledger to where a request has come.
     fn book(&mut self, flight: &Flight) {
         let Some(pod) = self.pods.get_mut(&flight.pod) else { return };
-        pod.load += flight.load;
-        pod.ledger.debit(flight.pending(self.lateness));
-        // What was seen of its steps since they were last looked at was seen without it.
-        pod.stride.idle();
-        let (config, id) = (&self.config.pull, flight.request.id);
-        let resident = |first| pod.ledger.first_token(id, first, config);
-        if let Some((_, seat)) = flight.first_token.and_then(resident) {
-            pod.ledger.progress_of(seat, flight.generated(), config);
-            estimate(&mut pod.ledger, seat, &self.length, config);
-        }
+        enter(pod, flight, self.lateness, &self.length, &self.config.pull);
         self.believe(flight.pod, &flight.request.blocks);
+    }
+
+    /// A pod that has left, as it would be if it were back, for what ran there runs on; `None` once nothing does. What it was given is
+    /// what is still there.
+    pub fn departed(&self, now: Time, spec: PodSpec, requests: usize) -> Option<PodDetail> {
+        let left = self.flights.values().filter(|flight| flight.pod == spec.id);
+        let mut left: Vec<&Flight> = left.collect();
+        if left.is_empty() {
+            return None;
+        }
+        left.sort_unstable_by_key(|flight| (flight.sent, flight.request.id));
+        let class = score::class(&self.config, spec.class);
+        let mut pod = PodState::new(spec, class);
+        pod.phase = Phase::Draining;
+        for flight in left {
+            pod.sent(flight.sent, flight.input_tokens.into(), flight.uncached_tokens);
+            enter(&mut pod, flight, self.lateness, &self.length, &self.config.pull);
+        }
+        Some(self.pod_detail(now, &pod, requests))
+    }
+}
+
+/// Brings a pod's ledger to where a request has come.
+fn enter(
+    pod: &mut PodState,
+    flight: &Flight,
+    lateness: Lateness,
+    lengths: &LengthHistory,
+    config: &PullConfig,
+) {
+    pod.load += flight.load;
+    pod.ledger.debit(flight.pending(lateness));
+    // What was seen of its steps since they were last looked at was seen without it.
+    pod.stride.idle();
+    let resident = |first| pod.ledger.first_token(flight.request.id, first, config);
+    if let Some((_, seat)) = flight.first_token.and_then(resident) {
+        pod.ledger.progress_of(seat, flight.generated(), config);
+        estimate(&mut pod.ledger, seat, lengths, config);
     }
 }

@@ -102,8 +102,13 @@ impl Scheduler {
     }
 
     pub(super) fn pod_name(&self, id: PodId) -> Arc<str> {
-        let known = self.pods.get(&id).map(|pod| pod.spec.name.clone());
-        known.unwrap_or_else(|| format!("pod {} (gone)", id.0).into())
+        if let Some(pod) = self.pods.get(&id) {
+            return pod.spec.name.clone();
+        }
+        match self.gone.newest().find(|(_, gone)| gone.id == id) {
+            Some((_, gone)) => format!("{} (gone)", gone.name).into(),
+            None => format!("pod {} (gone)", id.0).into(),
+        }
     }
 
     fn decision_view(&self, now: Time, number: u64, decision: &Decision) -> DecisionView {

@@ -21,7 +21,7 @@ impl Scheduler {
     }
 
     /// A pod, looked at closely, with at most `requests` of what it serves.
-    fn pod_detail(&self, now: Time, pod: &PodState, requests: usize) -> PodDetail {
+    pub(super) fn pod_detail(&self, now: Time, pod: &PodState, requests: usize) -> PodDetail {
         let mut view = self.pod_view(now, pod);
         view.requests = self.request_views(now, &pod.ledger, requests);
         let stale = self.config.pull.stale_after_ms;

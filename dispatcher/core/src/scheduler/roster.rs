@@ -75,7 +75,9 @@ impl Scheduler {
     }
 
     pub(super) fn pod_down(&mut self, now: Time, id: PodId) {
-        self.pods.remove(&id);
+        if let Some(pod) = self.pods.remove(&id) {
+            self.gone.push(pod.spec);
+        }
         // No number is given twice: nobody waits for what cannot come back.
         self.forgive(id);
         self.note_readiness(now);

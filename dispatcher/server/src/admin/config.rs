@@ -1,8 +1,9 @@
 //! The admin side's part of the configuration: [`RawAdmin`] as it is written, [`AdminConfig`] as it
 //! is used.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
+use arc_swap::ArcSwap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -68,6 +69,9 @@ pub enum Scope {
     Write,
 }
 
+/// What the admin side is told, as of the last reload.
+pub type Rights = Arc<ArcSwap<AdminConfig>>;
+
 /// What the admin side is told.
 #[derive(Clone, Debug)]
 pub struct AdminConfig {
@@ -75,6 +79,13 @@ pub struct AdminConfig {
     pub tokens: TokenRing,
     /// Whether `/metrics` is open to everybody though there are tokens.
     pub open_metrics: bool,
+}
+
+impl AdminConfig {
+    /// The same, for a reload to change.
+    pub fn rights(self) -> Rights {
+        Arc::new(ArcSwap::from_pointee(self))
+    }
 }
 
 impl RawAdmin {

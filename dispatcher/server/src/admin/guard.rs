@@ -179,7 +179,7 @@ pub(super) async fn guard(
 }
 
 fn admit(seat: &Seat, request: &Request) -> Result<Arc<str>, Fault> {
-    let (headers, config) = (request.headers(), seat.config());
+    let (headers, config) = (request.headers(), seat.rights());
     let anybody = || Arc::from("anybody");
     let open_metrics = config.open_metrics && !config.tokens.is_empty();
     let scope = match need(request.method(), request.uri(), open_metrics) {

@@ -17,7 +17,10 @@ use super::{
 };
 use crate::{
     fleet::Ask,
-    hub::seat::{Leaving, PodSeen},
+    hub::{
+        Hub,
+        seat::{Leaving, PodSeen},
+    },
 };
 
 /// Every pod.
@@ -38,7 +41,7 @@ pub struct PodRow {
     pub address: String,
     /// Its class.
     pub class: String,
-    /// ready, broken, cordoned, draining or drained.
+    /// ready, broken, cordoned, draining, drained, or leaving: it is configured, or found, no more, and its requests go to their end.
     pub phase: &'static str,
     /// Whether it may be used.
     pub breaker: BreakerRow,
@@ -82,7 +85,7 @@ pub struct PodRow {
     pub error_tpot: Option<f64>,
     /// Sequences that the ledger knows more than the last scrape; `null` without a fresh one.
     pub ledger_minus_scrape: Option<f64>,
-    /// How far its drain is; `null` when nobody asked it to leave.
+    /// How far its drain is; `null` when nobody asked it to leave and it has not left.
     pub drain: Option<DrainRow>,
     /// What is in flight there, the tightest TPOT objective first.
     pub requests: Vec<RequestView>,
@@ -102,7 +105,7 @@ pub struct BreakerRow {
 /// How far a drain is.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct DrainRow {
-    /// Time since it was asked for, in milliseconds.
+    /// Time since it was asked for, or since the pod left, in milliseconds.
     pub since_ms: f64,
     /// Requests of this pool that are still there.
     pub left: usize,
@@ -135,14 +138,14 @@ pub fn rows(pool: Pool<'_>, requests: usize) -> Vec<PodRow> {
 }
 
 fn row(pool: Pool<'_>, seen: PodSeen) -> PodRow {
-    let PodSeen { detail, address, breaker, leaving } = seen;
+    let PodSeen { detail, address, breaker, leaving, has_left } = seen;
     let view = detail.view;
     PodRow {
         pool: pool.name().to_owned(),
         pod: view.name,
         address,
         class: view.class,
-        phase: phase(view.phase, leaving.as_ref()),
+        phase: if has_left { "leaving" } else { phase(view.phase, leaving.as_ref()) },
         breaker: BreakerRow {
             open: breaker.is_some_and(|breaker| breaker.open),
             failures: breaker
@@ -210,8 +213,14 @@ pub(super) async fn pod(
 
 /// The pool of a pod. One that is in several is asked for with its pool.
 fn home<'a>(seat: &'a Seat, pool: Option<&str>, name: &str) -> Result<Pool<'a>, Fault> {
-    let mut pools = seat.pools(pool)?;
-    pools.retain(|pool| pool.hub.pods().iter().any(|pod| &*pod.name == name));
+    let all = seat.pools(pool)?;
+    let of = |has: &dyn Fn(&Hub) -> bool| -> Vec<Pool<'a>> {
+        all.iter().filter(|pool| has(pool.hub)).copied().collect()
+    };
+    let mut pools = of(&|hub| hub.pods().iter().any(|pod| &*pod.name == name));
+    if pools.is_empty() {
+        pools = of(&|hub| hub.pod_seen(name).is_some());
+    }
     match pools.as_slice() {
         [] => Err(Fault::not_found("pod", name)),
         [only] => Ok(*only),

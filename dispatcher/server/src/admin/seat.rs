@@ -8,14 +8,18 @@ use std::{net::SocketAddr, sync::Arc};
 use weir_core::queue::LaneKey;
 
 use super::{
-    config::AdminConfig, events::Broadcast, fault::Fault, history::History, settings::Settings,
+    config::{AdminConfig, Rights},
+    events::Broadcast,
+    fault::Fault,
+    history::History,
+    settings::Settings,
 };
 use crate::{hub::Hub, telemetry::Watched};
 
 /// What every admin call reads.
 pub struct Seat {
     watched: Watched,
-    config: AdminConfig,
+    rights: Rights,
     settings: Settings,
     /// Whether the listener is on a loopback address.
     local: bool,
@@ -27,7 +31,7 @@ impl Seat {
     /// A seat at the listener `address`.
     pub fn new(
         watched: Watched,
-        config: AdminConfig,
+        rights: Rights,
         settings: Settings,
         address: SocketAddr,
     ) -> Arc<Self> {
@@ -36,7 +40,7 @@ impl Seat {
             broadcast: Broadcast::default(),
             local: address.ip().is_loopback(),
             watched,
-            config,
+            rights,
             settings,
         })
     }
@@ -58,9 +62,9 @@ impl Seat {
         &self.watched
     }
 
-    /// Who may do what.
-    pub fn config(&self) -> &AdminConfig {
-        &self.config
+    /// Who may do what now.
+    pub fn rights(&self) -> Arc<AdminConfig> {
+        self.rights.load_full()
     }
 
     /// The configuration in force.

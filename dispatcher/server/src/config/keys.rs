@@ -33,7 +33,8 @@ pub const NEED_RESTART: [&str; 20] = [
 ];
 
 /// Keys below those that count without a restart all the same.
-const EXCEPT: [&str; 1] = ["upstream.max_attempts"];
+const EXCEPT: [&str; 4] =
+    ["upstream.max_attempts", "admin.tokens", "admin.open_metrics", "log.level"];
 
 /// When a changed key counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -246,6 +247,10 @@ mod tests {
     fn an_exception_counts_without_a_restart() {
         assert_eq!(applies("upstream.max_attempts"), Applies::Reload);
         assert_eq!(applies("upstream.stall_timeout_s"), Applies::Restart);
+        assert_eq!(applies("admin.tokens"), Applies::Reload);
+        assert_eq!(applies("admin.listen"), Applies::Restart);
+        assert_eq!(applies("log.level"), Applies::Reload);
+        assert_eq!(applies("log.format"), Applies::Restart);
         assert_eq!(applies("limits.max_body_bytes"), Applies::Reload);
         assert_eq!(applies("pools"), Applies::Restart);
         assert_eq!(applies("pools.pods"), Applies::Reload);

@@ -37,14 +37,15 @@ A changed file is taken over while requests wait and run: when the system says s
 watched, so that the link that Kubernetes turns for a mounted ConfigMap counts as a change. What is renamed to its place, or linked to, is read at once; a file that is written in place
 when it has been left alone for half a second, and after 5 s in any case: half a file may be a good one, without its limits. Whoever writes it in place with longer pauses has halves taken over; write another file and rename it. All or nothing: a file with a mistake changes
 nothing, the log says what is wrong with it, and `weir_config_failing` is 1 until it is mended. The log names what changed, with the values of what is one word or one number; of a list or a mapping the name alone.
-A file that has lost all its `keys` is refused too, for half a file would open the API to everybody: restart to do so. `weir check`, and the log at the start, note
+A file that has lost all its `keys`, or all its `admin.tokens`, is refused too, for half a file would open the API or the admin side to everybody: restart to do so. `weir check`, and the log at the start, note
 an API without `keys` that others than this machine reach.
 
 What waits keeps the objectives it came with, and its place; what runs goes on. New objectives, bands, keys and rates count from the
-next request on; policies, patterns, bounds and pull parameters from the next decision on, also for what waits. A pod that is no longer listed
-gets nothing new and its streams go to their end; one that is new gets requests after its first scrape. Rates that did not change go on counting.
+next request on; policies, patterns, bounds and pull parameters from the next decision on, also for what waits. Tokens of the admin side count from the next call on (what is
+watched already goes on), `log.level` from the next line on; a trainer that runs keeps its own. A pod that is no longer listed
+gets nothing new, and is `leaving` (`weir pods ls`) until its streams have come to their end; one that is new gets requests after its first scrape. Rates that did not change go on counting.
 The number of models, and what the table calls a restart, change with a restart only: such keys stay as they are, the log names
-them, and `weir_config_needs_restart` counts them. A change of `patterns` or of a policy's `order` sorts everything that waits anew, at about
+them, and `weir_config_needs_restart` counts them (alert `WeirConfigNeedsRestart` after a day). A change of `patterns` or of a policy's `order` sorts everything that waits anew, at about
 the cost of its arrival.
 
 `weir_config_reloads_total{result}` counts, `weir_config_hash` is equal in dispatchers that run the same, `weir_config_age_seconds` says since when.

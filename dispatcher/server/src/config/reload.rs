@@ -24,10 +24,12 @@ use super::{
     keys::{Applies, Change, compare},
 };
 use crate::{
+    admin::config::Rights,
     api::{Api, ApiConfig, Pool, objective::House},
     clock::Clock,
     fleet::config::Members,
     hub::Hub,
+    telemetry::log,
 };
 
 /// Why there is nothing to compare with or to take in, and what to do.
@@ -70,6 +72,8 @@ pub struct Parts {
     pub hubs: Vec<Arc<Hub>>,
     /// Tells the fleet which pods each pool has.
     pub members: watch::Sender<Vec<Members>>,
+    /// Who may look at the admin side and change something there.
+    pub rights: Rights,
 }
 
 /// Reloads the configuration of a running dispatcher.
@@ -235,6 +239,10 @@ impl Reloader {
         if running.pools.iter().map(|pool| &pool.members).ne(&members) {
             self.parts.members.send_replace(members);
         }
+        self.parts.rights.store(Arc::new(config.seat));
+        if running.raw.log.level != raw.log.level {
+            log::follow(&config.log);
+        }
         self.tally.hash.store(hash(&raw), Relaxed);
         if *running.raw != raw {
             let up_us = u64::try_from(self.clock.up().as_micros()).unwrap_or(u64::MAX);
@@ -245,13 +253,18 @@ impl Reloader {
     }
 }
 
-/// Refuses a file that has lost its keys: half a file, or one of another place, must not let everybody in.
+/// Refuses a file that has lost its keys or its tokens: half a file, or one of another place, must not let everybody in.
 fn still_closed(running: &RawConfig, file: &RawConfig) -> Result<(), Problems> {
     let mut problems = Problems::default();
     problems.require(
         running.keys.is_empty() || !file.keys.is_empty(),
         "keys",
         "are in force and missing in the file, which would let everybody in; restart to open the API",
+    );
+    problems.require(
+        running.admin.tokens.is_empty() || !file.admin.tokens.is_empty(),
+        "admin.tokens",
+        "are in force and missing in the file, which would let everybody look; restart to open the admin side",
     );
     problems.none_or(())
 }
@@ -302,7 +315,11 @@ fn hash(raw: &RawConfig) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api::config::RawKey, config::raw::RawPool};
+    use crate::{
+        admin::config::{RawAdmin, RawToken},
+        api::config::RawKey,
+        config::raw::RawPool,
+    };
 
     #[test]
     fn pools_in_another_order_are_the_same_configuration() {
@@ -319,12 +336,22 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_lost_its_keys_is_refused() {
+    fn a_file_that_has_lost_its_keys_or_tokens_is_refused() {
         let none = RawConfig::default();
         let some = RawConfig { keys: vec![RawKey::default()], ..RawConfig::default() };
         let said = still_closed(&some, &none).unwrap_err().to_string();
         assert!(said.starts_with("keys: ") && said.contains("restart to open the API"), "{said}");
-        for (running, file) in [(&none, &none), (&none, &some), (&some, &some)] {
+        let admin = RawAdmin { tokens: vec![RawToken::default()], ..RawAdmin::default() };
+        let watched = RawConfig { admin, ..RawConfig::default() };
+        let said = still_closed(&watched, &none).unwrap_err().to_string();
+        assert!(said.starts_with("admin.tokens: "), "{said}");
+        for (running, file) in [
+            (&none, &none),
+            (&none, &some),
+            (&some, &some),
+            (&none, &watched),
+            (&watched, &watched),
+        ] {
             assert_eq!(still_closed(running, file), Ok(()));
         }
     }

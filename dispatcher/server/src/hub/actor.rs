@@ -71,7 +71,7 @@ pub(super) struct Desk {
     /// The same by host and port.
     pub(super) by_address: HashMap<String, PodId>,
     /// Pods that have left while something ran there, by host and port.
-    pub(super) departed: HashMap<String, PodId>,
+    pub(super) departed: HashMap<String, Departed>,
     /// What another dispatcher decides.
     pub(super) led: Led,
     swept_at: Time,
@@ -85,6 +85,14 @@ pub(super) struct Stream {
     pub swept: u32,
     /// Its first token was announced; a sweep must not be faster than that message.
     pub started: bool,
+}
+
+/// A pod that has left.
+#[derive(Clone)]
+pub(super) struct Departed {
+    pub pod: Arc<Pod>,
+    /// When it did.
+    pub at: Time,
 }
 
 pub(super) struct KnownPod {
@@ -170,7 +178,7 @@ impl Desk {
             Message::PodUp(pod) => self.pod_up(now, pod, due),
             Message::PodRestarted(id) => {
                 self.strike(id);
-                self.departed.retain(|_, departed| *departed != id);
+                self.departed.retain(|_, departed| departed.pod.id != id);
                 self.handle(now, Event::PodDown(id), due);
             }
             Message::PodChanged(id) => {
@@ -224,7 +232,7 @@ impl Desk {
                 let end = *end;
                 self.spread(|desk| desk.scheduler.answer_of(&end).map(News::Answered));
             }
-            Event::PodDown(id) => self.forget(*id),
+            Event::PodDown(id) => self.forget(now, *id),
             Event::Scraped(_, scrape) => {
                 scrape.shared |= self.led.in_aftermath(now) || self.decides_beside();
             }
@@ -249,26 +257,26 @@ impl Desk {
         };
         // With what ran there when it left, for its streams went on; it is given nothing before that is in its ledger.
         self.handle(now, Event::PodUpAs(spec, Phase::Broken), due);
-        self.carry_over(before, id);
+        self.carry_over(before.pod.id, id);
         self.handle(now, Event::PodPhase(id, phase), due);
     }
 
     /// A pod leaves. What runs there is in the ledger of the pod that is at its address now, or of the next one.
-    fn forget(&mut self, id: PodId) {
-        let Some(authority) = self.strike(id) else { return };
-        if let Some(heir) = self.by_address.get(&authority).copied() {
+    fn forget(&mut self, now: Time, id: PodId) {
+        let Some(pod) = self.strike(id) else { return };
+        if let Some(heir) = self.by_address.get(&pod.authority).copied() {
             return self.carry_over(id, heir);
         }
         let mut departed = std::mem::take(&mut self.departed);
-        departed.insert(authority, id);
-        departed.retain(|_, pod| self.runs_on(*pod));
+        departed.insert(pod.authority.clone(), Departed { pod, at: now });
+        departed.retain(|_, departed| self.runs_on(departed.pod.id));
         self.departed = departed;
     }
 
-    /// Strikes a pod off the list. Gives its host and port.
-    fn strike(&mut self, id: PodId) -> Option<String> {
+    /// Strikes a pod off the list.
+    fn strike(&mut self, id: PodId) -> Option<Arc<Pod>> {
         self.by_address.retain(|_, known| *known != id);
-        self.pods.remove(&id).map(|known| known.pod.authority.clone())
+        self.pods.remove(&id).map(|known| known.pod)
     }
 
     pub(super) fn handle(&mut self, now: Time, event: Event, due: &mut Due) {

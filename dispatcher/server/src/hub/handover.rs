@@ -90,7 +90,7 @@ impl Desk {
             }
             let Some(running) = stream.come() else { continue };
             let known = self.pods.get(&running.pod).map(|known| &known.pod.authority);
-            let departed = || self.departed.iter().find(|(_, pod)| **pod == running.pod);
+            let departed = || self.departed.iter().find(|(_, left)| left.pod.id == running.pod);
             if let Some(authority) = known.or_else(|| departed().map(|(authority, _)| authority)) {
                 let onward = Onward::of(running, authority.clone(), now);
                 mail.add(to, Errand::Adopt(Box::new(onward)));

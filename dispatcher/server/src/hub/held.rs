@@ -46,7 +46,7 @@ impl Hub {
 
     /// The same while nobody changes it, with what was told of pods that are not here.
     fn held_beside(&self, told: &Held) -> Held {
-        let pods = self.pods();
+        let pods = self.pods_to_ask();
         let is_here = |authority: &str| pods.iter().any(|pod| pod.authority == *authority);
         let away =
             told.pods.iter().filter(|(authority, _)| !is_here(authority)).take(AWAY).cloned();
@@ -57,6 +57,12 @@ impl Hub {
             gates: self.look(|scheduler, _| gates(scheduler).into_iter().collect()),
             pods: here.chain(away).collect(),
         }
+    }
+
+    /// The pods, and those that have left while something ran there: what is asked of these holds when they come back.
+    fn pods_to_ask(&self) -> Vec<Arc<Pod>> {
+        let departed = self.departed().into_iter().map(|left| left.pod);
+        self.pods().iter().cloned().chain(departed).collect()
     }
 
     /// An operator may change something; `change` says whether it did. No other change comes in between, be it another dispatcher's.
@@ -97,7 +103,7 @@ impl Hub {
         own.clone_from(held);
         self.is_told.store(true, Relaxed);
         self.hold_gates(&held.gates);
-        for pod in self.pods().iter() {
+        for pod in self.pods_to_ask() {
             if pod.cordon.ask(held.asked(&pod.authority), self.clock().now()) {
                 self.pod_changed(pod.id);
             }

@@ -18,7 +18,7 @@ use weir_core::{
 };
 use weir_schema::Status;
 
-use super::Hub;
+use super::{Hub, actor::Departed};
 use crate::fleet::{Ask, Pod, breaker::BreakerSeen, occupancy::Beyond};
 
 /// Waiting requests looked at in one turn at the desk: some 0.2 ms, less than a decision over hundreds of
@@ -64,16 +64,18 @@ pub struct PodSeen {
     pub address: String,
     /// What its breaker says.
     pub breaker: Option<BreakerSeen>,
-    /// How far it is with what an operator asked.
+    /// How far it is with what an operator asked, or with what ran there when it left.
     pub leaving: Option<Leaving>,
+    /// It has left the pool: it is in the configuration, or in an answer of DNS, no more.
+    pub has_left: bool,
 }
 
-/// A pod that takes no new request because an operator said so.
+/// A pod that takes no new request because an operator said so, or because it has left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Leaving {
     /// What was asked.
     pub asked: Ask,
-    /// How long ago, in milliseconds.
+    /// How long ago, or since it left, in milliseconds.
     pub since_ms: f64,
     /// Requests of this pool that are still there.
     pub left: usize,
@@ -265,7 +267,7 @@ impl Hub {
         self.look(|scheduler, _| gates(scheduler))
     }
 
-    /// Every pod, each with at most `requests` of what it serves.
+    /// Every pod, each with at most `requests` of what it serves; at last those that have left while something ran there.
     pub fn pods_seen(&self, requests: usize) -> Vec<PodSeen> {
         let mut details: Vec<PodDetail> = Vec::new();
         loop {
@@ -279,15 +281,55 @@ impl Hub {
         }
         let (pods, now) = (self.pods(), self.clock().now());
         let known = |detail: &PodDetail| pods.iter().find(|pod| pod.id == detail.id);
-        details.into_iter().map(|detail| seen(now, known(&detail), detail)).collect()
+        let mut all: Vec<PodSeen> =
+            details.into_iter().map(|detail| seen(now, known(&detail), detail)).collect();
+        let departed = self.departed();
+        all.extend(departed.iter().filter_map(|left| self.departed_seen(left, requests)));
+        all
     }
 
-    /// A pod by its name, with all that it serves.
+    /// A pod by its name, with all that it serves; one that has left, where there is no other of that name.
     pub fn pod_seen(&self, name: &str) -> Option<PodSeen> {
         let pods = self.pods();
-        let pod = pods.iter().find(|pod| &*pod.name == name)?;
+        let Some(pod) = pods.iter().find(|pod| &*pod.name == name) else {
+            return self.departed_seen(&self.departed_called(name)?, usize::MAX);
+        };
         let detail = self.look(|scheduler, now| scheduler.pod(now, pod.id, usize::MAX))?;
         Some(seen(self.clock().now(), Some(pod), detail))
+    }
+
+    /// Pods that have left while something ran there, in the order in which they had joined.
+    pub(super) fn departed(&self) -> Vec<Departed> {
+        let mut departed: Vec<Departed> =
+            self.at_desk(|desk, _, _| desk.departed.values().cloned().collect());
+        departed.sort_unstable_by_key(|left| left.pod.id);
+        departed
+    }
+
+    /// The last of them that was called so.
+    pub(super) fn departed_called(&self, name: &str) -> Option<Departed> {
+        self.departed().into_iter().filter(|left| &*left.pod.name == name).max_by_key(|it| it.at)
+    }
+
+    /// `None` when nothing runs there any more.
+    fn departed_seen(&self, left: &Departed, requests: usize) -> Option<PodSeen> {
+        let (detail, now) = self.look(|scheduler, now| {
+            Some((scheduler.departed(now, left.pod.spec(), requests)?, now))
+        })?;
+        let leaving = Leaving {
+            asked: left.pod.cordon.asked().0,
+            since_ms: now.ms_since(left.at),
+            left: detail.view.residents + detail.view.pending,
+            beyond: None,
+            expected_ms: detail.empty_in_ms.unwrap_or(0.0),
+        };
+        Some(PodSeen {
+            address: left.pod.authority.clone(),
+            breaker: None,
+            leaving: Some(leaving),
+            has_left: true,
+            detail,
+        })
     }
 }
 
@@ -312,6 +354,7 @@ fn seen(now: Time, pod: Option<&Arc<Pod>>, detail: PodDetail) -> PodSeen {
         address: pod.map(|pod| pod.authority.clone()).unwrap_or_default(),
         breaker: pod.map(|pod| pod.breaker.seen()),
         leaving,
+        has_left: false,
         detail,
     }
 }

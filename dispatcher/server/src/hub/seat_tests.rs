@@ -46,6 +46,62 @@ async fn a_cordoned_pod_gets_nothing_and_a_drained_one_says_so() {
     assert!(hub.ask_pod("no-such", Ask::Cordon).is_none());
 }
 
+#[tokio::test]
+async fn a_pod_that_has_left_is_shown_with_what_runs_there_until_that_ends() {
+    let (hub, _samples) = Fixture::default().hub();
+    hub.add_pod(pod(1, "127.0.0.1:1"));
+    let streamed = hub.admit(request(&hub, 1)).verdict().await.unwrap();
+    streamed.first_token();
+    let prefilled = hub.admit(request(&hub, 2)).verdict().await.unwrap();
+    hub.remove_pod(PodId(1));
+    hub.add_pod(pod(2, "127.0.0.1:2"));
+    let phases = |hub: &Hub| -> Vec<(String, bool)> {
+        let pods = hub.pods_seen(8).into_iter();
+        pods.map(|seen| (seen.detail.view.name, seen.has_left)).collect()
+    };
+    assert_eq!(phases(&hub), [("pod-2".to_owned(), false), ("pod-1".to_owned(), true)]);
+    let seen = hub.pod_seen("pod-1").unwrap();
+    let (view, leaving) = (&seen.detail.view, seen.leaving.unwrap());
+    assert_eq!((&*seen.address, view.residents, view.pending), ("127.0.0.1:1", 1, 1));
+    assert_eq!((leaving.left, leaving.is_done()), (2, false));
+    assert!(leaving.expected_ms > 0.0);
+    let decoding: Vec<bool> = view.requests.iter().map(|one| one.decoding).collect();
+    assert_eq!(decoding, [true, false], "as far as they have come");
+    assert_eq!(hub.summary().pods, 1, "it is no pod of the pool any more");
+    let running = hub.inspect(&Called::Id(RequestId(1))).unwrap();
+    assert_eq!(running.pod.as_deref(), Some("pod-1 (gone)"));
+
+    streamed.end(weir_core::EndKind::Complete, Some(7), None);
+    assert_eq!(hub.pod_seen("pod-1").unwrap().leaving.unwrap().left, 1);
+    drop(prefilled);
+    assert!(hub.pod_seen("pod-1").is_none());
+    assert_eq!(phases(&hub), [("pod-2".to_owned(), false)]);
+    assert_settled(&hub);
+}
+
+#[tokio::test]
+async fn what_is_asked_of_a_pod_that_has_left_holds_when_it_comes_back() {
+    let (hub, _samples) = Fixture::default().hub();
+    hub.add_pod(pod(1, "127.0.0.1:1"));
+    let running = hub.admit(request(&hub, 1)).verdict().await.unwrap();
+    hub.remove_pod(PodId(1));
+    let seen = hub.ask_pod("pod-1", Ask::Drain).unwrap();
+    assert!(seen.has_left);
+    assert_eq!(hub.held().pods, [("127.0.0.1:1".to_owned(), Ask::Drain)].into());
+    // A pod that comes back under its name and address has the cordon of before: the roster sees to that.
+    let before = hub.departed_called("pod-1").unwrap().pod;
+    let back = Pod {
+        cordon: before.cordon.clone(),
+        ..Pod::new(PodId(2), "pod-1".into(), "127.0.0.1:1".into(), 0)
+    };
+    hub.add_pod(Arc::new(back));
+    let seen = hub.pod_seen("pod-1").unwrap();
+    let leaving = seen.leaving.unwrap();
+    assert_eq!((seen.has_left, leaving.asked, leaving.left), (false, Ask::Drain, 1));
+    drop(running);
+    assert_settled(&hub);
+}
+
 /// A hub without pods in which `count` requests wait, of tenants a and b in turn and bands 0 to 2.
 fn waiting(count: u64) -> (Arc<Hub>, Vec<crate::hub::Ticket>) {
     let (hub, _samples) = Fixture::default().hub();

@@ -107,10 +107,10 @@ impl Hub {
         })
     }
 
-    /// Asks something of a pod. `None` when the pool has no pod of that name.
+    /// Asks something of a pod; of one that has left, for when it comes back. `None` when the pool has no pod of that name.
     pub fn ask_pod(&self, name: &str, what: Ask) -> Option<PodSeen> {
-        let pods = self.pods();
-        let pod = pods.iter().find(|pod| &*pod.name == name)?;
+        let here = self.pods().iter().find(|pod| &*pod.name == name).cloned();
+        let pod = here.or_else(|| Some(self.departed_called(name)?.pod))?;
         self.change_held(|| {
             let changed = pod.cordon.ask(what, self.clock().now());
             if changed {

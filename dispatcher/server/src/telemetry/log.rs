@@ -93,6 +93,11 @@ pub struct LogConfig {
 
 /// The lines of this process; there is one logger to a process.
 static LINES: OnceLock<Arc<Lines>> = OnceLock::new();
+/// Lets it log by another filter.
+static FOLLOW: OnceLock<Follow> = OnceLock::new();
+
+/// Takes a logger's filter in.
+type Follow = Box<dyn Fn(EnvFilter) + Send + Sync>;
 
 /// Lines of this process that were not written.
 pub fn lost() -> u64 {
@@ -108,15 +113,25 @@ pub fn start(config: &LogConfig) -> io::Result<Scribe> {
     let said = |lost| tracing::warn!(lost, "log lines were not written: their reader is too slow");
     let (scribe, inlet) = Scribe::start(io::stderr(), said)?;
     let _ = LINES.set(scribe.lines().clone());
-    drop(tracing::subscriber::set_global_default(logger(config, inlet, colours)));
+    let (logger, follow) = logger(config, inlet, colours);
+    if tracing::subscriber::set_global_default(logger).is_ok() {
+        let _ = FOLLOW.set(follow);
+    }
     Ok(scribe)
+}
+
+/// From now on this process logs what this filter lets through. The form of its lines stays.
+pub fn follow(config: &LogConfig) {
+    if let Some(follow) = FOLLOW.get() {
+        follow(filter(&config.filter));
+    }
 }
 
 fn logger(
     config: &LogConfig,
     out: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
     colours: bool,
-) -> Box<dyn Subscriber + Send + Sync> {
+) -> (Box<dyn Subscriber + Send + Sync>, Follow) {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter(&config.filter))
         .with_writer(out)
@@ -124,8 +139,17 @@ fn logger(
         .log_internal_errors(false)
         .with_ansi(colours);
     match config.format {
-        LogFormat::Pretty => Box::new(lines.event_format(ForPeople::new()).finish()),
-        LogFormat::Json => Box::new(lines.json().flatten_event(true).finish()),
+        LogFormat::Pretty => {
+            let lines = lines.event_format(ForPeople::new()).with_filter_reloading();
+            let handle = lines.reload_handle();
+            // Fails only where the logger is gone.
+            (Box::new(lines.finish()), Box::new(move |filter| drop(handle.reload(filter))))
+        }
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_filter_reloading();
+            let handle = lines.reload_handle();
+            (Box::new(lines.finish()), Box::new(move |filter| drop(handle.reload(filter))))
+        }
     }
 }
 
@@ -195,7 +219,8 @@ mod tests {
         let written = Written::default();
         let out = written.clone();
         let config = LogConfig { format, filter: level.to_owned() };
-        tracing::subscriber::with_default(logger(&config, move || out.clone(), false), || {
+        let (logger, _) = logger(&config, move || out.clone(), false);
+        tracing::subscriber::with_default(logger, || {
             tracing::info!(target: AUDIT, who = "ada", "a change");
             tracing::info!("a word");
             tracing::error!("a fault");
@@ -222,6 +247,25 @@ mod tests {
                     .collect();
                 assert_eq!(said, lines, "{level}: {text}");
             }
+        }
+    }
+
+    #[test]
+    fn another_filter_counts_from_the_next_line_on() {
+        for format in [LogFormat::Pretty, LogFormat::Json] {
+            let written = Written::default();
+            let out = written.clone();
+            let config = LogConfig { format, filter: "error".to_owned() };
+            let (logger, follow) = logger(&config, move || out.clone(), false);
+            tracing::subscriber::with_default(logger, || {
+                for filter in ["error", "debug", "warn"] {
+                    follow(super::filter(filter));
+                    tracing::debug!("under {filter}");
+                }
+            });
+            let text = String::from_utf8(written.0.lock().clone()).unwrap();
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert!(text.contains("under debug"), "{text}");
         }
     }
 

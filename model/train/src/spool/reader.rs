@@ -54,6 +54,8 @@ pub(crate) struct SpoolReader {
     dir: PathBuf,
     schema: String,
     places: BTreeMap<u64, Place>,
+    /// It was said that there is no such folder yet.
+    awaited: bool,
     /// The line being read, kept for its room.
     pub(super) line: Vec<u8>,
 }
@@ -61,7 +63,7 @@ pub(crate) struct SpoolReader {
 impl SpoolReader {
     /// A reader that has seen nothing.
     pub(crate) fn new(dir: PathBuf, schema: String) -> Self {
-        Self { dir, schema, places: BTreeMap::new(), line: Vec::new() }
+        Self { dir, schema, places: BTreeMap::new(), awaited: false, line: Vec::new() }
     }
 
     /// Gives `take` every sample that is new since the last look, oldest segment first.
@@ -73,6 +75,13 @@ impl SpoolReader {
     ) {
         let found = match segments(&self.dir) {
             Ok(found) => found,
+            // Nothing was ever written there: the dispatcher makes the folder with its first samples.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.places.is_empty() => {
+                if !std::mem::replace(&mut self.awaited, true) {
+                    tracing::info!(spool = %self.dir.display(), "no samples yet: the folder is not there");
+                }
+                return;
+            }
             Err(error) => {
                 // The places are kept: the directory may come back as it was.
                 skipped.unreadable += 1;

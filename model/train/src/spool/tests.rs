@@ -145,13 +145,28 @@ fn segments_may_vanish_and_be_replaced_by_others_of_their_name() {
 }
 
 #[test]
-fn a_spool_that_is_missing_or_broken_is_told_and_not_an_error() {
+fn a_spool_that_is_not_there_yet_is_no_problem_and_one_that_is_gone_is() {
     let root = TempDir::new().unwrap();
     let spool = root.path().join("spool");
     let mut reader = reader(&spool);
+    assert_eq!(look(&mut reader), (vec![], Skipped::default()), "before the first sample");
+    fs::create_dir(&spool).unwrap();
+    append(&spool, 1, line(1).as_bytes());
+    assert_eq!(look(&mut reader).0, [1]);
+    fs::remove_dir_all(&spool).unwrap();
     let (seen, skipped) = look(&mut reader);
     assert_eq!((seen, skipped.unreadable), (vec![], 1));
     assert!(skipped.problems[0].contains("spool"), "{skipped:?}");
+}
+
+#[test]
+fn a_broken_spool_is_told_and_not_an_error() {
+    let root = TempDir::new().unwrap();
+    let spool = root.path().join("spool");
+    let mut reader = reader(&spool);
+    fs::write(&spool, "no folder").unwrap();
+    assert_eq!(look(&mut reader).1.unreadable, 1);
+    fs::remove_file(&spool).unwrap();
 
     fs::create_dir(&spool).unwrap();
     fs::create_dir(spool.join(segment_name(1))).unwrap();

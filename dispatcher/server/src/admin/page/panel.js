@@ -156,11 +156,11 @@ function podPage({ pool, pod }) {
     title: pod, draw: drawPod,
     load: () => get(`/pods/${encodeURIComponent(pod)}`, { pool }),
     state: (of) => [of.phase, of.class, of.address].filter(Boolean).join(" · "),
-    buttons: (of) => [
+    buttons: (of) => of.phase === "leaving" ? [] : [
       takes(of) ? ["Cordon…", (one) => changePod(one, "cordon")] : ["Uncordon", (one) => changePod(one, "uncordon")],
       (takes(of) || of.phase === "cordoned") && ["Drain…", (one) => changePod(one, "drain")],
     ].filter(Boolean),
-    keys: { drain: (of) => changePod(of, "drain") },
+    keys: { drain: (of) => of.phase !== "leaving" && changePod(of, "drain") },
   };
 }
 

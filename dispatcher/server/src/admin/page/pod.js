@@ -40,7 +40,7 @@ function draining(of) {
   const most = Math.max(mostLeft.get(of.pod) ?? 0, of.drain.left, 1);
   mostLeft.set(of.pod, most);
   const words = of.phase === "drained" ? "Drained: nothing is left on it. It may be stopped."
-    : `Draining for ${time(of.drain.since_ms)}: ${awaited(of.drain)}.`;
+    : `${of.phase === "leaving" ? "It left the pool" : "Draining for"} ${time(of.drain.since_ms)}${of.phase === "leaving" ? " ago" : ""}: ${awaited(of.drain)}.`;
   const done = 1 - of.drain.left / most;
   return h("figure", { class: "drain", vars: { "--part": percent(done) } },
     h("div", { class: "track", role: "progressbar", "aria-label": "drained", "aria-valuenow": Math.round(done * 100) }, h("i")),

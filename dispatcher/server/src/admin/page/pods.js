@@ -11,8 +11,8 @@ const ROOMY = 24;
 const ON_PHONE = 40;
 const phone = matchMedia("(max-width: 640px)");
 let allPods = false;
-const RANK = { broken: 0, draining: 1, drained: 2, cordoned: 3, ready: 5 };
-const MARKS = { broken: "✕", draining: "↓", drained: "○", cordoned: "‖", ready: "" };
+const RANK = { broken: 0, draining: 1, leaving: 1, drained: 2, cordoned: 3, ready: 5 };
+const MARKS = { broken: "✕", draining: "↓", leaving: "→", drained: "○", cordoned: "‖", ready: "" };
 
 /** How much of a pod is used: its step against the tightest TPOT it holds, and its KV cache. */
 export function used(pod) {
@@ -45,7 +45,7 @@ export function drawPods(pods) {
   more.hidden = shown.length === items.length;
   more.onclick = () => ((allPods = true), drawPods(pods));
   put(more, `Show all ${items.length}`);
-  keyed(cells, shown, (pod) => pod.pod, make, draw);
+  keyed(cells, shown, (pod) => pod.key, make, draw);
   put(at("pods-note"), summary(items, prefix));
 }
 
@@ -60,7 +60,9 @@ function common(pods) {
 function cell(pod, prefix) {
   const { pace, kv } = used(pod);
   return {
-    pool: pod.pool, pod: pod.pod, short: pod.pod.slice(prefix.length), phase: pod.phase, level: levelOf(pod), rank: rank(pod),
+    // Beside one that leaves there may be another of its name.
+    key: pod.phase === "leaving" ? `${pod.pod} ${pod.address}` : pod.pod,
+    pool: pod.pool, pod: pod.pod, short: `\u200e${pod.pod.slice(prefix.length)}\u200e`, phase: pod.phase, level: levelOf(pod), rank: rank(pod),
     residents: pod.residents, pending: pod.pending, pace: percent(pace), kv: percent(kv), full: whole(kv),
     step: time(pod.step_ms), tightest: pod.tightest_tpot_ms && time(pod.tightest_tpot_ms), left: pod.drain?.left,
   };
@@ -89,13 +91,13 @@ function draw(el, pod) {
 }
 
 function words(pod) {
-  const state = { draining: `draining, ${count(pod.left)} left. `, ready: "" }[pod.phase] ?? `${pod.phase}. `;
+  const state = pod.phase === "ready" ? "" : pod.left ? `${pod.phase}, ${count(pod.left)} left. ` : `${pod.phase}. `;
   const pace = pod.tightest ? `step ${pod.step} of ${pod.tightest}` : `step ${pod.step}`;
   return unbroken(`${state}${count(pod.residents)} resident${pod.residents === 1 ? "" : "s"}, ${count(pod.pending)} before the first token, ${pace}, KV ${pod.full}`);
 }
 
 function summary(items, prefix) {
-  const off = ["broken", "draining", "drained", "cordoned"]
+  const off = ["broken", "draining", "leaving", "drained", "cordoned"]
     .map((phase) => [items.filter((pod) => pod.phase === phase).length, phase])
     .filter(([number]) => number)
     .map(([number, phase]) => `${number} ${phase}`);

@@ -79,7 +79,7 @@ async fn side_of(raw: &RawAdmin, ip: [u8; 4], hubs: Vec<Arc<Hub>>) -> Side {
     assert_eq!(problems, Problems::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let seat = Seat::new(watched, config, Settings::default(), (ip, 8081).into());
+    let seat = Seat::new(watched, config.rights(), Settings::default(), (ip, 8081).into());
     let routes = routes(seat.clone()).into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move { axum::serve(listener, routes).await });
     Side { address, hubs, seat }

@@ -22,7 +22,7 @@ pub(crate) struct Pod {
     pub(crate) address: String,
     /// Its class.
     pub(crate) class: String,
-    /// `ready`, `broken`, `cordoned`, `draining` or `drained`.
+    /// `ready`, `broken`, `cordoned`, `draining`, `drained` or `leaving`.
     pub(crate) phase: String,
     /// The breaker.
     pub(crate) breaker: Option<Breaker>,

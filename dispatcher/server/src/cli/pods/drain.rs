@@ -1,14 +1,14 @@
 //! Waiting until a pod has nothing left, with progress on standard error.
 //!
-//! Ends when the pod is drained, when the time of all that are waited for is up, or when somebody else lets the pod go on. An
-//! interrupt ends the waiting and not the drain.
+//! Ends when the pod is drained, when it has left the pool and its last request is over, when the time of all that are waited for is
+//! up, or when somebody else lets the pod go on. An interrupt ends the waiting and not the drain.
 
 use std::{
     io::{IsTerminal as _, Write as _},
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cli::{
     answers::{self, Pod},
@@ -20,7 +20,11 @@ use crate::cli::{
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Looks at a draining pod until nothing is left on it, or the time is up; returns it as it is then.
+/// The phase of a pod that the dispatcher does not know any more, of which this program tells.
+pub(super) const GONE: &str = "gone";
+
+/// Looks at a draining pod until nothing is left on it, or the time is up; returns it as it is then. It is known: its drain was
+/// asked for.
 pub(super) fn until_drained(
     admin: &Admin,
     name: &str,
@@ -29,14 +33,21 @@ pub(super) fn until_drained(
 ) -> Result<Value, Failure> {
     let mut progress = Progress::default();
     loop {
-        let answer = super::look(admin, name, pool)?;
+        let answer = match super::look(admin, name, pool) {
+            // One that leaves the pool is known as long as anything is left on it.
+            Err(Failure::NotFound(_)) => {
+                progress.end();
+                return Ok(json!({"pod": name, "phase": GONE}));
+            }
+            answer => answer?,
+        };
         let pod: Pod = answers::read(answer.clone())
             .map_err(|error| Failure::not_understood("the pod", error))?;
         if pod.is_drained() {
             progress.end();
             return Ok(answer);
         }
-        if !matches!(pod.phase.as_str(), "draining" | "broken") {
+        if !matches!(pod.phase.as_str(), "draining" | "leaving" | "broken") {
             progress.end();
             return Err(Failure::Failed(format!(
                 "{name} is {} again: somebody let it go on; nothing more to wait for",
@@ -61,7 +72,8 @@ fn words(pod: &Pod) -> String {
     let expected = expected.filter(|_| pod.left() > 0);
     let expected =
         expected.map(|ms| format!(", about {} more", time(Some(ms)))).unwrap_or_default();
-    format!("{} drains: {}{expected}", plain(&pod.pod), pod.awaited())
+    let does = if pod.phase == "leaving" { "has left the pool" } else { "drains" };
+    format!("{} {does}: {}{expected}", plain(&pod.pod), pod.awaited())
 }
 
 /// One line that is written over on a terminal; elsewhere a line for each change.
@@ -98,12 +110,11 @@ mod tests {
     use std::{
         collections::BTreeMap,
         io::Read as _,
-        net::TcpListener,
+        net::{TcpListener, TcpStream},
         thread::{self, JoinHandle},
     };
 
     use clap::Parser;
-    use serde_json::json;
 
     use super::*;
     use crate::cli::pods::{PodsArgs, run};
@@ -121,13 +132,7 @@ mod tests {
             let mut looks = BTreeMap::new();
             for _ in 0..calls {
                 let (mut stream, _) = listener.accept().unwrap();
-                let mut head = String::new();
-                let mut piece = [0; 1024];
-                while !is_whole(&head) {
-                    let read = stream.read(&mut piece).unwrap();
-                    assert!(read > 0, "the call ends before its time: {head}");
-                    head.push_str(std::str::from_utf8(&piece[..read]).unwrap());
-                }
+                let head = read_call(&mut stream);
                 let pod = if head.contains("/pods/first") { "first" } else { "second" };
                 let seen = looks.entry(pod.to_owned()).or_default();
                 *seen += u32::from(head.starts_with("GET"));
@@ -138,6 +143,17 @@ mod tests {
             }
             looks
         })
+    }
+
+    fn read_call(stream: &mut TcpStream) -> String {
+        let mut head = String::new();
+        let mut piece = [0; 1024];
+        while !is_whole(&head) {
+            let read = stream.read(&mut piece).unwrap();
+            assert!(read > 0, "the call ends before its time: {head}");
+            head.push_str(std::str::from_utf8(&piece[..read]).unwrap());
+        }
+        head
     }
 
     fn is_whole(call: &str) -> bool {
@@ -160,6 +176,32 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_leaves_the_pool_is_waited_for_until_it_is_known_no_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let admin = listener.local_addr().unwrap().to_string();
+        let answers = [
+            (200, r#"{"pod": "first", "phase": "draining", "drain": {"left": 2}}"#),
+            (200, r#"{"pod": "first", "phase": "leaving", "drain": {"left": 1}}"#),
+            (404, r#"{"error": {"message": "there is no pod \"first\"", "code": "not_found"}}"#),
+        ];
+        let served = thread::spawn(move || {
+            for (status, body) in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                read_call(&mut stream);
+                write!(
+                    stream,
+                    "HTTP/1.1 {status} -\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                )
+                .unwrap();
+            }
+        });
+        let words = ["weir", "drain", "first", "--wait", "--admin", &admin];
+        run(Alone::try_parse_from(words).unwrap().args).unwrap();
+        served.join().unwrap();
+    }
+
+    #[test]
     fn progress_says_what_is_left_and_how_long_it_may_take() {
         let pod = |drain| -> Pod {
             serde_json::from_value(json!({"pod": "pod-1", "phase": "draining", "drain": drain}))
@@ -167,6 +209,10 @@ mod tests {
         };
         let known = pod(json!({"left": 7, "expected_ms": 12_400.0}));
         assert_eq!(words(&known), "pod-1 drains: 7 left, about 12s more");
+        let left = serde_json::from_value(
+            json!({"pod": "pod-1", "phase": "leaving", "drain": {"left": 1}}),
+        );
+        assert_eq!(words(&left.unwrap()), "pod-1 has left the pool: 1 left");
         let unknown = pod(json!({"left": 1, "expected_ms": null}));
         assert_eq!(words(&unknown), "pod-1 drains: 1 left");
         let others = pod(json!({"left": 0, "others": 2, "expected_ms": 0.0}));

@@ -129,6 +129,9 @@ fn say(format: Format, verb: &str, answer: Value) -> Result<(), Failure> {
     let pod: Pod = answers::read(answer).map_err(|error| Failure::not_understood(verb, error))?;
     let left = match pod.left() {
         0 if pod.phase == "draining" => format!(", {}", pod.awaited()),
+        0 if pod.phase == drain::GONE => {
+            ": it has left the pool, and nothing of that is left on it".to_owned()
+        }
         0 => String::new(),
         1 => ", 1 request on it".to_owned(),
         left => format!(", {left} requests on it"),

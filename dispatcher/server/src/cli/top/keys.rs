@@ -108,6 +108,9 @@ impl Seat {
             (Some(Focus::Pod { .. }), Some(Detail::Pod(pod))) => pod,
             _ => return None,
         };
+        if pod.phase == "leaving" {
+            return None;
+        }
         let out = matches!(pod.phase.as_str(), "cordoned" | "draining" | "drained");
         let name = pod.pod.clone();
         let deed = if out { Deed::Uncordon(name) } else { Deed::Drain(name) };
