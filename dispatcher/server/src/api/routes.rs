@@ -27,9 +27,9 @@ use super::{
     error::{ApiError, add_standing},
     headers::{self, REQUEST_ID, RequestIds},
     limit::{Limiter, Standing},
-    models::{Catalogue, NameTaken, Names},
+    models::{Catalogue, NameTaken, Names, Served},
     objective::{self, House},
-    peek::{Peek, peek},
+    peek::{Peek, Unreadable, peek},
     plane::{Plane, PlaneConfig},
     wait,
 };
@@ -76,9 +76,12 @@ pub struct Api {
 struct Settings {
     config: ApiConfig,
     catalogue: Catalogue,
-    pools: Vec<(Arc<Hub>, House)>,
+    pools: Vec<Place>,
     limiter: Limiter,
 }
+
+/// Where a pool's requests go, and what it says of their terms.
+type Place = (Arc<Hub>, House);
 
 impl Settings {
     fn new(
@@ -107,6 +110,16 @@ impl Settings {
         let tenant = objective::tenant(headers, key);
         let standing = self.limiter.count(key.and_then(|key| key.rate), tenant.as_ref())?;
         Ok(Guest { settings: self, key, tenant, standing })
+    }
+
+    /// Where a model is served, or what names none.
+    fn serving(&self, model: Option<&str>) -> Result<(&Place, &Served), ApiError> {
+        let served = model.map_or_else(|| self.catalogue.only(), |name| self.catalogue.find(name));
+        let place = served.and_then(|served| Some((self.pools.get(served.pool)?, served)));
+        place.ok_or_else(|| match model {
+            Some(name) => ApiError::UnknownModel(shown(name)),
+            None => Unreadable::NoModel.into(),
+        })
     }
 }
 
@@ -234,11 +247,7 @@ impl Api {
         let arrived = self.clock.now();
         let facts = peek(endpoint, &body)?;
         let settings = guest.settings;
-        let served = settings.catalogue.find(&facts.model);
-        let pool =
-            served.and_then(|served| Some((settings.pools.get(served.pool)?, &served.cached_as)));
-        let ((hub, house), cached_as) =
-            pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?;
+        let ((hub, house), served) = settings.serving(facts.model.as_deref())?;
         let tier = facts.service_tier.as_deref();
         let terms = settings.config.objectives.terms(headers, tier, guest.key, house)?;
         if terms.unknown {
@@ -256,7 +265,7 @@ impl Api {
             band: terms.band,
             tenant: guest.tenant.clone(),
             body_bytes: u32::try_from(cut.as_ref().unwrap_or(&body).len()).unwrap_or(u32::MAX),
-            blocks: facts.blocks(cached_as),
+            blocks: facts.blocks(&served.cached_as),
             streamed: facts.streamed,
             expires: wait.ttl.map_or(Time::NEVER, |ttl| arrived.plus(ttl)),
             immediate: wait.immediate,
