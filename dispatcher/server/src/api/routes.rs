@@ -10,8 +10,10 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use governor::clock::MonotonicClock;
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE,
-    request::Parts, uri::PathAndQuery,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+    request::Parts,
+    uri::PathAndQuery,
 };
 use http_body::Body;
 use http_body_util::{Either, Full};
@@ -57,6 +59,8 @@ pub struct Pool {
     pub adapters: Vec<Arc<str>>,
     /// What it says of the terms of its requests.
     pub house: House,
+    /// What its pods are told in `Authorization`; `None`: what a request has.
+    pub pods_key: Option<HeaderValue>,
 }
 
 /// What all threads of the data plane share.
@@ -80,8 +84,12 @@ struct Settings {
     limiter: Limiter,
 }
 
-/// Where a pool's requests go, and what it says of their terms.
-type Place = (Arc<Hub>, House);
+/// Where a pool's requests go, and on what terms.
+struct Place {
+    hub: Arc<Hub>,
+    house: House,
+    pods_key: Option<HeaderValue>,
+}
 
 impl Settings {
     fn new(
@@ -100,7 +108,9 @@ impl Settings {
         let own_rates = config.keys.iter().filter_map(|key| key.rate);
         let (rate, most) = (config.limits.rate, config.limits.max_tenants);
         let limiter = Limiter::following(before, rate, own_rates, most, MonotonicClock);
-        let pools = pools.into_iter().map(|pool| (pool.hub, pool.house)).collect();
+        let place =
+            |pool: Pool| Place { hub: pool.hub, house: pool.house, pods_key: pool.pods_key };
+        let pools = pools.into_iter().map(place).collect();
         Ok(Self { config, catalogue, pools, limiter })
     }
 
@@ -180,6 +190,8 @@ struct Admission {
     hub: Arc<Hub>,
     objective: Arc<str>,
     request: CoreRequest,
+    /// What the pod is told in `Authorization`, if that is not the request's own.
+    pods_key: Option<HeaderValue>,
     /// The body that goes on.
     body: Bytes,
     /// Whether it has a priority of its own.
@@ -247,7 +259,7 @@ impl Api {
         let arrived = self.clock.now();
         let facts = peek(endpoint, &body)?;
         let settings = guest.settings;
-        let ((hub, house), served) = settings.serving(facts.model.as_deref())?;
+        let (Place { hub, house, pods_key }, served) = settings.serving(facts.model.as_deref())?;
         let tier = facts.service_tier.as_deref();
         let terms = settings.config.objectives.terms(headers, tier, guest.key, house)?;
         if terms.unknown {
@@ -273,7 +285,7 @@ impl Api {
             name: Arc::from(name.to_str().unwrap_or_default()),
         };
         let (hub, objective, body) = (hub.clone(), terms.objective, cut.unwrap_or(body));
-        Ok(Admission { hub, objective, request, body, own_priority })
+        Ok(Admission { hub, objective, request, pods_key: pods_key.clone(), body, own_priority })
     }
 
     /// Turns a call that failed before its model was known into its answer.
@@ -448,11 +460,13 @@ impl Door {
         admission: Admission,
         keys_are_ours: bool,
     ) -> (Arc<Hub>, Call) {
-        let Admission { hub, objective, request, body, own_priority } = admission;
+        let Admission { hub, objective, request, pods_key, body, own_priority } = admission;
         let random = self.api.ids.random();
         let trace_id = self.api.trace_context.of(&mut head.headers, random, request.id.0);
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let headers = headers::onward(&head.headers, keys_are_ours);
+        let pods_key = pods_key.as_ref().map(|key| (AUTHORIZATION.as_str(), key.as_bytes()));
+        let keys_stay = keys_are_ours || pods_key.is_some();
+        let headers = headers::onward(&head.headers, keys_stay).chain(pods_key);
         let call = Call {
             onward: PodRequest::new(&head.method, path, headers, body),
             dialect: Dialect::of(head.uri.path()),

@@ -54,7 +54,7 @@ fn api_of(raw: &RawApi) -> Arc<Api> {
     let (sink, _) = async_channel::bounded(1);
     let hub = Hub::new(Scheduler::new(config, Box::new(Fast)), model, clock, sink);
     let (aliases, adapters) = (vec![Arc::from("qwen")], vec![Arc::from("sql")]);
-    let pools = vec![Pool { hub, aliases, adapters, house: House::default() }];
+    let pools = vec![Pool { hub, aliases, adapters, house: House::default(), pods_key: None }];
     let metrics = Arc::new(Metrics::new().unwrap());
     Arc::new(Api::new(raw.check().unwrap(), pools, clock, metrics).unwrap())
 }
@@ -404,7 +404,7 @@ fn an_alias_shares_the_cached_blocks_of_its_model_and_an_adapter_has_its_own() {
 #[tokio::test]
 async fn a_refusal_of_the_scheduler_is_answered_and_counted() {
     let door = door_of(&RawApi::default());
-    door.api.settings.load().pools[0].0.post(weir_core::Event::Close);
+    door.api.settings.load().pools[0].hub.post(weir_core::Event::Close);
     let answer =
         ask(&door, request("POST", CHAT, r#"{"model":"qwen","service_tier":"flex"}"#)).await;
     assert_eq!(answer.status, 503);
@@ -455,7 +455,7 @@ async fn through(raw: &RawApi, headers: &str, body: &str) -> (String, serde_json
     let pod = mirror();
     let api = api_of(raw);
     let address = pod.address().to_string();
-    api.settings.load().pools[0].0.add_pod(Arc::new(Pod::new(
+    api.settings.load().pools[0].hub.add_pod(Arc::new(Pod::new(
         PodId(0),
         Arc::from("pod-0"),
         address,
@@ -476,7 +476,7 @@ async fn through(raw: &RawApi, headers: &str, body: &str) -> (String, serde_json
     client.read_to_string(&mut text).await.unwrap();
     plane.stop();
     plane.finished().await;
-    assert!(api.settings.load().pools[0].0.idle(), "nothing is left in the ledger");
+    assert!(api.settings.load().pools[0].hub.idle(), "nothing is left in the ledger");
     let (head, json) = text.split_once("\r\n\r\n").unwrap();
     (head.to_owned(), serde_json::from_str(json).unwrap())
 }
@@ -518,7 +518,7 @@ async fn an_adapter_passes_by_its_own_name_and_counts_with_its_model() {
     let pod = mirror();
     let door = door_of(&RawApi::default());
     let address = pod.address().to_string();
-    door.api.settings.load().pools[0].0.add_pod(Arc::new(Pod::new(
+    door.api.settings.load().pools[0].hub.add_pod(Arc::new(Pod::new(
         PodId(0),
         Arc::from("pod-0"),
         address,
@@ -558,12 +558,13 @@ async fn another_configuration_counts_from_the_next_call_on() {
         Err(error) => error.status(),
     };
     assert_eq!(list(&door), StatusCode::OK);
-    let hub = door.api.settings.load().pools[0].0.clone();
+    let hub = door.api.settings.load().pools[0].hub.clone();
     let pool = |alias: &str| Pool {
         hub: hub.clone(),
         aliases: vec![Arc::from(alias)],
         adapters: vec![],
         house: House::default(),
+        pods_key: None,
     };
     let config = with_key("sk-1").check().unwrap();
     door.api.adopt(config.clone(), vec![pool("renamed")]).unwrap();
