@@ -40,7 +40,7 @@ async fn a_body_that_cannot_be_read_is_a_bad_request() {
     let not_utf8 = b"{\"model\":\"\xff\xfe\"}".as_slice();
     let reply = stage.call(&Call::post(CHAT, not_utf8)).await;
     assert_eq!(reply.status, 400, "{reply:?}");
-    for body in ["{}", "{\"model\":\"\"}", "{\"model\":null}", "{\"model\":7}"] {
+    for body in ["{\"model\":7}", "{\"model\":[\"qwen3-32b\"]}"] {
         let reply =
             refused(&stage, &Call::post(CHAT, body), 400, "missing_required_parameter").await;
         assert_eq!(reply.json()["error"]["param"], "model");

@@ -6,13 +6,13 @@
     reason = "a scenario says what broke by panicking"
 )]
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
-use weir_tests::{Call, Plan, Stage};
+use weir_tests::{Call, MODEL, Plan, Stage};
 
 /// A body that any reader and writer of JSON would change: spaces, escapes, a lone surrogate, a key
 /// twice, a number in an odd form.
@@ -22,6 +22,11 @@ const BODY: &str = "{ \"model\"\t: \"qwen3\\u002d32b\",\r\n \"messages\":[{\"rol
 
 /// Reads one request and answers with these bytes; the request comes back from the task.
 async fn pod_that_answers(answer: Vec<u8>) -> (Stage, JoinHandle<Vec<u8>>) {
+    pod_of(answer, |_| json!({})).await
+}
+
+/// The same under a configuration of its own, which is told its URL.
+async fn pod_of(answer: Vec<u8>, config: impl Fn(String) -> Value) -> (Stage, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let pod = tokio::spawn(async move {
@@ -33,7 +38,7 @@ async fn pod_that_answers(answer: Vec<u8>) -> (Stage, JoinHandle<Vec<u8>>) {
         request
     });
     let plan = Plan::default().upstream(address).config(json!({"scrape": {"every_ms": 0}}));
-    (plan.raise().await, pod)
+    (plan.config(config(format!("http://{address}"))).raise().await, pod)
 }
 
 async fn read_request(stream: &mut TcpStream) -> Vec<u8> {
@@ -132,6 +137,34 @@ async fn a_recording_reaches_the_pod_of_its_model_as_it_is() {
     let (head, body) = request_seen(stage, pod).await;
     assert_eq!(head.lines().next(), Some("POST /v1/audio/transcriptions HTTP/1.1"));
     assert!(body == form);
+}
+
+#[tokio::test]
+async fn pods_that_ask_for_a_key_are_told_theirs_and_never_that_of_the_client() {
+    // A variable that every program is started with.
+    let key = std::env::var("PATH").unwrap();
+    let of_pods = |url: String| {
+        let pods = json!([{"name": "pod-0", "url": url}]);
+        json!({"pools": [{"model": MODEL, "pods_key_env": "PATH", "pods": pods}]})
+    };
+    let keyed = |url: String| {
+        let mut config = of_pods(url);
+        // printf %s sk-client | sha256sum
+        let sha256 = "9317152c7ce9662afd2deb4078472692a4d84040d09f9c3d2b2d3688f057c7de";
+        config["keys"] = json!([{"sha256": sha256, "tenant": "acme"}]);
+        config
+    };
+    for keys in [false, true] {
+        let answer = whole("200 OK", "application/json", b"{}");
+        let config = |url| if keys { keyed(url) } else { of_pods(url) };
+        let (stage, pod) = pod_of(answer, config).await;
+        let call = Call::post("/v1/chat/completions", BODY).header("x-api-key", "sk-client");
+        let reply = stage.call(&call.header("authorization", "Bearer sk-client")).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let (head, _) = request_seen(stage, pod).await;
+        assert_eq!(header(&head, "authorization"), Some(&*format!("Bearer {key}")));
+        assert!(!head.contains("sk-client"), "{head}");
+    }
 }
 
 #[tokio::test]

@@ -51,6 +51,34 @@ async fn each_name_goes_to_its_pool_unchanged_and_counts_with_its_model() {
 }
 
 #[tokio::test]
+async fn a_request_that_names_no_model_goes_to_the_only_pool_and_to_none_of_several() {
+    let (first, second) = (Echo::start().await, Echo::start().await);
+    let form = "--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nRIFF\r\n--b--\r\n";
+    let calls = [
+        ("/v1/chat/completions", r#"{"messages": []}"#),
+        ("/v1/completions", r#"{"model":null, "prompt":[1, 2]}"#),
+        ("/v1/embeddings", r#"{"input":"a","model" : ""}"#),
+        ("/tokenize", r#"{"prompt":"a"}"#),
+        ("/v1/audio/transcriptions", form),
+    ];
+    let pods = json!([{"name": "the-pod", "url": first.url()}]);
+    let pools = json!([{"model": MODEL, "aliases": [ALIAS], "adapters": [ADAPTER], "pods": pods}]);
+    let alone = Plan::default().upstream(first.address).config(json!({"pools": pools}));
+    let mut alone = alone.raise().await;
+    let mut several = stage(&first, &second).await;
+    for (path, body) in calls {
+        let reply = alone.call(&Call::post(path, body)).await;
+        assert_eq!((reply.status, &reply.body[..]), (200, body.as_bytes()), "{path}");
+        let reply = several.call(&Call::post(path, body)).await;
+        reply.assert_error(400, "missing_required_parameter");
+    }
+    alone.assert_settled().await;
+    several.assert_settled().await;
+    let served = [("model", MODEL), ("outcome", "ok")];
+    assert_eq!(alone.weir.metrics().await.sum("weir_requests_total", &served), 5.0);
+}
+
+#[tokio::test]
 async fn a_model_that_no_pool_has_is_not_found_and_becomes_no_label() {
     let (first, second) = (Echo::start().await, Echo::start().await);
     let mut stage = stage(&first, &second).await;

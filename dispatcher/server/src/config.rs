@@ -31,6 +31,7 @@ pub mod watch;
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
+use http::HeaderValue;
 use weir_core::{Bounds, PodClass, Profiles, PullConfig, SchedulerConfig, prefix};
 use weir_predict::ClassProfile;
 
@@ -95,6 +96,8 @@ pub struct PoolConfig {
     pub aliases: Vec<Arc<str>>,
     /// Adapters of the model.
     pub adapters: Vec<Arc<str>>,
+    /// What its pods are told in `Authorization`; `None`: what a request has.
+    pub pods_key: Option<HeaderValue>,
     /// Name of the objective of requests that ask for none; `None`: that of all pools.
     pub objective: Option<String>,
     /// Where its pods come from.
@@ -237,7 +240,18 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
         let named = |names: &[String]| names.iter().map(|name| Arc::from(name.as_str())).collect();
         let (aliases, adapters) = (named(&pool.aliases), named(&pool.adapters));
         let (objective, profiles) = (pool.default_objective.clone(), profiles.clone());
-        pools.push(PoolConfig { scheduler, aliases, adapters, objective, members, profiles });
+        let env = pool.pods_key_env.as_deref();
+        let pods_key =
+            env.and_then(|env| secret::bearer(env, &format!("{key}.pods_key_env"), problems));
+        pools.push(PoolConfig {
+            scheduler,
+            aliases,
+            adapters,
+            pods_key,
+            objective,
+            members,
+            profiles,
+        });
     }
     Members::note_shared(pools.iter_mut().map(|pool| &mut pool.members));
     pools

@@ -5,10 +5,14 @@
 pub enum Endpoint {
     /// A chat.
     Chat,
+    /// Several chats in one request, answered together.
+    Chats,
     /// A text that goes on.
     Completions,
     /// A response of OpenAI's newer API.
     Responses,
+    /// Tokens that go on, as tokens.
+    Generate,
     /// A message of Anthropic's API.
     Messages,
     /// Vectors or classes of each input: prompts that nothing is generated from.
@@ -17,7 +21,7 @@ pub enum Endpoint {
     Scores,
     /// A recording to text, in a form.
     Audio,
-    /// Text to tokens, or back. It takes nothing of a GPU.
+    /// Text to tokens, or back, or a chat to what its template makes of it. It takes nothing of a GPU.
     Tokens,
 }
 
@@ -26,13 +30,24 @@ impl Endpoint {
     pub fn of(path: &str) -> Option<Self> {
         Some(match path {
             "/v1/chat/completions" => Self::Chat,
+            "/v1/chat/completions/batch" => Self::Chats,
             "/v1/completions" => Self::Completions,
+            "/inference/v1/generate" => Self::Generate,
             "/v1/responses" => Self::Responses,
             "/v1/messages" => Self::Messages,
-            "/v1/embeddings" | "/pooling" | "/classify" => Self::Pooling,
-            "/v1/rerank" | "/v2/rerank" | "/rerank" | "/v1/score" | "/score" => Self::Scores,
+            "/v1/embeddings" | "/v2/embed" | "/pooling" | "/classify" => Self::Pooling,
+            "/v1/rerank"
+            | "/v2/rerank"
+            | "/rerank"
+            | "/v1/score"
+            | "/score"
+            | "/generative_scoring" => Self::Scores,
             "/v1/audio/transcriptions" | "/v1/audio/translations" => Self::Audio,
-            "/tokenize" | "/detokenize" | "/v1/messages/count_tokens" => Self::Tokens,
+            "/tokenize"
+            | "/detokenize"
+            | "/v1/messages/count_tokens"
+            | "/v1/chat/completions/render"
+            | "/v1/completions/render" => Self::Tokens,
             _ => return None,
         })
     }
@@ -40,7 +55,13 @@ impl Endpoint {
     /// Whether anything is generated.
     pub const fn generates(self) -> bool {
         match self {
-            Self::Chat | Self::Completions | Self::Responses | Self::Messages | Self::Audio => true,
+            Self::Chat
+            | Self::Chats
+            | Self::Completions
+            | Self::Generate
+            | Self::Responses
+            | Self::Messages
+            | Self::Audio => true,
             Self::Pooling | Self::Scores | Self::Tokens => false,
         }
     }

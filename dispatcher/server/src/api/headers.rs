@@ -2,7 +2,7 @@
 //!
 //! Dropped are the headers that belong to one connection (RFC 9110, section 7.6.1, and those that
 //! `Connection` names), those that hyper sets itself, `Accept-Encoding` (a compressed stream could
-//! not be followed), `Authorization` and `x-api-key` when Weir is who checks keys, and everything that steers
+//! not be followed), `Authorization` and `x-api-key` when Weir is who checks keys or has one for the pods, and everything that steers
 //! Weir: a client must not reach through to a scheduler behind it.
 
 use std::{
@@ -29,17 +29,17 @@ const REQUEST_ID_BYTES: usize = 128;
 const STEERING: [&str; 5] = ["x-llm-d-", "x-gateway-", "x-slo-", "x-weir-", "x-prediction-"];
 
 /// The headers that go on; with them goes the name by which the request is known.
-pub fn onward(headers: &HeaderMap, keys_are_ours: bool) -> impl Iterator<Item = (&str, &[u8])> {
+pub fn onward(headers: &HeaderMap, keys_stay: bool) -> impl Iterator<Item = (&str, &[u8])> {
     let listed = named_by_connection(headers);
     let stays = move |name: &HeaderName| {
-        is_for_us(name.as_str(), keys_are_ours) || listed.contains(name) || name_steers(name)
+        is_for_us(name.as_str(), keys_stay) || listed.contains(name) || name_steers(name)
     };
     let go = headers.iter().filter(move |(name, _)| !stays(name));
     go.map(|(name, value)| (name.as_str(), value.as_bytes()))
 }
 
 /// Whether a header is for this server alone, or written anew.
-fn is_for_us(name: &str, keys_are_ours: bool) -> bool {
+fn is_for_us(name: &str, keys_stay: bool) -> bool {
     match name {
         "accept-encoding"
         | "connection"
@@ -55,7 +55,7 @@ fn is_for_us(name: &str, keys_are_ours: bool) -> bool {
         | "transfer-encoding"
         | "upgrade"
         | REQUEST_ID_NAME => true,
-        "authorization" | API_KEY => keys_are_ours,
+        "authorization" | API_KEY => keys_stay,
         _ => false,
     }
 }
@@ -153,8 +153,8 @@ mod tests {
         headers
     }
 
-    fn went(headers: &HeaderMap, keys_are_ours: bool) -> Vec<&str> {
-        let mut names: Vec<_> = onward(headers, keys_are_ours).map(|(name, _)| name).collect();
+    fn went(headers: &HeaderMap, keys_stay: bool) -> Vec<&str> {
+        let mut names: Vec<_> = onward(headers, keys_stay).map(|(name, _)| name).collect();
         names.sort_unstable();
         names
     }

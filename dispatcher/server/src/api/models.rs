@@ -42,6 +42,8 @@ pub struct Served {
 #[derive(Clone, Debug)]
 pub struct Catalogue {
     served: HashMap<Arc<str>, Served>,
+    /// The model of the only pool.
+    only: Option<Arc<str>>,
     json: Bytes,
 }
 
@@ -88,7 +90,13 @@ impl Catalogue {
             }
         }
         let json = json(&List { object: "list", data });
-        Ok(Self { served, json })
+        let only = if let [one] = pools { Some(one.model.clone()) } else { None };
+        Ok(Self { served, only, json })
+    }
+
+    /// Where a request is served that names no model: nowhere, unless there is one pool.
+    pub fn only(&self) -> Option<&Served> {
+        self.find(self.only.as_ref()?)
     }
 
     /// Where the model, alias or adapter of this name is served.
@@ -144,6 +152,9 @@ mod tests {
     fn an_alias_or_adapter_leads_to_its_pool_and_only_an_adapter_is_cached_apart() {
         let pools = [pool("a", &[], &["d"]), pool("b", &["c"], &[])];
         let catalogue = Catalogue::new(&pools, 0).unwrap();
+        assert_eq!(catalogue.only(), None);
+        let alone = Catalogue::new(&[pool("a", &["b"], &["c"])], 0).unwrap();
+        assert_eq!(alone.only().map(|at| (at.pool, &*at.cached_as)), Some((0, "a")));
         let found = |name| catalogue.find(name).map(|at| (at.pool, at.cached_as.to_string()));
         let want = |pool, cached_as: &str| Some((pool, cached_as.to_owned()));
         assert_eq!(

@@ -4,8 +4,9 @@
 //!
 //! Refused is only what no engine could serve or what would let a client be judged by another value
 //! than the engine uses: bodies that are not one JSON object, a key that Weir reads given twice (some
-//! parsers take the first, some the last), and no model. Everything else is the engine's to refuse:
-//! a value of the wrong kind counts as absent here, an absurd number is clamped in the estimate.
+//! parsers take the first, some the last), and a model that is no string. Everything else is the engine's to refuse:
+//! a value of the wrong kind counts as absent here, an absurd number is clamped in the estimate. No model
+//! is none to choose from: engines take that, and an empty name, for the one that they serve.
 //!
 //! Of a client's `priority` only its place is found. It has no effect on Weir; on vLLM it has one under
 //! `--scheduling-policy priority`, so that [`super::routes`] takes it out unless the key allows it.
@@ -38,7 +39,7 @@ pub enum Unreadable {
     /// Not a form, or a field given twice.
     #[error("the body is not a multipart form that can be read")]
     Form,
-    /// No model, or one that is not a string.
+    /// A model that is not a string, or none where there are several.
     #[error("you must provide a model: a string that is not empty")]
     NoModel,
 }
@@ -46,8 +47,8 @@ pub enum Unreadable {
 /// The facts of a body.
 #[derive(Clone, Debug)]
 pub struct Peek<'a> {
-    /// The model it names.
-    pub model: Cow<'a, str>,
+    /// The model it names, if any.
+    pub model: Option<Cow<'a, str>>,
     /// Whether the response is to be streamed.
     pub streamed: bool,
     /// Size of the prompt, over all its sequences.
@@ -103,6 +104,14 @@ struct Fields<'a> {
     #[serde(borrow)]
     system: Option<Raw<'a>>,
     #[serde(borrow)]
+    token_ids: Option<Raw<'a>>,
+    #[serde(borrow)]
+    sampling_params: Option<Raw<'a>>,
+    #[serde(borrow)]
+    texts: Option<Raw<'a>>,
+    #[serde(borrow)]
+    inputs: Option<Raw<'a>>,
+    #[serde(borrow)]
     query: Option<Raw<'a>>,
     #[serde(borrow)]
     queries: Option<Raw<'a>>,
@@ -143,6 +152,10 @@ impl<'a> Fields<'a> {
             "prompt" => &mut self.prompt,
             "input" => &mut self.input,
             "system" => &mut self.system,
+            "token_ids" => &mut self.token_ids,
+            "sampling_params" => &mut self.sampling_params,
+            "texts" => &mut self.texts,
+            "inputs" => &mut self.inputs,
             "query" => &mut self.query,
             "queries" => &mut self.queries,
             "text_1" => &mut self.text_1,
@@ -154,6 +167,24 @@ impl<'a> Fields<'a> {
             "priority" => &mut self.priority,
             _ => return None,
         })
+    }
+}
+
+/// What bounds the output of a request in tokens, which has it in an object of its own.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Sampling<'a> {
+    #[serde(borrow)]
+    max_tokens: Option<Raw<'a>>,
+    #[serde(borrow)]
+    n: Option<Raw<'a>>,
+}
+
+impl<'a> Sampling<'a> {
+    /// What is not understood bounds nothing.
+    fn of(fields: &Fields<'a>) -> Self {
+        let written = fields.sampling_params.and_then(|raw| serde_json::from_str(raw.0).ok());
+        written.unwrap_or_default()
     }
 }
 
@@ -194,8 +225,8 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
         return audio(body);
     }
     let fields = read(body)?;
-    let model = fields.model.and_then(lenient::string).filter(|model| !model.is_empty());
-    let model = model.ok_or(Unreadable::NoModel)?;
+    let named = |model| lenient::string(model).ok_or(Unreadable::NoModel);
+    let model = fields.model.map(named).transpose()?.filter(|model| !model.is_empty());
     let (text, shape, prompt) = prompt(endpoint, &fields);
     Ok(Peek {
         model,
@@ -215,7 +246,7 @@ fn audio(body: &[u8]) -> Result<Peek<'_>, Unreadable> {
     let [model, stream] = form::fields(body, ["model", "stream"]).ok_or(Unreadable::Form)?;
     let model = model.map(str::trim).filter(|model| !model.is_empty());
     Ok(Peek {
-        model: model.ok_or(Unreadable::NoModel)?.into(),
+        model: model.map(Cow::Borrowed),
         streamed: stream.is_some_and(|stream| stream.trim().eq_ignore_ascii_case("true")),
         prompt: PromptSize::Tokens(AUDIO_TOKENS),
         sequences: 1,
@@ -254,10 +285,15 @@ fn read(body: &[u8]) -> Result<Fields<'_>, Unreadable> {
 fn prompt<'a>(endpoint: Endpoint, fields: &Fields<'a>) -> (Cow<'a, [u8]>, text::Shape, PromptSize) {
     let (parts, prompts) = match endpoint {
         Endpoint::Chat => ([fields.tools, fields.functions, fields.messages], None),
+        Endpoint::Chats => ([fields.tools, fields.messages, None], fields.messages),
+        Endpoint::Generate => ([fields.token_ids, None, None], fields.token_ids),
         Endpoint::Responses => ([fields.instructions, fields.tools, fields.input], None),
         Endpoint::Messages => return message(fields),
         Endpoint::Completions => ([fields.prompt, None, None], fields.prompt),
-        Endpoint::Pooling => ([fields.input, fields.messages, None], fields.input),
+        Endpoint::Pooling => {
+            let input = fields.input.or(fields.texts).or(fields.inputs);
+            ([input, fields.messages, None], input)
+        }
         Endpoint::Scores => return compared(fields),
         Endpoint::Tokens | Endpoint::Audio => {
             return (Cow::Borrowed(b""), text::Shape::ONE, PromptSize::Tokens(1));
@@ -302,7 +338,8 @@ fn clamped(bytes: usize) -> u32 {
 fn sequences(endpoint: Endpoint, fields: &Fields<'_>, prompts: u32) -> u32 {
     let count = |field: Option<Raw<'_>>| field.and_then(lenient::count).unwrap_or(1);
     let copies = match endpoint {
-        Endpoint::Chat => count(fields.n),
+        Endpoint::Chat | Endpoint::Chats => count(fields.n),
+        Endpoint::Generate => count(Sampling::of(fields).n),
         Endpoint::Completions => count(fields.n).max(count(fields.best_of)),
         Endpoint::Responses | Endpoint::Messages | Endpoint::Audio => 1,
         Endpoint::Pooling | Endpoint::Scores | Endpoint::Tokens => return 1,
@@ -312,7 +349,8 @@ fn sequences(endpoint: Endpoint, fields: &Fields<'_>, prompts: u32) -> u32 {
 
 fn max_output_tokens(endpoint: Endpoint, fields: &Fields<'_>) -> Option<u32> {
     let bound = match endpoint {
-        Endpoint::Chat => fields.max_completion_tokens.or(fields.max_tokens),
+        Endpoint::Chat | Endpoint::Chats => fields.max_completion_tokens.or(fields.max_tokens),
+        Endpoint::Generate => Sampling::of(fields).max_tokens,
         Endpoint::Completions | Endpoint::Messages => fields.max_tokens,
         Endpoint::Responses => fields.max_output_tokens,
         Endpoint::Audio => return None,

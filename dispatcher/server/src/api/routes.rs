@@ -10,8 +10,10 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use governor::clock::MonotonicClock;
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE,
-    request::Parts, uri::PathAndQuery,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+    request::Parts,
+    uri::PathAndQuery,
 };
 use http_body::Body;
 use http_body_util::{Either, Full};
@@ -27,9 +29,9 @@ use super::{
     error::{ApiError, add_standing},
     headers::{self, REQUEST_ID, RequestIds},
     limit::{Limiter, Standing},
-    models::{Catalogue, NameTaken, Names},
+    models::{Catalogue, NameTaken, Names, Served},
     objective::{self, House},
-    peek::{Peek, peek},
+    peek::{Peek, Unreadable, peek},
     plane::{Plane, PlaneConfig},
     wait,
 };
@@ -57,6 +59,8 @@ pub struct Pool {
     pub adapters: Vec<Arc<str>>,
     /// What it says of the terms of its requests.
     pub house: House,
+    /// What its pods are told in `Authorization`; `None`: what a request has.
+    pub pods_key: Option<HeaderValue>,
 }
 
 /// What all threads of the data plane share.
@@ -76,8 +80,15 @@ pub struct Api {
 struct Settings {
     config: ApiConfig,
     catalogue: Catalogue,
-    pools: Vec<(Arc<Hub>, House)>,
+    pools: Vec<Place>,
     limiter: Limiter,
+}
+
+/// Where a pool's requests go, and on what terms.
+struct Place {
+    hub: Arc<Hub>,
+    house: House,
+    pods_key: Option<HeaderValue>,
 }
 
 impl Settings {
@@ -97,7 +108,9 @@ impl Settings {
         let own_rates = config.keys.iter().filter_map(|key| key.rate);
         let (rate, most) = (config.limits.rate, config.limits.max_tenants);
         let limiter = Limiter::following(before, rate, own_rates, most, MonotonicClock);
-        let pools = pools.into_iter().map(|pool| (pool.hub, pool.house)).collect();
+        let place =
+            |pool: Pool| Place { hub: pool.hub, house: pool.house, pods_key: pool.pods_key };
+        let pools = pools.into_iter().map(place).collect();
         Ok(Self { config, catalogue, pools, limiter })
     }
 
@@ -107,6 +120,16 @@ impl Settings {
         let tenant = objective::tenant(headers, key);
         let standing = self.limiter.count(key.and_then(|key| key.rate), tenant.as_ref())?;
         Ok(Guest { settings: self, key, tenant, standing })
+    }
+
+    /// Where a model is served, or what names none.
+    fn serving(&self, model: Option<&str>) -> Result<(&Place, &Served), ApiError> {
+        let served = model.map_or_else(|| self.catalogue.only(), |name| self.catalogue.find(name));
+        let place = served.and_then(|served| Some((self.pools.get(served.pool)?, served)));
+        place.ok_or_else(|| match model {
+            Some(name) => ApiError::UnknownModel(shown(name)),
+            None => Unreadable::NoModel.into(),
+        })
     }
 }
 
@@ -167,6 +190,8 @@ struct Admission {
     hub: Arc<Hub>,
     objective: Arc<str>,
     request: CoreRequest,
+    /// What the pod is told in `Authorization`, if that is not the request's own.
+    pods_key: Option<HeaderValue>,
     /// The body that goes on.
     body: Bytes,
     /// Whether it has a priority of its own.
@@ -234,11 +259,7 @@ impl Api {
         let arrived = self.clock.now();
         let facts = peek(endpoint, &body)?;
         let settings = guest.settings;
-        let served = settings.catalogue.find(&facts.model);
-        let pool =
-            served.and_then(|served| Some((settings.pools.get(served.pool)?, &served.cached_as)));
-        let ((hub, house), cached_as) =
-            pool.ok_or_else(|| ApiError::UnknownModel(shown(&facts.model)))?;
+        let (Place { hub, house, pods_key }, served) = settings.serving(facts.model.as_deref())?;
         let tier = facts.service_tier.as_deref();
         let terms = settings.config.objectives.terms(headers, tier, guest.key, house)?;
         if terms.unknown {
@@ -256,7 +277,7 @@ impl Api {
             band: terms.band,
             tenant: guest.tenant.clone(),
             body_bytes: u32::try_from(cut.as_ref().unwrap_or(&body).len()).unwrap_or(u32::MAX),
-            blocks: facts.blocks(cached_as),
+            blocks: facts.blocks(&served.cached_as),
             streamed: facts.streamed,
             expires: wait.ttl.map_or(Time::NEVER, |ttl| arrived.plus(ttl)),
             immediate: wait.immediate,
@@ -264,7 +285,7 @@ impl Api {
             name: Arc::from(name.to_str().unwrap_or_default()),
         };
         let (hub, objective, body) = (hub.clone(), terms.objective, cut.unwrap_or(body));
-        Ok(Admission { hub, objective, request, body, own_priority })
+        Ok(Admission { hub, objective, request, pods_key: pods_key.clone(), body, own_priority })
     }
 
     /// Turns a call that failed before its model was known into its answer.
@@ -439,11 +460,13 @@ impl Door {
         admission: Admission,
         keys_are_ours: bool,
     ) -> (Arc<Hub>, Call) {
-        let Admission { hub, objective, request, body, own_priority } = admission;
+        let Admission { hub, objective, request, pods_key, body, own_priority } = admission;
         let random = self.api.ids.random();
         let trace_id = self.api.trace_context.of(&mut head.headers, random, request.id.0);
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let headers = headers::onward(&head.headers, keys_are_ours);
+        let pods_key = pods_key.as_ref().map(|key| (AUTHORIZATION.as_str(), key.as_bytes()));
+        let keys_stay = keys_are_ours || pods_key.is_some();
+        let headers = headers::onward(&head.headers, keys_stay).chain(pods_key);
         let call = Call {
             onward: PodRequest::new(&head.method, path, headers, body),
             dialect: Dialect::of(head.uri.path()),

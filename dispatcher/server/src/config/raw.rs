@@ -164,6 +164,9 @@ pub struct RawPool {
     pub aliases: Vec<String>,
     /// LoRA adapters of the model that its pods serve, each by the name it is asked for by.
     pub adapters: Vec<String>,
+    /// Variable of the environment that holds the key which its pods ask for (vLLM: --api-key). They get it in the place of what a
+    /// request has; absent: a request's own goes on, where there are no `keys`.
+    pub pods_key_env: Option<String>,
     /// Who decides: a preset, or a mapping that starts from one and replaces parts.
     pub policy: RawPolicy,
     /// Who decides on requests with the header `x-prediction-based-scheduling: true`; absent: as above.
@@ -185,6 +188,7 @@ impl Default for RawPool {
             model: String::new(),
             aliases: vec![],
             adapters: vec![],
+            pods_key_env: None,
             policy: RawPolicy::default(),
             policy_by_header: None,
             default_objective: None,

@@ -1,6 +1,7 @@
 //! Secrets: known by their SHA-256 in the file, or read from a variable of the environment, so that no
 //! file has to hold one.
 
+use http::HeaderValue;
 use sha2::{Digest, Sha256};
 
 use super::Problems;
@@ -28,19 +29,9 @@ impl Written<'_> {
                 None
             }
             Some(name) => {
-                let value = std::env::var_os(name);
-                let digest = value.as_ref().and_then(|value| of_text(value.to_str()?));
-                if digest.is_none() {
-                    let is = match value {
-                        None => "not set",
-                        Some(value) if value.to_str().is_none() => "no text",
-                        Some(_) => "empty",
-                    };
-                    let or = if may_be_digest { ", or give sha256" } else { "" };
-                    let why = format!("the variable {name} is {is}; export it{or}");
-                    problems.add(&format!("{path}.{env_key}"), why);
-                }
-                digest
+                let or = if may_be_digest { ", or give sha256" } else { "" };
+                let secret = held_by(name, or, &format!("{path}.{env_key}"), problems);
+                secret.map(|secret| Sha256::digest(secret).into())
             }
             None => {
                 let digest = from_hex(sha256);
@@ -53,10 +44,36 @@ impl Written<'_> {
     }
 }
 
+/// The header with the key that this variable holds, which `key` of the file names.
+pub fn bearer(name: &str, key: &str, problems: &mut Problems) -> Option<HeaderValue> {
+    let secret = held_by(name, "", key, problems)?;
+    let header = HeaderValue::try_from(format!("Bearer {secret}"));
+    let why = format!("the variable {name} holds what no header can say; export a key");
+    problems.require(header.is_ok(), key, &why);
+    let mut header = header.ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+/// The secret that this variable holds.
+fn held_by(name: &str, or: &str, key: &str, problems: &mut Problems) -> Option<String> {
+    let value = std::env::var_os(name);
+    let secret = value.as_ref().and_then(|value| of_text(value.to_str()?));
+    if secret.is_none() {
+        let is = match &value {
+            None => "not set",
+            Some(value) if value.to_str().is_none() => "no text",
+            Some(_) => "empty",
+        };
+        problems.add(key, format!("the variable {name} is {is}; export it{or}"));
+    }
+    secret.map(str::to_owned)
+}
+
 /// Of what a variable holds: a file that became one ends its line, which no header can say.
-fn of_text(text: &str) -> Option<[u8; 32]> {
+fn of_text(text: &str) -> Option<&str> {
     let secret = text.trim_ascii();
-    (!secret.is_empty()).then(|| Sha256::digest(secret).into())
+    (!secret.is_empty()).then_some(secret)
 }
 
 fn from_hex(hex: &str) -> Option<[u8; 32]> {
@@ -86,9 +103,22 @@ mod tests {
     #[test]
     fn a_secret_is_what_a_header_can_say_of_a_variable() {
         for text in ["sk-1", "sk-1\n", " sk-1\r\n"] {
-            assert_eq!(of_text(text), Some(Sha256::digest("sk-1").into()), "{text:?}");
+            assert_eq!(of_text(text), Some("sk-1"), "{text:?}");
         }
         assert_eq!([of_text(""), of_text("\n")], [None, None]);
+    }
+
+    #[test]
+    fn a_key_for_others_is_said_in_a_header_and_in_no_log() {
+        let mut problems = Problems::default();
+        // A variable that every test run has.
+        let header = bearer("PATH", "pools[0].pods_key_env", &mut problems).unwrap();
+        assert_eq!(header, format!("Bearer {}", std::env::var("PATH").unwrap()));
+        assert_eq!(format!("{header:?}"), "Sensitive");
+        assert_eq!(bearer("WEIR_NO_SUCH_VARIABLE", "pools[0].pods_key_env", &mut problems), None);
+        let unset =
+            "pools[0].pods_key_env: the variable WEIR_NO_SUCH_VARIABLE is not set; export it";
+        assert_eq!(problems.to_string(), unset);
     }
 
     #[test]

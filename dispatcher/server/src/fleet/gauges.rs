@@ -6,10 +6,11 @@
 //! one before it stays in force: half of an answer is worse than the one of 100 ms ago.
 //!
 //! Names are vLLM's. With several engines behind one port (data parallel) there is a line for each:
-//! requests and blocks add up, the share of the cache is their mean, and how many there are is told: their steps are apart.
+//! requests add up, the share of the cache is their mean, and how many there are is told: their steps are apart.
 //!
-//! How many tokens the cache holds vLLM says since the summer of 2026 (`kv_cache_size_tokens`, vllm-project/vllm#42206). Before
-//! that it is the product of the blocks and their size, which is right for models with one kind of layer.
+//! How many tokens the cache holds vLLM says since the summer of 2026 (`kv_cache_size_tokens`, vllm-project/vllm#42206), in the
+//! line of each engine of that engine. Before that it is the product of the blocks and their size, which is right for models with
+//! one kind of layer; vLLM adds up the blocks of all engines as they start, and every line has that sum.
 
 use std::str::FromStr;
 
@@ -168,14 +169,15 @@ fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
 
 /// The caches of several engines behind one port: as much as all of them have, of which none may be without what is kept.
 fn beside(one: CacheInfo, other: CacheInfo) -> CacheInfo {
-    fn sum<T: Copy>(add: impl Fn(T, T) -> T, one: Option<T>, other: Option<T>) -> Option<T> {
-        one.zip(other).map(|(one, other)| add(one, other)).or(one).or(other)
+    fn both<T: Copy>(join: impl Fn(T, T) -> T, one: Option<T>, other: Option<T>) -> Option<T> {
+        one.zip(other).map(|(one, other)| join(one, other)).or(one).or(other)
     }
     CacheInfo {
-        blocks: sum(u32::saturating_add, one.blocks, other.blocks),
+        // Each line says it of all engines.
+        blocks: one.blocks.max(other.blocks),
         block_tokens: one.block_tokens.or(other.block_tokens),
-        tokens: sum(u64::saturating_add, one.tokens, other.tokens),
-        prefix_caching: sum(|one, other| one && other, one.prefix_caching, other.prefix_caching),
+        tokens: both(u64::saturating_add, one.tokens, other.tokens),
+        prefix_caching: both(|one, other| one && other, one.prefix_caching, other.prefix_caching),
     }
 }
 
@@ -239,7 +241,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             waiting: 6,
             kv_usage: 0.5,
             cache: CacheInfo {
-                blocks: Some(38_000),
+                blocks: Some(19_000),
                 block_tokens: Some(16),
                 tokens: Some(608_000),
                 prefix_caching: Some(true),
@@ -249,6 +251,22 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             shared: false,
         };
         assert_eq!(scrape, want);
+    }
+
+    /// An older vLLM with `--data-parallel-size 4`: the front end has summed the blocks of its engines, and writes that sum once
+    /// for each of them.
+    #[test]
+    fn blocks_that_every_engines_line_says_of_all_engines_are_not_added_up_again() {
+        let line = |engine| {
+            format!(
+                "vllm:num_requests_running{{engine=\"{engine}\"}} 1.0\n\
+                 vllm:num_requests_waiting{{engine=\"{engine}\"}} 0.0\n\
+                 vllm:kv_cache_usage_perc{{engine=\"{engine}\"}} 0.5\n\
+                 vllm:cache_config_info{{block_size=\"16\",engine=\"{engine}\",num_gpu_blocks=\"76000\"}} 1.0\n"
+            )
+        };
+        let scrape = parse((0..4).map(line).collect::<String>().as_bytes()).unwrap().scrape;
+        assert_eq!((scrape.engines, scrape.cache.blocks), (4, Some(76_000)));
     }
 
     #[test]

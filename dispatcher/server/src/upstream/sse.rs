@@ -27,7 +27,7 @@ const USAGE_TAIL: usize = 1024;
 
 /// Keys that carry some of the answer, with the first bytes that their value may have. The closing
 /// quote alone makes `content"` find `reasoning_content` too.
-const CARRIERS: [(&str, &[u8]); 10] = [
+const CARRIERS: [(&str, &[u8]); 11] = [
     ("content\"", b"\"["),
     ("\"text\"", b"\""),
     ("\"tool_calls\"", b"["),
@@ -37,6 +37,8 @@ const CARRIERS: [(&str, &[u8]); 10] = [
     ("\"audio\"", b"{"),
     // A string in the Responses API only; the object of a chat says nothing by itself.
     ("\"delta\"", b"\""),
+    // Of what goes on as tokens; of a chat beside its text, for who asks for them.
+    ("\"token_ids\"", b"["),
     // Of the Messages API, whose texts are found by `text`.
     ("\"thinking\"", b"\""),
     ("\"partial_json\"", b"\""),
@@ -231,6 +233,7 @@ mod tests {
     fn every_kind_of_answer_counts() {
         for filled in [
             r#"{"choices":[{"text":"a","index":0}]}"#,
+            r#"{"request_id":"a","choices":[{"index":0,"logprobs":null,"token_ids":[7]}]}"#,
             r#"{"choices": [{"delta": {"content": "a"}}]}"#,
             r#"{"choices":[{"delta":{"reasoning_content":"a","content":null}}]}"#,
             r#"{"choices":[{"delta":{"content":"","reasoning":"a"}}]}"#,

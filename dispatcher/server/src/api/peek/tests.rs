@@ -29,7 +29,7 @@ fn the_facts_of_a_plain_chat_are_read() {
         r#" {"model": "qwen3-32b", "stream": true, "max_tokens": 64, "n": 2, "service_tier": "flex",
             "temperature": 0.7, "messages": [{"role": "user", "content": "hi"}], "priority": -9} "#,
     );
-    assert_eq!(facts.model, "qwen3-32b");
+    assert_eq!(facts.model.as_deref(), Some("qwen3-32b"));
     assert!(facts.streamed);
     let messages = r#"[{"role": "user", "content": "hi"}]"#;
     assert_eq!(facts.prompt, PromptSize::Bytes(messages.len() as u32));
@@ -208,6 +208,27 @@ fn what_generates_nothing_streams_nothing_and_what_counts_tokens_computes_none()
 }
 
 #[test]
+fn what_goes_on_as_tokens_has_its_bounds_in_an_object_of_its_own() {
+    let fields = r#""token_ids":[1,22,333],"sampling_params":{"max_tokens":7,"n":2,"stop":[]}"#;
+    assert_eq!(prompt_of(Endpoint::Generate, fields), (PromptSize::Tokens(3), 2));
+    assert_eq!(limits(Endpoint::Generate, fields), (Some(7), 2));
+    for none in [r#""token_ids":[1]"#, r#""token_ids":[1],"max_tokens":9,"sampling_params":[]"#] {
+        assert_eq!(limits(Endpoint::Generate, none), (None, 1), "{none}");
+    }
+}
+
+#[test]
+fn chats_in_one_request_decode_side_by_side() {
+    let chats = r#"[[{"content":"a"}],[{"content":"b"},{"content":"c"}],[]]"#;
+    let fields = format!(r#""messages":{chats},"n":2,"max_tokens":5"#);
+    assert_eq!(limits(Endpoint::Chats, &fields), (Some(5), 6));
+    assert_eq!(prompt_of(Endpoint::Chats, &fields).0, PromptSize::Bytes(chats.len() as u32));
+    let texts = prompt_of(Endpoint::Pooling, r#""texts":["hi","ho"],"max_tokens":9"#);
+    assert_eq!(texts, (PromptSize::Bytes(11), 1));
+    assert_eq!(prompt_of(Endpoint::Pooling, r#""inputs":[{}]"#).0, PromptSize::Bytes(4));
+}
+
+#[test]
 fn a_recording_comes_in_a_form() {
     let form = |fields: &[(&str, &str)]| {
         let field = |(name, value): &(&str, &str)| {
@@ -217,10 +238,11 @@ fn a_recording_comes_in_a_form() {
     };
     let body = form(&[("file", "RIFF"), ("model", "whisper"), ("stream", "True")]);
     let facts = peek(Endpoint::Audio, body.as_bytes()).unwrap();
-    assert_eq!((&*facts.model, facts.streamed, facts.sequences), ("whisper", true, 1));
+    let model = facts.model.as_deref();
+    assert_eq!((model, facts.streamed, facts.sequences), (Some("whisper"), true, 1));
     assert_eq!(facts.prompt, PromptSize::Tokens(AUDIO_TOKENS));
     let nameless = form(&[("file", "RIFF")]);
-    assert_eq!(peek(Endpoint::Audio, nameless.as_bytes()).unwrap_err(), Unreadable::NoModel);
+    assert_eq!(peek(Endpoint::Audio, nameless.as_bytes()).unwrap().model, None);
     let json = with_model(r#""file":"RIFF""#);
     assert_eq!(peek(Endpoint::Audio, json.as_bytes()).unwrap_err(), Unreadable::Form);
 }
@@ -237,20 +259,17 @@ fn streams_are_asked_for_in_every_way_an_engine_takes() {
 
 #[test]
 fn escaped_keys_and_values_are_understood() {
-    assert_eq!(chat(r#"{"mo\u0064el":"qwen\u0033-\u00e9\ud83d\ude00"}"#).model, "qwen3-é😀");
+    let model = chat(r#"{"mo\u0064el":"qwen\u0033-\u00e9\ud83d\ude00"}"#).model;
+    assert_eq!(model.as_deref(), Some("qwen3-é😀"));
     assert!(chat(r#"{"model":"m","str\u0065am":true}"#).streamed);
 }
 
 #[test]
-fn a_body_without_a_usable_model_is_refused() {
-    for body in [
-        "{}",
-        r#"{"model":null}"#,
-        r#"{"model":""}"#,
-        r#"{"model":5}"#,
-        r#"{"model":["m"]}"#,
-        r#"{"model":"\ud800"}"#,
-    ] {
+fn a_model_that_is_no_string_is_refused_and_an_empty_one_is_none() {
+    for body in ["{}", r#"{"model":null}"#, r#"{"model":""}"#, r#"{"messages":[],"model":""}"#] {
+        assert_eq!(chat(body).model, None, "{body}");
+    }
+    for body in [r#"{"model":5}"#, r#"{"model":["m"]}"#, r#"{"model":"\ud800"}"#] {
         assert_eq!(
             peek(Endpoint::Chat, body.as_bytes()).unwrap_err(),
             Unreadable::NoModel,
@@ -261,7 +280,7 @@ fn a_body_without_a_usable_model_is_refused() {
 
 #[test]
 fn what_is_not_one_json_object_is_refused() {
-    let positional = format!(r#"["m"{}]"#, ",null".repeat(23));
+    let positional = format!(r#"["m"{}]"#, ",null".repeat(27));
     assert!(matches!(peek(Endpoint::Chat, positional.as_bytes()), Err(Unreadable::Json(_))));
     let bodies: [&[u8]; 11] = [
         b"",

@@ -54,7 +54,7 @@ fn api_of(raw: &RawApi) -> Arc<Api> {
     let (sink, _) = async_channel::bounded(1);
     let hub = Hub::new(Scheduler::new(config, Box::new(Fast)), model, clock, sink);
     let (aliases, adapters) = (vec![Arc::from("qwen")], vec![Arc::from("sql")]);
-    let pools = vec![Pool { hub, aliases, adapters, house: House::default() }];
+    let pools = vec![Pool { hub, aliases, adapters, house: House::default(), pods_key: None }];
     let metrics = Arc::new(Metrics::new().unwrap());
     Arc::new(Api::new(raw.check().unwrap(), pools, clock, metrics).unwrap())
 }
@@ -155,6 +155,12 @@ async fn each_path_of_the_engines_is_served_and_refused_in_the_shape_of_its_api(
         "/tokenize",
         "/detokenize",
         "/v1/messages/count_tokens",
+        "/v1/chat/completions/batch",
+        "/v1/chat/completions/render",
+        "/v1/completions/render",
+        "/inference/v1/generate",
+        "/v2/embed",
+        "/generative_scoring",
         "/v1/audio/transcriptions",
         "/v1/audio/translations",
     ];
@@ -163,19 +169,18 @@ async fn each_path_of_the_engines_is_served_and_refused_in_the_shape_of_its_api(
         assert_eq!((unread.status, &unread.headers["allow"]), (405, &"POST".parse().unwrap()));
         const FORM: &str =
             "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nqwen\r\n--b--\r\n";
-        let (nameless, body) = match path.starts_with("/v1/audio") {
-            true => (FORM.replace("model", "file"), FORM),
-            false => (r#"{"messages":[]}"#.to_owned(), r#"{"model":"qwen","input":"a"}"#),
+        let (wrong, body) = match path.starts_with("/v1/audio") {
+            true => (FORM.replace("--b--\r\n", FORM), FORM),
+            false => (r#"{"model":7}"#.to_owned(), r#"{"input":"a"}"#),
         };
-        let nameless = ask(&door, request("POST", path, &nameless)).await;
-        assert_eq!((nameless.status, &nameless.json["error"]["param"]), (400, &"model".into()));
+        let wrong = ask(&door, request("POST", path, &wrong)).await;
+        assert_eq!(wrong.status, 400, "{path}: {}", wrong.json);
         // No pod is there yet.
         let mut asked = request("POST", path, body);
         asked.headers_mut().insert("x-weir-queue", HeaderValue::from_static("none"));
         let unserved = ask(&door, asked).await;
         assert_eq!(unserved.status, 503, "{path}: {}", unserved.json);
-        for (answer, kind) in [(nameless, "invalid_request_error"), (unserved, "overloaded_error")]
-        {
+        for (answer, kind) in [(wrong, "invalid_request_error"), (unserved, "overloaded_error")] {
             let of_messages = path.starts_with("/v1/messages");
             assert_eq!(answer.json["type"] == "error", of_messages, "{path}");
             assert_eq!(answer.json["error"]["type"] == kind, of_messages || answer.status == 400);
@@ -251,7 +256,7 @@ async fn bodies_that_cannot_be_served_are_refused() {
     let cases = [
         ("{", 400, "invalid_json", serde_json::Value::Null),
         (r#"{"model":"qwen","model":"x"}"#, 400, "invalid_json", serde_json::Value::Null),
-        ("{}", 400, "missing_required_parameter", "model".into()),
+        (r#"{"model":7}"#, 400, "missing_required_parameter", "model".into()),
         (r#"{"model":"gpt-9"}"#, 404, "model_not_found", "model".into()),
         (&long, 413, "request_too_large", serde_json::Value::Null),
     ];
@@ -300,9 +305,9 @@ async fn nothing_is_served_or_listed_without_an_accepted_key() {
     let mut keyed = request("GET", "/v1/models", "");
     keyed.headers_mut().insert("authorization", HeaderValue::from_static("Bearer sk-good"));
     assert_eq!(ask(&door, keyed).await.status, 200);
-    let mut keyed = request("POST", "/v1/messages", "{}");
+    let mut keyed = request("POST", "/v1/messages", r#"{"model":7}"#);
     keyed.headers_mut().insert("x-api-key", HeaderValue::from_static("sk-good"));
-    assert_eq!(ask(&door, keyed).await.status, 400, "it has no model");
+    assert_eq!(ask(&door, keyed).await.status, 400, "it has no model that is a name");
 }
 
 #[tokio::test]
@@ -399,7 +404,7 @@ fn an_alias_shares_the_cached_blocks_of_its_model_and_an_adapter_has_its_own() {
 #[tokio::test]
 async fn a_refusal_of_the_scheduler_is_answered_and_counted() {
     let door = door_of(&RawApi::default());
-    door.api.settings.load().pools[0].0.post(weir_core::Event::Close);
+    door.api.settings.load().pools[0].hub.post(weir_core::Event::Close);
     let answer =
         ask(&door, request("POST", CHAT, r#"{"model":"qwen","service_tier":"flex"}"#)).await;
     assert_eq!(answer.status, 503);
@@ -450,7 +455,7 @@ async fn through(raw: &RawApi, headers: &str, body: &str) -> (String, serde_json
     let pod = mirror();
     let api = api_of(raw);
     let address = pod.address().to_string();
-    api.settings.load().pools[0].0.add_pod(Arc::new(Pod::new(
+    api.settings.load().pools[0].hub.add_pod(Arc::new(Pod::new(
         PodId(0),
         Arc::from("pod-0"),
         address,
@@ -471,7 +476,7 @@ async fn through(raw: &RawApi, headers: &str, body: &str) -> (String, serde_json
     client.read_to_string(&mut text).await.unwrap();
     plane.stop();
     plane.finished().await;
-    assert!(api.settings.load().pools[0].0.idle(), "nothing is left in the ledger");
+    assert!(api.settings.load().pools[0].hub.idle(), "nothing is left in the ledger");
     let (head, json) = text.split_once("\r\n\r\n").unwrap();
     (head.to_owned(), serde_json::from_str(json).unwrap())
 }
@@ -513,7 +518,7 @@ async fn an_adapter_passes_by_its_own_name_and_counts_with_its_model() {
     let pod = mirror();
     let door = door_of(&RawApi::default());
     let address = pod.address().to_string();
-    door.api.settings.load().pools[0].0.add_pod(Arc::new(Pod::new(
+    door.api.settings.load().pools[0].hub.add_pod(Arc::new(Pod::new(
         PodId(0),
         Arc::from("pod-0"),
         address,
@@ -553,12 +558,13 @@ async fn another_configuration_counts_from_the_next_call_on() {
         Err(error) => error.status(),
     };
     assert_eq!(list(&door), StatusCode::OK);
-    let hub = door.api.settings.load().pools[0].0.clone();
+    let hub = door.api.settings.load().pools[0].hub.clone();
     let pool = |alias: &str| Pool {
         hub: hub.clone(),
         aliases: vec![Arc::from(alias)],
         adapters: vec![],
         house: House::default(),
+        pods_key: None,
     };
     let config = with_key("sk-1").check().unwrap();
     door.api.adopt(config.clone(), vec![pool("renamed")]).unwrap();
