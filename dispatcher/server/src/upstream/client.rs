@@ -23,6 +23,7 @@ use weir_core::{PodId, spread::NumberMap};
 
 use super::{Closing, UpstreamConfig};
 use crate::{
+    budget::Budget,
     descriptors,
     fleet::Pod,
     h1::{self, BadReply, Failed, PodRequest},
@@ -49,6 +50,8 @@ pub struct Upstream {
     config: UpstreamConfig,
     metrics: Arc<Metrics>,
     closing: Closing,
+    /// What responses take that are held until they are complete.
+    buffered: Arc<Budget>,
     idle: Arc<Idle>,
     /// Where pods that are known by a host's name were reached last.
     found: Mutex<HashMap<String, SocketAddr>>,
@@ -96,8 +99,8 @@ impl UnsentReason {
 impl Upstream {
     /// Without any connection.
     pub fn new(config: UpstreamConfig, metrics: Arc<Metrics>) -> Self {
-        let (closing, idle, found) = (Closing::default(), Arc::default(), Mutex::default());
-        Self { config, metrics, closing, idle, found }
+        let (closing, buffered) = (Closing::default(), Arc::default());
+        Self { config, metrics, closing, buffered, idle: Arc::default(), found: Mutex::default() }
     }
 
     /// A name led there.
@@ -110,6 +113,17 @@ impl Upstream {
     #[must_use]
     pub fn until(self, closing: Closing) -> Self {
         Self { closing, ..self }
+    }
+
+    /// The same, which shares this with other threads.
+    #[must_use]
+    pub(crate) fn within(self, buffered: Arc<Budget>) -> Self {
+        Self { buffered, ..self }
+    }
+
+    /// What responses take that are held until they are complete.
+    pub(super) const fn buffered(&self) -> &Arc<Budget> {
+        &self.buffered
     }
 
     /// Whether what runs is to end.
