@@ -15,7 +15,8 @@
 //!   connection is reset. What was given of it before reaches a client that takes it.
 //! - A client that leaves, or closes its side only, drops the future or the body of its response, whatever it sent behind its
 //!   request.
-//! - At the bound on connections, further ones wait in the backlog. Out of file descriptors or memory,
+//! - At the bound on connections, who comes gets the place of one on which nothing is asked ([`super::room`]); where there is none,
+//!   further ones wait in the backlog. Out of file descriptors or memory,
 //!   accepting pauses and goes on; the thread neither spins nor ends.
 
 use std::{
@@ -32,7 +33,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use futures_util::{FutureExt, TryFutureExt};
 use http::{HeaderValue, Request, Response, StatusCode, Version, header::CONNECTION};
 use http_body::{Body, Frame, SizeHint};
@@ -56,7 +57,7 @@ use super::{
     config::Limits,
     misread::{Answer, Misread},
     patience::{Patient, Turn, Turns, Wire},
-    room::{Place, Room},
+    room::{Entrance, Guest, Place, Room},
 };
 use crate::{
     accept::{API, concerns_one_client},
@@ -69,6 +70,8 @@ const BACKLOG: i32 = 4096;
 /// Bytes of responses that the system takes and has not sent: a client that reads slowly is seen to read whenever half of them have
 /// gone, and not first when a third of a buffer of megabytes has.
 const UNSENT: u32 = 128 * 1024;
+/// Bytes of a response that are kept for a client beside these: what it does not take stays with its pod.
+const KEPT: usize = 128 * 1024;
 /// After this long without a word the system asks whether a client is still there, and again every
 /// [`PROBE_EVERY`]: one that vanished without closing must not hold a place in the queue.
 const PROBE_AFTER: Duration = Duration::from_secs(60);
@@ -237,7 +240,10 @@ fn run<M, S, B>(
         // A task of its own: what the thread blocks on is looked at after everything that any connection does.
         let mut door = JoinSet::new();
         match TcpListener::from_std(listener) {
-            Ok(listener) => drop(door.spawn_local(serve((listener, room), limits, make(), phase))),
+            Ok(listener) => {
+                let entrance = Entrance::new(listener, room);
+                drop(door.spawn_local(serve(entrance, limits, make(), phase)));
+            }
             Err(error) => tracing::error!(%error, "a data-plane thread cannot listen"),
         }
         door.join_next().await;
@@ -248,7 +254,7 @@ fn run<M, S, B>(
 
 /// Accepts until told to stop, then waits for what runs.
 async fn serve<S, B>(
-    (listener, room): (TcpListener, Arc<Room>),
+    mut entrance: Entrance,
     limits: Limits,
     (service, misread): (Rc<S>, Answer),
     mut phase: watch::Receiver<Phase>,
@@ -261,7 +267,8 @@ async fn serve<S, B>(
     let mut observed = phase.clone();
     let welcome = |connections: &mut JoinSet<()>, stream: TcpStream, place: Option<Place>| {
         let answers = (service.clone(), misread.clone());
-        let talk = converse(stream, limits, answers, phase.clone());
+        let guest = place.as_ref().map(|place| place.guest().clone()).unwrap_or_default();
+        let talk = converse((stream, guest), limits, answers, phase.clone());
         connections.spawn_local(talk.map(|()| drop(place)));
     };
     loop {
@@ -269,14 +276,15 @@ async fn serve<S, B>(
             biased;
             () = reached(&mut observed, Phase::Stopping) => break,
             Some(_) = connections.join_next() => {}
-            accepted = room.accept(&listener) => match accepted {
+            accepted = entrance.accept() => match accepted {
                 Ok((stream, place)) => welcome(&mut connections, stream, Some(place)),
                 Err(error) => API.failed(error, connections.len()).await,
             },
             () = API.calm() => {}
         }
     }
-    for stream in backlog(listener) {
+    let Entrance { listener, room, come, .. } = entrance;
+    for stream in come.into_iter().chain(backlog(listener)) {
         welcome(&mut connections, stream, room.take());
     }
     let finished = async { while connections.join_next().await.is_some() {} };
@@ -328,7 +336,7 @@ async fn told_to_stop(phase: &mut watch::Receiver<Phase>) {
 
 /// The life of one connection.
 async fn converse<I, S, B>(
-    stream: I,
+    client: (I, Arc<Guest>),
     limits: Limits,
     (service, misread): (Rc<S>, Answer),
     mut phase: watch::Receiver<Phase>,
@@ -340,7 +348,7 @@ async fn converse<I, S, B>(
 {
     let turns = Turns::default();
     let patience = [limits.idle_timeout, limits.header_timeout, limits.write_timeout];
-    let stream = Patient::new(stream, turns.clone(), patience);
+    let stream = Patient::new(client, turns.clone(), patience);
     let stream = Misread::new(stream, turns.clone(), misread);
     let observed = Rc::new(phase.clone());
     let service = service_fn(move |request| {
@@ -419,11 +427,12 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, Self::Error>>> {
         if self.broken.is_none() {
+            ready!(self.turn.poll_room(KEPT));
             let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
             let whole = match &frame {
                 None => true,
-                Some(Ok(_)) => {
-                    self.turn.gives();
+                Some(Ok(frame)) => {
+                    self.turn.gives(frame.data_ref().map_or(0, |data| data.remaining()));
                     self.body.is_end_stream()
                 }
                 // A body that has broken off has nothing more to come either.

@@ -336,47 +336,68 @@ fn what_the_system_holds_unsent_of_a_response_is_bounded() {
     assert_eq!(socket2::SockRef::from(&accepted).tcp_notsent_lowat().unwrap(), UNSENT);
 }
 
-#[tokio::test]
-async fn connections_beyond_the_bound_wait_for_their_turn() {
-    let bounded = Limits { max_connections: 1, ..limits() };
-    let plane = start_echo(PlaneConfig { limits: bounded, ..config(1) });
-    let mut first = connect(&plane).await;
-    let mut second = connect(&plane).await;
-    second.write_all(GET).await.unwrap();
-    first.write_all(GET).await.unwrap();
-    let mut byte = [0];
-    first.read_exact(&mut byte).await.unwrap();
-    assert!(second.try_read(&mut byte).is_err(), "the second is not served yet");
-    drop(first);
-    soon(second.read_exact(&mut byte)).await.unwrap();
+/// A plane for so many connections, whose requests are held.
+fn start_bounded(max_connections: usize, threads: usize) -> (Plane, Watch) {
+    let bounded = Limits { max_connections, ..limits() };
+    let (gate, watch) = gate();
+    let plane =
+        Plane::start(PlaneConfig { limits: bounded, ..config(threads) }, misread, move |_| {
+            let gate = gate.clone();
+            service_fn(move |request| gate.clone().pass(request))
+        });
+    (plane.unwrap(), watch)
 }
 
 #[tokio::test]
-async fn the_bound_on_connections_is_one_for_all_threads() {
+async fn connections_beyond_the_bound_wait_for_their_turn() {
     const MOST: usize = 24;
-    let bounded = Limits { max_connections: MOST, ..limits() };
-    let plane = start_echo(PlaneConfig { limits: bounded, ..config(8) });
-    let ask = async |client: &mut TcpStream| {
-        client.write_all(GET).await.unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\n") {
-            soon(client.read_buf(&mut answer)).await.unwrap();
+    for threads in [1, 8] {
+        let (plane, mut watch) = start_bounded(MOST, threads);
+        let mut open = Vec::new();
+        for _ in 0..MOST {
+            let mut client = connect(&plane).await;
+            client.write_all(GET).await.unwrap();
+            soon(watch.arrived.recv()).await.unwrap();
+            open.push(client);
         }
-    };
-    let mut open = Vec::new();
-    for _ in 0..MOST {
-        let mut client = connect(&plane).await;
-        ask(&mut client).await;
-        open.push(client);
+        let mut further = connect(&plane).await;
+        further.write_all(GET).await.unwrap();
+        assert!(watch.arrived.try_recv().is_err(), "no place is left");
+        drop(open.pop());
+        soon(watch.arrived.recv()).await.unwrap();
     }
-    let mut further = connect(&plane).await;
-    further.write_all(GET).await.unwrap();
-    for client in &mut open {
-        ask(client).await;
+}
+
+#[tokio::test]
+async fn who_asks_nothing_gives_way_to_who_comes_when_no_place_is_left() {
+    for threads in [1, 4] {
+        let (plane, mut watch) = start_bounded(4, threads);
+        let mut busy = connect(&plane).await;
+        let mut asked = connect(&plane).await;
+        asked.write_all(GET).await.unwrap();
+        soon(watch.arrived.recv()).await.unwrap();
+        watch.release.notify_one();
+        soon(watch.ended.recv()).await.unwrap();
+        busy.write_all(GET).await.unwrap();
+        soon(watch.arrived.recv()).await.unwrap();
+        let silent = connect(&plane).await;
+        let mut half = connect(&plane).await;
+        half.write_all(b"GET / HT").await.unwrap();
+        let mut newcomers = Vec::new();
+        for _ in 0..2 {
+            let mut newcomer = connect(&plane).await;
+            newcomer.write_all(GET).await.unwrap();
+            soon(watch.arrived.recv()).await.unwrap();
+            newcomers.push(newcomer);
+        }
+        for mut gone in [silent, half] {
+            assert_eq!(soon(gone.read(&mut [0])).await.unwrap(), 0, "it has left");
+        }
+        asked.write_all(GET).await.unwrap();
+        soon(watch.arrived.recv()).await.unwrap();
+        assert!(watch.ended.try_recv().is_err(), "who has a request keeps its place");
+        drop((busy, newcomers));
     }
-    assert!(further.try_read(&mut [0]).is_err(), "no place is left");
-    drop(open);
-    soon(further.read_u8()).await.unwrap();
 }
 
 #[tokio::test]
@@ -495,7 +516,7 @@ async fn breaks_off<F: Future<Output = ()>>(client: impl FnOnce(DuplexStream) ->
     };
     let answers = (Rc::new(service_fn(answer)), Rc::new(misread) as Answer);
     let tasks = LocalSet::new();
-    let server = tasks.spawn_local(converse(far, limits(), answers, phase));
+    let server = tasks.spawn_local(converse((far, Arc::default()), limits(), answers, phase));
     tasks.run_until(near.write_all(GET)).await.unwrap();
     tasks.run_until(client(near)).await;
     tasks.run_until(server).await.unwrap();
@@ -536,6 +557,35 @@ async fn a_client_that_takes_nothing_of_what_broke_off_holds_nothing_for_longer(
     assert!((limit..=limit + second).contains(&took), "{took:?}");
     let took = breaks_off(async |client| drop(client)).await;
     assert!(took.is_zero(), "nor does one that leaves: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_response_that_is_not_taken_little_is_kept() {
+    let (mut near, far) = duplex(1024);
+    let (_open, phase) = watch::channel(Phase::Open);
+    let given = Rc::new(std::cell::Cell::new(0));
+    let count = given.clone();
+    let answer = move |_: Request<Incoming>| {
+        let count = count.clone();
+        let parts = std::iter::repeat_with(move || {
+            count.set(count.get() + KEPT / 2);
+            Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; KEPT / 2])))
+        });
+        std::future::ready(Ok(Response::new(StreamBody::new(stream::iter(parts)))))
+    };
+    let answers = (Rc::new(service_fn(answer)), Rc::new(misread) as Answer);
+    let tasks = LocalSet::new();
+    tasks.spawn_local(converse((far, Arc::default()), limits(), answers, phase));
+    let client = async {
+        near.write_all(GET).await.unwrap();
+        sleep(limits().write_timeout / 2).await;
+        assert_eq!(given.get(), KEPT, "it takes nothing");
+        let mut taken = vec![0; 4 * KEPT];
+        near.read_exact(&mut taken).await.unwrap();
+        sleep(limits().write_timeout / 2).await;
+        assert!((4 * KEPT..6 * KEPT).contains(&given.get()), "{}", given.get());
+    };
+    tasks.run_until(client).await;
 }
 
 #[tokio::test]
@@ -634,7 +684,7 @@ async fn over_memory_after<F: Future<Output = ()>>(
     let answers = (Rc::new(service_fn(answer)), Rc::new(misread) as Answer);
     let tasks = LocalSet::new();
     // A task of its own, which is woken for nothing that only its client does.
-    let server = tasks.spawn_local(converse(far, limits(), answers, phase));
+    let server = tasks.spawn_local(converse((far, Arc::default()), limits(), answers, phase));
     tasks.run_until(client(near)).await;
     tasks.run_until(server).await.unwrap();
 }
