@@ -27,6 +27,28 @@ pub struct Part<B: Deref<Target = Budget> = Arc<Budget>> {
     taken: usize,
 }
 
+/// A budget and how large it is.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// What all have of it.
+    pub budget: Arc<Budget>,
+    /// What all may have.
+    pub most: usize,
+}
+
+impl Memory {
+    /// Nothing is taken yet.
+    pub fn of(most: usize) -> Self {
+        Self { budget: Arc::default(), most }
+    }
+
+    /// Whether so many bytes fit, for which this is the part then.
+    pub fn fits(&self, part: &mut Option<Part>, bytes: usize) -> bool {
+        bytes <= UNCOUNTED_BYTES
+            || part.get_or_insert_with(|| Part::of(self.budget.clone())).grow(bytes, self.most)
+    }
+}
+
 impl Budget {
     /// Bytes that are taken.
     #[cfg(test)]

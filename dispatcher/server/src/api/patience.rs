@@ -13,8 +13,8 @@
 //! that lie behind it were read already. Then the stream is asked itself, when the server flushes it, which it does
 //! whenever it is looked at; if the client has closed its side, that ends in an error too.
 //!
-//! The HTTP server takes up to 400 KB of a response more than its client does. So a response is told how much of it is kept there, and gives no
-//! more where that is enough.
+//! The HTTP server asks for no more of a response than it has room for. So a response is told how much of it is kept there, and
+//! gives no more where that is enough ([`super::behind`]).
 //!
 //! The HTTP server throws away what it has not written of a response that breaks off. So a response that does is told when all of
 //! it is written, which ends, at the latest, with the patience for a client that takes nothing.
@@ -54,8 +54,8 @@ struct Count {
     owed_end: bool,
     /// How much of what the server was given of a response is on its way.
     given: Given,
-    /// Bytes that it was given since all of them were.
-    kept: usize,
+    /// Bytes that it was given since all of them were, and in how many pieces.
+    kept: (usize, usize),
 }
 
 /// What the server was given of a response, and keeps until the client takes it.
@@ -88,7 +88,7 @@ impl Turns {
         if count.given == Given::Sent {
             return false;
         }
-        self.0.set(Count { given: Given::Sent, kept: 0, ..count });
+        self.0.set(Count { given: Given::Sent, kept: (0, 0), ..count });
         count.given == Given::Awaited
     }
 
@@ -116,13 +116,14 @@ impl Turn {
     /// The server is given so many bytes of its response.
     pub fn gives(&self, bytes: usize) {
         let count = self.0.0.get();
-        let kept = count.kept.saturating_add(bytes);
+        let kept = (count.kept.0.saturating_add(bytes), count.kept.1.saturating_add(1));
         self.0.0.set(Count { given: Given::Kept, kept, ..count });
     }
 
-    /// Ready while the server keeps fewer bytes than these of what it was given, and else as [`Turn::poll_sent`].
-    pub fn poll_room(&self, most: usize) -> Poll<()> {
-        if self.0.0.get().kept < most { Poll::Ready(()) } else { self.poll_sent() }
+    /// Ready while the server keeps fewer bytes and fewer pieces than these of what it was given, and else as [`Turn::poll_sent`].
+    pub fn poll_room(&self, (bytes, pieces): (usize, usize)) -> Poll<()> {
+        let kept = self.0.0.get().kept;
+        if kept.0 < bytes && kept.1 < pieces { Poll::Ready(()) } else { self.poll_sent() }
     }
 
     /// Ready when the server has written what it was given. Must be polled by the connection's task, which is woken then.

@@ -6,8 +6,9 @@
 //!
 //! A connection on which nothing is asked keeps its place until somebody has come who finds none: then it is closed, as a server may
 //! close any that is idle, and the newcomer has its place. Otherwise whoever opens connections and says nothing would keep all others
-//! out. Those on which nothing was ever asked go first, and of each kind the one that was silent for longest; none before it was silent
-//! for [`STAYS`], and none that has a request. Who is silent is marked without a lock, and looked for only where somebody waits.
+//! out. Those on which nothing was ever asked go first, and others where there are none of these; of each kind the one that was silent
+//! for longest, none before it was silent for [`STAYS`], and none that has a request. Who is silent is marked without a lock, and
+//! looked for only where somebody waits.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -168,16 +169,24 @@ impl Taken {
         }
     }
 
+    /// Those on which nothing was ever asked, once they were silent for long enough; where there are none, the one of the others that
+    /// was silent for longest.
     fn look(&mut self, now: Instant) -> Result<(), Instant> {
         let silent = self.guests.values().filter_map(|guest| Some((guest.silence()?, guest)));
-        let (long, short): (Vec<_>, Vec<_>) =
-            silent.partition(|(silence, _)| silence.since + STAYS <= now);
-        if long.is_empty() {
-            let since = short.iter().map(|(silence, _)| silence.since).min();
-            return Err(since.unwrap_or(now) + STAYS);
+        let (mut silent, strangers): (Vec<_>, Vec<_>) =
+            silent.partition(|(silence, _)| silence.has_asked);
+        let most = if strangers.is_empty() { 1 } else { strangers.len() };
+        if !strangers.is_empty() {
+            silent = strangers;
         }
-        self.silent = long.into_iter().map(|(silence, guest)| (silence, guest.clone())).collect();
-        self.silent.make_contiguous().sort_unstable_by_key(|(silence, _)| *silence);
+        silent.sort_unstable_by_key(|(silence, _)| *silence);
+        let since = silent.first().map_or(now, |(silence, _)| silence.since);
+        if since + STAYS > now {
+            return Err(since + STAYS);
+        }
+        let long = silent.iter().take_while(|(silence, _)| silence.since + STAYS <= now);
+        self.silent =
+            long.take(most).map(|(silence, guest)| (*silence, Arc::clone(guest))).collect();
         Ok(())
     }
 }

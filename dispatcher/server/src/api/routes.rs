@@ -34,7 +34,7 @@ use super::{
     wait,
 };
 use crate::{
-    budget::Budget,
+    budget::{Budget, Memory},
     clock::Clock,
     h1::PodRequest,
     hub::Hub,
@@ -122,11 +122,11 @@ pub fn start(plane: PlaneConfig, api: &Arc<Api>, upstream: UpstreamConfig) -> io
         let api = api.clone();
         move |status| api.misread(status)
     };
-    let buffered = Arc::new(Budget::default());
-    Plane::start(plane, misread, move |closing| {
+    let memory = Memory::of(upstream.max_buffered_bytes);
+    Plane::start((plane, memory.clone()), misread, move |closing| {
         let way = Upstream::new(upstream, api.metrics.clone())
             .until(closing.clone())
-            .within(buffered.clone());
+            .within(memory.clone());
         let door = Rc::new(Door { api: api.clone(), upstream: way });
         service_fn(move |request| door.answer(request).map(Ok::<_, Infallible>))
     })

@@ -4,24 +4,15 @@
 //! held on until its client has taken it, and clients may take their time; so there is a bound for all of them together
 //! ([`crate::budget`]). A response that finds no room is passed on as it comes: its pod is read as fast as its client reads.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
 use super::client::Reply;
 use crate::{
-    budget::{Budget, Part, UNCOUNTED_BYTES},
+    budget::{Memory, Part},
     h1::BadReply,
 };
-
-/// How much of a response may be held.
-#[derive(Clone, Copy)]
-pub(super) struct Bounds<'a> {
-    /// Bytes of this one.
-    pub enough: usize,
-    /// What all have together, and may have.
-    pub all: (&'a Arc<Budget>, usize),
-}
 
 /// Chunks of a response that were read before its head was passed on.
 #[derive(Default)]
@@ -35,10 +26,14 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// Reads until there are more than enough bytes, or no room for more, or the response ends.
-    pub(super) async fn read(reply: &mut Reply, bounds: Bounds<'_>) -> Result<Self, BadReply> {
+    pub(super) async fn read(
+        reply: &mut Reply,
+        enough: usize,
+        memory: &Memory,
+    ) -> Result<Self, BadReply> {
         let mut ahead = Self::default();
         let mut bytes = 0;
-        while bytes <= bounds.enough && ahead.fits(bytes, bounds.all) {
+        while bytes <= enough && memory.fits(&mut ahead.part, bytes) {
             let Some(chunk) = reply.data().await.transpose()? else {
                 ahead.complete = true;
                 return Ok(ahead);
@@ -48,12 +43,6 @@ impl Ahead {
         }
         ahead.complete = reply.is_over();
         Ok(ahead)
-    }
-
-    /// Whether there is room for so many bytes.
-    fn fits(&mut self, bytes: usize, (budget, most): (&Arc<Budget>, usize)) -> bool {
-        bytes <= UNCOUNTED_BYTES
-            || self.part.get_or_insert_with(|| Part::of(budget.clone())).grow(bytes, most)
     }
 
     /// The next chunk that is left.

@@ -23,7 +23,7 @@ use weir_core::{PodId, spread::NumberMap};
 
 use super::{Closing, UpstreamConfig};
 use crate::{
-    budget::Budget,
+    budget::Memory,
     descriptors,
     fleet::Pod,
     h1::{self, BadReply, Failed, PodRequest},
@@ -51,7 +51,7 @@ pub struct Upstream {
     metrics: Arc<Metrics>,
     closing: Closing,
     /// What responses take that are held until they are complete.
-    buffered: Arc<Budget>,
+    memory: Memory,
     idle: Arc<Idle>,
     /// Where pods that are known by a host's name were reached last.
     found: Mutex<HashMap<String, SocketAddr>>,
@@ -99,8 +99,9 @@ impl UnsentReason {
 impl Upstream {
     /// Without any connection.
     pub fn new(config: UpstreamConfig, metrics: Arc<Metrics>) -> Self {
-        let (closing, buffered) = (Closing::default(), Arc::default());
-        Self { config, metrics, closing, buffered, idle: Arc::default(), found: Mutex::default() }
+        let memory = Memory::of(config.max_buffered_bytes);
+        let (closing, idle, found) = (Closing::default(), Arc::default(), Mutex::default());
+        Self { config, metrics, closing, memory, idle, found }
     }
 
     /// A name led there.
@@ -115,15 +116,15 @@ impl Upstream {
         Self { closing, ..self }
     }
 
-    /// The same, which shares this with other threads.
+    /// The same, which shares this with others.
     #[must_use]
-    pub(crate) fn within(self, buffered: Arc<Budget>) -> Self {
-        Self { buffered, ..self }
+    pub(crate) fn within(self, memory: Memory) -> Self {
+        Self { memory, ..self }
     }
 
-    /// What responses take that are held until they are complete.
-    pub(super) const fn buffered(&self) -> &Arc<Budget> {
-        &self.buffered
+    /// What responses take that are held.
+    pub(super) const fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Whether what runs is to end.

@@ -35,8 +35,9 @@ pub struct RawUpstream {
     /// a pod lost on the way can still be answered with an error. A longer one is passed on as it
     /// comes.
     pub buffer_bytes: usize,
-    /// Most bytes of responses that are held back (`buffer_bytes`) at a time, over all connections, beside the first 64 KiB of
-    /// each, until their clients have taken them. One that finds no room is passed on as it comes.
+    /// Most bytes of responses that are held at a time, over all connections, beside the first 64 KiB of each: those that are held
+    /// back (`buffer_bytes`), and what clients have not taken yet. Beyond it nothing is held back, and pods are read as fast as
+    /// clients read.
     pub max_buffered_bytes: usize,
     /// Deliveries tried before a request is refused.
     #[schemars(range(min = 1))]
@@ -56,7 +57,7 @@ impl Default for RawUpstream {
             idle_timeout_ms: 4000,
             max_idle_per_pod: 256,
             buffer_bytes: 4 << 20,
-            max_buffered_bytes: 512 << 20,
+            max_buffered_bytes: 256 << 20,
             max_attempts: 3,
             inject_priority: false,
         }

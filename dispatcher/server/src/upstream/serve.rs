@@ -15,7 +15,7 @@ use weir_core::{EndKind, Refusal, Request, RequestId};
 use super::{
     Closing, Dialect, Upstream,
     account::{Account, Given, Wait},
-    ahead::{Ahead, Bounds},
+    ahead::Ahead,
     blame,
     client::{Failure, Reply, UnsentReason},
     door::{self, TurnedAway},
@@ -269,8 +269,7 @@ impl Attempt<'_> {
         let of_events = headers::is_event_stream(&head.headers);
         let streams = head.status.is_success() && of_events;
         let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
-        let all = (self.upstream.buffered(), self.upstream.config().max_buffered_bytes);
-        let reading = soon(deadline, Ahead::read(&mut reply, Bounds { enough, all }));
+        let reading = soon(deadline, Ahead::read(&mut reply, enough, self.upstream.memory()));
         let ahead = match unless(self.upstream.closing(), reading).await {
             Some(Some(Ok(ahead))) => ahead,
             Some(Some(Err(reason))) => return Ok(Err(self.lost(*lease, Some(reason)))),

@@ -343,11 +343,11 @@ async fn responses_are_held_until_their_clients_have_them_while_there_is_room_fo
     assert_eq!(read(passed).await, (json.clone(), None));
     assert_settled(&scene.hub);
     drop(bytes);
-    assert_eq!(scene.upstream.buffered().bytes(), 0);
+    assert_eq!(scene.upstream.memory().budget.bytes(), 0);
     let held = scene.serve(scene.unstreamed(3)).await.unwrap().into_body();
     assert_settled(&scene.hub);
     assert_eq!(read(held).await, (json, None));
-    assert_eq!((scene.upstream.buffered().bytes(), scene.done("ok", "200")), (0, 3));
+    assert_eq!((scene.upstream.memory().budget.bytes(), scene.done("ok", "200")), (0, 3));
 }
 
 #[tokio::test]
