@@ -97,6 +97,17 @@ async fn a_client_that_takes_nothing_of_its_answer_is_given_up_and_frees_the_pod
 }
 
 #[tokio::test]
+async fn a_client_that_takes_its_answer_late_keeps_no_pod_that_is_done() {
+    let mut stage = Plan::default().speed(20.0).raise().await;
+    // More than the sockets between here and the pod can hold.
+    let call = Call::chat_with(1500, &json!({"n": 100}));
+    let unread = call.open(stage.weir.api).await;
+    stage.assert_settled().await;
+    assert_eq!(counted(&stage, "completed").await, 1);
+    assert!(!unread.rest().await.broken, "it gets all of it, when it takes it");
+}
+
+#[tokio::test]
 async fn clients_that_leave_at_any_moment_of_a_busy_service_leave_nothing_behind() {
     let mut stage = Plan::default().pods(2).speed(2.0).raise().await;
     let mut calls = tokio::task::JoinSet::new();

@@ -9,6 +9,7 @@
 //! - [`learn`]: samples out, bundles in
 //! - [`shutdown`]: the stages of the process's life
 //! - [`memory`]: gives back to the system what a burst took; [`worker`]: named threads that are joined at the end
+//! - `budget`: memory that many have parts of
 //! - [`patience`]: how long a wait may last; [`descriptors`]: how many connections there may be
 //! - [`accept`]: what becomes of connections at a listener that may have no more
 //! - [`api`]: the data API: accepts OpenAI calls and answers them
@@ -25,6 +26,7 @@ pub mod accept;
 pub mod admin;
 pub mod api;
 pub mod app;
+mod budget;
 pub mod cli;
 pub mod clock;
 pub mod config;

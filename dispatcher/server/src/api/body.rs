@@ -8,7 +8,6 @@
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     task::Poll,
     time::Duration,
 };
@@ -23,54 +22,14 @@ use http_body_util::BodyExt;
 use tokio::time::timeout;
 
 use super::{config::Limits, error::ApiError};
+use crate::budget::{Budget, Part};
 
 /// Bodies up to this size are copied: half of what a connection reads at once, at the least.
 const COPIED_BYTES: usize = 4 << 10;
 /// Memory set aside for a body on the word of its Content-Length alone.
 const BELIEVED_BYTES: u64 = 1 << 20;
-/// What of a body is not counted among all that are being read: usual ones are read without asking anybody.
-const UNCOUNTED_BYTES: usize = 64 << 10;
 /// How long a body that is not read is still taken from the client.
 const DISCARD: Duration = Duration::from_secs(2);
-
-/// Memory that large bodies take while they are being read, before they count for a queue.
-#[derive(Debug, Default)]
-pub struct Reading(AtomicUsize);
-
-impl Reading {
-    /// Bytes that are taken.
-    #[cfg(test)]
-    fn bytes(&self) -> usize {
-        self.0.load(Relaxed)
-    }
-}
-
-/// What one body has taken of it, which is given back when that is read.
-struct Room<'a> {
-    reading: &'a Reading,
-    most: usize,
-    taken: usize,
-}
-
-impl Room<'_> {
-    /// Takes what a body of this capacity needs, and says whether there is so much.
-    fn take(&mut self, capacity: usize) -> bool {
-        let more = capacity.saturating_sub(UNCOUNTED_BYTES).saturating_sub(self.taken);
-        if more == 0 {
-            return true;
-        }
-        self.taken += more;
-        self.reading.0.fetch_add(more, Relaxed) + more <= self.most
-    }
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        if self.taken > 0 {
-            self.reading.0.fetch_sub(self.taken, Relaxed);
-        }
-    }
-}
 
 /// Reads the body of a request with these headers.
 ///
@@ -80,7 +39,7 @@ pub async fn read<B>(
     headers: &HeaderMap,
     body: B,
     limits: &Limits,
-    reading: &Reading,
+    reading: &Budget,
 ) -> Result<Bytes, ApiError>
 where
     B: Body<Data = Bytes>,
@@ -96,7 +55,7 @@ where
         return Err(ApiError::TooLarge { max_bytes });
     }
     let outcome = {
-        let room = Room { reading, most: limits.max_reading_bytes, taken: 0 };
+        let room = (Part::of(reading), limits.max_reading_bytes);
         let mut collected = pin!(collect(&mut body, declared, max_bytes, room));
         match soon(collected.as_mut()).await {
             Some(outcome) => outcome,
@@ -158,7 +117,7 @@ async fn collect<B>(
     body: &mut B,
     declared: u64,
     max_bytes: usize,
-    mut room: Room<'_>,
+    (mut part, most): (Part<&Budget>, usize),
 ) -> Result<Bytes, ApiError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -172,7 +131,7 @@ where
         return Ok(if small { Bytes::copy_from_slice(&first) } else { first });
     }
     let expected = (declared.min(BELIEVED_BYTES) as usize).max(first.len());
-    if !room.take(expected) {
+    if !part.grow(expected, most) {
         return Err(ApiError::NoRoom);
     }
     let mut all = BytesMut::with_capacity(expected);
@@ -182,7 +141,7 @@ where
             return Err(ApiError::TooLarge { max_bytes });
         }
         all.extend_from_slice(&piece);
-        if !room.take(all.capacity()) {
+        if !part.grow(all.capacity(), most) {
             return Err(ApiError::NoRoom);
         }
         next = chunk(body).await?;
@@ -239,7 +198,7 @@ mod tests {
     }
 
     async fn read_all<B: Body<Data = Bytes>>(body: B, max: usize) -> Result<Bytes, ApiError> {
-        read(&HeaderMap::new(), body, &limits(max), &Reading::default()).await
+        read(&HeaderMap::new(), body, &limits(max), &Budget::default()).await
     }
 
     #[tokio::test]
@@ -271,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn large_bodies_are_bounded_together_and_usual_ones_are_not() {
         let limits = Limits { max_reading_bytes: 100 << 10, ..limits(1 << 20) };
-        let reading = Reading::default();
+        let reading = Budget::default();
         let piece = || {
             stream::once(async { Ok::<_, io::Error>(Frame::data(vec![b'x'; 100 << 10].into())) })
         };
@@ -326,14 +285,14 @@ mod tests {
         {
             let headers = HeaderMap::from_iter([(CONTENT_ENCODING, encoding.parse().unwrap())]);
             let outcome =
-                read(&headers, Full::new(Bytes::from("x")), &limits(5), &Reading::default()).await;
+                read(&headers, Full::new(Bytes::from("x")), &limits(5), &Budget::default()).await;
             assert_eq!(outcome.is_ok(), accepted, "{encoding}");
         }
         for (encoding, accepted) in [("chunked", true), ("Chunked", true), ("gzip, chunked", false)]
         {
             let headers = HeaderMap::from_iter([(TRANSFER_ENCODING, encoding.parse().unwrap())]);
             let outcome =
-                read(&headers, Full::new(Bytes::from("x")), &limits(5), &Reading::default()).await;
+                read(&headers, Full::new(Bytes::from("x")), &limits(5), &Budget::default()).await;
             assert_eq!(outcome.is_ok(), accepted, "{encoding}");
         }
     }
@@ -350,7 +309,7 @@ mod tests {
         discard(&HeaderMap::new(), counted(&taken)).await;
         assert_eq!(taken.take(), 3);
         let gzip = HeaderMap::from_iter([(CONTENT_ENCODING, "gzip".parse().unwrap())]);
-        assert!(read(&gzip, counted(&taken), &limits(5), &Reading::default()).await.is_err());
+        assert!(read(&gzip, counted(&taken), &limits(5), &Budget::default()).await.is_err());
         assert_eq!(taken.take(), 3);
         // It would be asked to send what is refused.
         let waits = HeaderMap::from_iter([(EXPECT, "100-continue".parse().unwrap())]);

@@ -92,7 +92,7 @@ pub struct RawLimits {
     /// Largest request head in bytes. It holds at most 100 headers.
     #[schemars(range(min = 8192))]
     pub max_header_bytes: u32,
-    /// Most connections at once; further ones wait to be accepted.
+    /// Most connections at once. Further ones get the places of those that have asked nothing for a second, or wait to be accepted.
     #[schemars(range(min = 1))]
     pub max_connections: u32,
     /// Requests per minute of each tenant; absent: no limit. Requests without a tenant share one.

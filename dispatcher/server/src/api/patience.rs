@@ -13,6 +13,9 @@
 //! that lie behind it were read already. Then the stream is asked itself, when the server flushes it, which it does
 //! whenever it is looked at; if the client has closed its side, that ends in an error too.
 //!
+//! The HTTP server asks for no more of a response than it has room for. So a response is told how much of it is kept there, and
+//! gives no more where that is enough ([`super::behind`]).
+//!
 //! The HTTP server throws away what it has not written of a response that breaks off. So a response that does is told when all of
 //! it is written, which ends, at the latest, with the patience for a client that takes nothing.
 //!
@@ -24,6 +27,7 @@ use std::{
     io,
     pin::Pin,
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -34,6 +38,7 @@ use tokio::{
     net::TcpStream,
 };
 
+use super::room::Guest;
 use crate::patience::Patience;
 
 /// How many requests of a connection are being answered, and how many there have been. Shared between
@@ -49,6 +54,8 @@ struct Count {
     owed_end: bool,
     /// How much of what the server was given of a response is on its way.
     given: Given,
+    /// Bytes that it was given since all of them were, and in how many pieces.
+    kept: (usize, usize),
 }
 
 /// What the server was given of a response, and keeps until the client takes it.
@@ -81,7 +88,7 @@ impl Turns {
         if count.given == Given::Sent {
             return false;
         }
-        self.0.set(Count { given: Given::Sent, ..count });
+        self.0.set(Count { given: Given::Sent, kept: (0, 0), ..count });
         count.given == Given::Awaited
     }
 
@@ -106,10 +113,17 @@ impl Turn {
         self.0.0.set(Count { owed_end: owes, ..count });
     }
 
-    /// The server is given some of its response.
-    pub fn gives(&self) {
+    /// The server is given so many bytes of its response.
+    pub fn gives(&self, bytes: usize) {
         let count = self.0.0.get();
-        self.0.0.set(Count { given: Given::Kept, ..count });
+        let kept = (count.kept.0.saturating_add(bytes), count.kept.1.saturating_add(1));
+        self.0.0.set(Count { given: Given::Kept, kept, ..count });
+    }
+
+    /// Ready while the server keeps fewer bytes and fewer pieces than these of what it was given, and else as [`Turn::poll_sent`].
+    pub fn poll_room(&self, (bytes, pieces): (usize, usize)) -> Poll<()> {
+        let kept = self.0.0.get().kept;
+        if kept.0 < bytes && kept.1 < pieces { Poll::Ready(()) } else { self.poll_sent() }
     }
 
     /// Ready when the server has written what it was given. Must be polled by the connection's task, which is woken then.
@@ -155,6 +169,8 @@ impl Wire for TcpStream {
 pub struct Patient<S: Wire> {
     stream: S,
     turns: Turns,
+    /// What it is to whoever has no place.
+    guest: Arc<Guest>,
     idle: Patience,
     head: Patience,
     /// The turns begun when the first byte of the awaited head came; `None` before it.
@@ -167,12 +183,17 @@ pub struct Patient<S: Wire> {
 }
 
 impl<S: Wire> Patient<S> {
-    /// A stream that waits at most this long for a request, for the rest of its head and for a write.
-    pub fn new(stream: S, turns: Turns, [idle, head, write]: [Duration; 3]) -> Self {
+    /// The stream of this guest, that waits at most this long for a request, for the rest of its head and for a write.
+    pub fn new(
+        (stream, guest): (S, Arc<Guest>),
+        turns: Turns,
+        [idle, head, write]: [Duration; 3],
+    ) -> Self {
         let [idle, head, write, look_again] = [idle, head, write, LOOK_AGAIN].map(Patience::new);
         Self {
             stream,
             turns,
+            guest,
             idle,
             head,
             head_since: None,
@@ -191,6 +212,7 @@ impl<S: Wire> Patient<S> {
         }
         if open > 0 {
             self.idle.forget();
+            self.guest.has_asked();
         }
         open == 0
     }
@@ -200,9 +222,16 @@ impl<S: Wire> Patient<S> {
         if self.write.is_waiting() {
             // The last answer is still on its way: that has a time of its own.
             self.idle.forget();
+            self.guest.has_asked();
             return Poll::Pending;
         }
+        if !self.idle.is_waiting() {
+            self.guest.falls_silent();
+        }
         self.idle.begin();
+        if self.guest.must_leave(cx) {
+            return Poll::Ready(displaced());
+        }
         self.idle.poll_over(cx).map(|()| given_up("nothing was asked for too long"))
     }
 
@@ -245,6 +274,10 @@ fn given_up(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
+fn displaced() -> io::Error {
+    io::Error::other("somebody else has its place")
+}
+
 impl<S: AsyncRead + Wire + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -264,6 +297,7 @@ impl<S: AsyncRead + Wire + Unpin> AsyncRead for Patient<S> {
                 this.head_since = Some(this.turns.0.get().begun);
                 this.head.begin();
                 this.idle.forget();
+                this.guest.falls_silent();
             }
             return read;
         }
@@ -272,6 +306,9 @@ impl<S: AsyncRead + Wire + Unpin> AsyncRead for Patient<S> {
         }
         if this.write.is_waiting() {
             return Poll::Pending;
+        }
+        if this.guest.must_leave(cx) {
+            return Poll::Ready(Err(displaced()));
         }
         ready!(this.head.poll_over(cx));
         Poll::Ready(Err(given_up("the head of a request did not arrive in time")))
@@ -385,10 +422,14 @@ mod tests {
         fn spoil_end(&self) {}
     }
 
+    fn patient<S: Wire>(server: S, turns: Turns) -> Patient<S> {
+        Patient::new((server, Arc::default()), turns, [IDLE, HEAD, WRITE])
+    }
+
     fn pair(buffer: usize) -> (DuplexStream, Patient<DuplexStream>, Turns) {
         let (client, server) = duplex(buffer);
         let turns = Turns::default();
-        (client, Patient::new(server, turns.clone(), [IDLE, HEAD, WRITE]), turns)
+        (client, patient(server, turns.clone()), turns)
     }
 
     fn timed_out<T: std::fmt::Debug>(outcome: io::Result<T>) -> bool {
@@ -399,7 +440,7 @@ mod tests {
     async fn a_read_that_found_something_tells_nobody_of_the_end() {
         let turns = Turns::default();
         let _turn = turns.begin();
-        let mut server = Patient::new(Left(b"x"), turns, [IDLE, HEAD, WRITE]);
+        let mut server = patient(Left(b"x"), turns);
         assert!(server.read_u8().now_or_never().is_some());
         let left = poll_fn(|cx| server.poll_departed(cx)).now_or_never();
         assert!(left.is_some(), "nobody else would say so");

@@ -15,7 +15,8 @@
 //!   connection is reset. What was given of it before reaches a client that takes it.
 //! - A client that leaves, or closes its side only, drops the future or the body of its response, whatever it sent behind its
 //!   request.
-//! - At the bound on connections, further ones wait in the backlog. Out of file descriptors or memory,
+//! - At the bound on connections, who comes gets the place of one on which nothing is asked ([`super::room`]); where there is none,
+//!   further ones wait in the backlog. Out of file descriptors or memory,
 //!   accepting pauses and goes on; the thread neither spins nor ends.
 
 use std::{
@@ -24,18 +25,18 @@ use std::{
     future::poll_fn,
     io,
     net::{SocketAddr, TcpListener as StdListener},
-    pin::{Pin, pin},
+    pin::pin,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::Poll,
     thread,
     time::Duration,
 };
 
 use bytes::Bytes;
 use futures_util::{FutureExt, TryFutureExt};
-use http::{HeaderValue, Request, Response, StatusCode, Version, header::CONNECTION};
-use http_body::{Body, Frame, SizeHint};
+use http::{HeaderValue, Request, Response, StatusCode, header::CONNECTION};
+use http_body::Body;
 use http_body_util::Full;
 use hyper::{
     body::Incoming,
@@ -53,13 +54,15 @@ use tokio::{
 };
 
 use super::{
+    behind::InTurn,
     config::Limits,
     misread::{Answer, Misread},
-    patience::{Patient, Turn, Turns, Wire},
-    room::{Place, Room},
+    patience::{Patient, Turns, Wire},
+    room::{Entrance, Guest, Place, Room},
 };
 use crate::{
     accept::{API, concerns_one_client},
+    budget::Memory,
     descriptors,
     upstream::Closing,
 };
@@ -107,12 +110,17 @@ enum Phase {
 
 impl Plane {
     /// Listens and starts the threads. `make` makes the service of one thread, on that thread; it may
-    /// spawn local tasks, and is told when what runs is to end. `misread` answers what hyper cannot read as a request.
+    /// spawn local tasks, and is told when what runs is to end. `misread` answers what hyper cannot read as a request. The memory
+    /// is for what clients have not taken of their responses.
     ///
     /// # Errors
     /// When the address cannot be listened on, also when another process does, or the system gives no
     /// thread.
-    pub fn start<M, S, A, B>(config: PlaneConfig, misread: A, make: M) -> io::Result<Self>
+    pub fn start<M, S, A, B>(
+        (config, memory): (PlaneConfig, Memory),
+        misread: A,
+        make: M,
+    ) -> io::Result<Self>
     where
         M: Fn(&Closing) -> S + Clone + Send + 'static,
         A: Fn(StatusCode) -> Response<Full<Bytes>> + Clone + Send + 'static,
@@ -128,7 +136,7 @@ impl Plane {
                 "open files allow no more; limits.max_connections is higher"
             );
         }
-        let room = Room::of(max_connections);
+        let (room, limits) = (Room::of(max_connections), config.limits);
         let listeners = listen(config.listen, threads)?;
         let address = listeners.first().map_or(Ok(config.listen), StdListener::local_addr)?;
         let (phase, observed) = watch::channel(Phase::Open);
@@ -136,12 +144,12 @@ impl Plane {
         for (number, listener) in listeners.into_iter().enumerate() {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let (make, observed, closing) = (make.clone(), observed.clone(), closing.clone());
-            let (misread, room) = (misread.clone(), room.clone());
+            let (misread, room, memory) = (misread.clone(), room.clone(), memory.clone());
             let make = move || (Rc::new(make(&closing)), Rc::new(misread) as Answer);
             let name = format!("weir-data-{number}");
             thread::Builder::new()
                 .name(name)
-                .spawn(move || run(&runtime, (listener, room), config.limits, make, observed))?;
+                .spawn(move || run(&runtime, (listener, room), (limits, memory), make, observed))?;
         }
         Ok(Self { address, phase, closing })
     }
@@ -221,7 +229,7 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<StdListener> {
 fn run<M, S, B>(
     runtime: &Runtime,
     (listener, room): (StdListener, Arc<Room>),
-    limits: Limits,
+    (limits, memory): (Limits, Memory),
     make: M,
     phase: watch::Receiver<Phase>,
 ) where
@@ -237,7 +245,11 @@ fn run<M, S, B>(
         // A task of its own: what the thread blocks on is looked at after everything that any connection does.
         let mut door = JoinSet::new();
         match TcpListener::from_std(listener) {
-            Ok(listener) => drop(door.spawn_local(serve((listener, room), limits, make(), phase))),
+            Ok(listener) => {
+                let entrance = Entrance::new(listener, room);
+                let terms = Terms { limits, memory: Rc::new(memory) };
+                drop(door.spawn_local(serve(entrance, terms, make(), phase)));
+            }
             Err(error) => tracing::error!(%error, "a data-plane thread cannot listen"),
         }
         door.join_next().await;
@@ -246,10 +258,18 @@ fn run<M, S, B>(
     drop(held);
 }
 
+/// What a thread's connections go by.
+#[derive(Clone)]
+struct Terms {
+    limits: Limits,
+    /// For what clients have not taken of their responses.
+    memory: Rc<Memory>,
+}
+
 /// Accepts until told to stop, then waits for what runs.
 async fn serve<S, B>(
-    (listener, room): (TcpListener, Arc<Room>),
-    limits: Limits,
+    mut entrance: Entrance,
+    terms: Terms,
     (service, misread): (Rc<S>, Answer),
     mut phase: watch::Receiver<Phase>,
 ) where
@@ -261,7 +281,8 @@ async fn serve<S, B>(
     let mut observed = phase.clone();
     let welcome = |connections: &mut JoinSet<()>, stream: TcpStream, place: Option<Place>| {
         let answers = (service.clone(), misread.clone());
-        let talk = converse(stream, limits, answers, phase.clone());
+        let guest = place.as_ref().map(|place| place.guest().clone()).unwrap_or_default();
+        let talk = converse((stream, guest), terms.clone(), answers, phase.clone());
         connections.spawn_local(talk.map(|()| drop(place)));
     };
     loop {
@@ -269,14 +290,15 @@ async fn serve<S, B>(
             biased;
             () = reached(&mut observed, Phase::Stopping) => break,
             Some(_) = connections.join_next() => {}
-            accepted = room.accept(&listener) => match accepted {
+            accepted = entrance.accept() => match accepted {
                 Ok((stream, place)) => welcome(&mut connections, stream, Some(place)),
                 Err(error) => API.failed(error, connections.len()).await,
             },
             () = API.calm() => {}
         }
     }
-    for stream in backlog(listener) {
+    let Entrance { listener, room, come, .. } = entrance;
+    for stream in come.into_iter().chain(backlog(listener)) {
         welcome(&mut connections, stream, room.take());
     }
     let finished = async { while connections.join_next().await.is_some() {} };
@@ -328,8 +350,8 @@ async fn told_to_stop(phase: &mut watch::Receiver<Phase>) {
 
 /// The life of one connection.
 async fn converse<I, S, B>(
-    stream: I,
-    limits: Limits,
+    client: (I, Arc<Guest>),
+    Terms { limits, memory }: Terms,
     (service, misread): (Rc<S>, Answer),
     mut phase: watch::Receiver<Phase>,
 ) where
@@ -340,11 +362,11 @@ async fn converse<I, S, B>(
 {
     let turns = Turns::default();
     let patience = [limits.idle_timeout, limits.header_timeout, limits.write_timeout];
-    let stream = Patient::new(stream, turns.clone(), patience);
+    let stream = Patient::new(client, turns.clone(), patience);
     let stream = Misread::new(stream, turns.clone(), misread);
     let observed = Rc::new(phase.clone());
     let service = service_fn(move |request| {
-        let (turn, observed) = (turns.begin(), observed.clone());
+        let (turn, observed, memory) = (turns.begin(), observed.clone(), memory.clone());
         let version = request.version();
         // Boxed: the server keeps the place of a future for as long as the connection lives, and this one is large.
         Box::pin(service.call(request).map_ok(move |mut response| {
@@ -352,7 +374,7 @@ async fn converse<I, S, B>(
             if *observed.borrow() >= Phase::Draining {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            response.map(|body| InTurn::new(body, turn, version))
+            response.map(|body| InTurn::new(body, turn, version, memory))
         }))
     });
     let mut connection = pin!(
@@ -381,73 +403,6 @@ async fn converse<I, S, B>(
     };
     if let Err(error) = outcome {
         tracing::debug!(%error, "connection ended");
-    }
-}
-
-/// A response body that ends its turn when it is over, and that breaks off when what came before is written.
-struct InTurn<B> {
-    body: B,
-    turn: Turn,
-    /// Nothing but the connection's end will tell the client that it is over.
-    bare: bool,
-    /// How it has broken off, of which the server is not told yet.
-    broken: Option<Box<dyn Error + Send + Sync>>,
-}
-
-impl<B: Body> InTurn<B> {
-    fn new(body: B, turn: Turn, version: Version) -> Self {
-        // HTTP/1.0 has no chunks.
-        let bare = version < Version::HTTP_11
-            && !body.is_end_stream()
-            && body.size_hint().exact().is_none();
-        if bare {
-            turn.owes_the_end(true);
-        }
-        Self { body, turn, bare, broken: None }
-    }
-}
-
-impl<B: Body + Unpin> Body for InTurn<B>
-where
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    type Data = B::Data;
-    type Error = Box<dyn Error + Send + Sync>;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, Self::Error>>> {
-        if self.broken.is_none() {
-            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-            let whole = match &frame {
-                None => true,
-                Some(Ok(_)) => {
-                    self.turn.gives();
-                    self.body.is_end_stream()
-                }
-                // A body that has broken off has nothing more to come either.
-                Some(Err(_)) => false,
-            };
-            if self.bare && whole {
-                self.turn.owes_the_end(false);
-            }
-            match frame {
-                Some(Err(error)) => self.broken = Some(error.into()),
-                Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
-                None => return Poll::Ready(None),
-            }
-        }
-        ready!(self.turn.poll_sent());
-        Poll::Ready(self.broken.take().map(Err))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.broken.is_none() && self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

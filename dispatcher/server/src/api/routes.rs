@@ -23,7 +23,7 @@ use weir_core::{Request as CoreRequest, RequestId, Time};
 
 use super::{
     auth::Key,
-    body::{self, Reading},
+    body,
     config::ApiConfig,
     endpoint::Endpoint,
     error::{ApiError, add_standing},
@@ -36,6 +36,7 @@ use super::{
     wait,
 };
 use crate::{
+    budget::{Budget, Memory},
     clock::Clock,
     h1::PodRequest,
     hub::Hub,
@@ -73,7 +74,8 @@ pub struct Api {
     /// When the models came to be, for their list.
     created_unix_s: u64,
     trace_context: TraceContext,
-    reading: Reading,
+    /// What large bodies take while they are being read, before they count for a queue.
+    reading: Budget,
 }
 
 /// What a reload of the configuration may change.
@@ -143,8 +145,11 @@ pub fn start(plane: PlaneConfig, api: &Arc<Api>, upstream: UpstreamConfig) -> io
         let api = api.clone();
         move |status| api.misread(status)
     };
-    Plane::start(plane, misread, move |closing| {
-        let way = Upstream::new(upstream, api.metrics.clone()).until(closing.clone());
+    let memory = Memory::of(upstream.max_buffered_bytes);
+    Plane::start((plane, memory.clone()), misread, move |closing| {
+        let way = Upstream::new(upstream, api.metrics.clone())
+            .until(closing.clone())
+            .within(memory.clone());
         let door = Rc::new(Door { api: api.clone(), upstream: way });
         service_fn(move |request| door.answer(request).map(Ok::<_, Infallible>))
     })
@@ -226,7 +231,7 @@ impl Api {
         let created_unix_s = clock.unix_ms() / 1000;
         let settings = ArcSwap::from_pointee(Settings::new(config, pools, created_unix_s, None)?);
         let (ids, trace_context) = (RequestIds::new(), TraceContext::default());
-        let reading = Reading::default();
+        let reading = Budget::default();
         Ok(Self { settings, ids, clock, metrics, created_unix_s, trace_context, reading })
     }
 

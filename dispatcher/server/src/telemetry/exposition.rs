@@ -319,8 +319,6 @@ impl Page {
     fn listeners(&mut self) {
         for listening in [&accept::API, &accept::ADMIN, &accept::REPLICAS] {
             self.count(&series::ACCEPT_FAILURES, &[listening.name], listening.failures());
-        }
-        for listening in [&accept::ADMIN, &accept::REPLICAS] {
             self.count(
                 &series::CONNECTIONS_DISPLACED,
                 &[listening.name],

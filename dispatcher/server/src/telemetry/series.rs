@@ -236,7 +236,7 @@ series! {
     ACCEPT_FAILURES: Counter "weir_accept_failures_total" ["listener"]
         "Times that no connection could be accepted, mostly for want of file descriptors, by listener: api, admin, replicas.";
     CONNECTIONS_DISPLACED: Counter "weir_connections_displaced_total" ["listener"]
-        "Connections that were closed for newer ones, since no more are kept, by listener: admin, and of strangers on replicas.";
+        "Connections that were closed for newer ones, since no more are kept, by listener: of api those without a request, of replicas strangers.";
     LOG_LINES_DROPPED: Counter "weir_log_lines_dropped_total" []
         "Log lines that were not written: the reader of standard error is too slow, or gone.";
     DRAINING: Gauge "weir_draining" []

@@ -23,6 +23,7 @@ use weir_core::{PodId, spread::NumberMap};
 
 use super::{Closing, UpstreamConfig};
 use crate::{
+    budget::Memory,
     descriptors,
     fleet::Pod,
     h1::{self, BadReply, Failed, PodRequest},
@@ -49,6 +50,8 @@ pub struct Upstream {
     config: UpstreamConfig,
     metrics: Arc<Metrics>,
     closing: Closing,
+    /// What responses take that are held until they are complete.
+    memory: Memory,
     idle: Arc<Idle>,
     /// Where pods that are known by a host's name were reached last.
     found: Mutex<HashMap<String, SocketAddr>>,
@@ -96,8 +99,9 @@ impl UnsentReason {
 impl Upstream {
     /// Without any connection.
     pub fn new(config: UpstreamConfig, metrics: Arc<Metrics>) -> Self {
+        let memory = Memory::of(config.max_buffered_bytes);
         let (closing, idle, found) = (Closing::default(), Arc::default(), Mutex::default());
-        Self { config, metrics, closing, idle, found }
+        Self { config, metrics, closing, memory, idle, found }
     }
 
     /// A name led there.
@@ -110,6 +114,17 @@ impl Upstream {
     #[must_use]
     pub fn until(self, closing: Closing) -> Self {
         Self { closing, ..self }
+    }
+
+    /// The same, which shares this with others.
+    #[must_use]
+    pub(crate) fn within(self, memory: Memory) -> Self {
+        Self { memory, ..self }
+    }
+
+    /// What responses take that are held.
+    pub(super) const fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Whether what runs is to end.

@@ -35,6 +35,10 @@ pub struct RawUpstream {
     /// a pod lost on the way can still be answered with an error. A longer one is passed on as it
     /// comes.
     pub buffer_bytes: usize,
+    /// Most bytes of responses that are held at a time, over all connections, beside the first 64 KiB of each: those that are held
+    /// back (`buffer_bytes`), and what clients have not taken yet. Beyond it nothing is held back, and pods are read as fast as
+    /// clients read.
+    pub max_buffered_bytes: usize,
     /// Deliveries tried before a request is refused.
     #[schemars(range(min = 1))]
     pub max_attempts: u32,
@@ -53,6 +57,7 @@ impl Default for RawUpstream {
             idle_timeout_ms: 4000,
             max_idle_per_pod: 256,
             buffer_bytes: 4 << 20,
+            max_buffered_bytes: 256 << 20,
             max_attempts: 3,
             inject_priority: false,
         }
@@ -76,6 +81,8 @@ pub struct UpstreamConfig {
     pub max_idle_per_pod: usize,
     /// See [`RawUpstream::buffer_bytes`].
     pub buffer_bytes: usize,
+    /// See [`RawUpstream::max_buffered_bytes`].
+    pub max_buffered_bytes: usize,
     /// See [`RawUpstream::max_attempts`]; the scheduler counts them.
     pub max_attempts: u32,
     /// See [`RawUpstream::inject_priority`].
@@ -123,6 +130,7 @@ impl TryFrom<RawUpstream> for UpstreamConfig {
             idle_timeout: Duration::from_millis(raw.idle_timeout_ms),
             max_idle_per_pod: raw.max_idle_per_pod,
             buffer_bytes: raw.buffer_bytes,
+            max_buffered_bytes: raw.max_buffered_bytes,
             max_attempts: raw.max_attempts,
             inject_priority: raw.inject_priority,
         })

@@ -14,7 +14,7 @@
 //! # Layout
 //! - [`mod@serve`]: admit, send, try again, answer
 //! - [`client`]: connections to pods, which [`crate::h1`] speaks HTTP on
-//! - [`relay`]: the response body
+//! - `ahead`: what is read of a response before its head is passed on; [`relay`]: the response body
 //! - `hold`: what is kept back of a stream, so that it breaks off between two events
 //! - `sse`: what the events of a stream say; `usage`: token counts that a pod reports
 //! - `account`: one request's outcome, counted once
@@ -26,6 +26,7 @@
 //! - [`config`]: timeouts and limits
 
 mod account;
+mod ahead;
 mod blame;
 pub mod client;
 mod closing;

@@ -8,14 +8,13 @@
 //! connection and ends the lease.
 
 use std::{
-    collections::VecDeque,
     fmt,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 use weir_core::{EndKind, Time};
@@ -23,13 +22,14 @@ use weir_core::{EndKind, Time};
 use super::{
     Closing, Dialect,
     account::Account,
+    ahead::Ahead,
     blame,
     client::{Reply, WayBack},
     hold::Hold,
     serve::end_kind,
     sse::Scan,
 };
-use crate::{clock::Clock, h1::BadReply, hub::Lease, patience::SECOND_LOOK};
+use crate::{clock::Clock, hub::Lease, patience::SECOND_LOOK};
 
 /// Time between the event that reports a failure and the cut: the server must have begun to write the one before it meets the
 /// other, and a client whose connection is reset then needs a moment to take it.
@@ -116,42 +116,6 @@ impl Body for RelayBody {
     }
 }
 
-/// Chunks of a response that were read before its head was passed on.
-#[derive(Default)]
-pub(super) struct Ahead {
-    pub chunks: VecDeque<Bytes>,
-    /// Whether they are all of it.
-    pub complete: bool,
-}
-
-/// Reads until there are more than `enough` bytes, or the response ends.
-pub(super) async fn read_ahead(reply: &mut Reply, enough: usize) -> Result<Ahead, BadReply> {
-    let mut ahead = Ahead::default();
-    let mut bytes = 0;
-    while bytes <= enough {
-        let Some(chunk) = reply.data().await.transpose()? else {
-            ahead.complete = true;
-            return Ok(ahead);
-        };
-        bytes += chunk.len();
-        ahead.chunks.push_back(chunk);
-    }
-    ahead.complete = reply.is_over();
-    Ok(ahead)
-}
-
-impl Ahead {
-    /// All of them in one piece; copied only if there is more than one.
-    pub(super) fn joined(mut self) -> Bytes {
-        if self.chunks.len() < 2 {
-            return self.chunks.pop_front().unwrap_or_default();
-        }
-        let mut all = BytesMut::with_capacity(self.chunks.iter().map(Bytes::len).sum());
-        self.chunks.iter().for_each(|chunk| all.extend_from_slice(chunk));
-        all.freeze()
-    }
-}
-
 /// A response that a pod is sending.
 pub(super) struct Source {
     pub reply: Reply,
@@ -161,7 +125,7 @@ pub(super) struct Source {
 /// What a live body is made of.
 pub(super) struct Relay {
     pub source: Source,
-    pub ahead: VecDeque<Bytes>,
+    pub ahead: Ahead,
     pub lease: Box<Lease>,
     pub account: Box<Account>,
     /// For streams of events; anything else is passed on unread.
@@ -180,7 +144,7 @@ pub(super) struct Relay {
 struct Live {
     /// `None` once the pod has nothing more to say.
     source: Option<Source>,
-    ahead: VecDeque<Bytes>,
+    ahead: Ahead,
     /// `None` once the request is over, which for a stream is where it says so.
     lease: Option<Box<Lease>>,
     account: Box<Account>,
@@ -227,7 +191,7 @@ impl Live {
         if self.scan.is_some() {
             return SizeHint::default();
         }
-        let ahead: u64 = self.ahead.iter().map(|chunk| chunk.len() as u64).sum();
+        let ahead = self.ahead.bytes();
         let rest = self.source.as_ref().map_or(Some(0), |source| source.reply.left());
         rest.map_or_else(SizeHint::default, |rest| SizeHint::with_exact(ahead + rest))
     }
@@ -246,7 +210,7 @@ impl Live {
     }
 
     fn poll_passed(&mut self, cx: &mut Context<'_>) -> Poll<Passed> {
-        if let Some(chunk) = self.ahead.pop_front() {
+        if let Some(chunk) = self.ahead.next() {
             return Poll::Ready(Some(Ok(self.passes(chunk))));
         }
         if let Some(error) = self.cut {

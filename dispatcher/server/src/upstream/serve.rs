@@ -15,12 +15,13 @@ use weir_core::{EndKind, Refusal, Request, RequestId};
 use super::{
     Closing, Dialect, Upstream,
     account::{Account, Given, Wait},
+    ahead::Ahead,
     blame,
     client::{Failure, Reply, UnsentReason},
     door::{self, TurnedAway},
     headers,
     priority::Urgency,
-    relay::{self, Ahead, Relay, RelayBody, Source},
+    relay::{Relay, RelayBody, Source},
     sse::Scan,
     usage::{self, Usage},
 };
@@ -268,14 +269,14 @@ impl Attempt<'_> {
         let of_events = headers::is_event_stream(&head.headers);
         let streams = head.status.is_success() && of_events;
         let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
-        let reading = soon(deadline, relay::read_ahead(&mut reply, enough));
+        let reading = soon(deadline, Ahead::read(&mut reply, enough, self.upstream.memory()));
         let ahead = match unless(self.upstream.closing(), reading).await {
             Some(Some(Ok(ahead))) => ahead,
             Some(Some(Err(reason))) => return Ok(Err(self.lost(*lease, Some(reason)))),
             Some(None) => return Ok(Err(self.silent(*lease))),
             None => return Ok(Err(self.closed(&lease))),
         };
-        if streams && ahead.complete && self.dialect.says_the_end() && ahead.chunks.is_empty() {
+        if streams && ahead.complete && self.dialect.says_the_end() && ahead.is_empty() {
             return Ok(Err(self.lost(*lease, None)));
         }
         headers::own(&mut head, &lease, of_events);
@@ -349,7 +350,7 @@ impl Attempt<'_> {
         let scan = streams_by.map(|_| Scan::default());
         RelayBody::live(Relay {
             source,
-            ahead: ahead.chunks,
+            ahead,
             lease,
             account: self.account,
             scan,

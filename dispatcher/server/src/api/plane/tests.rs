@@ -1,6 +1,7 @@
-use std::{net::Ipv4Addr, sync::Arc};
+use std::{net::Ipv4Addr, pin::Pin, sync::Arc, task::Context};
 
 use futures_util::{FutureExt, StreamExt, stream};
+use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
@@ -67,7 +68,7 @@ fn misread(status: StatusCode) -> Response<Full<Bytes>> {
 }
 
 fn start(threads: usize, gate: Gate) -> Plane {
-    Plane::start(config(threads), misread, move |_| {
+    Plane::start((config(threads), Memory::of(0)), misread, move |_| {
         let gate = gate.clone();
         service_fn(move |request| gate.clone().pass(request))
     })
@@ -79,7 +80,7 @@ fn start_echo(config: PlaneConfig) -> Plane {
         let body = request.into_body().collect().await.map(|body| body.to_bytes());
         Ok::<_, Infallible>(Response::new(Full::new(body.unwrap_or_default())))
     };
-    Plane::start(config, misread, move |_| service_fn(echo)).unwrap()
+    Plane::start((config, Memory::of(0)), misread, move |_| service_fn(echo)).unwrap()
 }
 
 async fn connect(plane: &Plane) -> TcpStream {
@@ -130,7 +131,7 @@ async fn ask(client: &mut TcpStream) -> String {
 
 fn start_done(config: PlaneConfig) -> Plane {
     let done = async |_| Ok(Response::new(Full::<Bytes>::from("done")));
-    Plane::start(config, misread, move |_| service_fn(done)).unwrap()
+    Plane::start((config, Memory::of(0)), misread, move |_| service_fn(done)).unwrap()
 }
 
 #[tokio::test]
@@ -160,7 +161,7 @@ async fn a_request_that_only_the_system_knows_of_is_served_when_the_plane_stops(
     let (arrived, mut seen) = mpsc::channel(1);
     let (release, held) = std::sync::mpsc::sync_channel::<()>(1);
     let held = Arc::new(parking_lot::Mutex::new(held));
-    let plane = Plane::start(config(1), misread, move |_| {
+    let plane = Plane::start((config(1), Memory::of(0)), misread, move |_| {
         let (arrived, held) = (arrived.clone(), held.clone());
         service_fn(move |request: Request<Incoming>| {
             if request.uri().path() == "/holds" {
@@ -196,7 +197,7 @@ async fn a_request_that_only_the_system_knows_of_is_served_when_the_plane_stops(
 #[tokio::test]
 async fn what_runs_when_the_plane_closes_is_looked_at_and_may_answer() {
     let (arrived, mut seen) = mpsc::channel(1);
-    let plane = Plane::start(config(1), misread, move |closing| {
+    let plane = Plane::start((config(1), Memory::of(0)), misread, move |closing| {
         let (closing, arrived) = (closing.clone(), arrived.clone());
         service_fn(move |_| {
             let closing = closing.clone();
@@ -320,7 +321,7 @@ async fn all_threads_listen_on_one_port_and_a_second_plane_is_refused() {
     }
     for threads in [1, 2] {
         let taken = PlaneConfig { listen: plane.address(), ..config(threads) };
-        let again = Plane::start(taken, misread, |_| {
+        let again = Plane::start((taken, Memory::of(0)), misread, |_| {
             service_fn(async |_| Ok(Response::new(Full::default())))
         });
         assert_eq!(again.map(drop).unwrap_err().kind(), io::ErrorKind::AddrInUse);
@@ -336,47 +337,70 @@ fn what_the_system_holds_unsent_of_a_response_is_bounded() {
     assert_eq!(socket2::SockRef::from(&accepted).tcp_notsent_lowat().unwrap(), UNSENT);
 }
 
-#[tokio::test]
-async fn connections_beyond_the_bound_wait_for_their_turn() {
-    let bounded = Limits { max_connections: 1, ..limits() };
-    let plane = start_echo(PlaneConfig { limits: bounded, ..config(1) });
-    let mut first = connect(&plane).await;
-    let mut second = connect(&plane).await;
-    second.write_all(GET).await.unwrap();
-    first.write_all(GET).await.unwrap();
-    let mut byte = [0];
-    first.read_exact(&mut byte).await.unwrap();
-    assert!(second.try_read(&mut byte).is_err(), "the second is not served yet");
-    drop(first);
-    soon(second.read_exact(&mut byte)).await.unwrap();
+/// A plane for so many connections, whose requests are held.
+fn start_bounded(max_connections: usize, threads: usize) -> (Plane, Watch) {
+    let bounded = Limits { max_connections, ..limits() };
+    let (gate, watch) = gate();
+    let plane = Plane::start(
+        (PlaneConfig { limits: bounded, ..config(threads) }, Memory::of(0)),
+        misread,
+        move |_| {
+            let gate = gate.clone();
+            service_fn(move |request| gate.clone().pass(request))
+        },
+    );
+    (plane.unwrap(), watch)
 }
 
 #[tokio::test]
-async fn the_bound_on_connections_is_one_for_all_threads() {
+async fn connections_beyond_the_bound_wait_for_their_turn() {
     const MOST: usize = 24;
-    let bounded = Limits { max_connections: MOST, ..limits() };
-    let plane = start_echo(PlaneConfig { limits: bounded, ..config(8) });
-    let ask = async |client: &mut TcpStream| {
-        client.write_all(GET).await.unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"\r\n\r\n") {
-            soon(client.read_buf(&mut answer)).await.unwrap();
+    for threads in [1, 8] {
+        let (plane, mut watch) = start_bounded(MOST, threads);
+        let mut open = Vec::new();
+        for _ in 0..MOST {
+            let mut client = connect(&plane).await;
+            client.write_all(GET).await.unwrap();
+            soon(watch.arrived.recv()).await.unwrap();
+            open.push(client);
         }
-    };
-    let mut open = Vec::new();
-    for _ in 0..MOST {
-        let mut client = connect(&plane).await;
-        ask(&mut client).await;
-        open.push(client);
+        let mut further = connect(&plane).await;
+        further.write_all(GET).await.unwrap();
+        assert!(watch.arrived.try_recv().is_err(), "no place is left");
+        drop(open.pop());
+        soon(watch.arrived.recv()).await.unwrap();
     }
-    let mut further = connect(&plane).await;
-    further.write_all(GET).await.unwrap();
-    for client in &mut open {
-        ask(client).await;
+}
+
+#[tokio::test]
+async fn who_asks_nothing_gives_way_to_who_comes_when_no_place_is_left() {
+    // One thread: of several each accepts when it comes to it, so that who came last may have a place first.
+    let (plane, mut watch) = start_bounded(4, 1);
+    let mut busy = connect(&plane).await;
+    let mut asked = connect(&plane).await;
+    asked.write_all(GET).await.unwrap();
+    soon(watch.arrived.recv()).await.unwrap();
+    watch.release.notify_one();
+    soon(watch.ended.recv()).await.unwrap();
+    busy.write_all(GET).await.unwrap();
+    soon(watch.arrived.recv()).await.unwrap();
+    let silent = connect(&plane).await;
+    let mut half = connect(&plane).await;
+    half.write_all(b"GET / HT").await.unwrap();
+    let mut newcomers = Vec::new();
+    for _ in 0..2 {
+        let mut newcomer = connect(&plane).await;
+        newcomer.write_all(GET).await.unwrap();
+        soon(watch.arrived.recv()).await.unwrap();
+        newcomers.push(newcomer);
     }
-    assert!(further.try_read(&mut [0]).is_err(), "no place is left");
-    drop(open);
-    soon(further.read_u8()).await.unwrap();
+    for mut gone in [silent, half] {
+        assert_eq!(soon(gone.read(&mut [0])).await.unwrap(), 0, "it has left");
+    }
+    asked.write_all(GET).await.unwrap();
+    soon(watch.arrived.recv()).await.unwrap();
+    assert!(watch.ended.try_recv().is_err(), "who has a request keeps its place");
+    drop((busy, newcomers));
 }
 
 #[tokio::test]
@@ -443,7 +467,8 @@ async fn a_response_that_does_not_come_to_its_end_looks_finished_to_no_client() 
         };
         Ok(Response::new(Parts(part, 0)))
     };
-    let plane = Plane::start(config(1), misread, move |_| service_fn(parts)).unwrap();
+    let plane =
+        Plane::start((config(1), Memory::of(0)), misread, move |_| service_fn(parts)).unwrap();
     let mut hanging = None;
     for (path, version) in
         [("ends", "1.0"), ("breaks", "1.0"), ("hangs", "1.0"), ("ends", "1.1"), ("breaks", "1.1")]
@@ -495,7 +520,7 @@ async fn breaks_off<F: Future<Output = ()>>(client: impl FnOnce(DuplexStream) ->
     };
     let answers = (Rc::new(service_fn(answer)), Rc::new(misread) as Answer);
     let tasks = LocalSet::new();
-    let server = tasks.spawn_local(converse(far, limits(), answers, phase));
+    let server = tasks.spawn_local(converse((far, Arc::default()), terms(0), answers, phase));
     tasks.run_until(near.write_all(GET)).await.unwrap();
     tasks.run_until(client(near)).await;
     tasks.run_until(server).await.unwrap();
@@ -536,6 +561,50 @@ async fn a_client_that_takes_nothing_of_what_broke_off_holds_nothing_for_longer(
     assert!((limit..=limit + second).contains(&took), "{took:?}");
     let took = breaks_off(async |client| drop(client)).await;
     assert!(took.is_zero(), "nor does one that leaves: {took:?}");
+}
+
+/// With so much memory for what clients have not taken.
+fn terms(most: usize) -> Terms {
+    Terms { limits: limits(), memory: Rc::new(Memory::of(most)) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_client_does_not_take_is_read_to_its_end_where_there_is_memory() {
+    const PART: usize = 1000;
+    let whole = 300;
+    for (most, end) in [(0, false), (whole * PART, true)] {
+        let (mut near, far) = duplex(1024);
+        let (_open, phase) = watch::channel(Phase::Open);
+        let given = Rc::new(std::cell::Cell::new(0));
+        let count = given.clone();
+        let answer = move |_: Request<Incoming>| {
+            let count = count.clone();
+            let parts = std::iter::repeat_with(move || {
+                count.set(count.get() + 1);
+                Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b'x'; PART])))
+            });
+            let body = StreamBody::new(stream::iter(parts.take(whole)));
+            std::future::ready(Ok(Response::new(body)))
+        };
+        let answers = (Rc::new(service_fn(answer)), Rc::new(misread) as Answer);
+        let (terms, tasks) = (terms(most), LocalSet::new());
+        let budget = terms.memory.budget.clone();
+        tasks.spawn_local(converse((far, Arc::default()), terms, answers, phase));
+        let client = async {
+            near.write_all(GET).await.unwrap();
+            sleep(limits().write_timeout / 2).await;
+            assert_eq!(given.get() == whole, end, "{} were read", given.get());
+            assert!(given.get() * PART >= 64 << 10, "{} were read", given.get());
+            assert_eq!(budget.bytes() > 0, end);
+            let mut text = Vec::new();
+            while !text.ends_with(b"0\r\n\r\n") {
+                near.read_buf(&mut text).await.unwrap();
+            }
+            assert_eq!(text.iter().filter(|byte| **byte == b'x').count(), whole * PART);
+            assert_eq!((given.get(), budget.bytes()), (whole, 0));
+        };
+        tasks.run_until(client).await;
+    }
 }
 
 #[tokio::test]
@@ -634,7 +703,7 @@ async fn over_memory_after<F: Future<Output = ()>>(
     let answers = (Rc::new(service_fn(answer)), Rc::new(misread) as Answer);
     let tasks = LocalSet::new();
     // A task of its own, which is woken for nothing that only its client does.
-    let server = tasks.spawn_local(converse(far, limits(), answers, phase));
+    let server = tasks.spawn_local(converse((far, Arc::default()), terms(0), answers, phase));
     tasks.run_until(client(near)).await;
     tasks.run_until(server).await.unwrap();
 }

@@ -447,7 +447,8 @@ fn mirror() -> Plane {
         *response.status_mut() = StatusCode::OK;
         Ok::<_, Infallible>(response)
     };
-    Plane::start(config, |_| Response::default(), move |_| service_fn(mirror)).unwrap()
+    Plane::start((config, Memory::of(0)), |_| Response::default(), move |_| service_fn(mirror))
+        .unwrap()
 }
 
 /// What the pod saw of a chat under a key, and the head of its answer.

@@ -325,6 +325,32 @@ async fn a_response_too_long_to_be_held_back_passes_with_its_length() {
 }
 
 #[tokio::test]
+async fn responses_are_held_until_their_clients_have_them_while_there_is_room_for_all() {
+    let json = "x".repeat(300_000);
+    let said = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{json}", json.len());
+    let pod = FakePod::saying(said).await;
+    let scene = Scene::with(&[&pod.authority], |config| config.max_buffered_bytes = 400_000);
+    let held = scene.serve(scene.unstreamed(1)).await.unwrap().into_body();
+    assert_settled(&scene.hub);
+    let mut whole = Box::pin(held);
+    let data = http_body_util::BodyExt::frame(&mut whole).await.unwrap().unwrap();
+    drop(whole);
+    // The server has it all, and its client nothing.
+    let bytes = data.into_data().unwrap();
+    let passed = scene.serve(scene.unstreamed(2)).await.unwrap().into_body();
+    assert!(!scene.hub.idle(), "it is passed on as it comes");
+    assert_eq!(passed.size_hint().exact(), Some(300_000));
+    assert_eq!(read(passed).await, (json.clone(), None));
+    assert_settled(&scene.hub);
+    drop(bytes);
+    assert_eq!(scene.upstream.memory().budget.bytes(), 0);
+    let held = scene.serve(scene.unstreamed(3)).await.unwrap().into_body();
+    assert_settled(&scene.hub);
+    assert_eq!(read(held).await, (json, None));
+    assert_eq!((scene.upstream.memory().budget.bytes(), scene.done("ok", "200")), (0, 3));
+}
+
+#[tokio::test]
 async fn a_pods_own_error_passes_unchanged() {
     let json = r#"{"error":{"message":"too long"}}"#;
     for (status, outcome) in [("400 Bad Request", "bad_request"), ("503 Busy", "failed")] {
