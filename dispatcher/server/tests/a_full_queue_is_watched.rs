@@ -39,7 +39,8 @@ use weir::{
     worker::Worker,
 };
 use weir_core::{
-    Band, Bounds, PodId, PromptSize, Request, RequestId, Scheduler, SchedulerConfig, Slo,
+    Band, Bounds, PodId, PromptSize, PullConfig, Request, RequestId, Scheduler, SchedulerConfig,
+    Slo,
 };
 use weir_predict::Chain;
 
@@ -62,7 +63,9 @@ fn hub(crowd: u64) -> Arc<Hub> {
         max_wait_no_pods: day,
         ..Bounds::default()
     };
-    let config = SchedulerConfig { bounds, ..SchedulerConfig::default() };
+    // Nobody joins a prompt on a pod, however far that is.
+    let pull = PullConfig { pending_tokens: 1, top_band_tokens: 1, ..PullConfig::default() };
+    let config = SchedulerConfig { bounds, pull, ..SchedulerConfig::default() };
     let model = config.model.clone();
     let (sink, _) = async_channel::bounded(1);
     let hub = Hub::new(Scheduler::new(config, Box::new(Chain::new())), model, Clock::new(), sink);
