@@ -3,7 +3,7 @@
 //! Debited in the step that decides, before the request is sent, and credited when the request is
 //! over; scrapes only correct what the ledger cannot know. A request is in it exactly once: as
 //! pending until its first token, then as resident until its end. How much of the first pending prompt
-//! is computed by now is no account but a thought ([`underway`]).
+//! is computed by now is no account but a thought ([`Underway`]).
 
 mod underway;
 

@@ -7,7 +7,7 @@
 //! (no response tokens, often no request tokens): what they would have cost is not known, so they are left out, as the source's
 //! own files "without fails" do, and their number is logged. Its timestamps are whole seconds and are spread over their second.
 //! A file of lengths only gets Poisson arrivals, one per second on average. Blank lines are passed over, and columns are separated
-//! by commas, tabs or semicolons; their names count in any case. A time far from all others is refused ([`gap`]).
+//! by commas, tabs or semicolons; their names count in any case. A time far from all others is refused (`trace::gap`).
 //!
 //! | file | recognised by | prefix identity |
 //! |---|---|---|

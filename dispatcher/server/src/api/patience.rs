@@ -14,7 +14,7 @@
 //! whenever it is looked at; if the client has closed its side, that ends in an error too.
 //!
 //! The HTTP server asks for no more of a response than it has room for. So a response is told how much of it is kept there, and
-//! gives no more where that is enough ([`super::behind`]).
+//! gives no more where that is enough (`api::behind`).
 //!
 //! The HTTP server throws away what it has not written of a response that breaks off. So a response that does is told when all of
 //! it is written, which ends, at the latest, with the patience for a client that takes nothing.

@@ -7,7 +7,7 @@
 //! A connection on which nothing is asked keeps its place until somebody has come who finds none: then it is closed, as a server may
 //! close any that is idle, and the newcomer has its place. Otherwise whoever opens connections and says nothing would keep all others
 //! out. Those on which nothing was ever asked go first, and others where there are none of these; of each kind the one that was silent
-//! for longest, none before it was silent for [`STAYS`], and none that has a request. Who is silent is marked without a lock, and
+//! for longest, none before it was silent for a second, and none that has a request. Who is silent is marked without a lock, and
 //! looked for only where somebody waits.
 
 use std::{
