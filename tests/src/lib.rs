@@ -13,7 +13,8 @@
 //! - [`built`]: the binaries, built once per test process
 //! - [`program`]: a child process, its log, its signals
 //! - [`pod`]: one simulated pod, its faults and its own account
-//! - [`echo`]: a server that answers with what it was sent
+//! - [`server`]: a server that answers as it is told; [`echo`]: one that answers with what it was sent;
+//!   [`collector`]: one that is told of spans
 //! - [`stage`]: pods, a configuration and a dispatcher
 //! - [`pair`]: the same with two dispatchers, one of which decides
 //! - [`weir`]: a dispatcher: addresses, snapshot, metrics
@@ -39,6 +40,7 @@ pub mod browser;
 pub mod built;
 pub mod call;
 pub mod chart;
+pub mod collector;
 pub mod command;
 pub mod echo;
 pub mod graph;
@@ -48,6 +50,7 @@ pub mod pod;
 pub mod program;
 pub mod promql;
 pub mod samples;
+pub mod server;
 pub mod settled;
 pub mod stage;
 pub mod terminal;
@@ -57,11 +60,13 @@ pub mod weir;
 
 pub use browser::{Browser, Screen};
 pub use call::{Call, Live, Reply};
+pub use collector::Collector;
 pub use echo::Echo;
 pub use load::Load;
 pub use pair::Pair;
 pub use pod::Pod;
 pub use program::Program;
+pub use server::Server;
 pub use stage::{Plan, Stage};
 pub use terminal::Terminal;
 pub use wait::eventually;

@@ -43,7 +43,11 @@ use crate::{
     memory,
     replicas::{self, Replicas},
     shutdown::{Life, ShutdownConfig, Signals, Stage, conduct},
-    telemetry::{Metrics, Watched, compat::timed::Timed},
+    telemetry::{
+        Metrics, Watched,
+        compat::{RawTelemetry, timed::Timed},
+        spans::{Tracer, export},
+    },
     worker::Worker,
 };
 
@@ -96,6 +100,7 @@ struct Workers {
     admin: Worker,
     memory: Worker,
     replicas: Option<Worker>,
+    spans: Option<Worker>,
 }
 
 /// Serves until a signal says otherwise. `origin` is where the configuration came from: it is read again
@@ -167,6 +172,7 @@ impl App {
             shelf: Arc::new(shelf),
             config: Arc::default(),
             trainer: Arc::default(),
+            spans: Arc::default(),
             life,
             clock,
         };
@@ -175,7 +181,8 @@ impl App {
         let pools = pools.map(|(hub, pool)| pool_of(hub, pool, &config.api)).collect();
         let limits = config.api.limits;
         let api = Api::new(config.api.clone(), pools, clock, metrics)?;
-        let api = Arc::new(api.with_trace_context(config.telemetry.trace_context));
+        let (tracer, spans) = spans(&config.telemetry, &watched)?;
+        let api = Arc::new(api.with_tracer(tracer));
         let (members, ordered) = channel::<Vec<Members>>(vec![]);
         let rights = config.seat.clone().rights();
         let parts = Parts { api: api.clone(), hubs: hubs.clone(), members, rights: rights.clone() };
@@ -216,6 +223,7 @@ impl App {
             admin: side,
             memory,
             replicas,
+            spans,
         };
         Ok(Self { plane, admin, watched, shutdown: config.shutdown, trainer, workers })
     }
@@ -279,6 +287,7 @@ impl Workers {
         self.loader.stop();
         self.bell.ring();
         self.loader.join(FAREWELL);
+        self.spans.map(|spans| spans.join(FAREWELL));
         self.admin.join(FAREWELL);
     }
 }
@@ -322,6 +331,19 @@ fn spool_writer(
     let (config, versions, tally) =
         (learn.spool.clone(), watched.versions.clone(), watched.spool.clone());
     Worker::spawn("weir-spool", move |_| spool::run(&config, &samples, &versions, &tally))
+}
+
+/// What finds the traces of requests, and what sends their spans, if they are sent anywhere.
+fn spans(config: &RawTelemetry, watched: &Watched) -> io::Result<(Tracer, Option<Worker>)> {
+    let tracer = Tracer::new(config.trace_context);
+    let Some(collector) = config.spans.collector().ok().flatten() else {
+        return Ok((tracer, None));
+    };
+    let tally = watched.spans.clone();
+    let (tracer, over) = tracer.with_spans(config.spans.sample, watched.clock, tally.clone());
+    let worker =
+        Worker::spawn_async("weir-spans", move |stop| export::run(collector, over, tally, stop))?;
+    Ok((tracer, Some(worker)))
 }
 
 fn loader(

@@ -120,6 +120,7 @@ fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
         config: Arc::default(),
         shelf: Arc::new(shelf),
         trainer: Arc::default(),
+        spans: Arc::default(),
         life: Life::default(),
         clock: hub.clock(),
     };

@@ -66,7 +66,7 @@ fn call(hub: &Hub, objective: &Arc<str>, id: u64) -> Call {
         dialect: Dialect::Completions,
         own_priority: false,
         request: request(hub, id, name.clone()),
-        known: Known { request_id: name, trace_id: None },
+        known: Known { request_id: name, trace: None },
         objective: objective.clone(),
     }
 }

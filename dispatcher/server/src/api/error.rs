@@ -152,6 +152,11 @@ impl ApiError {
         self.verdict().status
     }
 
+    /// What it is called in the answer.
+    pub fn code(&self) -> &'static str {
+        self.verdict().code
+    }
+
     /// The outcome, as metrics name it.
     pub fn outcome(&self) -> &'static str {
         match self {

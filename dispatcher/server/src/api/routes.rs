@@ -42,7 +42,8 @@ use crate::{
     hub::Hub,
     telemetry::{
         Metrics,
-        trace::{Known, TraceContext},
+        spans::{Tracer, span},
+        trace::Known,
     },
     upstream::{self, Call, Dialect, RelayBody, Unserved, Upstream, UpstreamConfig},
 };
@@ -73,7 +74,7 @@ pub struct Api {
     metrics: Arc<Metrics>,
     /// When the models came to be, for their list.
     created_unix_s: u64,
-    trace_context: TraceContext,
+    tracer: Tracer,
     /// What large bodies take while they are being read, before they count for a queue.
     reading: Budget,
 }
@@ -230,15 +231,15 @@ impl Api {
     ) -> Result<Self, NameTaken> {
         let created_unix_s = clock.unix_ms() / 1000;
         let settings = ArcSwap::from_pointee(Settings::new(config, pools, created_unix_s, None)?);
-        let (ids, trace_context) = (RequestIds::new(), TraceContext::default());
+        let (ids, tracer) = (RequestIds::new(), Tracer::default());
         let reading = Budget::default();
-        Ok(Self { settings, ids, clock, metrics, created_unix_s, trace_context, reading })
+        Ok(Self { settings, ids, clock, metrics, created_unix_s, tracer, reading })
     }
 
-    /// The same, doing this with the trace context of requests.
+    /// The same, with traces of requests by this.
     #[must_use]
-    pub fn with_trace_context(self, trace_context: TraceContext) -> Self {
-        Self { trace_context, ..self }
+    pub fn with_tracer(self, tracer: Tracer) -> Self {
+        Self { tracer, ..self }
     }
 
     /// Goes by another configuration from the next call on. Rates that it has too go on counting.
@@ -466,8 +467,15 @@ impl Door {
         keys_are_ours: bool,
     ) -> (Arc<Hub>, Call) {
         let Admission { hub, objective, request, pods_key, body, own_priority } = admission;
-        let random = self.api.ids.random();
-        let trace_id = self.api.trace_context.of(&mut head.headers, random, request.id.0);
+        let own = (self.api.ids.random(), request.id.0);
+        let trace = self.api.tracer.of(&mut head.headers, own, || span::Call {
+            method: head.method.clone(),
+            path: head.uri.path().into(),
+            model: hub.model().clone(),
+            objective: objective.clone(),
+            request_id: request.name.clone(),
+            arrived: request.arrived,
+        });
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let pods_key = pods_key.as_ref().map(|key| (AUTHORIZATION.as_str(), key.as_bytes()));
         let keys_stay = keys_are_ours || pods_key.is_some();
@@ -476,7 +484,7 @@ impl Door {
             onward: PodRequest::new(&head.method, path, headers, body),
             dialect: Dialect::of(head.uri.path()),
             own_priority,
-            known: Known { request_id: request.name.clone(), trace_id },
+            known: Known { request_id: request.name.clone(), trace },
             request,
             objective,
         };
@@ -504,10 +512,14 @@ impl Door {
         upstream::serve(&hub, &self.upstream, call).map(move |served| match served {
             Ok(response) => response.map(Either::Left),
             Err(unserved) => {
-                let Unserved { fault, id, known, objective, hub } = *unserved;
+                let Unserved { fault, id, mut known, objective, hub } = *unserved;
                 let request_id = &*known.request_id;
                 tracing::debug!(request_id, trace_id = known.trace(), %fault, "not served");
                 let error = ApiError::of_fault(&fault);
+                if let Some(mut span) = known.take_span() {
+                    span.failed(error.code());
+                    span.end(error.outcome(), error.status().as_u16());
+                }
                 let id = (id.0, dialect);
                 self.api.refuse(&error, id, hub.model(), &objective).map(Either::Right)
             }

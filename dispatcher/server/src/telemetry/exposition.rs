@@ -298,6 +298,10 @@ impl Page {
         self.configuration(watched);
         self.listeners();
         self.count(&series::LOG_LINES_DROPPED, &[], log::lost());
+        let spans = &watched.spans;
+        self.tally(&series::SPANS, &["sent"], &spans.sent);
+        self.tally(&series::SPANS, &["dropped"], &spans.dropped);
+        self.tally(&series::SPANS, &["failed"], &spans.failed);
         self.flag(&series::DRAINING, watched.life.stage() > Stage::Serving);
         self.set(&series::UPTIME, &[], watched.uptime_s());
     }

@@ -50,6 +50,7 @@ fn watched() -> Watched {
         shelf: Arc::new(Shelf::new(PathBuf::new(), Bell::new().0).0),
         config: Arc::default(),
         trainer: Arc::default(),
+        spans: Arc::default(),
         life: Life::default(),
         clock,
     };

@@ -8,7 +8,7 @@
 //! - `quality`: how good the predictions are, as series
 //! - [`compat`]: the same under other systems' names
 //! - [`log`]: log lines; [`lines`]: their way to standard error
-//! - [`trace`]: by which trace a request is known
+//! - [`trace`]: by which trace a request is known; [`spans`]: what became of it, for a collector
 
 pub mod compat;
 pub mod exposition;
@@ -17,6 +17,7 @@ pub mod log;
 pub mod metrics;
 mod quality;
 pub mod series;
+pub mod spans;
 pub mod trace;
 pub mod watched;
 

@@ -239,6 +239,8 @@ series! {
         "Connections that were closed for newer ones, since no more are kept, by listener: of api those without a request, of replicas strangers.";
     LOG_LINES_DROPPED: Counter "weir_log_lines_dropped_total" []
         "Log lines that were not written: the reader of standard error is too slow, or gone.";
+    SPANS: Counter "weir_spans_total" ["result"]
+        "Spans of requests, by what became of them: sent to the collector, dropped for want of room, or failed, not taken by it.";
     DRAINING: Gauge "weir_draining" []
         "1 once the dispatcher was asked to stop.";
     UPTIME: Gauge "weir_uptime_seconds" []

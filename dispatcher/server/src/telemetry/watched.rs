@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use weir_core::{Phase, Snapshot};
 
-use super::Metrics;
+use super::{Metrics, spans::SpanTally};
 use crate::{
     clock::Clock,
     config::ConfigTally,
@@ -40,6 +40,8 @@ pub struct Watched {
     pub config: Arc<ConfigTally>,
     /// What the trainer's process came to.
     pub trainer: Arc<TrainerTally>,
+    /// What became of spans.
+    pub spans: Arc<SpanTally>,
     /// Where the process is in its life.
     pub life: Life,
     /// Counts from the start.

@@ -10,6 +10,7 @@ use weir_core::{Dispatch, EndKind, Refusal, Request, RequestId, Slo, Time};
 
 use super::{Fault, Unserved, Upstream, usage::Usage};
 use crate::{
+    fleet::Pod,
     hub::{Hub, Lease, Ticket},
     telemetry::{
         Metrics,
@@ -35,7 +36,7 @@ struct Facts {
 
 impl Facts {
     fn done(
-        &self,
+        &mut self,
         (metrics, model): (&Metrics, &str),
         outcome: &'static str,
         status: u16,
@@ -54,6 +55,9 @@ impl Facts {
             ttft_ms,
             "request is over"
         );
+        if let Some(span) = self.known.take_span() {
+            span.end(outcome, status);
+        }
     }
 
     /// The scheduler refused it. The caller answers and counts it as done.
@@ -122,7 +126,7 @@ pub(super) struct Given {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        if let Some((ticket, facts)) = &self.open {
+        if let Some((ticket, facts)) = &mut self.open {
             let labels = (&**self.upstream.metrics(), &**ticket.hub().model());
             facts.done(labels, CLIENT_GONE, CLIENT_CLOSED_REQUEST, None);
         }
@@ -182,10 +186,20 @@ impl Account {
     }
 
     /// It was given a pod; an attempt after the first replaces the one before.
-    pub(super) fn dispatched(&mut self, dispatch: &Dispatch) {
+    pub(super) fn dispatched(&mut self, dispatch: &Dispatch, pod: &Arc<Pod>) {
+        if let Some(span) = self.facts.known.span() {
+            span.dispatched(dispatch, pod);
+        }
         self.waited_ms = Some(dispatch.waited.as_secs_f64() * 1000.0);
         if let Some(visit) = &mut self.facts.visit {
             visit.dispatched(dispatch);
+        }
+    }
+
+    /// The pod that it was given is to be another's.
+    pub(super) fn missed(&mut self, why: impl FnOnce() -> String) {
+        if let Some(span) = self.facts.known.span() {
+            span.missed(why());
         }
     }
 
@@ -222,6 +236,9 @@ impl Account {
         let first = self.first_token_at.is_none();
         if first {
             self.first_token_at = Some(now);
+            if let Some(span) = self.facts.known.span() {
+                span.first_token(now);
+            }
             let ttft_ms = now.ms_since(self.arrived);
             let met = self.slo.ttft.map(|ttft| now.since(self.arrived) <= ttft);
             self.metrics.ttft(self.model(), &self.facts.objective, ttft_ms, met);
@@ -248,6 +265,9 @@ impl Account {
             Some(told) => self.tpot(told, self.last_event_at),
             None => self.tpot(counted.unwrap_or(0), self.last_token_at),
         }
+        if let Some(span) = self.facts.known.span() {
+            span.counted(usage.prompt_tokens, usage.completion_tokens.or(counted));
+        }
         if let Some(visit) = &self.facts.visit {
             if kind != EndKind::Complete {
                 visit.failed(POD_FAILED);
@@ -259,7 +279,10 @@ impl Account {
 
     /// The response was broken off; a stream, with an error of this code inside it.
     pub(super) fn broken_off(&mut self, code: Option<&'static str>) {
-        code.into_iter().for_each(|code| self.metrics.stream_error(code));
+        if let Some(code) = code {
+            self.metrics.stream_error(code);
+            self.facts.known.span().into_iter().for_each(|span| span.failed(code));
+        }
         self.facts.visit.iter().for_each(|visit| visit.failed(POD_FAILED));
         self.done("failed");
     }

@@ -203,7 +203,7 @@ impl Attempt<'_> {
     ) -> impl Future<Output = Served> {
         async move {
             loop {
-                self.account.dispatched(lease.dispatch());
+                self.account.dispatched(lease.dispatch(), lease.pod());
                 if let Some(urgency) = &urgency {
                     request.body = urgency.body(lease.clock().now(), lease.dispatch());
                 }
@@ -228,7 +228,7 @@ impl Attempt<'_> {
     /// Sends the request and answers; gives both back when it is to go to another pod.
     #[expect(clippy::manual_async_fn, reason = "it is smaller so")]
     fn pass(
-        self,
+        mut self,
         lease: Box<Lease>,
         request: PodRequest,
         ticket: &mut Ticket,
@@ -313,6 +313,7 @@ impl Attempt<'_> {
         let (request_id, trace_id) = self.names();
         let (pod, status) = (lease.pod().clone(), head.status.as_u16());
         tracing::info!(request_id, trace_id, pod = %pod.name, status, "request turned away");
+        self.account.missed(|| format!("turned away: {status}"));
         lease.undelivered(ticket);
         self.turned_away = Some(Box::new(TurnedAway { head, bytes: ahead.joined(), pod }));
         self
@@ -368,10 +369,11 @@ impl Attempt<'_> {
         (&known.request_id, known.trace())
     }
 
-    fn unsent(&self, lease: Lease, reason: &UnsentReason, ticket: &mut Ticket) {
+    fn unsent(&mut self, lease: Lease, reason: &UnsentReason, ticket: &mut Ticket) {
         let pod = &lease.pod().name;
         let (request_id, trace_id) = self.names();
         tracing::info!(request_id, trace_id, %pod, %reason, "request not delivered");
+        self.account.missed(|| reason.to_string());
         if reason.is_the_pods() {
             blame::undelivered(&lease);
         }

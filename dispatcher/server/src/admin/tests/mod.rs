@@ -72,6 +72,7 @@ async fn side_of(raw: &RawAdmin, ip: [u8; 4], hubs: Vec<Arc<Hub>>) -> Side {
         config: Arc::default(),
         shelf: Arc::new(shelf),
         trainer: Arc::default(),
+        spans: Arc::default(),
         life: Life::default(),
     };
     let mut problems = Problems::default();

@@ -35,6 +35,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     metrics::{counter, histogram},
     series::Series,
+    spans::RawSpans,
     trace::TraceContext,
 };
 use crate::config::Problems;
@@ -50,7 +51,7 @@ const OTHER: &str = "other";
 const PLUGIN: &str = "predicted-latency-producer";
 
 /// What is told to those who watch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawTelemetry {
     /// Whether `/metrics` has the series of the llm-d router and the inference extension too, under their names.
@@ -64,6 +65,8 @@ pub struct RawTelemetry {
     /// What is done with W3C trace context: pass or make. It always passes to the pod; with make, a request
     /// without one gets one.
     pub trace_context: TraceContext,
+    /// Spans of requests for an OpenTelemetry collector.
+    pub spans: RawSpans,
 }
 
 impl Default for RawTelemetry {
@@ -73,6 +76,7 @@ impl Default for RawTelemetry {
             max_tenants: TENANTS,
             max_models: 100,
             trace_context: TraceContext::default(),
+            spans: RawSpans::default(),
         }
     }
 }
@@ -82,6 +86,7 @@ impl RawTelemetry {
     pub fn check(&self, models: usize, problems: &mut Problems) {
         let sane = (1..=10_000).contains(&self.max_tenants);
         problems.require(sane, "telemetry.max_tenants", "must be from 1 to 10000");
+        self.spans.check(problems);
         if models > self.max_models {
             let most = self.max_models;
             let why = format!(

@@ -203,7 +203,7 @@ impl Scene {
             request: request(&self.hub, id),
             known: crate::telemetry::trace::Known {
                 request_id: Arc::from(format!("req-{id}")),
-                trace_id: None,
+                trace: None,
             },
             objective: Arc::from("standard"),
         }
