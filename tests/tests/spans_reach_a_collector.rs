@@ -60,6 +60,7 @@ async fn a_request_has_three_spans_below_its_gateways() {
     assert!(whole.of["weir.ttft_ms"].parse::<f64>().unwrap() > 0.0);
     assert!(way.of["weir.predicted_ttft_ms"].parse::<f64>().unwrap() > 0.0);
     assert_eq!(collector.resource()["service.name"], "weir");
+    assert_eq!(collector.headers()["content-type"], "application/x-protobuf");
     eventually("it is counted", async || {
         let sent = spans_that(&stage, "sent").await;
         if sent == 3.0 { Ok(()) } else { Err(sent) }
