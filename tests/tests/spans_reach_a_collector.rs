@@ -140,6 +140,12 @@ async fn what_goes_wrong_is_said() {
         ("failed", "upstream_lost")
     );
     assert_eq!(broken[2].error.as_deref(), Some("upstream_lost"));
+    // Its client left in the middle of it, which is nobody's error.
+    let mut live = traced(Call::chat(10_000), "r-left", "01").open(stage.weir.api).await;
+    live.first_token().await;
+    drop(live);
+    let left = collector.of_request("r-left", 3).await;
+    assert_eq!((&*left[0].of["weir.outcome"], &left[2].error), ("client_gone", &None));
     // Refused: it never had a pod.
     let refused = traced(Call::chat(20), "r-refused", "01").header("x-weir-queue", "none");
     stage.pods[0].kill();
