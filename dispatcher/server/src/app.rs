@@ -20,7 +20,7 @@ use weir_schema::Predict;
 use crate::{
     admin::{self, seat::Seat, settings::Settings},
     api::{self, Api, Plane, PlaneConfig, models::NameTaken},
-    clock::Clock,
+    clock::{self, Clock},
     config::{
         Config, Origin, PoolConfig, Reloader,
         reload::{Parts, pool_of},
@@ -95,6 +95,7 @@ struct Workers {
     spool: Worker,
     admin: Worker,
     memory: Worker,
+    clock: Worker,
     replicas: Option<Worker>,
 }
 
@@ -196,6 +197,7 @@ impl App {
         })?;
         let changes = Worker::spawn_async("weir-config", move |stop| watch::watch(reloader, stop))?;
         let memory = Worker::spawn_async("weir-memory", memory::watch)?;
+        let beats = Worker::spawn_async("weir-clock", move |stop| clock::beat(clock, stop))?;
         let replicas =
             others.map(|others| Worker::spawn_async("weir-replicas", move |stop| others.run(stop)));
         let replicas = replicas.transpose()?;
@@ -215,6 +217,7 @@ impl App {
             spool,
             admin: side,
             memory,
+            clock: beats,
             replicas,
         };
         Ok(Self { plane, admin, watched, shutdown: config.shutdown, trainer, workers })
@@ -272,6 +275,7 @@ impl Workers {
     fn end(self) {
         self.config.join(FAREWELL);
         self.memory.join(FAREWELL);
+        self.clock.join(FAREWELL);
         self.replicas.map(|replicas| replicas.join(FAREWELL));
         self.fleet.join(FAREWELL);
         self.sink.close();
