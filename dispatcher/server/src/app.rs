@@ -140,7 +140,6 @@ impl App {
         let interval = config.learn.train.interval;
         let trainer = config.learn.run_trainer;
         let trainer = trainer.then(|| Launch::this_program(origin.file.as_deref(), interval));
-        let trainer = trainer.transpose()?;
         let most_tenants = config.telemetry.max_tenants;
         let compat = config.telemetry.compat_metrics;
         let metrics = if compat { Metrics::with_compat(most_tenants) } else { Metrics::new() };
