@@ -82,7 +82,7 @@ series! {
     QUEUE_DEPTH: Gauge "weir_queue_depth" ["model", "band"]
         "Requests waiting, by band; those that are late are in weir_queue_late only.";
     QUEUE_LATE: Gauge "weir_queue_late" ["model"]
-        "Requests waiting that can no longer meet their TTFT objective.";
+        "Requests waiting that were put behind the others, for they can no longer meet their TTFT objective; of what an operator holds none.";
     QUEUE_BYTES: Gauge "weir_queue_bytes" ["model"]
         "Body bytes waiting.";
     QUEUE_OLDEST: Gauge "weir_queue_oldest_seconds" ["model"]
