@@ -162,7 +162,7 @@ series! {
     P90_FACTOR: Gauge "weir_p90_factor" ["model", "target"]
         "Factor from the median to the 90th percentile, learned from recent outcomes.";
     DRIFT_EVIDENCE: Gauge "weir_drift_evidence" ["model", "target"]
-        "Evidence that outcomes have changed against what is stated, as a share of what raises an alarm.";
+        "Evidence that outcomes have changed against what is stated, as a share of what raises an alarm; absent until there are 500 outcomes of the version that states it.";
     DRIFT_ALARMS: Counter "weir_drift_alarms_total" ["model", "target", "change"]
         "Alarms of the drift test, by what responses became: slower or faster.";
     ROLLBACKS: Counter "weir_rollbacks_total" ["model"]
