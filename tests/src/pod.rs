@@ -41,6 +41,16 @@ impl Pod {
         self.program.kill();
     }
 
+    /// Stops it where it is, as on a machine that hangs.
+    pub fn hang(&self) {
+        self.program.hang();
+    }
+
+    /// Lets it go on after [`Pod::hang`].
+    pub fn go_on(&self) {
+        self.program.go_on();
+    }
+
     /// Starts another process at the same address and waits until it answers.
     pub async fn restart(&mut self) {
         self.program.kill();

@@ -7,8 +7,11 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
-use weir_tests::{Call, Load, Plan, Reply, Stage, built, command::Done, samples, wait::within};
+use weir_tests::{
+    Call, Live, Load, Plan, Reply, Stage, built, command::Done, samples, wait::within,
+};
 
 /// Clients of different habits, so that there is something to learn.
 fn varied(client: usize, turn: usize) -> Call {
@@ -77,6 +80,42 @@ fn assert_samples(stage: &Stage, requests: usize) {
     }
     let decided = samples.iter().filter(|sample| sample.predicted.model_version > 0).count();
     assert!(decided > 0, "no sample says which model decided it");
+}
+
+#[tokio::test]
+async fn a_dispatcher_that_stood_still_learns_nothing_of_that_and_a_pod_that_did_is_learned_of() {
+    let mut stage = Plan::default().speed(2.0).raise().await;
+    let call = Call::chat(200);
+    let streams = (0..10).map(|_| call.open(stage.weir.api));
+    let mut streams: Vec<_> = join_all(streams).await;
+    for stream in &mut streams {
+        stream.first_token().await;
+    }
+    stage.weir.program.hang();
+    // Some two seconds; nobody takes what the pod answers.
+    within(Duration::from_secs(30), "the pod has answered", async || {
+        let busy = stage.pods[0].busy().await;
+        if busy == 0.0 { Ok(()) } else { Err(busy) }
+    })
+    .await;
+    stage.weir.program.go_on();
+    for reply in join_all(streams.into_iter().map(Live::rest)).await {
+        reply.assert_whole();
+    }
+    stage.weir.program.logs("stood still").await;
+
+    let mut stream = call.open(stage.weir.api).await;
+    stream.first_token().await;
+    stage.pods[0].hang();
+    stage.weir.without_pods().await;
+    stage.pods[0].go_on();
+    stream.rest().await.assert_whole();
+    stage.assert_settled().await;
+    stage.weir.program.terminate();
+    assert!(stage.weir.program.exit().await.success());
+    let samples = samples::read(&stage.path("spool"));
+    assert_eq!(samples.len(), 1, "{samples:#?}");
+    assert!(samples[0].e2e_ms > 2000.0 && samples[0].tpot_ms > Some(10.0), "{samples:#?}");
 }
 
 /// The process of the trainer that the dispatcher has started.

@@ -45,6 +45,9 @@ pub enum Event {
     PodDown(PodId),
     /// Time passed. Send one at least every [`crate::TICK`] while anything waits.
     Tick,
+    /// Whoever owns the scheduler did not run for a while, until now: what was measured meanwhile is its own standing still. Nothing is
+    /// learned of the times of what was under way.
+    StoodStill,
     /// Another configuration counts from now on. What waits keeps its place and what runs its room; the
     /// model's name stays.
     Reconfigure(Box<SchedulerConfig>),

@@ -108,6 +108,8 @@ pub struct Scheduler {
     /// When it was last noted how far pods are with their prompts.
     prefills_at: Time,
     lateness: Lateness,
+    /// Until when the process did not run, the last time.
+    stood_still_until: Time,
     closing: bool,
     names: Names,
     decisions: Ring<Decision>,
@@ -154,6 +156,7 @@ impl Scheduler {
             advanced_at: Time::ZERO,
             prefills_at: Time::ZERO,
             lateness: Lateness::default(),
+            stood_still_until: Time::ZERO,
             closing: false,
             names: Names::default(),
             decisions: Ring::default(),
@@ -178,7 +181,7 @@ impl Scheduler {
     /// `now` must never be earlier than in the call before. An event that names a request or pod
     /// that is not known is counted and otherwise ignored: ends and cancellations race by nature.
     pub fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {
-        let silent = matches!(event, Event::Progress(_) | Event::Scraped(..));
+        let silent = matches!(event, Event::Progress(_) | Event::Scraped(..) | Event::StoodStill);
         let pulls = !silent && !matches!(event, Event::Told(_) | Event::Adopt(_));
         self.advance_unstreamed(now, &event);
         self.advance_prefills(now);
@@ -196,6 +199,7 @@ impl Scheduler {
             Event::PodPhase(pod, phase) => self.pod_phase(now, pod, phase),
             Event::PodDown(pod) => self.pod_down(now, pod),
             Event::Tick => self.expire(now, actions),
+            Event::StoodStill => self.stood_still(now),
             Event::Reconfigure(config) => {
                 self.reconfigure(*config);
                 self.note_readiness(now);

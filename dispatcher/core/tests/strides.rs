@@ -117,6 +117,30 @@ fn the_time_in_which_a_pod_stood_idle_is_no_step() {
 }
 
 #[test]
+fn nothing_is_learned_of_what_the_dispatcher_stood_still_for() {
+    let mut pod = Pod::new();
+    pod.steps(4);
+    let under_way = ask(&mut pod.world, 100);
+    pod.world.now = pod.world.now.plus(Duration::from_secs(5));
+    pod.world.send(Event::StoodStill);
+    pod.first_token(under_way);
+    pod.steps(8);
+    for id in [under_way, pod.streams] {
+        pod.world.end(id, EndKind::Complete);
+    }
+    assert!(pod.world.samples.is_empty(), "{:?}", pod.world.samples);
+    assert!(pod.shown().iter().all(|stride| stride.busy_ms == stride.steps * 20.0));
+
+    pod.streams = ask(&mut pod.world, 100);
+    // A pod that stands still does so for everybody.
+    pod.world.pass(Duration::from_secs(5));
+    pod.first_token(pod.streams);
+    pod.world.end(pod.streams, EndKind::Complete);
+    assert_eq!(pod.world.samples.len(), 1);
+    assert_eq!(pod.world.samples[0].ttft_ms, Some(5000.0));
+}
+
+#[test]
 fn a_stride_waits_for_the_prompt_that_is_half_computed() {
     let mut pod = Pod::new();
     pod.steps(6);

@@ -20,7 +20,7 @@ use weir_schema::Predict;
 use crate::{
     admin::{self, seat::Seat, settings::Settings},
     api::{self, Api, Plane, PlaneConfig, models::NameTaken},
-    clock::Clock,
+    clock::{self, Clock},
     config::{
         Config, Origin, PoolConfig, Reloader,
         reload::{Parts, pool_of},
@@ -99,6 +99,7 @@ struct Workers {
     spool: Worker,
     admin: Worker,
     memory: Worker,
+    clock: Worker,
     replicas: Option<Worker>,
     spans: Option<Worker>,
 }
@@ -144,7 +145,6 @@ impl App {
         let interval = config.learn.train.interval;
         let trainer = config.learn.run_trainer;
         let trainer = trainer.then(|| Launch::this_program(origin.file.as_deref(), interval));
-        let trainer = trainer.transpose()?;
         let most_tenants = config.telemetry.max_tenants;
         let compat = config.telemetry.compat_metrics;
         let metrics = if compat { Metrics::with_compat(most_tenants) } else { Metrics::new() };
@@ -203,6 +203,7 @@ impl App {
         })?;
         let changes = Worker::spawn_async("weir-config", move |stop| watch::watch(reloader, stop))?;
         let memory = Worker::spawn_async("weir-memory", memory::watch)?;
+        let beats = Worker::spawn_async("weir-clock", move |stop| clock::beat(clock, stop))?;
         let replicas =
             others.map(|others| Worker::spawn_async("weir-replicas", move |stop| others.run(stop)));
         let replicas = replicas.transpose()?;
@@ -222,6 +223,7 @@ impl App {
             spool,
             admin: side,
             memory,
+            clock: beats,
             replicas,
             spans,
         };
@@ -280,6 +282,7 @@ impl Workers {
     fn end(self) {
         self.config.join(FAREWELL);
         self.memory.join(FAREWELL);
+        self.clock.join(FAREWELL);
         self.replicas.map(|replicas| replicas.join(FAREWELL));
         self.fleet.join(FAREWELL);
         self.sink.close();

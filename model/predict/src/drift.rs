@@ -99,7 +99,9 @@ impl DriftTest {
     /// What is shown of it.
     pub(crate) fn status(&self) -> Drift {
         let [slower, faster] = self.alarms;
-        Drift { slower, faster, evidence: (self.slower.max(self.faster) / ALARM) as f32 }
+        let compares = self.seen >= SETTLING + BASELINE;
+        let evidence = compares.then(|| (self.slower.max(self.faster) / ALARM) as f32);
+        Drift { slower, faster, evidence }
     }
 
     fn begin(&mut self, author: Author) {
@@ -140,7 +142,7 @@ mod tests {
     fn unchanged_outcomes_raise_no_alarm_however_noisy_and_biased_they_are() {
         let (mut test, mut noise) = (DriftTest::default(), Noise::new(1));
         assert_eq!(until_alarm(&mut test, &mut noise, 1.4, 50_000), None);
-        assert!(test.status().evidence < 0.9, "{:?}", test.status());
+        assert!(test.status().evidence.is_some_and(|it| it < 0.9), "{:?}", test.status());
     }
 
     #[test]
@@ -177,6 +179,18 @@ mod tests {
             let measured_ms = 100.0 * (0.3 * noise.correlated(0.5)).exp();
             assert_eq!(test.observe((Source::Onnx, 7), 100.0, measured_ms as f32), None);
         }
+    }
+
+    #[test]
+    fn while_there_is_no_baseline_nothing_is_said_of_evidence() {
+        let (mut test, mut noise) = (DriftTest::default(), Noise::new(6));
+        assert_eq!(test.status().evidence, None);
+        assert_eq!(until_alarm(&mut test, &mut noise, 1.0, 499), None);
+        assert_eq!(test.status().evidence, None);
+        assert_eq!(until_alarm(&mut test, &mut noise, 1.0, 1), None);
+        assert_eq!(test.status().evidence, Some(0.0));
+        assert_eq!(test.observe((Source::Onnx, 7), 100.0, 100.0), None);
+        assert_eq!(test.status().evidence, None, "of another version");
     }
 
     #[test]

@@ -44,8 +44,9 @@ pub struct Drift {
     pub slower: u64,
     /// Alarms because responses became faster than stated.
     pub faster: u64,
-    /// Evidence for the next alarm as a share of what raises it: 0 is none, 1 is an alarm.
-    pub evidence: f32,
+    /// Evidence for the next alarm as a share of what raises it: 0 is none, 1 is an alarm. `None` while there is nothing to compare
+    /// with: too little is known of who states latencies now.
+    pub evidence: Option<f32>,
 }
 
 /// Quality of one latency.

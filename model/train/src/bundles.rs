@@ -9,7 +9,7 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File, TryLockError},
-    io::{self, Write},
+    io::{self, Read as _, Write},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
@@ -261,13 +261,34 @@ fn lock(dir: &Path) -> Result<Option<File>, TrainError> {
     let open = File::options().create(true).truncate(false).write(true).open(&path);
     let file = open.map_err(failed("open", &path))?;
     match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Err(TrainError::Locked(dir.to_owned())),
+        Ok(()) => {
+            // For whoever finds it locked; a disk that is full costs that alone.
+            let _ = file.set_len(0).and_then(|()| (&file).write_all(this_process().as_bytes()));
+            Ok(Some(file))
+        }
+        Err(TryLockError::WouldBlock) => {
+            Err(TrainError::Locked { dir: dir.to_owned(), by: holder(&path) })
+        }
         Err(TryLockError::Error(error)) => {
             tracing::warn!(path = %path.display(), %error, "no locks here: run one trainer only");
             Ok(None)
         }
     }
+}
+
+/// This process, for somebody who may be on another machine or in another container.
+fn this_process() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let on = if host.is_empty() { "" } else { " on " };
+    format!("process {}{on}{}\n", std::process::id(), host.trim())
+}
+
+/// Who has a lock, as far as its file says.
+fn holder(lock: &Path) -> String {
+    let mut said = String::new();
+    let read = File::open(lock).and_then(|file| file.take(256).read_to_string(&mut said));
+    let line = said.lines().next().filter(|line| line.starts_with("process ") && read.is_ok());
+    line.unwrap_or("a process that has not said which it is").to_owned()
 }
 
 fn write_bundle(part: &Path, manifest: &Manifest, model: &[u8]) -> Result<(), TrainError> {

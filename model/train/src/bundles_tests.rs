@@ -184,7 +184,11 @@ fn a_second_trainer_in_the_same_directory_is_refused() {
     let dir = TempDir::new().unwrap();
     let first = Bundles::open(dir.path(), 5).unwrap();
     let refused = Bundles::open(dir.path(), 5).unwrap_err();
-    assert!(matches!(refused, TrainError::Locked(_)), "{refused}");
+    let TrainError::Locked { by, .. } = refused else { unreachable!("{refused}") };
+    assert!(by.starts_with(&format!("process {}", std::process::id())), "{by}");
+    fs::write(dir.path().join(LOCK_FILE), "").unwrap();
+    let refused = Bundles::open(dir.path(), 5).unwrap_err().to_string();
+    assert!(refused.contains("has not said"), "one of an older version: {refused}");
     drop(first);
     assert!(Bundles::open(dir.path(), 5).is_ok());
 }
@@ -231,13 +235,13 @@ fn a_directory_that_was_removed_is_taken_over_anew_unless_another_has_it() {
     assert!(bundles.hold().unwrap());
     assert_eq!((publish(&mut bundles).unwrap(), names(&place).len()), (3, 3), "no version twice");
     let second = Bundles::open(&place, 5).unwrap_err();
-    assert!(matches!(second, TrainError::Locked(_)), "{second}");
+    assert!(matches!(second, TrainError::Locked { .. }), "{second}");
 
     fs::rename(&place, &aside).unwrap();
     let second = Bundles::open(&place, 5).unwrap();
     for _ in 0..2 {
         let refused = bundles.hold().unwrap_err();
-        assert!(matches!(refused, TrainError::Locked(_)), "{refused}");
+        assert!(matches!(refused, TrainError::Locked { .. }), "{refused}");
     }
     drop(second);
     assert!(bundles.hold().unwrap());

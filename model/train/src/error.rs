@@ -53,8 +53,13 @@ pub enum TrainError {
         xgboost: f32,
     },
     /// Another trainer holds the directory.
-    #[error("another trainer publishes into {}", .0.display())]
-    Locked(PathBuf),
+    #[error("another trainer publishes into {}: {by}", .dir.display())]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+        /// Which process that is, as far as it has said.
+        by: String,
+    },
     /// The bundle could not be written; the bundle served before is still the current one.
     #[error("cannot {action} {}: {reason}", .path.display())]
     Publish {

@@ -392,7 +392,7 @@ fn how_a_round_ended_is_said_beside_the_bundles() {
     // One that is not this trainer's any more fails, and whoever has it says how it does.
     fs::remove_dir_all(place.bundles()).unwrap();
     let mut other = place.open();
-    assert!(matches!(trainer.run_once(), Err(TrainError::Locked(_))));
+    assert!(matches!(trainer.run_once(), Err(TrainError::Locked { .. })));
     assert_eq!(LastRound::read(&place.bundles()).unwrap(), None);
     fs::create_dir(place.bundles().join(CURRENT_FILE)).unwrap();
     let failed = other.run_once().unwrap_err().to_string();
@@ -412,7 +412,7 @@ fn a_removed_folder_of_bundles_is_filled_again() {
     fs::remove_dir_all(place.bundles()).unwrap();
     assert_eq!(published(round(&mut trainer)).0, 2, "nothing serves, so what there is will do");
     assert!(matches!(round(&mut trainer), Round::Unchanged { fresh: 0, .. }));
-    assert!(matches!(Trainer::open(place.config()), Err(TrainError::Locked(_))));
+    assert!(matches!(Trainer::open(place.config()), Err(TrainError::Locked { .. })));
 }
 
 #[test]

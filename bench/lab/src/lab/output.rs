@@ -21,6 +21,12 @@ const ROUNDS: [&str; 3] = ["-full.json", "-variants.json", "-screening.json"];
 const LIMITS: &str = "limits.json";
 const SERIES: &str = "series.json";
 
+/// Folders that it writes; the first one is there from its first moment on.
+const RUNS: &str = "runs";
+const PLOTS: &str = "plots";
+/// And files.
+const FILES: [&str; 2] = ["summary.json", "report.html"];
+
 /// The folder.
 pub(super) struct Output {
     folder: PathBuf,
@@ -30,20 +36,20 @@ impl Output {
     /// Makes the folder, without what an earlier run wrote.
     ///
     /// # Errors
-    /// When it cannot be made, or has runs of somebody else, which would be lost and be in the page.
+    /// When it cannot be made, or has what somebody else put there, which would be lost, or be in the page.
     pub(super) fn prepare(folder: &Path) -> Result<Self> {
         let cannot = || format!("cannot write {}", folder.display());
-        if let Some(other) = other_run(&folder.join("runs")).with_context(cannot)? {
+        if let Some(other) = others(folder).with_context(cannot)? {
             bail!("{} is of no lab run and would be removed: give another --out", other.display());
         }
-        for old in ["runs", "plots"] {
+        for old in [RUNS, PLOTS] {
             let old = folder.join(old);
             if old.exists() {
                 fs::remove_dir_all(&old).with_context(cannot)?;
             }
         }
-        fs::create_dir_all(folder.join("runs")).with_context(cannot)?;
-        for old in ["summary.json", "report.html"] {
+        fs::create_dir_all(folder.join(RUNS)).with_context(cannot)?;
+        for old in FILES {
             let old = folder.join(old);
             if old.exists() {
                 fs::remove_file(&old).with_context(cannot)?;
@@ -122,18 +128,29 @@ impl Output {
     }
 }
 
-/// A file of the folder, if it is there, that no lab run wrote.
-fn other_run(folder: &Path) -> Result<Option<PathBuf>> {
+/// Something in the folder that would be removed and that no lab run wrote.
+fn others(folder: &Path) -> Result<Option<PathBuf>> {
+    let (runs, plots) = (folder.join(RUNS), folder.join(PLOTS));
+    if !runs.exists() {
+        let names = [PLOTS].into_iter().chain(FILES);
+        return Ok(names.map(|name| folder.join(name)).find(|path| path.exists()));
+    }
+    let is_run = |name: &str| {
+        [LIMITS, SERIES].contains(&name) || ROUNDS.iter().any(|ending| name.ends_with(ending))
+    };
+    let run = first_in(&runs, |name| !is_run(name))?;
+    Ok(run.or(first_in(&plots, |name| !name.ends_with(".svg"))?))
+}
+
+/// The first file of a folder, if that is there, whose name is such.
+fn first_in(folder: &Path, is_such: impl Fn(&str) -> bool) -> Result<Option<PathBuf>> {
     if !folder.exists() {
         return Ok(None);
     }
     for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let name = name.unwrap_or_default();
-        let is_own = name == LIMITS || name == SERIES;
-        if !is_own && !ROUNDS.iter().any(|ending| name.ends_with(ending)) {
-            return Ok(Some(path));
+        let entry = entry?;
+        if is_such(&entry.file_name().to_string_lossy()) {
+            return Ok(Some(entry.path()));
         }
     }
     Ok(None)

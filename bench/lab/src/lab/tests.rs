@@ -94,3 +94,26 @@ fn runs_of_somebody_else_are_neither_removed_nor_in_the_page() {
     assert!(format!("{error:#}").contains("my.json is of no lab run"), "{error:#}");
     assert_eq!(fs::read_to_string(own).unwrap(), "rows");
 }
+
+#[test]
+fn pictures_and_pages_of_somebody_else_are_not_removed() {
+    for (name, runs) in [
+        ("plots/a.svg", false),
+        ("plots/a.ods", true),
+        ("summary.json", false),
+        ("report.html", false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("plots")).unwrap();
+        if runs {
+            fs::create_dir_all(folder.path().join("runs")).unwrap();
+        } else if !name.starts_with("plots") {
+            fs::remove_dir(folder.path().join("plots")).unwrap();
+        }
+        let own = folder.path().join(name);
+        fs::write(&own, "precious").unwrap();
+        let error = format!("{:#}", args(folder.path(), "ladder").run().unwrap_err());
+        assert!(error.contains("is of no lab run"), "{name}: {error}");
+        assert_eq!(fs::read_to_string(own).unwrap(), "precious");
+    }
+}

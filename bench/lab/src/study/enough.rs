@@ -5,7 +5,10 @@
 //! class: what waits at the last arrival is served while nothing comes any more, so a class that may wait half a minute is all
 //! in time in a run of half a minute, whatever the load.
 
-use super::{Row, Setting, seek::told};
+use super::{
+    Row, Setting,
+    seek::{RESOLUTION, told},
+};
 
 /// Requests come for so many times as long as one may take in all.
 const TIMES: f64 = 3.0;
@@ -36,7 +39,12 @@ pub(super) fn notes(setting: &Setting, rows: &[Row]) -> Vec<String> {
     let found = all().filter_map(|row| Some((&*row.policy, row.max_load?, row.bounded)));
     let given: Vec<f64> = all().filter_map(|row| row.load).collect();
     let found: Vec<_> = found.collect();
-    notes_of_found(setting, &found).into_iter().chain(note_of_given(setting, &given)).collect()
+    let mut notes = notes_of_found(setting, &found);
+    if found.iter().any(|(_, load, _)| *load == 0.0) {
+        notes.push(format!("a row without a highest load says how it went at {RESOLUTION}"));
+    }
+    notes.extend(note_of_given(setting, &given));
+    notes
 }
 
 /// The same of highest loads, each with whose it is and whether the run bounds it.
@@ -49,12 +57,16 @@ pub(crate) fn notes_of_found(setting: &Setting, found: &[(&str, f64, bool)]) -> 
     let unbounded = names(&|_, bounded| !bounded);
     let unbounded = unbounded
         .map(|names| format!("{names}: {}, not bounded by this run", told(f64::INFINITY, false)));
+    let none = names(&|load, bounded| bounded && load == 0.0);
+    let none = none.map(|names| {
+        format!("{names}: no load that was tried keeps that share, the least of them {RESOLUTION}")
+    });
     let short = names(&|load, _| least_requests(setting, load) > setting.requests);
     let most = found.iter().map(|(_, load, _)| *load).fold(0.0, f64::max);
     let short = short.map(|names| {
         too_short(setting, &format!("the highest load of {names}"), least_requests(setting, most))
     });
-    unbounded.into_iter().chain(short).collect()
+    unbounded.into_iter().chain(none).chain(short).collect()
 }
 
 /// The warning of those of the given loads for which the run is too short, if it is for any.
@@ -146,6 +158,16 @@ mod tests {
         setting.requests = least;
         assert_eq!(notes(&setting, &rows).len(), 1);
         assert_eq!(notes(&setting, &[Row { max_load: None, ..row("weir", 0.0, true) }]).len(), 0);
+    }
+
+    #[test]
+    fn where_no_load_keeps_the_share_that_is_said_and_of_which_load_the_row_is() {
+        let row = Row { max_load: Some(0.0), bounded: true, ..Row::default() };
+        let rows = [Row { policy: "weir".to_owned(), class: "all".to_owned(), ..row }];
+        let [none, row] = &notes(&setting(Objectives::default()), &rows)[..] else { panic!() };
+        assert_eq!(none, "weir: no load that was tried keeps that share, the least of them 0.01");
+        assert_eq!(row, "a row without a highest load says how it went at 0.01");
+        assert_eq!((told(0.0, true), told(0.01, true)), ("none".to_owned(), "0.01".to_owned()));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// How finely the load is sought.
-const RESOLUTION: f64 = 0.01;
+pub(super) const RESOLUTION: f64 = 0.01;
 /// Where the climb starts: most contenders hold this much of most workloads.
 const START: f64 = 0.5;
 /// A step of the climb.
@@ -36,7 +36,11 @@ pub(crate) struct Found {
 
 /// A highest load as people read it.
 pub(crate) fn told(load: f64, bounded: bool) -> String {
-    if bounded { format!("{load:.2}") } else { format!("at least {MOST:.0}") }
+    match (bounded, load > 0.0) {
+        (false, _) => format!("at least {MOST:.0}"),
+        (true, false) => "none".to_owned(),
+        (true, true) => format!("{load:.2}"),
+    }
 }
 
 /// The nearest load that is a multiple of the resolution.

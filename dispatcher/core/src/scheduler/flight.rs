@@ -211,6 +211,12 @@ impl Flight {
 }
 
 impl Scheduler {
+    /// Nobody looked for a while: how long what is under way took nobody knows, nor how long the steps of its pods.
+    pub(super) fn stood_still(&mut self, now: Time) {
+        self.stood_still_until = now;
+        self.pods.values_mut().for_each(|pod| pod.stride.idle());
+    }
+
     /// The first token of a response was relayed.
     pub(super) fn first_token(&mut self, now: Time, id: RequestId) {
         let Some(flight) = self.flights.get_mut(&id).filter(|one| one.first_token.is_none()) else {
@@ -220,7 +226,9 @@ impl Scheduler {
         flight.first_token = Some(now);
         flight.events = flight.events.max(1);
         let pod = flight.pod;
-        self.lateness.learn(&flight.prediction, now.ms_since(flight.sent));
+        if flight.sent >= self.stood_still_until {
+            self.lateness.learn(&flight.prediction, now.ms_since(flight.sent));
+        }
         self.start_before(now, pod, id);
         self.become_resident(now, pod, id);
         self.try_again(now, pod);
@@ -300,7 +308,9 @@ impl Scheduler {
         let class = self.pods.get(&flight.pod).map(|pod| pod.class.name.clone());
         // One of a pod that has left has no class.
         let class = class.unwrap_or_default();
-        if let Some(sample) = flight.sample(now, &end, &self.config.model, class) {
+        let times_count = flight.sent >= self.stood_still_until;
+        let sample = flight.sample(now, &end, &self.config.model, class);
+        if let Some(sample) = sample.filter(|_| times_count) {
             self.predictor.observe_sample(&sample);
             if let Some(pod) = self.pods.get_mut(&flight.pod) {
                 pod.accuracy.learn(&sample);

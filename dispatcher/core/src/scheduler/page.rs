@@ -59,7 +59,7 @@ impl Scheduler {
                 return page;
             }
             page.scanned += 1;
-            if admits(filter, waiting) {
+            if admits(filter, waiting, || best.slack_ms(now, waiting)) {
                 page.requests.push(self.waiting_view(now, waiting, &best, &mut names));
             }
             if page.scanned >= scan || page.requests.len() >= limit {
@@ -215,11 +215,12 @@ impl Scheduler {
     }
 }
 
-fn admits(filter: &Filter, waiting: &Waiting) -> bool {
+fn admits(filter: &Filter, waiting: &Waiting, slack_ms: impl FnOnce() -> Option<f64>) -> bool {
     filter.lane.is_none_or(|key| waiting.key() == key)
         && filter.band.is_none_or(|band| waiting.pattern.band == band)
-        && filter.late.is_none_or(|late| waiting.late == late)
         && filter.tenant.as_ref().is_none_or(|who| waiting.request.tenant.as_ref() == Some(who))
+        // What is held back is not put behind others, however late it is.
+        && filter.late.is_none_or(|late| late == (risk(waiting, slack_ms()).late > 0))
 }
 
 /// How near a request is to its objective, as one of three.

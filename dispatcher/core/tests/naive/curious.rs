@@ -67,7 +67,8 @@ fn pages(watched: &Watched) {
     assert_eq!(sliced, all);
     let high = Filter { band: Some(Band(1)), late: Some(false), ..Filter::default() };
     let page = scheduler.waiting_page(now, None, &high, usize::MAX, usize::MAX);
-    let expected = all.iter().filter(|one| one.band == Band(1) && !one.late);
+    let in_time = |one: &WaitingView| one.slack_ms.is_none_or(|ms| ms >= 0.0 && !one.late);
+    let expected = all.iter().filter(|one| one.band == Band(1) && in_time(one));
     assert!(page.requests.iter().eq(expected));
     let old = Filter { older_than: Some(Duration::from_millis(100)), ..Filter::default() };
     let page = scheduler.waiting_page(now, None, &old, usize::MAX, usize::MAX);

@@ -128,6 +128,8 @@ pub struct Naive {
     samples_due: u32,
     /// Recent mean of ln(measured / predicted) TTFT of streams.
     late: f64,
+    /// Nothing is learned of what was sent before.
+    stood_still_until: Time,
 }
 
 impl Naive {
@@ -143,6 +145,7 @@ impl Naive {
             no_pod_since: Some(Time::ZERO),
             samples_due: 0,
             late: 0.0,
+            stood_still_until: Time::ZERO,
         }
     }
 
@@ -230,6 +233,7 @@ impl Naive {
             }
             Event::PodPhase(pod, phase) => self.phase(*pod, *phase),
             Event::PodDown(pod) => self.down(*pod),
+            Event::StoodStill => self.stood_still_until = now,
             Event::Tick | Event::Reconfigure(_) | Event::Told(_) => {}
             Event::Close => self.closing = true,
             Event::Control(control) => self.control(control),
@@ -311,7 +315,7 @@ impl Naive {
     fn first_token(&mut self, now: Time, id: RequestId) {
         if let Some(stay) = self.tales.get(&id).and_then(Tale::stay).filter(|stay| !stay.seen) {
             let log = (now.ms_since(stay.sent) / f64::from(stay.predicted_ttft_ms)).ln();
-            if log.is_finite() {
+            if log.is_finite() && stay.sent >= self.stood_still_until {
                 self.late += 0.02 * (log.clamp(-1.0, 1.0) - self.late);
             }
             let pod = stay.pod;
@@ -335,11 +339,12 @@ impl Naive {
     }
 
     fn end(&mut self, id: RequestId, kind: EndKind) {
-        let Some(tale) = self.tales.get_mut(&id).filter(|tale| tale.stay().is_some()) else {
+        let tale = self.tales.get_mut(&id);
+        let Some((sent, tale)) = tale.and_then(|tale| Some((tale.stay()?.sent, tale))) else {
             return;
         };
         tale.state = State::Over;
-        self.samples_due = 1;
+        self.samples_due = u32::from(sent >= self.stood_still_until);
         match kind {
             EndKind::Complete | EndKind::PodError | EndKind::BadRequest => {
                 self.tally.completed += 1

@@ -50,6 +50,7 @@ enum Deed {
     Pause(Hold),
     Resume(Hold),
     Tick,
+    StoodStill,
 }
 
 /// What an operator holds: everything, a band, or the lane that a request is in.
@@ -189,6 +190,7 @@ fn deed() -> impl Strategy<Value = Deed> {
         2 => hold().prop_map(Deed::Pause),
         3 => hold().prop_map(Deed::Resume),
         14 => Just(Deed::Tick),
+        1 => Just(Deed::StoodStill),
     ]
 }
 
@@ -390,6 +392,7 @@ fn event(deed: &Deed, watched: &Watched, steps: &mut [u64]) -> Event {
         Deed::Pause(hold) => Event::Control(Control::Pause(gate(watched, *hold))),
         Deed::Resume(hold) => Event::Control(Control::Resume(gate(watched, *hold))),
         Deed::Tick => Event::Tick,
+        Deed::StoodStill => Event::StoodStill,
     }
 }
 

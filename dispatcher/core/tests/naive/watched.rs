@@ -74,7 +74,7 @@ impl Watched {
         let opened = matches!(&event, Event::Control(Control::Resume(_) | Control::Move(..)));
         self.naive.hear(self.now, &event);
         let plain = self.naive.waiting().all(|tale| tale.request.blocks.is_empty());
-        let pulled = !matches!(event, Event::Progress(_) | Event::Scraped(..));
+        let pulled = !matches!(event, Event::Progress(_) | Event::Scraped(..) | Event::StoodStill);
         let mut actions = Vec::new();
         self.scheduler.handle(self.now, event, &mut actions);
         let mut dispatched: Vec<Dispatch> = Vec::new();
@@ -117,6 +117,7 @@ const fn name(event: &Event) -> &'static str {
         Event::PodPhase(..) => "pod phase",
         Event::PodDown(_) => "pod down",
         Event::Tick => "tick",
+        Event::StoodStill => "stood still",
         Event::Reconfigure(_) => "reconfigure",
         Event::Close => "close",
         Event::Control(_) => "control",

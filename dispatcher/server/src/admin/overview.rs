@@ -42,7 +42,7 @@ pub struct PoolFigures {
     pub waiting_bytes: u64,
     /// Requests on pods.
     pub in_flight: usize,
-    /// Requests waiting that can no longer meet their TTFT objective.
+    /// Requests waiting that can no longer meet their TTFT objective, as counted at most a second ago.
     pub late: usize,
     /// Age of the oldest waiting request, in milliseconds.
     pub oldest_wait_ms: f64,
@@ -131,7 +131,7 @@ fn figures(seat: &Seat, pool: Pool<'_>) -> PoolFigures {
         waiting: seen.waiting,
         waiting_bytes: seen.waiting_bytes,
         in_flight: seen.in_flight,
-        late: seen.late,
+        late: late(&pool, seen.waiting),
         oldest_wait_ms: seen.oldest_wait_ms,
         drain_ms: seen.drain_ms,
         paused: seen.paused.iter().any(|gate| gate == "pool"),
@@ -142,6 +142,12 @@ fn figures(seat: &Seat, pool: Pool<'_>) -> PoolFigures {
         attainment: attainment(seat, pool),
         refused: seen.refused.iter().map(|(why, count)| (why.name(), *count)).collect(),
     }
+}
+
+/// As the lanes count them, so that what an operator holds back is counted too.
+fn late(pool: &Pool<'_>, waiting: usize) -> usize {
+    let census = pool.hub.counted().census;
+    census.bands.values().map(|count| count.risk.late).sum::<usize>().min(waiting)
 }
 
 fn attainment(seat: &Seat, pool: Pool<'_>) -> Vec<Attainment> {

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
+    answers::has,
     failure::Failure,
     output::{
         Format, OutputArgs, Sheet,
@@ -60,6 +61,12 @@ struct Effective {
     effective: String,
     file: Option<String>,
     origin: Value,
+}
+
+has! {
+    Effective: "effective";
+    Changes: "changes";
+    Reloaded: "applied" | "needs_restart";
 }
 
 impl Sheet for Effective {

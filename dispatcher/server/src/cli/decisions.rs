@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::{
-    answers::{Decision, Decisions, decisions::Alternative},
+    answers::{Decision, Decisions, decisions::Alternative, has},
     failure::Failure,
     output::{
         OutputArgs, Sheet,
@@ -50,6 +50,8 @@ pub(super) fn run(args: &DecisionsArgs) -> Result<(), Failure> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
 struct All(Decisions);
+
+has! { All: "decisions"; }
 
 impl Sheet for All {
     fn sheet(&self, wide: bool) -> String {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{
-    answers::{Look, Why},
+    answers::{Look, Why, has},
     failure::Failure,
     output::{
         OutputArgs, Sheet,
@@ -96,6 +96,8 @@ struct Verdict {
     predicted_wait_ms: Option<f64>,
     pods: Vec<Look>,
 }
+
+has! { Verdict: "would"; }
 
 impl Sheet for Verdict {
     fn sheet(&self, wide: bool) -> String {

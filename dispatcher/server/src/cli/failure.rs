@@ -68,8 +68,8 @@ impl Failure {
     /// An answer that this program does not understand.
     pub(super) fn not_understood(what: &str, error: impl std::fmt::Display) -> Self {
         Self::Failed(format!(
-            "the admin side's answer to {what} is not understood ({error}): is it of another version? \
-             `weir --version`"
+            "the admin side's answer to {what} is not understood ({error}): is it of another version \
+             (`weir --version`), or do --admin and WEIR_ADMIN not name weir's admin.listen?"
         ))
     }
 }

@@ -238,7 +238,7 @@ mod tests {
     fn the_trainer_that_serve_starts_is_understood() {
         let file = std::path::Path::new("/etc/weir.yaml");
         let interval = std::time::Duration::from_secs(30);
-        let launch = crate::learn::trainer::Launch::this_program(Some(file), interval).unwrap();
+        let launch = crate::learn::trainer::Launch::this_program(Some(file), interval);
         let words = ["weir".to_owned()].into_iter().chain(launch.arguments);
         let cli = Cli::try_parse_from(words).unwrap();
         let Command::Train(args) = cli.command else { panic!("not train: {cli:?}") };

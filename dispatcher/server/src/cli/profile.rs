@@ -156,6 +156,8 @@ impl Point {
     }
 }
 
+super::answers::has! { Points: "points"; }
+
 impl Sheet for Points {
     fn sheet(&self, _: bool) -> String {
         let mut grid = Grid::new(&[("WHAT", Left), ("AT", Right), ("SAYS", Left), ("", Left)]);

@@ -53,10 +53,10 @@ fn open(train: &TrainConfig, waiting: impl Fn()) -> Result<Trainer, TrainError> 
     let mut told = false;
     loop {
         match Trainer::open(train.clone()) {
-            Err(TrainError::Locked(dir)) => {
+            Err(TrainError::Locked { dir, by }) => {
                 if !std::mem::replace(&mut told, true) {
                     let dir = dir.display();
-                    tracing::warn!(%dir, "another trainer publishes there; waiting for its end");
+                    tracing::warn!(%dir, by, "another trainer publishes there; waiting for its end");
                 }
                 waiting();
                 sleep(train.interval.min(MOST_WAIT));

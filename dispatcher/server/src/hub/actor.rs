@@ -75,6 +75,8 @@ pub(super) struct Desk {
     /// What another dispatcher decides.
     pub(super) led: Led,
     swept_at: Time,
+    /// When the process was last back from standing still, as the scheduler knows.
+    back_at: Time,
 }
 
 pub(super) struct Stream {
@@ -114,6 +116,7 @@ impl Desk {
             departed: HashMap::new(),
             led: Led::default(),
             swept_at: Time::ZERO,
+            back_at: Time::ZERO,
         }
     }
 
@@ -125,12 +128,14 @@ impl Desk {
         clock: Clock,
         due: &mut Due,
     ) -> Time {
+        self.note_standstill(now, clock, due);
         self.sweep(now, due);
         for _ in 0..TURN {
             let Ok(message) = inbox.try_recv() else { break };
             self.take(now, message, due);
             // Read again after each: the scheduler may take a millisecond for a large pass.
             now = clock.now();
+            self.note_standstill(now, clock, due);
         }
         now
     }
@@ -143,9 +148,19 @@ impl Desk {
         clock: Clock,
         due: &mut Due,
     ) -> Time {
+        self.note_standstill(now, clock, due);
         self.sweep(now, due);
         self.take(now, message, due);
         clock.now()
+    }
+
+    /// Tells the scheduler that the process did not run for a while, before it hears of anything that was measured meanwhile.
+    fn note_standstill(&mut self, now: Time, clock: Clock, due: &mut Due) {
+        let back_at = clock.back_at(now);
+        if back_at > self.back_at {
+            self.back_at = back_at;
+            self.handle(now, Event::StoodStill, due);
+        }
     }
 
     fn take(&mut self, now: Time, message: Message, due: &mut Due) {

@@ -8,6 +8,7 @@
 //! How its rounds end it says beside the bundles, as does one that somebody else started.
 
 use std::{
+    ffi::OsString,
     io,
     path::{Path, PathBuf},
     process::Stdio,
@@ -55,17 +56,20 @@ pub struct Launch {
 
 impl Launch {
     /// This very program as a trainer with the configuration in `file`, whose rounds start `interval` apart.
-    ///
-    /// # Errors
-    /// When the system does not say where this program is.
-    pub fn this_program(file: Option<&Path>, interval: Duration) -> io::Result<Self> {
+    pub fn this_program(file: Option<&Path>, interval: Duration) -> Self {
         let mut arguments = vec!["train".to_owned(), SUPERVISED_FLAG.to_owned()];
         if let Some(file) = file {
             arguments.extend(["--config".to_owned(), file.display().to_string()]);
         }
         let patience = interval + LONGEST_ROUND;
-        Ok(Self { program: std::env::current_exe()?, arguments, patience })
+        let program = found_at(std::env::current_exe(), std::env::args_os().next());
+        Self { program, arguments, patience }
     }
+}
+
+/// Where this program is. Without /proc the system does not say, and it is where it was called.
+fn found_at(told: io::Result<PathBuf>, called: Option<OsString>) -> PathBuf {
+    told.unwrap_or_else(|_| called.unwrap_or_else(|| "weir".into()).into())
 }
 
 /// Keeps the trainer running; to drop the future kills it.
@@ -92,7 +96,10 @@ async fn run(launch: &Launch, tally: &TrainerTally) -> io::Result<String> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
-        .spawn()?;
+        .spawn()
+        .map_err(|error| {
+            io::Error::other(format!("cannot start {}: {error}", launch.program.display()))
+        })?;
     tally.up.store(true, Relaxed);
     // Held open for as long as this process lives; `wait` would close it at once.
     let _open = child.stdin.take();
@@ -184,9 +191,20 @@ mod tests {
         assert!(ended.contains('3'), "{ended}");
     }
 
+    #[tokio::test]
+    async fn a_program_that_cannot_be_started_is_named_and_looked_for_where_it_was_called() {
+        let told = || Err(io::ErrorKind::NotFound.into());
+        assert_eq!(found_at(told(), Some("./weir".into())), Path::new("./weir"));
+        assert_eq!(found_at(told(), None), Path::new("weir"));
+        assert_eq!(found_at(Ok("/bin/weir".into()), Some("w".into())), Path::new("/bin/weir"));
+        let launch = Launch { program: "/no/weir".into(), ..shell("") };
+        let error = run(&launch, &TrainerTally::default()).await.unwrap_err().to_string();
+        assert!(error.starts_with("cannot start /no/weir: "), "{error}");
+    }
+
     #[test]
     fn the_trainer_is_this_program_with_the_same_file() {
-        let launch = Launch::this_program(Some(Path::new("/etc/weir.yaml")), LASTED).unwrap();
+        let launch = Launch::this_program(Some(Path::new("/etc/weir.yaml")), LASTED);
         assert_eq!(launch.patience, LASTED + LONGEST_ROUND);
         assert_eq!(launch.arguments, ["train", "--supervised", "--config", "/etc/weir.yaml"]);
     }

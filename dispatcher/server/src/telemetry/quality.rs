@@ -43,7 +43,9 @@ impl Page {
             self.set(&series::COVERAGE, &labels, f64::from(grade.coverage));
         }
         self.set(&series::P90_FACTOR, &labels, f64::from(of.p90_factor));
-        self.set(&series::DRIFT_EVIDENCE, &labels, f64::from(of.drift.evidence));
+        if let Some(evidence) = of.drift.evidence {
+            self.set(&series::DRIFT_EVIDENCE, &labels, f64::from(evidence));
+        }
         self.count(&series::DRIFT_ALARMS, &[model, target, "slower"], of.drift.slower);
         self.count(&series::DRIFT_ALARMS, &[model, target, "faster"], of.drift.faster);
     }
@@ -92,7 +94,7 @@ pub(super) mod tests {
             stated: Some(GRADE),
             model_mape: Some(0.5),
             next_mape: Some(0.25),
-            drift: Drift { slower: 2, faster: 1, evidence: 0.5 },
+            drift: Drift { slower: 2, faster: 1, evidence: Some(0.5) },
         };
         let pattern = |input_tokens, output_tokens| PatternQuality {
             pod_class: "c".into(),

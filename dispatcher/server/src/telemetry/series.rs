@@ -82,7 +82,7 @@ series! {
     QUEUE_DEPTH: Gauge "weir_queue_depth" ["model", "band"]
         "Requests waiting, by band; those that are late are in weir_queue_late only.";
     QUEUE_LATE: Gauge "weir_queue_late" ["model"]
-        "Requests waiting that can no longer meet their TTFT objective.";
+        "Requests waiting that were put behind the others, for they can no longer meet their TTFT objective; of what an operator holds none.";
     QUEUE_BYTES: Gauge "weir_queue_bytes" ["model"]
         "Body bytes waiting.";
     QUEUE_OLDEST: Gauge "weir_queue_oldest_seconds" ["model"]
@@ -162,7 +162,7 @@ series! {
     P90_FACTOR: Gauge "weir_p90_factor" ["model", "target"]
         "Factor from the median to the 90th percentile, learned from recent outcomes.";
     DRIFT_EVIDENCE: Gauge "weir_drift_evidence" ["model", "target"]
-        "Evidence that outcomes have changed against what is stated, as a share of what raises an alarm.";
+        "Evidence that outcomes have changed against what is stated, as a share of what raises an alarm; absent until there are 500 outcomes of the version that states it.";
     DRIFT_ALARMS: Counter "weir_drift_alarms_total" ["model", "target", "change"]
         "Alarms of the drift test, by what responses became: slower or faster.";
     ROLLBACKS: Counter "weir_rollbacks_total" ["model"]

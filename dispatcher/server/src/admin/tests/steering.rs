@@ -96,6 +96,30 @@ async fn no_lane_has_more_at_risk_than_wait_now_though_they_were_counted_a_momen
 }
 
 #[tokio::test]
+async fn what_is_held_back_and_can_no_longer_be_in_time_is_late_wherever_that_is_said() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    side.post("/api/v1/queues/pause", json!({})).await;
+    let hub = side.hub();
+    let late = |id| {
+        hub.admit(named(hub, id, |request| {
+            request.slo.ttft = Some(Duration::ZERO);
+        }))
+    };
+    let _tickets: Vec<_> = (1..=3).map(late).collect();
+    let _in_time = hub.admit(named(hub, 4, |_| {}));
+    let queues = side.get("/api/v1/queues").await;
+    let lanes = queues["queues"].as_array().unwrap().iter();
+    assert_eq!(lanes.map(|lane| lane["risk"]["late"].as_u64().unwrap()).sum::<u64>(), 3);
+    assert_eq!(side.get("/api/v1/overview").await["pools"][0]["late"], 3);
+    let found = side.get("/api/v1/requests?late=true").await;
+    assert_eq!(found["requests"].as_array().unwrap().len(), 3, "{found}");
+    let others = side.get("/api/v1/requests?late=false").await;
+    assert_eq!(others["requests"].as_array().unwrap().len(), 1, "{others}");
+    let dry = json!({"late": true, "dry_run": true});
+    assert_eq!(side.post("/api/v1/requests/cancel", dry).await["matched"], 3);
+}
+
+#[tokio::test]
 async fn a_waiting_request_says_why_and_can_be_moved() {
     let side = side(&RawAdmin::default(), LOOPBACK).await;
     let _tickets = waiting(side.hub(), 3);

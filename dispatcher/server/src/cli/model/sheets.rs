@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::cli::{
     answers::{
-        Model, Models, Version,
+        Model, Models, Version, has,
         models::{Errors, Feature},
     },
     output::{
@@ -94,6 +94,8 @@ pub(super) enum OneVersion {
     /// Alone.
     Alone(Box<Version>),
 }
+
+has! { OneVersion: "pools" | "version"; }
 
 impl Sheet for OneVersion {
     fn sheet(&self, wide: bool) -> String {

@@ -15,10 +15,12 @@ pub(super) mod table;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{answers, failure::Failure};
+use super::{
+    answers::{self, Answer},
+    failure::Failure,
+};
 
 /// The form of what is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -44,7 +46,7 @@ pub(super) struct OutputArgs {
 }
 
 /// An answer that can be shown to people.
-pub(super) trait Sheet: DeserializeOwned {
+pub(super) trait Sheet: Answer {
     /// The text, with its last line feed; `wide` asks for every column.
     fn sheet(&self, wide: bool) -> String;
 }
@@ -56,6 +58,7 @@ impl Format {
     /// When the answer is not understood.
     pub(super) fn text<S: Sheet>(self, what: &str, answer: Value) -> Result<String, Failure> {
         let broken = |error: &dyn std::fmt::Display| Failure::not_understood(what, error);
+        answers::check::<S>(&answer).map_err(|error| broken(&error))?;
         match self {
             Self::Json => serde_json::to_string_pretty(&answer)
                 .map(|text| text + "\n")
@@ -135,6 +138,8 @@ mod tests {
         depth: u64,
     }
 
+    answers::has! { Depth: "depth"; }
+
     impl Sheet for Depth {
         fn sheet(&self, wide: bool) -> String {
             format!("{} {wide}\n", self.depth)
@@ -151,6 +156,16 @@ mod tests {
         assert_eq!(yaml, answer);
         assert_eq!(text(Format::Table), "3 false\n");
         assert_eq!(text(Format::Wide), "3 true\n");
+    }
+
+    #[test]
+    fn what_has_nothing_of_the_answer_is_none_in_any_form() {
+        for format in [Format::Table, Format::Wide, Format::Json, Format::Yaml] {
+            for answer in [json!({}), json!([]), json!(null), json!("ok"), json!({"pods": 1})] {
+                let failure = format.text::<Depth>("queues", answer).unwrap_err();
+                assert!(failure.to_string().contains("it has no `depth`"), "{failure}");
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{args::CancelArgs, filter::FilterArgs};
 use crate::cli::{
-    answers,
+    answers::{self, has},
     confirm::confirm,
     failure::Failure,
     output::{Format, Sheet, print, say, show, table::plain},
@@ -20,6 +20,8 @@ pub(super) struct Matched {
     cancelled: u64,
     sample: Vec<String>,
 }
+
+has! { Matched: "cancelled"; }
 
 impl Sheet for Matched {
     fn sheet(&self, wide: bool) -> String {
@@ -62,7 +64,11 @@ fn by_name(admin: &Admin, format: Format, what: &CancelArgs) -> Result<(), Failu
     for request in &what.requests {
         let path = Path::new("/requests").segment(request).segment("cancel");
         match admin.post(path.as_str(), &body) {
-            Ok(_) if format.is_for_people() => print(&format!("{} cancelled\n", plain(request)))?,
+            Ok(answer) if format.is_for_people() => {
+                answers::check::<Matched>(&answer)
+                    .map_err(|error| Failure::not_understood("cancel", error))?;
+                print(&format!("{} cancelled\n", plain(request)))?;
+            }
             Ok(answer) => format.print::<Matched>("cancel", answer)?,
             Err(failure @ (Failure::Unreachable(_) | Failure::Refused(_))) => return Err(failure),
             Err(failure) => {

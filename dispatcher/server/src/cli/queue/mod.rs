@@ -125,6 +125,8 @@ fn move_to(admin: &Admin, format: Format, what: &MoveArgs) -> Result<(), Failure
     }
     let answer = admin.post(path.as_str(), &body)?;
     if format.is_for_people() {
+        answers::check::<Request>(&answer)
+            .map_err(|error| Failure::not_understood("move", error))?;
         return print(&format!("{} moved to band {}\n", what.request, what.band));
     }
     format.print::<Request>("move", answer)

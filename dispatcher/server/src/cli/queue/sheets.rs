@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cli::{
-    answers::{Decision, Look, PodRequest, Queues, Request, Requests, Risk, Waiting},
+    answers::{Decision, Look, PodRequest, Queues, Request, Requests, Risk, Waiting, has},
     output::{
         Sheet,
         figures::{bytes, count, drain, flag, percent, text, time},
@@ -19,6 +19,13 @@ const NOTHING: &str = "nothing waits";
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(super) struct Lanes(Queues);
+
+has! {
+    Lanes: "queues";
+    Bands: "bands";
+    Tenants: "tenants";
+    Paused: "paused";
+}
 
 impl Sheet for Lanes {
     fn sheet(&self, wide: bool) -> String {

@@ -44,12 +44,14 @@ pub(super) fn failure(status: u16, body: &[u8], has_token: bool, address: &Addre
             Failure::Refused(format!("{message}, or bind admin.listen to 127.0.0.1"))
         }
         (403, _) => Failure::Refused(message),
-        // The OpenAI API says so too.
-        (404 | 405, Some("unknown_url" | "method_not_allowed")) => Failure::Unreachable(format!(
+        (404, Some("not_found")) => {
+            Failure::NotFound(format!("{message}{}", where_to_look(&message)))
+        }
+        // The OpenAI API says so too, Weir's and others'.
+        (404 | 405, _) => Failure::Unreachable(format!(
             "{address} does not know this call: --admin or WEIR_ADMIN must name weir's admin.listen, not \
              the OpenAI API; or it is of another version than this program"
         )),
-        (404, _) => Failure::NotFound(format!("{message}{}", where_to_look(&message))),
         (400, Some("pool_required")) => {
             Failure::Usage(message.replacen("name one:", "name one with --pool:", 1))
         }

@@ -62,6 +62,8 @@ fn every_refusal_has_its_exit_code_and_says_what_to_do() {
         (403, "no_tokens", false, 77, "admin.listen"),
         (404, "not_found", false, 66, "said"),
         (404, "unknown_url", false, 69, "admin.listen"),
+        (404, "invalid_url", false, 69, "admin.listen"),
+        (405, "method_not_allowed", false, 69, "admin.listen"),
         (400, "invalid_parameter", false, 2, "said"),
         (409, "conflict", false, 1, "said"),
         (503, "anything", false, 1, "said"),

@@ -13,14 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::change::Change;
 use crate::{
     cli::{
         answers::{
-            self, Called, Decision, Decisions, Lane, Overview, Pod, Pods, Queues, Request, Requests,
+            self, Answer, Called, Decision, Decisions, Lane, Overview, Pod, Pods, Queues, Request,
+            Requests, has,
         },
         failure::Failure,
         remote::{Admin, path::Path},
@@ -52,6 +53,8 @@ pub(super) struct Board {
     pub(super) pods: Vec<Pod>,
     pub(super) decisions: Vec<Decision>,
 }
+
+has! { Board: "overview"; }
 
 /// What is looked at more closely.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -233,7 +236,7 @@ impl Reader {
     }
 }
 
-fn read<T: DeserializeOwned>(admin: &Admin, what: &str, path: &Path) -> Result<T, Failure> {
+fn read<T: Answer>(admin: &Admin, what: &str, path: &Path) -> Result<T, Failure> {
     let answer = admin.get(path.as_str())?;
     answers::read(answer).map_err(|error| Failure::not_understood(what, error))
 }
