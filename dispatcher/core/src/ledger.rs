@@ -152,6 +152,8 @@ pub struct Ledger {
     /// How far the pod is thought to be with the first of the pending prompts.
     underway: Underway,
     kv_tokens: f64,
+    /// Of those the tokens of prompts.
+    prompt_tokens: u64,
     decodes: u32,
 }
 
@@ -201,6 +203,7 @@ impl Ledger {
         resident.first_token = now;
         resident.generated = 1;
         self.kv_tokens += resident.kv_tokens();
+        self.prompt_tokens += u64::from(resident.input_tokens);
         self.decodes += resident.sequences;
         self.ids.push(id);
         self.paces.push(Pace::of(&resident, config));
@@ -261,6 +264,7 @@ impl Ledger {
         let resident = self.residents.swap_remove(at);
         self.leave(resident.band);
         self.kv_tokens -= resident.kv_tokens();
+        self.prompt_tokens -= u64::from(resident.input_tokens);
         self.decodes = self.decodes.saturating_sub(resident.sequences);
         self.settle();
         true
@@ -363,6 +367,11 @@ impl Ledger {
         self.kv_tokens
     }
 
+    /// Tokens of the answers among those.
+    pub fn answer_tokens(&self) -> u64 {
+        (self.kv_tokens as u64).saturating_sub(self.prompt_tokens)
+    }
+
     /// Sequences decoding now.
     pub fn decodes(&self) -> f64 {
         f64::from(self.decodes)
@@ -384,6 +393,8 @@ impl Ledger {
         assert!((pairs - self.pending_pairs).abs() <= 1e-9 * (1.0 + pairs));
         assert!((kv - self.kv_tokens).abs() < 1e-3);
         assert_eq!(decodes, self.decodes);
+        let prompts: u64 = self.residents.iter().map(|one| u64::from(one.input_tokens)).sum();
+        assert_eq!(prompts, self.prompt_tokens);
         assert_eq!(self.paces.len(), self.residents.len());
         let counted: u32 = self.bands.iter().map(|(_, requests)| requests).sum();
         assert_eq!(counted as usize, self.len());

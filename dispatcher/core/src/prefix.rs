@@ -1,22 +1,24 @@
 //! Which blocks of which prompts each pod is believed to have cached.
 //!
 //! Whoever reads a request names its prompt by [`block_hashes`]; the scheduler keeps one [`PrefixIndex`]
-//! for its pods, inserts what it sends there and asks how much of a newcomer each of them holds. The index
-//! is a belief: for each pod it mirrors the cache of an engine that evicts the least recently used block,
-//! the deepest block of a prompt first, and hears of no eviction inside the engine. It never holds more
-//! than a pod's capacity; when that is full, it forgets in that same order.
+//! for its pods, says when a prompt goes there and when its request is over, and asks how much of a newcomer each of them holds.
+//! The index is a belief: for each pod it mirrors the cache of an engine and hears of no eviction inside that. An engine keeps
+//! what its requests use, their answers too, and of the rest evicts first what has not been used for longest, of a request the
+//! answer before the prompt and of that the deepest block first. So what a prompt is made of is in use from [`PrefixIndex::enter`]
+//! to [`PrefixIndex::leave`], when it is the youngest, and the answer that comes takes room like any other. It never holds more
+//! than a pod's capacity but for what is in use; above that it forgets in that same order.
 //!
 //! # Layout
 //! - `segments`: blocks that were always sent together are one segment, which is found by the name of its first block. A
 //!   prompt goes through some segments; one that leaves a segment halfway splits it in two. For each pod that holds some of a
 //!   segment it says how much.
-//! - `ring`: the segments of one pod by age.
+//! - `ring`: what one pod holds by age.
 //! - `names`: the names of a segment's blocks.
 //!
 //! A block's name covers everything before it, so a pod that holds a block was also given all blocks above
-//! it, and later: [`PrefixIndex::insert`] touches the deepest segment first. A parent is therefore always younger
-//! than its children and outlives them, of a segment the deepest block is forgotten first, and what a pod holds of a prompt is
-//! always its beginning.
+//! it, and who uses a block uses those above it: the deepest segment is touched and left first. A parent is therefore in use as long as its
+//! children, always younger than they are, and outlives them, of a segment the deepest block is forgotten first, and what a pod
+//! holds of a prompt is always its beginning.
 //!
 //! What an insertion and a search cost are the segments of a prompt, each a look-up in a table too large for the processor's
 //! caches, and only then its blocks, whose names lie side by side.
@@ -28,8 +30,8 @@ mod segments;
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::{
-    ring::Ring,
-    segments::{Held, SegmentId, Segments},
+    ring::{Kept, Ring},
+    segments::{Held, SegmentId, Segments, Step},
 };
 use crate::{
     PodId,
@@ -89,9 +91,10 @@ impl PrefixIndex {
     /// A pod leaves.
     pub fn remove(&mut self, pod: PodId) {
         self.version += 1;
-        let Some(mut ring) = self.rings.remove(&pod) else { return };
-        ring.capacity = 0;
-        forget(&mut ring, pod, &mut self.segments);
+        let Some(ring) = self.rings.remove(&pod) else { return };
+        for id in ring.segments() {
+            self.segments.forget(id, pod);
+        }
     }
 
     /// Changes whenever an answer of [`Self::matches`] may.
@@ -127,28 +130,72 @@ impl PrefixIndex {
         held.sum()
     }
 
-    /// Takes note that a pod was sent a prompt of these blocks, named as for [`Self::matches`]. Of a
-    /// prompt longer than the capacity, the beginning is kept.
+    /// Takes note that a pod was sent a prompt of these blocks, named as for [`Self::matches`], by somebody who does not say when that
+    /// is over. Of a prompt longer than the capacity, the beginning is kept.
     pub fn insert(&mut self, pod: PodId, blocks: &[u64]) {
-        let Some(capacity) = self.rings.get(&pod).map(|ring| ring.capacity) else { return };
-        if blocks.is_empty() {
-            return;
+        self.take(pod, blocks, hold);
+    }
+
+    /// Takes note that a pod was sent a prompt of these blocks, which it uses until [`Self::leave`]. Returns how many of them it
+    /// keeps, all but of a prompt longer than the capacity. The answers that come there take so many blocks now.
+    pub fn enter(&mut self, pod: PodId, blocks: &[u64], answers: usize) -> usize {
+        if let Some(ring) = self.rings.get_mut(&pod) {
+            ring.answers = answers;
         }
-        self.find_path(blocks.get(..capacity).unwrap_or(blocks));
+        self.take(pod, blocks, employ)
+    }
+
+    /// A request is over of whose prompt a pod kept these blocks, with an answer of so many. Those that still come there take
+    /// `answers`.
+    pub fn leave(&mut self, pod: PodId, blocks: &[u64], answer: usize, answers: usize) {
         let Some(ring) = self.rings.get_mut(&pod) else { return };
-        let before = ring.len;
-        // The deepest first, so that a segment is older than the one above it.
-        for id in self.path.iter().rev() {
-            hold(ring, pod, *id, &mut self.segments);
+        ring.answers = answers;
+        if answer > 0 && ring.capacity > 0 {
+            ring.len += answer;
+            ring.add_youngest(Kept::Answer(u32::try_from(answer).unwrap_or(u32::MAX)));
         }
-        // What is only younger now is found as before.
-        self.version += u64::from(ring.len > before);
-        forget(ring, pod, &mut self.segments);
+        self.path.clear();
+        let whole = self.segments.walk(blocks).filter(Step::is_whole);
+        self.path.extend(whole.map(|step| step.id));
+        for id in self.path.iter().rev() {
+            let Some(held) = self.segments.held_mut(*id, pod).filter(|held| held.users > 0) else {
+                continue;
+            };
+            held.users -= 1;
+            if held.users == 0 {
+                ring.leave_it(held.slot);
+            }
+        }
+        let forgot = forget(ring, pod, &mut self.segments);
+        self.version += u64::from(forgot);
     }
 
     /// Blocks that a pod holds.
     pub fn len_of(&self, pod: PodId) -> usize {
         self.rings.get(&pod).map_or(0, |ring| ring.len)
+    }
+
+    /// Does something with each segment of a prompt that goes to a pod, as far as it keeps that. Says how far.
+    fn take(
+        &mut self,
+        pod: PodId,
+        blocks: &[u64],
+        with: fn(&mut Ring, PodId, SegmentId, &mut Segments),
+    ) -> usize {
+        let Some(capacity) = self.rings.get(&pod).map(|ring| ring.capacity) else { return 0 };
+        let kept = blocks.get(..capacity).unwrap_or(blocks);
+        self.find_path(kept);
+        let Some(ring) = self.rings.get_mut(&pod) else { return 0 };
+        let before = ring.len;
+        // The deepest first, so that a segment is older than the one above it.
+        for id in self.path.iter().rev() {
+            with(ring, pod, *id, &mut self.segments);
+        }
+        // What is only younger now is found as before.
+        let came = ring.len > before;
+        let forgot = forget(ring, pod, &mut self.segments);
+        self.version += u64::from(came || forgot);
+        kept.len()
     }
 
     /// Lists the segments that these blocks are, splitting the one that they leave and making one of those that are new.
@@ -164,8 +211,11 @@ impl PrefixIndex {
             if !step.is_whole() {
                 let rings = &mut self.rings;
                 self.segments.split(id, shared, |held, below| {
-                    let ring = rings.get_mut(&held.pod);
-                    ring.map_or(0, |ring| ring.add_older_than(held.slot, below))
+                    let (ring, below) = (rings.get_mut(&held.pod), Kept::Segment(below));
+                    ring.map_or(0, |ring| match held.users {
+                        0 => ring.add_older_than(held.slot, below),
+                        _ => ring.add_used(below),
+                    })
                 });
             }
             self.path.push(id);
@@ -189,42 +239,65 @@ fn deepen(found: &mut [Match], matched: impl Iterator<Item = Match>) {
 /// Makes a segment the youngest that a pod holds, and all of it held.
 fn hold(ring: &mut Ring, pod: PodId, id: SegmentId, segments: &mut Segments) {
     let Some(segment) = segments.get_mut(id) else { return };
-    let (len, place) = (segment.len(), segment.place_of(pod));
-    match place.map(|place| segment.holders.get_mut(place)) {
-        Ok(held) => {
-            let Some(held) = held else { return };
-            ring.len += (len - held.len) as usize;
-            held.len = len;
-            ring.make_youngest(held.slot);
+    let len = segment.len();
+    match segment.whole(pod) {
+        Ok((held, more)) => {
+            ring.len += more;
+            if held.users == 0 {
+                ring.make_youngest(held.slot);
+            }
         }
         Err(place) => {
-            let slot = ring.add_youngest(id);
-            segment.holders.insert(place, Held { pod, slot, len });
+            let slot = ring.add_youngest(Kept::Segment(id));
+            segment.holders.insert(place, Held { pod, slot, len, users: 0 });
             ring.len += len as usize;
         }
     }
 }
 
-/// Forgets the oldest blocks that a pod holds above its capacity, of a segment the deepest first.
-fn forget(ring: &mut Ring, pod: PodId, segments: &mut Segments) {
-    while ring.len > ring.capacity {
-        let Some((slot, id)) = ring.oldest() else { return };
-        let Some(segment) = segments.get_mut(id) else { return };
-        let Ok(place) = segment.place_of(pod) else { return };
-        let Some(held) = segment.holders.get_mut(place) else { return };
-        let above = ring.len - ring.capacity;
-        if above < held.len as usize {
-            held.len -= above as u32;
-            ring.len -= above;
-            return;
+/// Has one more request use all of a segment.
+fn employ(ring: &mut Ring, pod: PodId, id: SegmentId, segments: &mut Segments) {
+    let Some(segment) = segments.get_mut(id) else { return };
+    let len = segment.len();
+    match segment.whole(pod) {
+        Ok((held, more)) => {
+            ring.len += more;
+            if held.users == 0 {
+                ring.use_it(held.slot);
+            }
+            held.users += 1;
         }
-        ring.len -= held.len as usize;
-        segment.holders.remove(place);
-        ring.take_out(slot);
-        if segment.holders.is_empty() {
-            segments.remove(id);
+        Err(place) => {
+            let slot = ring.add_used(Kept::Segment(id));
+            segment.holders.insert(place, Held { pod, slot, len, users: 1 });
+            ring.len += len as usize;
         }
     }
+}
+
+/// Forgets the oldest blocks that a pod holds above its capacity and does not use, of a segment the deepest first. Says whether any
+/// were of a prompt.
+fn forget(ring: &mut Ring, pod: PodId, segments: &mut Segments) -> bool {
+    let mut any = false;
+    while ring.above() > 0 {
+        let above = ring.above();
+        match ring.oldest() {
+            Some((slot, Kept::Answer(blocks))) => ring.shorten(slot, blocks, above),
+            Some((slot, Kept::Segment(id))) => {
+                any = true;
+                let held = segments.held_mut(id, pod).filter(|held| above < held.len as usize);
+                if let Some(held) = held {
+                    held.len -= above as u32;
+                    ring.len -= above;
+                } else {
+                    ring.len -= segments.forget(id, pod).map_or(0, |held| held.len as usize);
+                    ring.take_out(slot);
+                }
+            }
+            Some((_, Kept::Nothing)) | None => break,
+        }
+    }
+    any
 }
 
 #[cfg(test)]

@@ -390,7 +390,7 @@ impl Scheduler {
             prediction: choice.prediction,
             tokens_per_event: per_event,
         };
-        let flight = Flight::depart(waiting, way);
+        let mut flight = Flight::depart(waiting, way);
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
             pod.load += flight.load;
             let pending = flight.pending(self.lateness);
@@ -400,10 +400,7 @@ impl Scheduler {
             pod.ledger.debit(pending);
             let input_tokens = f64::from(flight.input_tokens);
             pod.sent(now, input_tokens, choice.uncached_tokens);
-            // An engine refuses what its cache does not hold, and has all that it had.
-            if input_tokens <= pod.kv_capacity_tokens() {
-                self.pods.index_mut().insert(choice.pod, &flight.request.blocks);
-            }
+            self.keep_prompt(&mut flight);
         }
         self.note_start(choice.pod);
         self.unstreamed += usize::from(!flight.request.streamed);
@@ -419,7 +416,7 @@ impl Scheduler {
         }
     }
 
-    /// A prompt went to a pod, whoever sent it: it is cached there, if it fits.
+    /// A prompt went to a pod, sent by another dispatcher: it is cached there, if it fits.
     fn believe(&mut self, pod: PodId, blocks: &[u64]) {
         // To change a pod is to have it looked at anew. One that has left here, or has not come yet, has nothing.
         let Some(state) = self.pods.get_mut(&pod) else { return };

@@ -8,74 +8,129 @@ pub(super) type Slot = u32;
 /// The node that closes a ring: its `older` is the youngest, its `younger` the oldest.
 const ENDS: Slot = 0;
 
-/// A segment of which the pod holds some.
+/// What a pod holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Some of a segment.
+    Segment(SegmentId),
+    /// So many blocks of an answer that is over, which nobody will ask for by a name that is known here.
+    Answer(u32),
+    /// Nothing: it is to be used again.
+    Nothing,
+}
+
+/// Something that the pod holds.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    segment: SegmentId,
+    kept: Kept,
     younger: Slot,
     older: Slot,
 }
 
 /// An empty ring.
-const ALONE: Node = Node { segment: 0, younger: ENDS, older: ENDS };
+const ALONE: Node = Node { kept: Kept::Nothing, younger: ENDS, older: ENDS };
 
-/// The segments of one pod.
+/// What is held by one pod. What is in use there has a node as well, and is not in the ring until it no longer is.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     /// Blocks held at most.
     pub(super) capacity: usize,
     /// Blocks held.
     pub(super) len: usize,
-    /// [`ENDS`], the nodes of segments, and those in no ring.
+    /// Blocks that answers under way take beside those.
+    pub(super) answers: usize,
+    /// [`ENDS`], those of what is held, and those of nothing.
     nodes: Vec<Node>,
     vacant: Vec<Slot>,
 }
 
 impl Default for Ring {
     fn default() -> Self {
-        Self { capacity: 0, len: 0, nodes: vec![ALONE], vacant: Vec::new() }
+        Self { capacity: 0, len: 0, answers: 0, nodes: vec![ALONE], vacant: Vec::new() }
     }
 }
 
 impl Ring {
-    /// Makes a segment that was not held the youngest.
-    pub(super) fn add_youngest(&mut self, segment: SegmentId) -> Slot {
-        self.add_older_than(ENDS, segment)
+    /// Blocks that are too many.
+    pub(super) const fn above(&self) -> usize {
+        (self.len + self.answers).saturating_sub(self.capacity)
     }
 
-    /// Puts a segment that was not held behind the one at `younger`, as the next older.
-    pub(super) fn add_older_than(&mut self, younger: Slot, segment: SegmentId) -> Slot {
+    /// Makes something that was not held the youngest.
+    pub(super) fn add_youngest(&mut self, kept: Kept) -> Slot {
+        self.add_older_than(ENDS, kept)
+    }
+
+    /// Puts something that was not held behind the one at `younger`, as the next older.
+    pub(super) fn add_older_than(&mut self, younger: Slot, kept: Kept) -> Slot {
+        let slot = self.add_used(kept);
+        self.link(slot, younger);
+        slot
+    }
+
+    /// A node for something that is in use.
+    pub(super) fn add_used(&mut self, kept: Kept) -> Slot {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.nodes.push(ALONE);
             (self.nodes.len() - 1) as Slot
         });
-        self.link(slot, segment, younger);
+        self.edit(slot, |node| node.kept = kept);
         slot
     }
 
-    /// Makes the segment of a node the youngest.
+    /// Makes what a node in the ring has the youngest.
     pub(super) fn make_youngest(&mut self, slot: Slot) {
         if self.node(ENDS).older != slot {
             self.unlink(slot);
-            self.link(slot, self.node(slot).segment, ENDS);
+            self.link(slot, ENDS);
         }
     }
 
-    /// Takes out the segment of a node.
+    /// What a node has is in use from now on.
+    pub(super) fn use_it(&mut self, slot: Slot) {
+        self.unlink(slot);
+    }
+
+    /// It no longer is, and the youngest.
+    pub(super) fn leave_it(&mut self, slot: Slot) {
+        self.link(slot, ENDS);
+    }
+
+    /// Forgets what a node in the ring has.
     pub(super) fn take_out(&mut self, slot: Slot) {
         self.unlink(slot);
+        self.edit(slot, |node| node.kept = Kept::Nothing);
         self.vacant.push(slot);
     }
 
-    /// The oldest segment.
-    pub(super) fn oldest(&self) -> Option<(Slot, SegmentId)> {
-        let slot = self.node(ENDS).younger;
-        (slot != ENDS).then(|| (slot, self.node(slot).segment))
+    /// Forgets up to so many blocks of an answer.
+    pub(super) fn shorten(&mut self, slot: Slot, blocks: u32, by: usize) {
+        if by < blocks as usize {
+            self.len -= by;
+            self.edit(slot, |node| node.kept = Kept::Answer(blocks - by as u32));
+        } else {
+            self.len -= blocks as usize;
+            self.take_out(slot);
+        }
     }
 
-    fn link(&mut self, slot: Slot, segment: SegmentId, younger: Slot) {
+    /// The oldest of what is not in use.
+    pub(super) fn oldest(&self) -> Option<(Slot, Kept)> {
+        let slot = self.node(ENDS).younger;
+        (slot != ENDS).then(|| (slot, self.node(slot).kept))
+    }
+
+    /// The segments of which it holds some, in use or not, in no order.
+    pub(super) fn segments(&self) -> impl Iterator<Item = SegmentId> {
+        self.nodes.iter().filter_map(|node| match node.kept {
+            Kept::Segment(id) => Some(id),
+            Kept::Answer(_) | Kept::Nothing => None,
+        })
+    }
+
+    fn link(&mut self, slot: Slot, younger: Slot) {
         let older = self.node(younger).older;
-        self.edit(slot, |node| *node = Node { segment, younger, older });
+        self.edit(slot, |node| (node.younger, node.older) = (younger, older));
         self.edit(older, |node| node.younger = slot);
         self.edit(younger, |node| node.older = slot);
     }
@@ -100,9 +155,9 @@ impl Ring {
 
 #[cfg(test)]
 impl Ring {
-    pub(super) fn oldest_to_youngest(&self) -> Vec<SegmentId> {
+    pub(super) fn oldest_to_youngest(&self) -> Vec<Kept> {
         let next = |node: &Node| (node.younger != ENDS).then(|| self.nodes[node.younger as usize]);
-        std::iter::successors(next(&self.nodes[0]), next).map(|node| node.segment).collect()
+        std::iter::successors(next(&self.nodes[0]), next).map(|node| node.kept).collect()
     }
 
     /// Segments for which there is room.

@@ -17,8 +17,10 @@ pub(super) struct Held {
     pub(super) pod: PodId,
     /// The node that it has there.
     pub(super) slot: Slot,
-    /// How many blocks, at least one.
+    /// How many blocks, at least one; of what is in use all.
     pub(super) len: u32,
+    /// Requests under way there that have it in their prompts.
+    pub(super) users: u32,
 }
 
 /// Blocks that follow each other in every prompt that has them.
@@ -34,6 +36,15 @@ impl Segment {
     /// How many blocks.
     pub(super) const fn len(&self) -> u32 {
         self.names.len
+    }
+
+    /// Has a pod that holds some of it hold all. Says of how many blocks more, or the place where what it holds would be.
+    pub(super) fn whole(&mut self, pod: PodId) -> Result<(&mut Held, usize), usize> {
+        let (len, place) = (self.len(), self.place_of(pod)?);
+        let held = self.holders.get_mut(place).ok_or(place)?;
+        let more = len - held.len;
+        held.len = len;
+        Ok((held, more as usize))
     }
 
     /// What a pod holds of it, or the place where that would be.
@@ -96,6 +107,13 @@ impl Segments {
         self.all.get_mut(id as usize)
     }
 
+    /// What a pod holds of it.
+    pub(super) fn held_mut(&mut self, id: SegmentId, pod: PodId) -> Option<&mut Held> {
+        let segment = self.all.get_mut(id as usize)?;
+        let place = segment.place_of(pod).ok()?;
+        segment.holders.get_mut(place)
+    }
+
     /// A segment of these blocks, of which there is at least one, that no pod holds yet.
     pub(super) fn add(&mut self, blocks: &[u64]) -> SegmentId {
         let names = self.pieces.keep(blocks);
@@ -121,7 +139,12 @@ impl Segments {
         let upper = self.all.get_mut(id as usize).into_iter().flat_map(|one| &mut one.holders);
         for held in upper.filter(|held| held.len as usize > at) {
             let slot = place(held, below);
-            holders.push(Held { pod: held.pod, slot, len: held.len - at as u32 });
+            holders.push(Held {
+                pod: held.pod,
+                slot,
+                len: held.len - at as u32,
+                users: held.users,
+            });
             held.len = at as u32;
         }
         if let Some(below) = self.all.get_mut(below as usize) {
@@ -129,8 +152,18 @@ impl Segments {
         }
     }
 
+    /// Forgets that a pod holds some of a segment. Says how much that was, and where its node is.
+    pub(super) fn forget(&mut self, id: SegmentId, pod: PodId) -> Option<Held> {
+        let segment = self.all.get_mut(id as usize)?;
+        let held = segment.holders.remove(segment.place_of(pod).ok()?);
+        if segment.holders.is_empty() {
+            self.remove(id);
+        }
+        Some(held)
+    }
+
     /// Forgets a segment that no pod holds any more.
-    pub(super) fn remove(&mut self, id: SegmentId) {
+    fn remove(&mut self, id: SegmentId) {
         let Some(segment) = self.all.get(id as usize) else { return };
         self.by_first.remove(&self.pieces.first(segment.names));
         self.pieces.forget(segment.names);

@@ -1,5 +1,7 @@
 //! The index against a plain list per pod.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -143,47 +145,140 @@ fn a_pod_that_leaves_takes_its_blocks_with_it() {
     assert_eq!(index.segments.len(), 0, "it is not known any more");
 }
 
-/// The same belief of one pod written plainly: blocks from oldest to youngest.
+#[test]
+fn what_is_in_use_stays_and_is_the_youngest_when_it_no_longer_is() {
+    let mut index = alone(8);
+    assert_eq!(index.enter(POD, &prompt(b"abcd"), 0), 4);
+    index.insert(POD, &prompt(b"wxyz"));
+    index.insert(POD, &prompt(b"q"));
+    assert_eq!(matched(&index, POD, &prompt(b"abcd")), 4, "it is older, and in use");
+    assert_eq!(matched(&index, POD, &prompt(b"wxyz")), 3);
+    index.leave(POD, &prompt(b"abcd"), 0, 0);
+    index.insert(POD, &prompt(b"rs"));
+    assert_eq!(matched(&index, POD, &prompt(b"wxyz")), 1);
+    assert_eq!(matched(&index, POD, &prompt(b"abcd")), 4, "it was used last");
+}
+
+#[test]
+fn a_prompt_that_two_use_is_in_use_until_both_are_over() {
+    let mut index = alone(6);
+    index.enter(POD, &prompt(b"abcd"), 0);
+    index.enter(POD, &prompt(b"ab"), 0);
+    index.leave(POD, &prompt(b"abcd"), 0, 0);
+    index.insert(POD, &prompt(b"wxyz"));
+    assert_eq!(matched(&index, POD, &prompt(b"abcd")), 2);
+    index.leave(POD, &prompt(b"ab"), 0, 0);
+    index.insert(POD, &prompt(b"qrs"));
+    assert_eq!(matched(&index, POD, &prompt(b"ab")), 2);
+    assert_eq!(matched(&index, POD, &prompt(b"wxyz")), 1);
+}
+
+#[test]
+fn answers_take_room_and_go_before_their_prompts() {
+    let mut index = alone(10);
+    index.insert(POD, &prompt(b"wxyz"));
+    index.enter(POD, &prompt(b"abc"), 5);
+    assert_eq!(matched(&index, POD, &prompt(b"wxyz")), 2, "the answers of others");
+    index.leave(POD, &prompt(b"abc"), 4, 0);
+    assert_eq!(matched(&index, POD, &prompt(b"wxyz")), 2);
+    index.insert(POD, &prompt(b"mnopq"));
+    assert_eq!(matched(&index, POD, &prompt(b"wxyz")), 0);
+    assert_eq!(matched(&index, POD, &prompt(b"abc")), 3);
+    assert_eq!(index.len_of(POD), 10, "two blocks of the answer are left");
+}
+
+/// The same belief of one pod written plainly: blocks from oldest to youngest, those of answers without a name, and the prompts of
+/// requests that are under way.
 #[derive(Clone, Default)]
 struct Model {
     capacity: usize,
-    blocks: Vec<u64>,
+    answers: usize,
+    blocks: Vec<Option<u64>>,
+    prompts: Vec<Vec<u64>>,
 }
 
 impl Model {
-    fn trim(&mut self) {
-        self.blocks.drain(..self.blocks.len().saturating_sub(self.capacity));
+    /// The blocks that are in use.
+    fn used(&self) -> BTreeSet<u64> {
+        self.prompts.iter().flatten().copied().collect()
     }
 
-    fn insert(&mut self, blocks: &[u64]) {
-        for block in blocks.iter().rev() {
-            self.blocks.retain(|held| held != block);
-            self.blocks.push(*block);
-            self.trim();
+    fn len(&self) -> usize {
+        self.blocks.len() + self.used().len()
+    }
+
+    fn trim(&mut self) {
+        let above = (self.len() + self.answers).saturating_sub(self.capacity);
+        self.blocks.drain(..above.min(self.blocks.len()));
+    }
+
+    /// Makes those youngest that are not in use.
+    fn touch(&mut self, blocks: &[u64]) {
+        let used = self.used();
+        for block in blocks.iter().rev().filter(|block| !used.contains(block)) {
+            self.blocks.retain(|held| *held != Some(*block));
+            self.blocks.push(Some(*block));
         }
     }
 
+    fn insert(&mut self, blocks: &[u64]) {
+        self.touch(blocks.get(..self.capacity).unwrap_or(blocks));
+        self.trim();
+    }
+
+    fn enter(&mut self, blocks: &[u64], answers: usize) {
+        self.answers = answers;
+        let kept = blocks.get(..self.capacity).unwrap_or(blocks);
+        self.blocks.retain(|held| held.is_none_or(|held| !kept.contains(&held)));
+        self.prompts.push(kept.to_vec());
+        self.trim();
+    }
+
+    fn leave(&mut self, request: usize, answer: usize, answers: usize) -> Vec<u64> {
+        let prompt = self.prompts.remove(request);
+        self.answers = answers;
+        if self.capacity > 0 {
+            self.blocks.extend(vec![None; answer]);
+        }
+        self.touch(&prompt);
+        self.trim();
+        prompt
+    }
+
     fn matched(&self, blocks: &[u64]) -> usize {
-        blocks.iter().take_while(|block| self.blocks.contains(block)).count()
+        let used = self.used();
+        let holds = |block: &&u64| used.contains(block) || self.blocks.contains(&Some(**block));
+        blocks.iter().take_while(holds).count()
     }
 }
 
-fn oldest_to_youngest(index: &PrefixIndex, pod: PodId) -> Vec<u64> {
-    let segments = index.rings.get(&pod).map_or_else(Vec::new, Ring::oldest_to_youngest);
-    let held = |id: SegmentId| index.segments.held(id, pod).into_iter().rev();
-    segments.into_iter().flat_map(held).collect()
+fn oldest_to_youngest(index: &PrefixIndex, pod: PodId) -> Vec<Option<u64>> {
+    let kept = index.rings.get(&pod).map_or_else(Vec::new, Ring::oldest_to_youngest);
+    let blocks = |kept| match kept {
+        Kept::Segment(id) => index.segments.held(id, pod).into_iter().rev().map(Some).collect(),
+        Kept::Answer(blocks) => vec![None; blocks as usize],
+        Kept::Nothing => unreachable!("it is in no ring"),
+    };
+    kept.into_iter().flat_map(blocks).collect()
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Insert(Vec<u8>),
+    Enter(Vec<u8>, usize),
+    /// One of those that are under way.
+    Over(prop::sample::Index, usize, usize),
     Capacity(usize),
     Leave,
 }
 
 fn step() -> impl Strategy<Value = (u32, Step)> {
+    let prompt = || prop::collection::vec(0..3u8, 0..12);
     let step = prop_oneof![
-        20 => prop::collection::vec(0..3u8, 0..12).prop_map(Step::Insert),
+        10 => prompt().prop_map(Step::Insert),
+        20 => (prompt(), 0..60usize).prop_map(|(letters, answers)| Step::Enter(letters, answers)),
+        14 => (any::<prop::sample::Index>(), 0..40usize, 0..60usize)
+            .prop_map(|(which, answer, answers)| Step::Over(which, answer, answers)),
         2 => (0..200usize).prop_map(Step::Capacity),
         1 => Just(Step::Leave),
     ];
@@ -196,6 +291,18 @@ fn apply(index: &mut PrefixIndex, model: &mut Model, pod: PodId, step: Step) {
             index.insert(pod, &long_prompt(&letters));
             model.insert(&long_prompt(&letters));
         }
+        Step::Enter(letters, answers) => {
+            let kept = index.enter(pod, &long_prompt(&letters), answers);
+            if index.rings.contains_key(&pod) {
+                model.enter(&long_prompt(&letters), answers);
+                assert_eq!(model.prompts.last().unwrap().len(), kept);
+            }
+        }
+        Step::Over(which, answer, answers) if !model.prompts.is_empty() => {
+            let prompt = model.leave(which.index(model.prompts.len()), answer, answers);
+            index.leave(pod, &prompt, answer, answers);
+        }
+        Step::Over(..) => {}
         Step::Capacity(capacity) => {
             index.set_capacity(pod, capacity);
             model.capacity = capacity;
@@ -221,18 +328,26 @@ proptest! {
             apply(&mut index, &mut models[pod.0 as usize], pod, Step::Capacity(capacity));
         }
         for (pod, step) in steps {
+            let (before, version) = (index.clone(), index.version());
             apply(&mut index, &mut models[pod as usize], PodId(pod), step);
-            let held: usize = models.iter().map(|model| model.blocks.len()).sum();
+            let named = |model: &Model| model.blocks.iter().flatten().count() + model.used().len();
+            let held: usize = models.iter().map(named).sum();
             prop_assert_eq!(index.segments.held_by_all(), held);
             for (pod, model) in (0..).map(PodId).zip(&models) {
                 prop_assert_eq!(&oldest_to_youngest(&index, pod), &model.blocks);
-                prop_assert_eq!(index.len_of(pod), model.blocks.len());
+                prop_assert_eq!(index.len_of(pod), model.len());
                 for letters in &asked {
                     let blocks = long_prompt(letters);
                     prop_assert_eq!(matched(&index, pod, &blocks), model.matched(&blocks));
+                    let same = before.matched(pod, &blocks) == index.matched(pod, &blocks);
+                    prop_assert!(same || index.version() > version);
                 }
             }
         }
+        for (pod, model) in (0..).map(PodId).zip(&mut models) {
+            apply(&mut index, model, pod, Step::Leave);
+        }
+        prop_assert_eq!((index.segments.len(), index.segments.used()), (0, (0, 0)));
     }
 
     #[test]
@@ -241,9 +356,12 @@ proptest! {
         asked in prop::collection::vec(0..3u8, 0..12),
     ) {
         let mut index = PrefixIndex::default();
-        (0..4).for_each(|pod| index.set_capacity(PodId(pod), 20));
+        let mut models = vec![Model::default(); 4];
+        for (pod, model) in (0..).map(PodId).zip(&mut models) {
+            apply(&mut index, model, pod, Step::Capacity(20));
+        }
         for (pod, step) in steps {
-            apply(&mut index, &mut Model::default(), PodId(pod), step);
+            apply(&mut index, &mut models[pod as usize], PodId(pod), step);
         }
         let mut found = vec![Match { pod: PodId(77), share: 1.0 }];
         index.matches(&long_prompt(&asked), &mut found);

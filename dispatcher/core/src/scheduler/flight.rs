@@ -49,6 +49,8 @@ pub(super) struct Flight {
     /// Tokens that come with one after a sequence's first. As known when it was sent, or more since: its count never falls.
     pub(super) tokens_per_event: f64,
     pub(super) uncached_tokens: f64,
+    /// Blocks of its prompt that its pod is thought to keep for it.
+    kept: usize,
     /// The row that it was decided with, where that was here.
     pub(super) row: Option<Row>,
     pub(super) prediction: Prediction,
@@ -88,6 +90,7 @@ impl Flight {
             events: 0,
             tokens_per_event,
             uncached_tokens,
+            kept: 0,
             row,
             prediction,
         }
@@ -355,8 +358,10 @@ impl Scheduler {
         let flight = self.flights.remove(&id)?;
         self.unstreamed -= usize::from(!flight.request.streamed);
         if let Some(pod) = self.pods.get_mut(&flight.pod) {
+            let before = pod.ledger.answer_tokens();
             // A pod that left and came back knows nothing of it.
-            if pod.ledger.credit(id) {
+            let was_there = pod.ledger.credit(id);
+            if was_there {
                 pod.meter.ended(flight.sequences, flight.request.streamed);
                 pod.load = (pod.load - flight.load).max(0.0);
             }
@@ -365,9 +370,26 @@ impl Scheduler {
                 pod.load = 0.0;
                 pod.stride.idle();
             }
+            if was_there {
+                let left = pod.ledger.answer_tokens();
+                let answer = self.config.named_blocks(before.saturating_sub(left));
+                let answers = self.config.named_blocks(left);
+                let prompt = flight.request.blocks.get(..flight.kept).unwrap_or_default();
+                self.pods.index_mut().leave(flight.pod, prompt, answer, answers);
+            }
         }
         self.note_start(flight.pod);
         Some(flight)
+    }
+
+    /// The pod keeps the prompt while it is at work on it. An engine refuses what its cache does not hold, and has all that it had.
+    pub(super) fn keep_prompt(&mut self, flight: &mut Flight) {
+        let Some(pod) = self.pods.get_mut(&flight.pod) else { return };
+        if f64::from(flight.input_tokens) <= pod.kv_capacity_tokens() {
+            let answers = self.config.named_blocks(pod.ledger.answer_tokens());
+            let index = self.pods.index_mut();
+            flight.kept = index.enter(flight.pod, &flight.request.blocks, answers);
+        }
     }
 
     fn learn(&mut self, flight: &Flight, end: &End) {

@@ -80,7 +80,7 @@ impl Scheduler {
         let mut flight = Flight::depart(waiting, way);
         (flight.first_token, flight.events) = (first_token, events);
         self.unstreamed += usize::from(!flight.request.streamed);
-        self.book(&flight);
+        self.book(&mut flight);
         self.note_start(pod);
         self.flights.insert(id, flight);
     }
@@ -102,17 +102,17 @@ impl Scheduler {
             // The pod may be of another class now than the one that its row is of.
             (flight.pod, flight.load, flight.row) = (to, load.unwrap_or(0.0), None);
             self.unstreamed += usize::from(!flight.request.streamed);
-            self.book(&flight);
+            self.book(&mut flight);
             self.flights.insert(id, flight);
         }
         self.note_start(to);
     }
 
     /// Brings a pod's ledger to where a request has come.
-    fn book(&mut self, flight: &Flight) {
+    fn book(&mut self, flight: &mut Flight) {
         let Some(pod) = self.pods.get_mut(&flight.pod) else { return };
         enter(pod, flight, self.lateness, &self.length, &self.config.pull);
-        self.believe(flight.pod, &flight.request.blocks);
+        self.keep_prompt(flight);
     }
 
     /// A pod that has left, as it would be if it were back, for what ran there runs on; `None` once nothing does. What it was given is
