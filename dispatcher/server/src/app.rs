@@ -19,7 +19,7 @@ use weir_schema::Predict;
 
 use crate::{
     admin::{self, seat::Seat, settings::Settings},
-    api::{self, Api, Plane, PlaneConfig, models::NameTaken},
+    api::{self, Api, Plane, PlaneConfig, models::NameTaken, plane::room},
     clock::Clock,
     config::{
         Config, Origin, PoolConfig, Reloader,
@@ -155,6 +155,7 @@ impl App {
         let (bell, heard) = Bell::new();
         let (shelf, counter) = Shelf::new(config.learn.bundles.clone(), bell.clone());
         let life = Life::default();
+        let room = room(&config.api.limits);
         let others = others.map(|(listener, others)| Replicas::new(listener, others, &hubs, &life));
         let circles = others.as_ref().map(|others| others.circles().to_vec());
         let watched = Watched {
@@ -167,6 +168,7 @@ impl App {
             shelf: Arc::new(shelf),
             config: Arc::default(),
             trainer: Arc::default(),
+            room: room.clone(),
             life,
             clock,
         };
@@ -203,7 +205,7 @@ impl App {
         let side = Worker::spawn_async("weir-admin", move |stop| admin::run(door, seat, stop))?;
 
         // Last the door that requests come through.
-        let plane = PlaneConfig { listen: config.listen, threads: config.threads, limits };
+        let plane = PlaneConfig { listen: config.listen, threads: config.threads, limits, room };
         let plane = api::start(plane, &api, config.upstream).map_err(listen(config.listen))?;
         tracing::info!(api = %plane.address(), %admin, "serving");
         let workers = Workers {

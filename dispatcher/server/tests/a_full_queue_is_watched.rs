@@ -29,6 +29,7 @@ use std::{
 
 use weir::{
     admin::{self, config::RawAdmin, seat::Seat, settings::Settings},
+    api::room::Room,
     clock::Clock,
     config::Problems,
     fleet::Pod,
@@ -120,6 +121,7 @@ fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
         config: Arc::default(),
         shelf: Arc::new(shelf),
         trainer: Arc::default(),
+        room: Room::of(1),
         life: Life::default(),
         clock: hub.clock(),
     };

@@ -12,6 +12,7 @@ use weir_schema::LastRound;
 
 use super::*;
 use crate::{
+    api::room::Room,
     clock::Clock,
     fleet::Pod,
     learn::{Shelf, reload::Bell, versions::tests::sample},
@@ -50,6 +51,7 @@ fn watched() -> Watched {
         shelf: Arc::new(Shelf::new(PathBuf::new(), Bell::new().0).0),
         config: Arc::default(),
         trainer: Arc::default(),
+        room: Room::of(1),
         life: Life::default(),
         clock,
     };

@@ -8,6 +8,7 @@ use weir_core::{Phase, Snapshot};
 
 use super::Metrics;
 use crate::{
+    api::room::Room,
     clock::Clock,
     config::ConfigTally,
     hub::Hub,
@@ -40,6 +41,8 @@ pub struct Watched {
     pub config: Arc<ConfigTally>,
     /// What the trainer's process came to.
     pub trainer: Arc<TrainerTally>,
+    /// Who is connected to the API.
+    pub room: Arc<Room>,
     /// Where the process is in its life.
     pub life: Life,
     /// Counts from the start.

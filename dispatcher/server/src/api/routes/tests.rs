@@ -13,7 +13,10 @@ use weir_schema::{PredictError, Prediction, Row, Sample, Status, StepTime, Strid
 
 use super::*;
 use crate::{
-    api::config::{RawApi, RawKey, RawLimits},
+    api::{
+        config::{Limits, RawApi, RawKey, RawLimits},
+        plane::room,
+    },
     fleet::Pod,
     upstream::RawUpstream,
 };
@@ -429,10 +432,14 @@ async fn what_is_no_request_is_answered_in_the_shape_of_the_others_and_counted()
     }
 }
 
+fn plane_config(threads: usize, limits: Limits) -> PlaneConfig {
+    PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads, limits, room: room(&limits) }
+}
+
 /// A pod that answers with what it was sent.
 fn mirror() -> Plane {
     let limits = RawApi::default().check().unwrap().limits;
-    let config = PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 1, limits };
+    let config = plane_config(1, limits);
     let mirror = async |request: Request<Incoming>| {
         let (head, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
@@ -463,7 +470,7 @@ async fn through(raw: &RawApi, headers: &str, body: &str) -> (String, serde_json
         0,
     )));
     let limits = api.settings.load().config.limits;
-    let config = PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, limits };
+    let config = plane_config(2, limits);
     let plane = start(config, &api, upstream()).unwrap();
 
     let call = format!(
