@@ -87,7 +87,7 @@ pub struct RawLimits {
     #[schemars(range(min = 1))]
     pub max_body_bytes: u32,
     /// Most bytes of request bodies that are being read at a time, over all connections, beside the first 64 KiB of each; no less than
-    /// `max_body_bytes`. A body that finds no room is refused.
+    /// `max_body_bytes`. A body that finds no room has that of one of which less than 64 KiB came in a second, or is refused.
     pub max_reading_bytes: u32,
     /// Largest request head in bytes. It holds at most 100 headers.
     #[schemars(range(min = 8192))]

@@ -33,10 +33,11 @@ use super::{
     objective::{self, House},
     peek::{Peek, Unreadable, peek},
     plane::{Plane, PlaneConfig},
+    reading::Reading,
     wait,
 };
 use crate::{
-    budget::{Budget, Memory},
+    budget::Memory,
     clock::Clock,
     h1::PodRequest,
     hub::Hub,
@@ -75,7 +76,7 @@ pub struct Api {
     created_unix_s: u64,
     trace_context: TraceContext,
     /// What large bodies take while they are being read, before they count for a queue.
-    reading: Budget,
+    reading: Reading,
 }
 
 /// What a reload of the configuration may change.
@@ -231,7 +232,7 @@ impl Api {
         let created_unix_s = clock.unix_ms() / 1000;
         let settings = ArcSwap::from_pointee(Settings::new(config, pools, created_unix_s, None)?);
         let (ids, trace_context) = (RequestIds::new(), TraceContext::default());
-        let reading = Budget::default();
+        let reading = Reading::default();
         Ok(Self { settings, ids, clock, metrics, created_unix_s, trace_context, reading })
     }
 
