@@ -1,8 +1,8 @@
 //! How much memory bodies have that are being read, over all threads, and which of them makes room for another.
 //!
-//! What is usual is not counted ([`crate::budget`]). A larger body that finds no room waits for a moment, and one that hardly comes
+//! What is usual is not counted (`budget`). A larger body that finds no room waits for a moment, and one that hardly comes
 //! is given up for it, as connections are on which nothing is asked ([`super::room`]): otherwise whoever sends half of some large
-//! bodies would have all others refused for as long as a body may take. It is the one that has for longest not come [`FAR`] further,
+//! bodies would have all others refused for as long as a body may take. It is the one that has for longest not come 64 KiB further,
 //! and none that has within the last second. So what is held against others has to be sent, and goes on to be.
 //!
 //! Where all of them come as they should, or nothing is given back in time, the newcomer is refused.
