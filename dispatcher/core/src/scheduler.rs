@@ -98,6 +98,10 @@ pub struct Scheduler {
     /// What must not wait and has come with the event at hand.
     immediate: Vec<RequestId>,
     no_pod_since: Option<Time>,
+    /// Since when a pod is not open whose cache holds more than that of any that is; `None`: there is none.
+    largest_out_since: Option<Time>,
+    /// What waits and is too long for the open pods, while that is so.
+    outsized: Vec<RequestId>,
     /// Classes of the pods that take requests, each once.
     open_classes: SmallVec<[u16; 4]>,
     unstreamed: usize,
@@ -150,6 +154,8 @@ impl Scheduler {
             requeued: Vec::new(),
             immediate: Vec::new(),
             no_pod_since: Some(Time::ZERO),
+            largest_out_since: None,
+            outsized: Vec::new(),
             open_classes: SmallVec::new(),
             unstreamed: 0,
             starts_at: Time::NEVER,

@@ -6,8 +6,8 @@ mod world;
 use std::time::Duration;
 
 use weir_core::{
-    Band, CacheInfo, EndKind, Event, PodClass, PodId, PodSpec, PromptSize, Reason, Request,
-    RequestId, Scrape, Slo, inspect::Supposition,
+    Band, CacheInfo, EndKind, Event, PodClass, PodId, PodSpec, PromptSize, Reason, RefusalReason,
+    Request, RequestId, Scrape, Slo, inspect::Supposition,
 };
 use world::{World, slo, steps_are_shared};
 
@@ -164,6 +164,39 @@ fn a_sheddable_prompt_that_no_cache_holds_is_refused_by_its_engine_and_not_told_
     };
     let supposed = world.scheduler.suppose(world.now, &what);
     assert!(supposed.explanation.contains("KV cache holds the prompt"), "{supposed:?}");
+}
+
+#[test]
+fn a_prompt_that_only_a_pod_that_is_out_holds_waits_for_it_and_is_told_to_come_back() {
+    for band in [Band(0), Band(-1)] {
+        let long = |request: &mut Request| {
+            prompt(100_000, Slo::default())(request);
+            request.band = band;
+        };
+        let mut world = unlike();
+        let before = stream_on(&mut world, LARGE, &[SMALL]);
+        let full = Scrape { kv_usage: 1.0, running: 1, engines: 1, ..Scrape::default() };
+        world.send(Event::Scraped(LARGE, full));
+        let waited_before = world.arrive(long);
+        assert_eq!(world.pod_of(waited_before), None);
+        world.send(Event::PodPhase(LARGE, weir_core::Phase::Broken));
+        world.end(before, EndKind::PodFailed);
+        let came_then = world.arrive(long);
+        let endless = world.arrive(prompt(500_000, Slo::default()));
+        assert_eq!(world.pod_of(endless), Some(SMALL), "nobody will hold it");
+        world.end(endless, EndKind::PodError);
+        let short = world.arrive(prompt(1000, Slo::default()));
+        assert_eq!(world.pod_of(short), Some(SMALL), "it waits behind nobody");
+        world.pass(Duration::from_secs(10));
+        let told = world.arrive(long);
+        assert_eq!(world.scheduler.reason(waited_before), Some(Reason::NoPodReady));
+        world.pass(Duration::from_secs(6));
+        let refused: Vec<_> = world.refused.iter().map(|one| (one.id, one.reason)).collect();
+        let no_pods = RefusalReason::NoPods;
+        assert_eq!(refused, [(waited_before, no_pods), (came_then, no_pods)], "{band:?}");
+        world.send(Event::PodPhase(LARGE, weir_core::Phase::Ready));
+        assert_eq!(world.pod_of(told), Some(LARGE), "it is back in time for this one");
+    }
 }
 
 #[test]

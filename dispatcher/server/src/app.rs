@@ -19,7 +19,7 @@ use weir_schema::Predict;
 
 use crate::{
     admin::{self, seat::Seat, settings::Settings},
-    api::{self, Api, Plane, PlaneConfig, models::NameTaken},
+    api::{self, Api, Plane, PlaneConfig, models::NameTaken, plane::room},
     clock::{self, Clock},
     config::{
         Config, Origin, PoolConfig, Reloader,
@@ -160,6 +160,7 @@ impl App {
         let (bell, heard) = Bell::new();
         let (shelf, counter) = Shelf::new(config.learn.bundles.clone(), bell.clone());
         let life = Life::default();
+        let room = room(&config.api.limits);
         let others = others.map(|(listener, others)| Replicas::new(listener, others, &hubs, &life));
         let circles = others.as_ref().map(|others| others.circles().to_vec());
         let watched = Watched {
@@ -173,6 +174,7 @@ impl App {
             config: Arc::default(),
             trainer: Arc::default(),
             spans: Arc::default(),
+            room: room.clone(),
             life,
             clock,
         };
@@ -211,7 +213,7 @@ impl App {
         let side = Worker::spawn_async("weir-admin", move |stop| admin::run(door, seat, stop))?;
 
         // Last the door that requests come through.
-        let plane = PlaneConfig { listen: config.listen, threads: config.threads, limits };
+        let plane = PlaneConfig { listen: config.listen, threads: config.threads, limits, room };
         let plane = api::start(plane, &api, config.upstream).map_err(listen(config.listen))?;
         tracing::info!(api = %plane.address(), %admin, "serving");
         let workers = Workers {

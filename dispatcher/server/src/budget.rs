@@ -77,6 +77,11 @@ impl<B: Deref<Target = Budget>> Part<B> {
         }
         fits
     }
+
+    /// Whether anything was taken.
+    pub const fn is_counted(&self) -> bool {
+        self.taken > 0
+    }
 }
 
 impl Part {

@@ -5,13 +5,14 @@
 //!
 //! A process may not run for a while: it is stopped, or its machine sleeps, or moves. What it measures over that is its own standing
 //! still and nothing of a pod's. So a thread that does nothing else beats ten times a second, and where the last beat is half a second old
-//! nobody ran in between. Every clock of the machine is asked, for each stands still with something: the monotonic one while the machine sleeps,
-//! and that of the wall in some machines that are moved. One that is set forward looks the same, and costs a few samples.
+//! nobody ran in between. Who looks before it beats again sees that by the age of the last beat. The thread asks the wall's clock as well, for the
+//! monotonic one stands still while the machine sleeps, and that of the wall in some machines that are moved. One that is set forward looks the same, and
+//! costs a few samples.
 
 use std::{
     sync::atomic::{
         AtomicU64,
-        Ordering::{Acquire, Release},
+        Ordering::{Acquire, Relaxed, Release},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -42,26 +43,22 @@ pub struct Clock {
 struct Beats {
     /// When it was last back from standing still, in microseconds of the clock.
     back_at_us: AtomicU64,
-    /// When it last beat, on the wall.
-    wall_ms: AtomicU64,
-    /// The same on the clock. Read first and written last: who sees a new one sees what came with it.
+    /// When it last beat, on the clock. Read first and written last: who sees a new one sees what came with it.
     at_us: AtomicU64,
+    /// The same on the wall, which only the one that beats asks.
+    wall_ms: AtomicU64,
 }
 
 impl Beats {
     /// How long nobody ran before now, if that is long.
-    fn silence(&self, now: Time, wall_ms: u64) -> Option<Duration> {
+    fn silence(&self, now: Time) -> Option<Duration> {
         let last = Time::from_micros(self.at_us.load(Acquire));
-        if last == Time::ZERO {
-            return None;
-        }
-        let by_wall = wall_ms.saturating_sub(self.wall_ms.load(Acquire));
-        let silence = now.since(last).max(Duration::from_millis(by_wall));
-        (silence >= STOOD_STILL).then_some(silence)
+        let silence = now.since(last);
+        (last != Time::ZERO && silence >= STOOD_STILL).then_some(silence)
     }
 
-    fn back_at(&self, now: Time, wall_ms: u64) -> Time {
-        match self.silence(now, wall_ms) {
+    fn back_at(&self, now: Time) -> Time {
+        match self.silence(now) {
             Some(_) => now,
             None => Time::from_micros(self.back_at_us.load(Acquire)),
         }
@@ -69,11 +66,15 @@ impl Beats {
 
     /// Returns how long nobody ran before it, if that is long.
     fn beat(&self, now: Time, wall_ms: u64) -> Option<Duration> {
-        let silence = self.silence(now, wall_ms);
+        let by_wall = match self.wall_ms.swap(wall_ms, Relaxed) {
+            0 => Duration::ZERO,
+            before => Duration::from_millis(wall_ms.saturating_sub(before)),
+        };
+        let by_wall = Some(by_wall).filter(|silence| *silence >= STOOD_STILL);
+        let silence = self.silence(now).max(by_wall);
         if silence.is_some() {
             self.back_at_us.store(now.as_micros(), Release);
         }
-        self.wall_ms.store(wall_ms, Release);
         self.at_us.store(now.as_micros(), Release);
         silence
     }
@@ -103,7 +104,7 @@ impl Clock {
 
     /// When the process was last back from standing still, as far as `now` knows: what began before measures that too.
     pub fn back_at(&self, now: Time) -> Time {
-        self.beats.back_at(now, self.unix_ms())
+        self.beats.back_at(now)
     }
 
     /// Wall-clock time in milliseconds since 1970; zero on a machine that is set before that.
@@ -140,7 +141,7 @@ mod tests {
     #[test]
     fn who_looks_before_the_next_beat_sees_that_nobody_ran() {
         let beats = Beats::default();
-        let look = |ms| beats.back_at(at(ms).0, at(ms).1);
+        let look = |ms| beats.back_at(at(ms).0);
         let beat = |ms| beats.beat(at(ms).0, at(ms).1);
         assert_eq!(look(5000), Time::ZERO, "nobody beats");
         assert_eq!(beat(5000), None, "the first one");
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!(beats.beat(now, wall_ms), None);
         assert_eq!(beats.beat(now.plus(BEAT), wall_ms - 60_000), None, "set back");
         let later = now.plus(2 * BEAT);
-        assert_eq!(beats.back_at(later, wall_ms), later, "it slept");
-        assert_eq!(beats.beat(later, wall_ms), Some(Duration::from_secs(60)));
+        assert_eq!(beats.beat(later, wall_ms), Some(Duration::from_secs(60)), "it slept");
+        assert_eq!(beats.back_at(later.plus(BEAT)), later);
     }
 }

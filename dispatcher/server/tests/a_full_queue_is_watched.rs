@@ -29,6 +29,7 @@ use std::{
 
 use weir::{
     admin::{self, config::RawAdmin, seat::Seat, settings::Settings},
+    api::room::Room,
     clock::Clock,
     config::Problems,
     fleet::Pod,
@@ -121,6 +122,7 @@ fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
         shelf: Arc::new(shelf),
         trainer: Arc::default(),
         spans: Arc::default(),
+        room: Room::of(1),
         life: Life::default(),
         clock: hub.clock(),
     };

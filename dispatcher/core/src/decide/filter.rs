@@ -10,10 +10,20 @@ pub fn is_open(pod: &PodState) -> bool {
     pod.phase == Phase::Ready && pod.class.role != Role::Decode
 }
 
+/// The bit of [`Waiting::picky`] of a prompt that no open pod's cache holds while that of one that is out does: the engine of an open
+/// one would refuse it for good.
+pub const OUTSIZED: u8 = 1 << 6;
+
+/// Whether a request waits for a pod that is out, for its prompt is too long for those that are not.
+pub const fn is_outsized(waiting: &Waiting) -> bool {
+    waiting.picky & OUTSIZED != 0
+}
+
 /// Whether a pod may take a request: open, not one that the request could not be delivered to, and not one whose cache is too small
 /// for it where another's is not.
 pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
     is_open(pod)
+        && !is_outsized(waiting)
         && f64::from(waiting.input_tokens) <= pod.longest_prompt
         && !waiting.excluded().contains(&pod.spec.id)
 }

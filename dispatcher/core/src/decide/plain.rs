@@ -21,7 +21,7 @@ use weir_schema::Prediction;
 use crate::{
     PodId, RequestId,
     decide::{
-        Floor,
+        Floor, filter,
         grounds::Grounds,
         pick::{self, Fit, Pick, is_a_time},
         score,
@@ -215,11 +215,13 @@ impl Floor<'_> {
         let promised = !waiting.request.slo.is_empty();
         let counted_tokens = if promised { input_tokens } else { 0.0 };
         likely.resize(self.pods.len(), Likely::NEVER);
+        // No pod takes a prompt that is not a number: one that waits for a pod that is out.
+        let asked = if filter::is_outsized(waiting) { f64::NAN } else { input_tokens };
         let figures = grounds.cached_shares.iter().zip(&grounds.answers_ms).zip(&grounds.takes);
         for (likely, ((cached_share, answer_ms), takes)) in likely.iter_mut().zip(figures) {
             let token_steps = token_steps(start::uncached(counted_tokens, *cached_share));
             let known = Likely::new(token_steps, *answer_ms);
-            *likely = if input_tokens <= *takes { known } else { Likely::NEVER };
+            *likely = if asked <= *takes { known } else { Likely::NEVER };
         }
         for pod in claimed.iter().chain(waiting.excluded()) {
             let place = self.pods.place(*pod);

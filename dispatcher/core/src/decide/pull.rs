@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use crate::{
     Band, HeadRule, PodId, RequestId,
     decide::{
-        Choice, Floor, affinity, late,
+        Choice, Floor, affinity, filter, late,
         pick::{Fit, Pick},
     },
     explain::Reason,
@@ -158,8 +158,9 @@ impl Hold {
 /// The pods that a request may use, if it may not use all. It is no reason to hold anybody back from the others.
 fn its_pods(floor: &Floor<'_>, id: RequestId) -> Option<SmallVec<[PodId; 8]>> {
     let waiting = floor.board.get(id)?;
-    let is_short =
-        !waiting.excluded().is_empty() || floor.pods.short_of(f64::from(waiting.input_tokens)) > 0;
+    let is_short = !waiting.excluded().is_empty()
+        || filter::is_outsized(waiting)
+        || floor.pods.short_of(f64::from(waiting.input_tokens)) > 0;
     is_short.then(|| floor.usable(waiting).map(|pod| pod.spec.id).collect())
 }
 

@@ -25,6 +25,8 @@ pub struct Pods {
     limits: SmallVec<[f64; 4]>,
     /// What the largest cache holds of those that prefill, be they open or not; `None` where there is none.
     longest: Option<f64>,
+    /// The same of those that are open; 0 where there is none.
+    longest_open: f64,
 }
 
 impl Pods {
@@ -69,9 +71,10 @@ impl Pods {
     /// whether other prompts are too long for some pod now.
     pub fn note_longest_prompts(&mut self, is_open: impl Fn(&PodState) -> bool) -> bool {
         let open = self.all.iter().filter(|pod| is_open(pod));
-        let most = open.map(PodState::kv_capacity_tokens).fold(0.0, f64::max);
+        self.longest_open = open.map(PodState::kv_capacity_tokens).fold(0.0, f64::max);
         let prefill = self.all.iter().filter(|pod| pod.class.role != Role::Decode);
         self.longest = prefill.map(PodState::kv_capacity_tokens).reduce(f64::max);
+        let most = self.longest_open;
         let longest_prompt = |pod: &PodState| match pod.kv_capacity_tokens() {
             tokens if tokens < most => tokens,
             _ => f64::INFINITY,
@@ -92,6 +95,16 @@ impl Pods {
     /// Whether no cache holds a prompt, nor will when another pod is open again.
     pub fn hold_nowhere(&self, tokens: f64) -> bool {
         self.longest.is_some_and(|most| tokens > most)
+    }
+
+    /// Whether a cache holds a prompt when its pod is open again, and none that is open now, where there is one.
+    pub fn hold_later(&self, tokens: f64) -> bool {
+        self.longest_open > 0.0 && tokens > self.longest_open && !self.hold_nowhere(tokens)
+    }
+
+    /// What the largest cache of the open pods holds, and what that of all does.
+    pub const fn largest(&self) -> (f64, Option<f64>) {
+        (self.longest_open, self.longest)
     }
 
     /// How many of the sizes that pods are asked to take at most are too small for a prompt.

@@ -165,7 +165,9 @@ impl Scheduler {
         let asked = waiting.request.by_header;
         let rules = if asked { &self.rules_by_header } else { &self.rules };
         let sizes = (waiting.input_tokens, waiting.output_tokens);
-        let short = self.pods.short_of(f64::from(waiting.input_tokens)).min(INFEASIBLE - 1);
+        let tokens = f64::from(waiting.input_tokens);
+        let outsized = self.pods.hold_later(tokens).then_some(filter::OUTSIZED);
+        let short = outsized.unwrap_or(self.pods.short_of(tokens).min(filter::OUTSIZED - 1));
         let infeasible = self.config.is_infeasible(rules, &self.open_classes, sizes);
         if infeasible { short | INFEASIBLE } else { short }
     }
@@ -207,6 +209,9 @@ impl Scheduler {
     /// Puts an entry on the board, at the rank it had when it arrived.
     pub(super) fn enqueue(&mut self, now: Time, waiting: Waiting) {
         let band = waiting.pattern.band;
+        if filter::is_outsized(&waiting) {
+            self.outsized.push(waiting.request.id);
+        }
         self.board.insert(waiting);
         self.note_backlog(now, band);
     }
@@ -282,6 +287,29 @@ impl Scheduler {
             self.refuse_waiting(now, id, self.or_no_pods(RefusalReason::Ttl), actions);
         }
         self.expire_undeliverable(now, actions);
+        self.expire_outsized(now, actions);
+    }
+
+    /// A request that is too long for every open pod waits for the one that holds it as long as it would wait for any.
+    fn expire_outsized(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let mut outsized = std::mem::take(&mut self.outsized);
+        outsized.retain(|id| {
+            let waiting = self.board.get(*id).filter(|waiting| filter::is_outsized(waiting));
+            let left = waiting.and_then(|waiting| self.homeless_for(now, waiting));
+            let over = left.is_some_and(|homeless| homeless >= self.config.bounds.max_wait_no_pods);
+            if over {
+                self.refuse_waiting(now, *id, RefusalReason::NoPods, actions);
+            }
+            left.is_some() && !over
+        });
+        self.outsized = outsized;
+    }
+
+    /// How long a request has waited while no pod was there that could take it; `None`: one is.
+    fn homeless_for(&self, now: Time, waiting: &Waiting) -> Option<Duration> {
+        let largest_out = self.largest_out_since.filter(|_| filter::is_outsized(waiting));
+        let since = [self.no_pod_since, largest_out].into_iter().flatten().min()?;
+        Some(now.since(since.max(waiting.request.arrived)))
     }
 
     /// In how many milliseconds a waiting request is refused if nothing changes.
@@ -293,9 +321,8 @@ impl Scheduler {
         let ttft = request.slo.ttft.filter(|_| !stays);
         let (arrived, longest) = (request.arrived, bounds.longest_wait(waiting.late, ttft));
         let left = longest.saturating_sub(now.since(arrived)).min(request.expires.since(now));
-        let homeless = self
-            .no_pod_since
-            .map(|since| bounds.max_wait_no_pods.saturating_sub(now.since(since.max(arrived))));
+        let homeless = self.homeless_for(now, waiting);
+        let homeless = homeless.map(|homeless| bounds.max_wait_no_pods.saturating_sub(homeless));
         homeless.map_or(left, |homeless| homeless.min(left)).as_secs_f64() * 1e3
     }
 

@@ -119,7 +119,7 @@ fn out(waiting: &Waiting, pod: &PodState) -> Option<Out> {
     if pod.class.role == Role::Decode {
         return Some(Out::WrongRole);
     }
-    if f64::from(waiting.input_tokens) > pod.longest_prompt {
+    if filter::is_outsized(waiting) || f64::from(waiting.input_tokens) > pod.longest_prompt {
         return Some(Out::PromptTooLong);
     }
     waiting.excluded().contains(&pod.spec.id).then_some(Out::FailedBefore)

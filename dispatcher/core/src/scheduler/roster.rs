@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::{
-    Phase, PodId, PodSpec, Scrape, Time,
+    Phase, PodId, PodSpec, RequestId, Scrape, Time,
     decide::{filter, score},
     fleet::PodState,
     scheduler::{Scheduler, flight::allow},
@@ -26,7 +26,7 @@ impl Scheduler {
         pod.scraped(now, scrape);
         let holds_as_much = pod.kv_capacity_tokens() == before.0;
         self.resize_index(id, before.1);
-        if !holds_as_much && self.pods.note_longest_prompts(filter::is_open) {
+        if !holds_as_much && self.note_longest_prompts(now) {
             self.part_picky();
         }
         self.note_generated(id, &scrape);
@@ -106,6 +106,23 @@ impl Scheduler {
         self.flights.values_mut().for_each(|flight| flight.forgive(id));
     }
 
+    /// Which prompts each pod takes, after those that are open or what their caches hold has changed. Tells whether other prompts are
+    /// too long for some pod now.
+    fn note_longest_prompts(&mut self, now: Time) -> bool {
+        let before = self.pods.largest();
+        let others = self.pods.note_longest_prompts(filter::is_open);
+        let (open, all) = self.pods.largest();
+        if (open, all) != before {
+            let out = all.is_some_and(|most| open < most);
+            self.largest_out_since = out.then(|| self.largest_out_since.unwrap_or(now));
+            let mut outsized = if out { self.board.ids() } else { Vec::new() };
+            let tokens = |id: &RequestId| self.board.get(*id).map(|one| one.input_tokens.into());
+            outsized.retain(|id| tokens(id).is_some_and(|tokens| self.pods.hold_later(tokens)));
+            self.outsized = outsized;
+        }
+        others || (open, all) != before
+    }
+
     pub(super) fn note_readiness(&mut self, now: Time) {
         let open = self.pods.values().filter(|pod| filter::is_open(pod));
         let mut classes: SmallVec<_> = open.map(|pod| pod.spec.class).collect();
@@ -115,7 +132,7 @@ impl Scheduler {
         self.open_classes = classes;
         let none = self.open_classes.is_empty();
         self.no_pod_since = if none { self.no_pod_since.or(Some(now)) } else { None };
-        if self.pods.note_longest_prompts(filter::is_open) || other_classes {
+        if self.note_longest_prompts(now) || other_classes {
             self.part_picky();
         }
     }

@@ -105,19 +105,30 @@ impl Scheduler {
         };
         match (reason, wait_ms) {
             (Reason::Paused, _) => format!("{ahead}; it would wait until that is resumed."),
+            (Reason::NoPodReady, _) | (_, None) if self.no_pod_since.is_some() => {
+                let most = self.homeless_most();
+                format!("{ahead}; it would wait until a pod is ready, and be refused after {most}.")
+            }
+            (Reason::NoPodReady, _) => {
+                let most = self.homeless_most();
+                format!(
+                    "{ahead}; it would wait until a pod that takes it is ready, and be refused after {most}."
+                )
+            }
             (_, Some(wait_ms)) if wait_ms >= FAR.as_secs_f64() * 1e3 => {
                 format!(
                     "{ahead}; at the pace of the last seconds a newcomer waits more than an hour."
                 )
             }
             (_, Some(wait_ms)) => format!("{ahead}; a newcomer waits about {}.", span(wait_ms)),
-            (_, None) if self.no_pod_since.is_some() => {
-                let most = self.config.bounds.max_wait.min(self.config.bounds.max_wait_no_pods);
-                let most = span(most.as_secs_f64() * 1e3);
-                format!("{ahead}; it would wait until a pod is ready, and be refused after {most}.")
-            }
             (_, None) => format!("{ahead}."),
         }
+    }
+
+    /// The longest that one waits for a pod where none is ready for it.
+    fn homeless_most(&self) -> String {
+        let most = self.config.bounds.max_wait.min(self.config.bounds.max_wait_no_pods);
+        span(most.as_secs_f64() * 1e3)
     }
 
     /// What a pass over everything that waits says of the one that is not there.

@@ -209,6 +209,10 @@ fn bounded_waits(naive: &Naive, call: &Call) {
             let homeless = call.now.since(since.max(arrived));
             assert!(homeless < bounds.max_wait_no_pods, "I8: waits too long for a pod: {tale:?}");
         }
+        let surely = naive.is_outsized(tale) == Some(true);
+        let outsized = naive.outsized_for(call.now, tale).filter(|_| surely);
+        let soon = outsized.is_none_or(|outsized| outsized < bounds.max_wait_no_pods);
+        assert!(soon, "I8: waits too long for a larger pod: {tale:?}");
     }
 }
 

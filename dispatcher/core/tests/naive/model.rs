@@ -125,6 +125,8 @@ pub struct Naive {
     pub cancelling: BTreeSet<RequestId>,
     /// Since when no pod is ready; from the start, when none ever was.
     pub no_pod_since: Option<Time>,
+    /// Since when the largest cache of all is not that of an open pod.
+    pub largest_out_since: Option<Time>,
     samples_due: u32,
     /// Recent mean of ln(measured / predicted) TTFT of streams.
     late: f64,
@@ -143,6 +145,7 @@ impl Naive {
             gates: BTreeSet::new(),
             cancelling: BTreeSet::new(),
             no_pod_since: Some(Time::ZERO),
+            largest_out_since: None,
             samples_due: 0,
             late: 0.0,
             stood_still_until: Time::ZERO,
@@ -180,13 +183,41 @@ impl Naive {
 
     /// Whether no cache holds a prompt: it goes at once, in whatever order, to an engine that refuses it.
     pub fn is_endless(&self, tale: &Tale) -> bool {
-        let open = self.pods.values().filter(|seen| is_open(seen));
-        let most = open.map(Seen::kv_tokens).max().unwrap_or_default();
-        matches!(tale.request.prompt, PromptSize::Tokens(tokens) if u64::from(tokens) > most)
+        let (open, _) = self.largest();
+        let long =
+            matches!(tale.request.prompt, PromptSize::Tokens(tokens) if u64::from(tokens) > open);
+        long && self.is_outsized(tale) == Some(false)
+    }
+
+    /// What the largest cache of an open pod holds, and that of any that prefills.
+    fn largest(&self) -> (u64, u64) {
+        let prefills = || self.pods.values().filter(|seen| seen.role != Role::Decode);
+        let open = prefills().filter(|seen| is_open(seen)).map(Seen::kv_tokens).max();
+        (open.unwrap_or_default(), prefills().map(Seen::kv_tokens).max().unwrap_or_default())
+    }
+
+    /// Whether a prompt is too long for every open pod, of which there is one, and not for one that is out.
+    pub fn is_outsized(&self, tale: &Tale) -> Option<bool> {
+        let (open, all) = self.largest();
+        match tale.request.prompt {
+            _ if open == 0 || open == all => Some(false),
+            PromptSize::Tokens(tokens) => Some((open + 1..=all).contains(&u64::from(tokens))),
+            PromptSize::Bytes(bytes) if u64::from(bytes) <= open => Some(false),
+            PromptSize::Bytes(_) => None,
+        }
+    }
+
+    /// How long one that may be such a one has been.
+    pub fn outsized_for(&self, now: Time, tale: &Tale) -> Option<Duration> {
+        let since = self.largest_out_since.filter(|_| self.is_outsized(tale) != Some(false))?;
+        Some(now.since(since.max(tale.request.arrived)))
     }
 
     /// Whether a pod's cache holds a prompt, or no other's holds more. Bytes are more than no and at most as many tokens.
     fn holds(&self, tale: &Tale, pod: PodId) -> Option<bool> {
+        if self.is_outsized(tale)? {
+            return Some(false);
+        }
         let kv_tokens = self.pods.get(&pod).map_or(0, Seen::kv_tokens);
         let most = self.pods.values().filter(|seen| is_open(seen)).map(Seen::kv_tokens).max();
         if most.is_none_or(|most| kv_tokens >= most) {
@@ -240,6 +271,8 @@ impl Naive {
         }
         let ready = self.pods.values().any(is_open);
         self.no_pod_since = if ready { None } else { self.no_pod_since.or(Some(now)) };
+        let (open, all) = self.largest();
+        self.largest_out_since = (open < all).then(|| self.largest_out_since.unwrap_or(now));
     }
 
     /// Takes an action in, in the order they were returned.
@@ -459,6 +492,8 @@ impl Naive {
     fn refuse(&mut self, now: Time, event: &'static str, refusal: &Refusal) {
         let id = refusal.id;
         assert!(self.tales.contains_key(&id), "{id:?} is unknown");
+        let outsized = self.tales.get(&id).and_then(|tale| self.outsized_for(now, tale));
+        let outsized = outsized.filter(|_| event == "tick");
         let Some(tale) = self.tales.get_mut(&id) else { return };
         assert!(tale.waits(), "I1: {id:?} was refused while {:?}", tale.state);
         tale.state = State::Over;
@@ -485,9 +520,12 @@ impl Naive {
             RefusalReason::Immediate => {
                 immediate && ["arrive", "undelivered"].contains(&event) && homeless.is_none()
             }
-            RefusalReason::NoPods => homeless.is_some_and(|for_| {
-                for_ >= bounds.max_wait_no_pods || immediate || expired && event == "tick"
-            }),
+            RefusalReason::NoPods => {
+                outsized.is_some_and(|for_| for_ >= bounds.max_wait_no_pods)
+                    || homeless.is_some_and(|for_| {
+                        for_ >= bounds.max_wait_no_pods || immediate || expired && event == "tick"
+                    })
+            }
             RefusalReason::Undeliverable => tale.attempts > 0,
             RefusalReason::Closing => self.closing,
             RefusalReason::Cancelled => self.cancelling.contains(&id),

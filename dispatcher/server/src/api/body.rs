@@ -1,4 +1,4 @@
-//! Reads a request's body: bounded in size, in time, and together with all others that are being read.
+//! Reads a request's body: bounded in size, in time, and together with all others that are being read ([`super::reading`]).
 //!
 //! A small body is copied, because a piece of the connection's buffer would hold all of it for as long as the request waits; a
 //! large one that came in one piece is not. The body of a request that is refused unread is thrown away as it comes for a
@@ -21,8 +21,11 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::{config::Limits, error::ApiError};
-use crate::budget::{Budget, Part};
+use super::{
+    config::Limits,
+    error::ApiError,
+    reading::{Reading, Share},
+};
 
 /// Bodies up to this size are copied: half of what a connection reads at once, at the least.
 const COPIED_BYTES: usize = 4 << 10;
@@ -39,7 +42,7 @@ pub async fn read<B>(
     headers: &HeaderMap,
     body: B,
     limits: &Limits,
-    reading: &Budget,
+    reading: &Reading,
 ) -> Result<Bytes, ApiError>
 where
     B: Body<Data = Bytes>,
@@ -55,8 +58,8 @@ where
         return Err(ApiError::TooLarge { max_bytes });
     }
     let outcome = {
-        let room = (Part::of(reading), limits.max_reading_bytes);
-        let mut collected = pin!(collect(&mut body, declared, max_bytes, room));
+        let share = reading.share(limits.max_reading_bytes);
+        let mut collected = pin!(collect(&mut body, declared, max_bytes, share));
         match soon(collected.as_mut()).await {
             Some(outcome) => outcome,
             // Boxed, like what is below: it is large and rare.
@@ -117,7 +120,7 @@ async fn collect<B>(
     body: &mut B,
     declared: u64,
     max_bytes: usize,
-    (mut part, most): (Part<&Budget>, usize),
+    mut share: Share<'_>,
 ) -> Result<Bytes, ApiError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -131,20 +134,27 @@ where
         return Ok(if small { Bytes::copy_from_slice(&first) } else { first });
     }
     let expected = (declared.min(BELIEVED_BYTES) as usize).max(first.len());
-    if !part.grow(expected, most) {
-        return Err(ApiError::NoRoom);
-    }
+    share.grow(expected).await?;
     let mut all = BytesMut::with_capacity(expected);
     let mut next = Some(first);
     while let Some(piece) = next {
-        if all.len() + piece.len() > max_bytes {
+        let bytes = all.len() + piece.len();
+        if bytes > max_bytes {
             return Err(ApiError::TooLarge { max_bytes });
         }
-        all.extend_from_slice(&piece);
-        if !part.grow(all.capacity(), most) {
-            return Err(ApiError::NoRoom);
+        if bytes > all.capacity() {
+            let capacity = bytes.max(2 * all.capacity());
+            share.grow(capacity).await?;
+            all.reserve(capacity - all.len());
         }
-        next = chunk(body).await?;
+        all.extend_from_slice(&piece);
+        share.has_come_to(bytes);
+        let mut further = pin!(chunk(body));
+        next = poll_fn(|cx| match share.poll_given_up(cx) {
+            Poll::Ready(given_up) => Poll::Ready(Err(given_up)),
+            Poll::Pending => further.as_mut().poll(cx),
+        })
+        .await?;
     }
     // What came in chunks of unknown number has doubled its room until it fitted.
     let roomy = all.capacity() - all.len() > all.len() / 8;
@@ -168,19 +178,27 @@ where
 /// Whether the body is compressed. It is not decoded, for what it could grow to, and not passed on,
 /// for then nothing could be read of it.
 fn is_encoded(headers: &HeaderMap) -> bool {
-    let all = |name, plain: &[u8]| {
-        let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(plain);
-        headers.get_all(name).into_iter().all(is_plain)
-    };
+    let all =
+        |name, is_plain: fn(&HeaderValue) -> bool| headers.get_all(name).into_iter().all(is_plain);
     // The server takes apart what is in chunks, and leaves what is compressed inside them.
-    !all(CONTENT_ENCODING, b"identity") || !all(TRANSFER_ENCODING, b"chunked")
+    let in_chunks = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
+    !all(CONTENT_ENCODING, says_nothing) || !all(TRANSFER_ENCODING, in_chunks)
+}
+
+/// Whether a list of encodings names none, as a header does that a client has set to nothing.
+fn says_nothing(encodings: &HeaderValue) -> bool {
+    encodings
+        .as_bytes()
+        .split(|byte| *byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .all(|encoding| encoding.is_empty() || encoding.eq_ignore_ascii_case(b"identity"))
 }
 
 #[cfg(test)]
 mod tests {
     use std::io;
 
-    use futures_util::{Stream, StreamExt, stream};
+    use futures_util::{Stream, StreamExt, TryStreamExt, stream};
     use http_body::Frame;
     use http_body_util::{Full, StreamBody};
 
@@ -198,7 +216,7 @@ mod tests {
     }
 
     async fn read_all<B: Body<Data = Bytes>>(body: B, max: usize) -> Result<Bytes, ApiError> {
-        read(&HeaderMap::new(), body, &limits(max), &Budget::default()).await
+        read(&HeaderMap::new(), body, &limits(max), &Reading::default()).await
     }
 
     #[tokio::test]
@@ -227,29 +245,68 @@ mod tests {
         assert!(matches!(chunked, Err(ApiError::TooLarge { max_bytes: 5 })));
     }
 
-    #[tokio::test]
+    /// A body that comes in so many pieces of 100 KiB, one after each such time.
+    fn paced(pieces: usize, every: Duration) -> impl Body<Data = Bytes> {
+        StreamBody::new(stream::iter(0..pieces).then(move |_| async move {
+            tokio::time::sleep(every).await;
+            Ok::<_, io::Error>(Frame::data(vec![b'x'; 100 << 10].into()))
+        }))
+    }
+
+    /// The same, of which no more comes then.
+    fn half(pieces: usize, every: Duration) -> impl Body<Data = Bytes> {
+        let all = BodyExt::into_data_stream(paced(pieces, every)).map_ok(Frame::data);
+        StreamBody::new(all.chain(stream::pending()))
+    }
+
+    const AT_ONCE: Duration = Duration::ZERO;
+
+    #[tokio::test(start_paused = true)]
     async fn large_bodies_are_bounded_together_and_usual_ones_are_not() {
-        let limits = Limits { max_reading_bytes: 100 << 10, ..limits(1 << 20) };
-        let reading = Budget::default();
-        let piece = || {
-            stream::once(async { Ok::<_, io::Error>(Frame::data(vec![b'x'; 100 << 10].into())) })
-        };
-        let none = HeaderMap::new();
-        {
-            let half = StreamBody::new(piece().chain(stream::pending()));
-            let mut half = pin!(read(&none, half, &limits, &reading));
-            let look = poll_fn(|cx| Poll::Ready(half.as_mut().poll(cx))).await;
-            assert!(look.is_pending());
-            assert!((36 << 10..=100 << 10).contains(&reading.bytes()), "{}", reading.bytes());
-            let other = StreamBody::new(piece().chain(piece()));
-            let other = read(&none, other, &limits, &reading).await;
+        let limits = Limits { max_reading_bytes: 1 << 20, ..limits(1 << 20) };
+        let (reading, none) = (Reading::default(), HeaderMap::new());
+        let often = Duration::from_millis(900);
+        let comes = read(&none, paced(8, often), &limits, &reading);
+        let others = async {
+            tokio::time::sleep(often * 6).await;
+            assert!((536 << 10..=1 << 20).contains(&reading.bytes()), "{}", reading.bytes());
+            let other = read(&none, paced(4, AT_ONCE), &limits, &reading).await;
             assert!(matches!(other, Err(ApiError::NoRoom)), "{other:?}");
             let usual = StreamBody::new(pieces(["ab", "cd"]));
             assert_eq!(read(&none, usual, &limits, &reading).await.unwrap(), "abcd");
-        }
+        };
+        let (comes, ()) = tokio::join!(comes, others);
+        assert_eq!(comes.unwrap().len(), 800 << 10, "it came as it should, and stays");
         assert_eq!(reading.bytes(), 0, "whoever leaves gives it back");
-        let alone = StreamBody::new(piece());
-        assert_eq!(read(&none, alone, &limits, &reading).await.unwrap().len(), 100 << 10);
+        let alone = read(&none, paced(1, AT_ONCE), &limits, &reading).await;
+        assert_eq!(alone.unwrap().len(), 100 << 10);
+        assert_eq!(reading.bytes(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_that_hardly_come_give_way_to_others_and_those_first_that_stopped_first() {
+        let limits = Limits { max_reading_bytes: 400 << 10, ..limits(1 << 20) };
+        let (reading, none) = (Reading::default(), HeaderMap::new());
+        let dribbles = stream::iter([100 << 10, 1, 1, 1, 1, 1, 1, 1, 1]).then(async |bytes| {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            Ok::<_, io::Error>(Frame::data(vec![b'x'; bytes].into()))
+        });
+        let first = read(&none, half(2, AT_ONCE), &limits, &reading);
+        let second = read(&none, StreamBody::new(dribbles), &limits, &reading);
+        let begun = tokio::time::Instant::now();
+        let honest = async {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            let large = read(&none, paced(2, AT_ONCE), &limits, &reading).await;
+            assert_eq!(large.unwrap().len(), 200 << 10);
+            assert_eq!(begun.elapsed(), Duration::from_secs(1), "the first was given up");
+            let larger = read(&none, paced(4, AT_ONCE), &limits, &reading).await;
+            assert_eq!(larger.unwrap().len(), 400 << 10);
+            assert_eq!(begun.elapsed(), Duration::from_millis(1400), "then the second");
+        };
+        let (first, second, ()) = tokio::join!(first, second, honest);
+        for given_up in [first, second] {
+            assert!(matches!(given_up, Err(ApiError::NoRoom)), "{given_up:?}");
+        }
         assert_eq!(reading.bytes(), 0);
     }
 
@@ -280,19 +337,25 @@ mod tests {
 
     #[tokio::test]
     async fn a_compressed_body_is_refused_unread() {
-        for (encoding, accepted) in
-            [("gzip", false), ("identity", true), ("Identity", true), ("br", false)]
-        {
+        for (encoding, accepted) in [
+            ("gzip", false),
+            ("identity", true),
+            ("Identity", true),
+            ("br", false),
+            ("", true),
+            ("identity, ", true),
+            ("identity, gzip", false),
+        ] {
             let headers = HeaderMap::from_iter([(CONTENT_ENCODING, encoding.parse().unwrap())]);
             let outcome =
-                read(&headers, Full::new(Bytes::from("x")), &limits(5), &Budget::default()).await;
+                read(&headers, Full::new(Bytes::from("x")), &limits(5), &Reading::default()).await;
             assert_eq!(outcome.is_ok(), accepted, "{encoding}");
         }
         for (encoding, accepted) in [("chunked", true), ("Chunked", true), ("gzip, chunked", false)]
         {
             let headers = HeaderMap::from_iter([(TRANSFER_ENCODING, encoding.parse().unwrap())]);
             let outcome =
-                read(&headers, Full::new(Bytes::from("x")), &limits(5), &Budget::default()).await;
+                read(&headers, Full::new(Bytes::from("x")), &limits(5), &Reading::default()).await;
             assert_eq!(outcome.is_ok(), accepted, "{encoding}");
         }
     }
@@ -309,7 +372,7 @@ mod tests {
         discard(&HeaderMap::new(), counted(&taken)).await;
         assert_eq!(taken.take(), 3);
         let gzip = HeaderMap::from_iter([(CONTENT_ENCODING, "gzip".parse().unwrap())]);
-        assert!(read(&gzip, counted(&taken), &limits(5), &Budget::default()).await.is_err());
+        assert!(read(&gzip, counted(&taken), &limits(5), &Reading::default()).await.is_err());
         assert_eq!(taken.take(), 3);
         // It would be asked to send what is refused.
         let waits = HeaderMap::from_iter([(EXPECT, "100-continue".parse().unwrap())]);

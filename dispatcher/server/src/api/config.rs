@@ -12,12 +12,14 @@ use std::{
     time::Duration,
 };
 
+use http::HeaderValue;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_core::{Band, Slo};
 
 use super::{
     auth::{Key, KeyRing},
+    cors::is_origin,
     limit::Rate,
     objective::{Objective, Objectives},
 };
@@ -35,6 +37,8 @@ pub struct RawApi {
     pub service_tiers: BTreeMap<String, String>,
     /// Accepted keys. Empty: everybody is let in, and headers are trusted.
     pub keys: Vec<RawKey>,
+    /// Origins whose web pages may call, as browsers write them (`https://app.example`), or `*` for any. Empty: none may.
+    pub cors_origins: Vec<String>,
     /// Bounds on what a client may send and for how long.
     pub limits: RawLimits,
 }
@@ -87,7 +91,7 @@ pub struct RawLimits {
     #[schemars(range(min = 1))]
     pub max_body_bytes: u32,
     /// Most bytes of request bodies that are being read at a time, over all connections, beside the first 64 KiB of each; no less than
-    /// `max_body_bytes`. A body that finds no room is refused.
+    /// `max_body_bytes`. A body that finds no room has that of one of which less than 64 KiB came in a second, or is refused.
     pub max_reading_bytes: u32,
     /// Largest request head in bytes. It holds at most 100 headers.
     #[schemars(range(min = 8192))]
@@ -160,6 +164,7 @@ impl Default for RawApi {
             default_objective: "standard".to_owned(),
             service_tiers: tiers.map(|(tier, name)| (tier.to_owned(), name.to_owned())).into(),
             keys: vec![],
+            cors_origins: vec![],
             limits: RawLimits::default(),
         }
     }
@@ -172,6 +177,8 @@ pub struct ApiConfig {
     pub objectives: Objectives,
     /// Accepted keys.
     pub keys: KeyRing,
+    /// Origins whose web pages may call.
+    pub cors_origins: Vec<HeaderValue>,
     /// Bounds on what a client may send and for how long.
     pub limits: Limits,
 }
@@ -215,10 +222,21 @@ impl RawApi {
         let default = find(&by_name, "default_objective", &self.default_objective, &mut problems);
         let tiers = self.tiers(&by_name, &mut problems);
         let keys = self.keys(&by_name, &mut problems);
+        let cors_origins = self.cors_origins(&mut problems);
         let limits = self.limits.check(&mut problems);
         let Some(default) = default else { return Err(problems) };
         let objectives = Objectives::new(by_name, tiers, default);
-        problems.none_or(ApiConfig { objectives, keys, limits })
+        problems.none_or(ApiConfig { objectives, keys, cors_origins, limits })
+    }
+
+    fn cors_origins(&self, problems: &mut Problems) -> Vec<HeaderValue> {
+        let mut check = |(index, origin): (usize, &String)| {
+            let sane = is_origin(origin);
+            let why = "must be * or an origin as browsers write it: https://app.example";
+            problems.require(sane, &format!("cors_origins[{index}]"), why);
+            HeaderValue::from_str(origin).ok()
+        };
+        self.cors_origins.iter().enumerate().filter_map(&mut check).collect()
     }
 
     /// One that cannot be used is among them all the same: naming it is no further problem.

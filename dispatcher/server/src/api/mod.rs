@@ -14,8 +14,9 @@
 //! - [`routes`]: a call's way from its head to [`crate::upstream::serve()`]
 //! - [`plane`]: threads, listeners and connections; [`patience`]: what ends a connection that stalls; [`misread`]: what was no request;
 //!   [`room`]: how many there may be; `behind`: what of a response its client has not taken
-//! - [`endpoint`]: which paths there are; [`auth`]: keys; [`limit`]: rates; [`body`]: the bytes; [`mod@peek`]: the facts in them
-//! - [`objective`]: SLO, band and tenant; [`wait`]: how long it may wait; [`models`]: which pool serves a name
+//! - [`endpoint`]: which paths there are; [`auth`]: keys; [`limit`]: rates; [`body`]: the bytes, and
+//!   [`reading`]: how many of them at a time; [`mod@peek`]: the facts in them
+//! - [`objective`]: SLO, band and tenant; [`wait`]: how long it may wait; `cors`: which web pages may call; [`models`]: which pool serves a name
 //! - [`headers`]: what goes on to the pod; [`error`]: what the client is told
 //! - [`config`]: this part of the configuration
 
@@ -23,6 +24,7 @@ pub mod auth;
 mod behind;
 pub mod body;
 pub mod config;
+mod cors;
 pub mod endpoint;
 pub mod error;
 pub mod headers;
@@ -33,6 +35,7 @@ pub mod objective;
 pub mod patience;
 pub mod peek;
 pub mod plane;
+pub mod reading;
 pub mod room;
 pub mod routes;
 pub mod wait;

@@ -167,9 +167,29 @@ impl Objectives {
 /// Who a request is from; `None` when nothing says so.
 pub fn tenant(headers: &HeaderMap, key: Option<&Key>) -> Option<Arc<str>> {
     trusted(headers, key)
-        .and_then(|headers| text(headers, FAIRNESS_ID))
-        .map(|name| Arc::from(name.get(..TENANT_BYTES).unwrap_or(name)))
+        .and_then(|headers| find(headers, FAIRNESS_ID))
+        .and_then(|(_, value)| match value.to_str() {
+            Ok(name) => cut(name),
+            Err(_) => cut(&beyond_ascii(value.as_bytes())),
+        })
         .or_else(|| key.map(|key| key.tenant.clone()))
+}
+
+/// A tenant's name; `None` of a blank one.
+fn cut(name: &str) -> Option<Arc<str>> {
+    let name = name.trim();
+    let end = name.floor_char_boundary(TENANT_BYTES);
+    (!name.is_empty()).then(|| Arc::from(name.get(..end).unwrap_or(name)))
+}
+
+/// UTF-8, or else Latin-1, as headers once had, so that different values are different names. Characters that would steer a terminal
+/// are replaced.
+fn beyond_ascii(value: &[u8]) -> String {
+    let one = |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
+    match std::str::from_utf8(value) {
+        Ok(utf8) => utf8.chars().map(one).collect(),
+        Err(_) => value.iter().map(|byte| one(char::from(*byte))).collect(),
+    }
 }
 
 /// Whether a request asks to be scheduled by prediction.

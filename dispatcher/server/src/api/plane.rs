@@ -80,7 +80,7 @@ const PROBE_EVERY: Duration = Duration::from_secs(15);
 const READ_AHEAD: usize = 408 << 10;
 
 /// What the data plane is told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PlaneConfig {
     /// Where it listens.
     pub listen: SocketAddr,
@@ -88,6 +88,8 @@ pub struct PlaneConfig {
     pub threads: usize,
     /// Bounds on what a client may send and for how long.
     pub limits: Limits,
+    /// The places of its connections.
+    pub room: Arc<Room>,
 }
 
 /// A running data plane.
@@ -129,14 +131,7 @@ impl Plane {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let threads = config.threads.max(1);
-        let max_connections = config.limits.max_connections.min(descriptors::most_clients());
-        if max_connections < config.limits.max_connections {
-            tracing::warn!(
-                max_connections,
-                "open files allow no more; limits.max_connections is higher"
-            );
-        }
-        let (room, limits) = (Room::of(max_connections), config.limits);
+        let (room, limits) = (config.room, config.limits);
         let listeners = listen(config.listen, threads)?;
         let address = listeners.first().map_or(Ok(config.listen), StdListener::local_addr)?;
         let (phase, observed) = watch::channel(Phase::Open);
@@ -194,6 +189,18 @@ impl Plane {
     pub async fn finished(&self) {
         self.phase.closed().await;
     }
+}
+
+/// Room for as many connections as the limits say, and there are files for.
+pub fn room(limits: &Limits) -> Arc<Room> {
+    let max_connections = limits.max_connections.min(descriptors::most_clients());
+    if max_connections < limits.max_connections {
+        tracing::warn!(
+            max_connections,
+            "open files allow no more; limits.max_connections is higher"
+        );
+    }
+    Room::of(max_connections)
 }
 
 /// One socket per thread, all on one address.

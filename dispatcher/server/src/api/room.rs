@@ -8,11 +8,13 @@
 //! close any that is idle, and the newcomer has its place. Otherwise whoever opens connections and says nothing would keep all others
 //! out. Those on which nothing was ever asked go first, and others where there are none of these; of each kind the one that was silent
 //! for longest, none before it was silent for a second, and none that has a request. Who is silent is marked without a lock, and
-//! looked for only where somebody waits.
+//! looked for only where somebody waits. Whether it is silent and whether it is to leave is one word, so that of a connection that
+//! asks just when it is sent away either the one is true or the other.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
+    ops::Bound::{Excluded, Unbounded},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
@@ -35,10 +37,14 @@ use crate::accept::API;
 const STAYS: Duration = Duration::from_secs(1);
 /// One that is to go has so long for that until another is.
 const LEAVES: Duration = Duration::from_millis(100);
+/// Connections that are counted at a time: nobody comes or goes meanwhile.
+const COUNTED: usize = 1024;
 
 /// The places that are left, and who has the others.
 #[derive(Debug)]
 pub struct Room {
+    /// How many there are.
+    most: usize,
     free: AtomicUsize,
     /// Told of every place that becomes free, also where nobody waits yet.
     freed: Notify,
@@ -66,13 +72,27 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Guest {
     came: Instant,
-    /// Milliseconds since it came after which it fell silent, and one; 0 while it is not.
+    /// Milliseconds since it came after which it fell silent, and one; [`ASKS`] while it is not, and [`LEAVING`] once somebody else
+    /// is to have its place.
     silent: AtomicU64,
     has_asked: AtomicBool,
-    /// Whether somebody else is to have its place.
-    must_leave: AtomicBool,
     /// Whoever polls the connection.
     waker: AtomicWaker,
+}
+
+const ASKS: u64 = 0;
+/// Above all times, so that who falls silent once more leaves all the same.
+const LEAVING: u64 = u64::MAX;
+
+/// How many connections have a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Those with a request.
+    pub asking: usize,
+    /// Those that have asked something, and ask nothing now.
+    pub idle: usize,
+    /// Those on which nothing was ever asked.
+    pub silent: usize,
 }
 
 /// Since when a connection is silent, after whether it has ever asked anything: the least goes first.
@@ -88,7 +108,6 @@ impl Default for Guest {
             came: Instant::now(),
             silent: AtomicU64::new(1),
             has_asked: AtomicBool::new(false),
-            must_leave: AtomicBool::new(false),
             waker: AtomicWaker::new(),
         }
     }
@@ -98,32 +117,49 @@ impl Guest {
     /// Nothing is asked from now on.
     pub fn falls_silent(&self) {
         let after = u64::try_from(self.came.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.silent.store(after.saturating_add(1), SeqCst);
+        self.silent.fetch_max(after.saturating_add(1).min(LEAVING - 1), SeqCst);
     }
 
     /// Something was asked, and is being answered: nobody else gets the place.
     pub fn has_asked(&self) {
-        if self.silent.load(SeqCst) != 0 {
-            self.silent.store(0, SeqCst);
+        if self.silent.load(SeqCst) != ASKS {
+            self.silent.store(ASKS, SeqCst);
             self.has_asked.store(true, SeqCst);
-            self.must_leave.store(false, SeqCst);
         }
     }
 
     /// Whether it is to leave, of which whoever polls is told when that changes.
     pub fn must_leave(&self, cx: &Context<'_>) -> bool {
         self.waker.register(cx.waker());
-        self.must_leave.load(SeqCst)
+        self.is_leaving()
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.silent.load(SeqCst) == LEAVING
     }
 
     /// `None` also of one that is leaving.
     fn silence(&self) -> Option<Silence> {
-        if self.must_leave.load(SeqCst) {
+        self.silence_after(self.silent.load(SeqCst))
+    }
+
+    fn silence_after(&self, after: u64) -> Option<Silence> {
+        if after == ASKS || after == LEAVING {
             return None;
         }
-        let after = self.silent.load(SeqCst).checked_sub(1)?;
-        let since = self.came + Duration::from_millis(after);
+        let since = self.came + Duration::from_millis(after - 1);
         Some(Silence { has_asked: self.has_asked.load(SeqCst), since })
+    }
+
+    /// Tells it to leave, unless it is not silent any more, or not since then.
+    fn send_away(&self, silence: Silence) -> bool {
+        let after = self.silent.load(SeqCst);
+        let sent = self.silence_after(after) == Some(silence)
+            && self.silent.compare_exchange(after, LEAVING, SeqCst, SeqCst).is_ok();
+        if sent {
+            self.waker.wake();
+        }
+        sent
     }
 }
 
@@ -131,7 +167,8 @@ impl Room {
     /// Room for so many connections.
     pub fn of(connections: usize) -> Arc<Self> {
         let free = AtomicUsize::new(connections);
-        Arc::new(Self { free, freed: Notify::new(), taken: Mutex::default() })
+        let (most, freed) = (connections, Notify::new());
+        Arc::new(Self { most, free, freed, taken: Mutex::default() })
     }
 
     /// A place, if one is free.
@@ -145,24 +182,54 @@ impl Room {
         Some(Place { room: self.clone(), guest, number })
     }
 
+    /// How many places there are.
+    pub const fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Who has a place.
+    pub fn census(&self) -> Census {
+        let (mut census, mut last) = (Census::default(), 0);
+        loop {
+            let taken = self.taken.lock();
+            let before = last;
+            for (number, guest) in taken.guests.range((Excluded(before), Unbounded)).take(COUNTED) {
+                last = *number;
+                census.count(guest);
+            }
+            if last == before {
+                return census;
+            }
+        }
+    }
+
     /// Has one leave that is silent. Otherwise says when one may have been so for long enough.
     fn send_away(&self) -> Result<(), Instant> {
         let mut taken = self.taken.lock();
-        let guest = taken.longest_silent(Instant::now())?;
-        guest.must_leave.store(true, SeqCst);
-        guest.waker.wake();
+        taken.send_away(Instant::now())?;
         API.displaced(taken.guests.len());
         Ok(())
     }
 }
 
+impl Census {
+    fn count(&mut self, guest: &Guest) {
+        let kind = match (guest.silent.load(SeqCst), guest.has_asked.load(SeqCst)) {
+            (ASKS, _) => &mut self.asking,
+            (_, true) => &mut self.idle,
+            (_, false) => &mut self.silent,
+        };
+        *kind += 1;
+    }
+}
+
 impl Taken {
-    /// The one to leave next; the look for those that are silent serves until none of them is any more.
-    fn longest_silent(&mut self, now: Instant) -> Result<Arc<Guest>, Instant> {
+    /// Has the next one leave; the look for those that are silent serves until none of them is any more.
+    fn send_away(&mut self, now: Instant) -> Result<(), Instant> {
         loop {
             while let Some((silence, guest)) = self.silent.pop_front() {
-                if guest.silence() == Some(silence) {
-                    return Ok(guest);
+                if guest.send_away(silence) {
+                    return Ok(());
                 }
             }
             self.look(now)?;
@@ -201,7 +268,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // Of what was found silent it is no more.
-        self.guest.silent.store(0, SeqCst);
+        self.guest.silent.store(ASKS, SeqCst);
         self.room.taken.lock().guests.remove(&self.number);
         self.room.free.fetch_add(1, SeqCst);
         self.room.freed.notify_one();
@@ -281,7 +348,7 @@ mod tests {
     }
 
     fn leaving(places: &[&Place]) -> Vec<bool> {
-        places.iter().map(|place| place.guest.must_leave.load(SeqCst)).collect()
+        places.iter().map(|place| place.guest.is_leaving()).collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -331,5 +398,36 @@ mod tests {
         second.guest.has_asked();
         room.send_away().unwrap();
         assert_eq!(leaving(&[&first, &second, &third]), [true, false, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_leaves_also_if_it_falls_silent_once_more_and_stays_if_it_asks() {
+        let room = Room::of(1);
+        let [place] = guests(&room).await;
+        room.send_away().unwrap();
+        place.guest.falls_silent();
+        assert!(place.guest.is_leaving());
+        let silence = Silence { has_asked: false, since: place.guest.came };
+        place.guest.has_asked();
+        assert!(!place.guest.is_leaving());
+        assert!(!place.guest.send_away(silence), "it was seen silent, and has asked since");
+        place.guest.falls_silent();
+        assert!(!place.guest.is_leaving(), "its next silence is another one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn everybody_who_has_a_place_is_counted_once_by_what_is_asked() {
+        let many = COUNTED + 7;
+        let room = Room::of(many + 2);
+        let mut places: Vec<_> = (0..many).map(|_| room.take().unwrap()).collect();
+        for place in &places[..COUNTED] {
+            place.guest.has_asked();
+        }
+        places[0].guest.falls_silent();
+        assert_eq!(room.census(), Census { asking: COUNTED - 1, idle: 1, silent: 7 });
+        places.truncate(2);
+        assert_eq!(room.census(), Census { asking: 1, idle: 1, silent: 0 });
+        drop(places);
+        assert_eq!((room.census(), room.most()), (Census::default(), many + 2));
     }
 }

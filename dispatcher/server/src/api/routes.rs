@@ -25,6 +25,7 @@ use super::{
     auth::Key,
     body,
     config::ApiConfig,
+    cors::{self, Cors},
     endpoint::Endpoint,
     error::{ApiError, add_standing},
     headers::{self, REQUEST_ID, RequestIds},
@@ -33,10 +34,11 @@ use super::{
     objective::{self, House},
     peek::{Peek, Unreadable, peek},
     plane::{Plane, PlaneConfig},
+    reading::Reading,
     wait,
 };
 use crate::{
-    budget::{Budget, Memory},
+    budget::Memory,
     clock::Clock,
     h1::PodRequest,
     hub::Hub,
@@ -76,7 +78,7 @@ pub struct Api {
     created_unix_s: u64,
     tracer: Tracer,
     /// What large bodies take while they are being read, before they count for a queue.
-    reading: Budget,
+    reading: Reading,
 }
 
 /// What a reload of the configuration may change.
@@ -151,7 +153,8 @@ pub fn start(plane: PlaneConfig, api: &Arc<Api>, upstream: UpstreamConfig) -> io
         let way = Upstream::new(upstream, api.metrics.clone())
             .until(closing.clone())
             .within(memory.clone());
-        let door = Rc::new(Door { api: api.clone(), upstream: way });
+        let cors = Cors::of(&api.settings.load().config.cors_origins);
+        let door = Rc::new(Door { api: api.clone(), upstream: way, cors });
         service_fn(move |request| door.answer(request).map(Ok::<_, Infallible>))
     })
 }
@@ -167,6 +170,8 @@ enum Route {
     /// The model whose name follows the path, as it stands in the URL.
     Model,
     Health,
+    /// A browser asks whether a page may call.
+    Preflight,
 }
 
 fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
@@ -232,7 +237,7 @@ impl Api {
         let created_unix_s = clock.unix_ms() / 1000;
         let settings = ArcSwap::from_pointee(Settings::new(config, pools, created_unix_s, None)?);
         let (ids, tracer) = (RequestIds::new(), Tracer::default());
-        let reading = Budget::default();
+        let reading = Reading::default();
         Ok(Self { settings, ids, clock, metrics, created_unix_s, tracer, reading })
     }
 
@@ -343,6 +348,8 @@ struct Received {
 struct Door {
     api: Arc<Api>,
     upstream: Upstream,
+    /// Which web pages may call; `None`: none.
+    cors: Option<Cors>,
 }
 
 impl Door {
@@ -358,6 +365,7 @@ impl Door {
         B: Body<Data = Bytes>,
     {
         let door = self.clone();
+        let page = self.cors.as_ref().and_then(|cors| cors.origin(request.headers()));
         let receiving = Box::pin(self.clone().receive(request));
         async move {
             let Received { id, standing, call } = receiving.await;
@@ -366,6 +374,9 @@ impl Door {
                 add_standing(response.headers_mut(), standing);
             }
             response.headers_mut().insert(REQUEST_ID, id);
+            if door.cors.is_some() {
+                cors::show(response.headers_mut(), page);
+            }
             response
         }
     }
@@ -381,7 +392,12 @@ impl Door {
             let id = self.api.ids.name(&head.headers, number);
             let mut standing = None;
             let dialect = Dialect::of(head.uri.path());
-            let call = match route(&head.method, head.uri.path()) {
+            let is_preflight = |cors: &Cors| cors.is_preflight(&head.method, &head.headers);
+            let route = match self.cors.as_ref().is_some_and(is_preflight) {
+                true => Ok(Route::Preflight),
+                false => route(&head.method, head.uri.path()),
+            };
+            let call = match route {
                 Ok(Route::Serve(endpoint)) => {
                     let name = (number, &id);
                     let taken = self.take(endpoint, &mut head, body, name, &mut standing).await;
@@ -394,6 +410,7 @@ impl Door {
                     Err(answer.unwrap_or_else(|error| self.api.reject(&error, number, dialect)))
                 }
                 Ok(Route::Health) => Err(Response::default()),
+                Ok(Route::Preflight) => Err(cors::preflight(&head.headers)),
                 Err(error) => {
                     body::discard(&head.headers, body).await;
                     Err(self.api.reject(&error, number, dialect))

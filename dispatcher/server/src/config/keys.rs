@@ -8,11 +8,12 @@ use serde_yaml_ng::{Mapping, Value};
 use super::RawConfig;
 
 /// Keys whose parts are made once: sockets, threads, files and processes. With everything below them.
-pub const NEED_RESTART: [&str; 20] = [
+pub const NEED_RESTART: [&str; 21] = [
     "listen",
     "threads",
     "admin",
     "classes",
+    "cors_origins",
     "limits.max_header_bytes",
     "limits.max_connections",
     "limits.header_timeout_ms",

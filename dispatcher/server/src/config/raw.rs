@@ -49,6 +49,8 @@ pub struct RawConfig {
     pub service_tiers: BTreeMap<String, String>,
     /// Accepted keys. Empty: everybody is let in, and headers are trusted.
     pub keys: Vec<RawKey>,
+    /// Origins whose web pages may call, as browsers write them (`https://app.example`), or `*` for any. Empty: none may.
+    pub cors_origins: Vec<String>,
     /// Bounds on what a client may send.
     pub limits: RawLimits,
     /// Bounds on what may wait, for each pool.
@@ -92,6 +94,7 @@ impl Default for RawConfig {
             default_objective: api.default_objective,
             service_tiers: api.service_tiers,
             keys: api.keys,
+            cors_origins: api.cors_origins,
             limits: api.limits,
             queue: RawQueue::default(),
             patterns: RawPatterns::default(),
@@ -117,6 +120,7 @@ impl RawConfig {
             default_objective: self.default_objective.clone(),
             service_tiers: self.service_tiers.clone(),
             keys: self.keys.clone(),
+            cors_origins: self.cors_origins.clone(),
             limits: self.limits.clone(),
         }
     }

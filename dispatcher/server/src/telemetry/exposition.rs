@@ -17,7 +17,13 @@ use super::{
     series::{self, Kind, Series},
 };
 use crate::{
-    accept, fleet::Pod, hub::Hub, learn::versions::VersionView, replicas::Circle, shutdown::Stage,
+    accept,
+    api::room::{Census, Room},
+    fleet::Pod,
+    hub::Hub,
+    learn::versions::VersionView,
+    replicas::Circle,
+    shutdown::Stage,
 };
 
 /// Longest reason that becomes a label.
@@ -297,6 +303,7 @@ impl Page {
         self.rounds(watched);
         self.configuration(watched);
         self.listeners();
+        self.connections(&watched.room);
         self.count(&series::LOG_LINES_DROPPED, &[], log::lost());
         let spans = &watched.spans;
         self.tally(&series::SPANS, &["sent"], &spans.sent);
@@ -329,6 +336,14 @@ impl Page {
                 listening.displacements(),
             );
         }
+    }
+
+    fn connections(&mut self, room: &Room) {
+        let Census { asking, idle, silent } = room.census();
+        for (state, connections) in [("asking", asking), ("idle", idle), ("silent", silent)] {
+            self.set(&series::CONNECTIONS, &[state], connections as f64);
+        }
+        self.set(&series::CONNECTIONS_MOST, &[], room.most() as f64);
     }
 
     fn configuration(&mut self, watched: &Watched) {

@@ -12,6 +12,7 @@ use weir_schema::LastRound;
 
 use super::*;
 use crate::{
+    api::room::Room,
     clock::Clock,
     fleet::Pod,
     learn::{Shelf, reload::Bell, versions::tests::sample},
@@ -51,6 +52,7 @@ fn watched() -> Watched {
         config: Arc::default(),
         trainer: Arc::default(),
         spans: Arc::default(),
+        room: Room::of(1),
         life: Life::default(),
         clock,
     };

@@ -237,6 +237,10 @@ series! {
         "Times that no connection could be accepted, mostly for want of file descriptors, by listener: api, admin, replicas.";
     CONNECTIONS_DISPLACED: Counter "weir_connections_displaced_total" ["listener"]
         "Connections that were closed for newer ones, since no more are kept, by listener: of api those without a request, of replicas strangers.";
+    CONNECTIONS: Gauge "weir_connections" ["state"]
+        "Clients' connections to the API, by state: asking (with a request), idle (asked before), silent (never asked anything). The last two give way when there are no more places.";
+    CONNECTIONS_MOST: Gauge "weir_connections_most" []
+        "Connections to the API for which there are places: limits.max_connections, or fewer where open files allow no more.";
     LOG_LINES_DROPPED: Counter "weir_log_lines_dropped_total" []
         "Log lines that were not written: the reader of standard error is too slow, or gone.";
     SPANS: Counter "weir_spans_total" ["result"]

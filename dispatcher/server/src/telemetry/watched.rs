@@ -8,6 +8,7 @@ use weir_core::{Phase, Snapshot};
 
 use super::{Metrics, spans::SpanTally};
 use crate::{
+    api::room::Room,
     clock::Clock,
     config::ConfigTally,
     hub::Hub,
@@ -42,6 +43,8 @@ pub struct Watched {
     pub trainer: Arc<TrainerTally>,
     /// What became of spans.
     pub spans: Arc<SpanTally>,
+    /// Who is connected to the API.
+    pub room: Arc<Room>,
     /// Where the process is in its life.
     pub life: Life,
     /// Counts from the start.

@@ -22,6 +22,7 @@ use crate::{
         config::{RawAdmin, RawToken, Scope},
         settings::Settings,
     },
+    api::room::Room,
     config::Problems,
     hub::{
         Hub, Ticket,
@@ -73,6 +74,7 @@ async fn side_of(raw: &RawAdmin, ip: [u8; 4], hubs: Vec<Arc<Hub>>) -> Side {
         shelf: Arc::new(shelf),
         trainer: Arc::default(),
         spans: Arc::default(),
+        room: Room::of(1),
         life: Life::default(),
     };
     let mut problems = Problems::default();

@@ -20,7 +20,7 @@ fn the_defaults_are_valid() {
 
 #[test]
 fn a_refusal_names_the_key() {
-    let cases: [(String, &str); 9] = [
+    let cases: [(String, &str); 10] = [
         (refusal(|raw| raw.default_objective = "gold".into()), "default_objective: \"gold\""),
         (
             refusal(|raw| drop(raw.service_tiers.insert("flex".into(), "x".into()))),
@@ -39,6 +39,10 @@ fn a_refusal_names_the_key() {
             "keys[0].sha256: must",
         ),
         (refusal(|raw| raw.keys = vec![key(), key()]), "keys[1].sha256: is listed twice"),
+        (
+            refusal(|raw| raw.cors_origins = vec!["*".into(), "https://app.example/".into()]),
+            "cors_origins[1]: must be * or",
+        ),
         (
             refusal(|raw| raw.keys = vec![RawKey { objective: Some("x".into()), ..key() }]),
             "keys[0].objective: \"x\"",

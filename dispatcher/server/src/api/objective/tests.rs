@@ -143,6 +143,22 @@ fn the_tenant_is_the_trusted_header_or_else_the_keys() {
     assert_eq!(tenant(&long, None).unwrap().len(), TENANT_BYTES);
 }
 
+#[test]
+fn a_tenant_may_have_a_name_beyond_ascii() {
+    let named = |value: &[u8]| {
+        let value = HeaderValue::from_bytes(value).unwrap();
+        let asked =
+            HeaderMap::from_iter([("x-llm-d-inference-fairness-id".parse().unwrap(), value)]);
+        tenant(&asked, Some(&key())).unwrap().to_string()
+    };
+    assert_eq!(named(" Größe 部門 ".as_bytes()), "Größe 部門");
+    assert_eq!(named(b"M\xfcller"), "Müller", "no UTF-8");
+    assert_eq!([named("\u{9b}2J".as_bytes()), named(b"\x9b2J")], ["\u{fffd}2J"; 2]);
+    assert_eq!(named("é".repeat(100).as_bytes()), "é".repeat(TENANT_BYTES / 2));
+    assert_eq!(named(format!("x{}", "é".repeat(100)).as_bytes()).len(), TENANT_BYTES - 1);
+    assert_eq!(named("\u{a0}".as_bytes()), "acme", "blank");
+}
+
 /// Seed 001: "we require all requests to provide an SLO, error if otherwise".
 #[test]
 fn a_pool_may_require_an_objective_of_every_request() {

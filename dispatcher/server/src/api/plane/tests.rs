@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::api::config::RawApi;
+use crate::api::{config::RawApi, room::Census};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -19,7 +19,8 @@ fn limits() -> Limits {
 }
 
 fn config(threads: usize) -> PlaneConfig {
-    PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads, limits: limits() }
+    let room = Room::of(limits().max_connections);
+    PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads, limits: limits(), room }
 }
 
 /// A service that says when a request has arrived and then holds it until it is let go.
@@ -338,25 +339,22 @@ fn what_the_system_holds_unsent_of_a_response_is_bounded() {
 }
 
 /// A plane for so many connections, whose requests are held.
-fn start_bounded(max_connections: usize, threads: usize) -> (Plane, Watch) {
-    let bounded = Limits { max_connections, ..limits() };
+fn start_bounded(max_connections: usize, threads: usize) -> (Plane, Watch, Arc<Room>) {
+    let room = Room::of(max_connections);
     let (gate, watch) = gate();
-    let plane = Plane::start(
-        (PlaneConfig { limits: bounded, ..config(threads) }, Memory::of(0)),
-        misread,
-        move |_| {
-            let gate = gate.clone();
-            service_fn(move |request| gate.clone().pass(request))
-        },
-    );
-    (plane.unwrap(), watch)
+    let config = PlaneConfig { room: room.clone(), ..config(threads) };
+    let plane = Plane::start((config, Memory::of(0)), misread, move |_| {
+        let gate = gate.clone();
+        service_fn(move |request| gate.clone().pass(request))
+    });
+    (plane.unwrap(), watch, room)
 }
 
 #[tokio::test]
 async fn connections_beyond_the_bound_wait_for_their_turn() {
     const MOST: usize = 24;
     for threads in [1, 8] {
-        let (plane, mut watch) = start_bounded(MOST, threads);
+        let (plane, mut watch, _) = start_bounded(MOST, threads);
         let mut open = Vec::new();
         for _ in 0..MOST {
             let mut client = connect(&plane).await;
@@ -372,41 +370,55 @@ async fn connections_beyond_the_bound_wait_for_their_turn() {
     }
 }
 
+/// Ends when so many have a place: of several threads each accepts when it comes to it, and not who came first does first.
+async fn have_places(room: &Room, connections: usize) {
+    let all = |Census { asking, idle, silent }| asking + idle + silent;
+    soon(async {
+        while all(room.census()) < connections {
+            yield_now().await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn who_asks_nothing_gives_way_to_who_comes_when_no_place_is_left() {
-    // One thread: of several each accepts when it comes to it, so that who came last may have a place first.
-    let (plane, mut watch) = start_bounded(4, 1);
-    let mut busy = connect(&plane).await;
-    let mut asked = connect(&plane).await;
-    asked.write_all(GET).await.unwrap();
-    soon(watch.arrived.recv()).await.unwrap();
-    watch.release.notify_one();
-    soon(watch.ended.recv()).await.unwrap();
-    busy.write_all(GET).await.unwrap();
-    soon(watch.arrived.recv()).await.unwrap();
-    let silent = connect(&plane).await;
-    let mut half = connect(&plane).await;
-    half.write_all(b"GET / HT").await.unwrap();
-    let mut newcomers = Vec::new();
-    for _ in 0..2 {
-        let mut newcomer = connect(&plane).await;
-        newcomer.write_all(GET).await.unwrap();
+    for threads in [1, 4] {
+        let (plane, mut watch, room) = start_bounded(4, threads);
+        let mut busy = connect(&plane).await;
+        let mut asked = connect(&plane).await;
+        asked.write_all(GET).await.unwrap();
         soon(watch.arrived.recv()).await.unwrap();
-        newcomers.push(newcomer);
+        watch.release.notify_one();
+        soon(watch.ended.recv()).await.unwrap();
+        busy.write_all(GET).await.unwrap();
+        soon(watch.arrived.recv()).await.unwrap();
+        let silent = connect(&plane).await;
+        let mut half = connect(&plane).await;
+        half.write_all(b"GET / HT").await.unwrap();
+        // Whoever of these had none yet would find the others' as a newcomer does.
+        have_places(&room, 4).await;
+        let mut newcomers = Vec::new();
+        for _ in 0..2 {
+            let mut newcomer = connect(&plane).await;
+            newcomer.write_all(GET).await.unwrap();
+            soon(watch.arrived.recv()).await.unwrap();
+            newcomers.push(newcomer);
+        }
+        for mut gone in [silent, half] {
+            assert_eq!(soon(gone.read(&mut [0])).await.unwrap(), 0, "it has left");
+        }
+        assert_eq!(room.census(), Census { asking: 3, idle: 1, silent: 0 });
+        asked.write_all(GET).await.unwrap();
+        soon(watch.arrived.recv()).await.unwrap();
+        assert!(watch.ended.try_recv().is_err(), "who has a request keeps its place");
+        drop((busy, newcomers));
     }
-    for mut gone in [silent, half] {
-        assert_eq!(soon(gone.read(&mut [0])).await.unwrap(), 0, "it has left");
-    }
-    asked.write_all(GET).await.unwrap();
-    soon(watch.arrived.recv()).await.unwrap();
-    assert!(watch.ended.try_recv().is_err(), "who has a request keeps its place");
-    drop((busy, newcomers));
 }
 
 #[tokio::test]
 async fn a_place_goes_to_whichever_thread_has_somebody_waiting() {
-    let bounded = Limits { max_connections: 1, ..limits() };
-    let plane = start_echo(PlaneConfig { limits: bounded, ..config(8) });
+    let plane = start_echo(PlaneConfig { room: Room::of(1), ..config(8) });
     // Each is let in when the one before has left, and most of them by a thread that had none.
     let mut clients = JoinSet::new();
     for _ in 0..24 {

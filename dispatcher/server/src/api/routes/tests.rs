@@ -13,7 +13,10 @@ use weir_schema::{PredictError, Prediction, Row, Sample, Status, StepTime, Strid
 
 use super::*;
 use crate::{
-    api::config::{RawApi, RawKey, RawLimits},
+    api::{
+        config::{Limits, RawApi, RawKey, RawLimits},
+        plane::room,
+    },
     fleet::Pod,
     upstream::RawUpstream,
 };
@@ -66,7 +69,8 @@ fn upstream() -> UpstreamConfig {
 fn door_of(raw: &RawApi) -> Rc<Door> {
     let api = api_of(raw);
     let upstream = Upstream::new(upstream(), api.metrics.clone());
-    Rc::new(Door { api, upstream })
+    let cors = Cors::of(&api.settings.load().config.cors_origins);
+    Rc::new(Door { api, upstream, cors })
 }
 
 fn with_key(key: &str) -> RawApi {
@@ -246,6 +250,48 @@ async fn a_call_without_a_host_or_with_two_is_no_request() {
         assert_eq!((answer.status, &answer.json["error"]["code"]), (400, &"invalid_http".into()));
     }
     assert_eq!(counted(&door, ["none", "none", "bad_request", "400"]), 2.0);
+}
+
+#[tokio::test]
+async fn pages_of_the_origins_that_are_configured_may_call_and_no_others() {
+    let from = |method: &str, path: &str, origin: &str| {
+        let mut request = request(method, path, "{}");
+        request.headers_mut().insert("origin", origin.parse().unwrap());
+        request
+    };
+    let preflight = |origin: &str| {
+        let mut request = from("OPTIONS", CHAT, origin);
+        let headers = request.headers_mut();
+        headers.insert("access-control-request-method", "POST".parse().unwrap());
+        headers.insert("access-control-request-headers", "authorization".parse().unwrap());
+        request
+    };
+    let (app, other) = ("https://app.example", "https://other.example");
+    for (origins, shown) in
+        [(&[][..], [false; 2]), (&[app][..], [true, false]), (&["*"][..], [true; 2])]
+    {
+        let cors_origins = origins.iter().map(|origin| (*origin).to_owned()).collect();
+        let door = door_of(&RawApi { cors_origins, ..with_key("sk-good") });
+        for (origin, shown) in [app, other].into_iter().zip(shown) {
+            // A browser asks without a key.
+            let asked = door.answer(preflight(origin)).await;
+            let says = |name: &str| asked.headers().get(name).map(|value| value.to_str().unwrap());
+            assert_eq!(asked.status().as_u16(), if shown { 204 } else { 405 }, "{origin}");
+            assert_eq!(says("access-control-allow-origin"), shown.then_some(origin));
+            assert_eq!(says("access-control-allow-headers"), shown.then_some("authorization"));
+            // What the page may read is no more than what anybody gets.
+            let refused = door.answer(from("POST", CHAT, origin)).await;
+            let origin = shown.then_some(origin);
+            let allowed = refused.headers().get("access-control-allow-origin");
+            assert_eq!(
+                (refused.status().as_u16(), allowed.map(|value| value.to_str().unwrap())),
+                (401, origin)
+            );
+        }
+        let no_page = door.answer(request("OPTIONS", CHAT, "")).await;
+        assert_eq!(no_page.status().as_u16(), 405);
+        assert!(!no_page.headers().contains_key("access-control-allow-origin"));
+    }
 }
 
 #[tokio::test]
@@ -429,10 +475,14 @@ async fn what_is_no_request_is_answered_in_the_shape_of_the_others_and_counted()
     }
 }
 
+fn plane_config(threads: usize, limits: Limits) -> PlaneConfig {
+    PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads, limits, room: room(&limits) }
+}
+
 /// A pod that answers with what it was sent.
 fn mirror() -> Plane {
     let limits = RawApi::default().check().unwrap().limits;
-    let config = PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 1, limits };
+    let config = plane_config(1, limits);
     let mirror = async |request: Request<Incoming>| {
         let (head, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
@@ -463,7 +513,7 @@ async fn through(raw: &RawApi, headers: &str, body: &str) -> (String, serde_json
         0,
     )));
     let limits = api.settings.load().config.limits;
-    let config = PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads: 2, limits };
+    let config = plane_config(2, limits);
     let plane = start(config, &api, upstream()).unwrap();
 
     let call = format!(
