@@ -201,6 +201,11 @@ impl Hub {
         })
     }
 
+    /// Takes in everything posted so far.
+    pub fn catch_up(&self) {
+        self.at_desk(|_, _, _| ());
+    }
+
     /// Requests waiting.
     pub fn waiting(&self) -> usize {
         self.look(|scheduler, _| scheduler.waiting())

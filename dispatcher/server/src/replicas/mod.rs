@@ -38,6 +38,9 @@ use std::time::Duration;
 
 /// Between two signs of life on a call.
 const BEAT: Duration = Duration::from_millis(250);
-/// After so long without one a call is lost. A process that ends is noticed at once, by its connection; this is for a machine that
-/// vanishes, or one so busy that its decisions would come too late.
-const SILENT: Duration = Duration::from_secs(2);
+/// Own beats without a sign of life, or without an answer to one, after which a call is lost. A process that ends is noticed at once,
+/// by its connection; this is for a machine that vanishes, or one so busy that its decisions would come too late. Beats are counted
+/// and not time, for who was held up itself has not listened meanwhile.
+const MISSED: u32 = 8;
+/// The same as time, for what is waited for where nothing beats.
+const SILENT: Duration = BEAT.saturating_mul(MISSED);
