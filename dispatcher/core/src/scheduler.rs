@@ -109,6 +109,8 @@ pub struct Scheduler {
     prefills_at: Time,
     lateness: Lateness,
     closing: bool,
+    /// Nothing is given out.
+    still: bool,
     names: Names,
     decisions: Ring<Decision>,
     ended: Ring<Ended>,
@@ -155,6 +157,7 @@ impl Scheduler {
             prefills_at: Time::ZERO,
             lateness: Lateness::default(),
             closing: false,
+            still: false,
             names: Names::default(),
             decisions: Ring::default(),
             ended: Ring::default(),
@@ -205,6 +208,9 @@ impl Scheduler {
             Event::Control(control) => self.control(now, control, actions),
             Event::Told(lesson) => self.told(lesson),
             Event::Adopt(running) => self.adopt(*running),
+        }
+        if self.still {
+            return;
         }
         if pulls && !self.board.is_empty() {
             self.pull(now, actions);

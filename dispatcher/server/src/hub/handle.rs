@@ -13,6 +13,7 @@ use std::{
             fence,
         },
     },
+    thread,
     time::Duration,
 };
 
@@ -218,6 +219,9 @@ impl Hub {
             lead.tell(Errand::Hold(self.held()));
         }
         self.at_desk(|desk, now, due| desk.follow(now, lead, due));
+        while self.at_desk(|desk, now, due| desk.move_on(now, due)) {
+            thread::yield_now();
+        }
     }
 
     /// Who decides, unless this one does.
