@@ -8,7 +8,7 @@ use weir_core::{Band, EndKind, Gate, RefusalReason, Request, RequestId};
 use weir_schema::Prediction;
 
 use super::{
-    Hub, Ticket,
+    Ticket,
     errand::{Ask, Errand, Given, Refused, Word},
     fixture::{Fixture, assert_settled, pod, request},
     handover::SLICE,
@@ -48,15 +48,6 @@ fn given(id: u64, ask: Ask) -> Word {
     })
 }
 
-fn follow(hub: &Hub, lead: Option<&Arc<Lead>>) {
-    hub.at_desk(|desk, now, due| desk.follow(now, lead.cloned(), due));
-}
-
-/// A slice of what waits goes on; whether there is more.
-fn moves_on(hub: &Hub) -> bool {
-    hub.at_desk(|desk, now, due| desk.move_on(now, due))
-}
-
 #[tokio::test]
 async fn what_waits_is_taken_over_in_slices_the_higher_bands_first_and_others_come_between() {
     let (hub, _) = Fixture::default().hub();
@@ -67,9 +58,9 @@ async fn what_waits_is_taken_over_in_slices_the_higher_bands_first_and_others_co
     tickets.push(hub.admit(Request { band: Band(1), ..request(&hub, last) }));
     let asks = asked(&to_lead);
     assert_eq!(asks.len(), tickets.len());
-    follow(&hub, None);
+    hub.turn_to(None);
     assert_eq!(hub.waiting(), 0);
-    assert!(moves_on(&hub));
+    assert!(hub.move_on());
     assert_eq!(hub.waiting(), SLICE);
     assert!(hub.explain(RequestId(last)).is_some(), "it is of a higher band");
 
@@ -82,7 +73,7 @@ async fn what_waits_is_taken_over_in_slices_the_higher_bands_first_and_others_co
     assert!(tickets[SLICE].verdict().now_or_never().is_none());
     let newcomer = hub.admit(request(&hub, last + 1));
     assert_eq!(hub.waiting(), SLICE + 1);
-    while moves_on(&hub) {}
+    while hub.move_on() {}
     assert_eq!(hub.waiting(), tickets.len() + 1);
     let cancelled = |errand: &Errand| matches!(errand, Errand::Cancel(_));
     assert_eq!(told(&to_lead).iter().filter(|errand| cancelled(errand)).count(), asks.len());
@@ -98,12 +89,12 @@ async fn nothing_is_given_out_here_while_what_waits_goes_elsewhere() {
     let mut tickets: Vec<Ticket> = (0..own).map(|id| hub.admit(request(&hub, id as u64))).collect();
     // That of another dispatcher stays until that one asks elsewhere.
     let mut guest = hub.admit(request(&hub, 1 << 48));
-    follow(&hub, Some(&lead));
+    hub.turn_to(Some(lead));
     // As empty as the ledger seems once what ran has gone on.
     hub.add_pod(pod(1, "127.0.0.1:1"));
-    assert!(moves_on(&hub));
+    assert!(hub.move_on());
     assert_eq!((hub.snapshot().counters.dispatched, hub.waiting()), (0, own - SLICE + 1));
-    assert!(!moves_on(&hub));
+    assert!(!hub.move_on());
     assert!(asked(&to_lead).into_iter().map(|(id, _)| id.0).eq(0..own as u64));
     let lease = guest.verdict().now_or_never().expect("it is given a pod again");
     lease.unwrap().end(EndKind::Complete, None, None);

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{
-    BEAT, MISSED, SILENT,
+    BEAT, LATE, SILENT,
     circle::Circle,
     rank::Rank,
     seal::{Seals, Side, nonce, proof},
@@ -162,7 +162,7 @@ async fn converse(
             _ = beat.tick() => {
                 says.beat()?;
                 out.beat()?;
-                if open > MISSED {
+                if open > LATE {
                     return Ok(Over::Late);
                 }
                 out.put(&Asks::Beat)?;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::{
     net::{TcpListener, lookup_host},
@@ -104,7 +105,12 @@ impl Replicas {
             circles.iter().for_each(|circle| circle.leave());
             std::future::pending::<()>().await;
         };
+        let moving = async {
+            join_all(circles.iter().map(|circle| circle.keep_moving())).await;
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
+            () = moving => {}
             () = answer(listener, circles.clone(), self.config.secret) => {}
             () = scout(self.config, self.circles) => {}
             () = leaving => {}
