@@ -115,6 +115,8 @@ pub struct Scheduler {
     /// Until when the process did not run, the last time.
     stood_still_until: Time,
     closing: bool,
+    /// Nothing is given out.
+    still: bool,
     names: Names,
     decisions: Ring<Decision>,
     ended: Ring<Ended>,
@@ -164,6 +166,7 @@ impl Scheduler {
             lateness: Lateness::default(),
             stood_still_until: Time::ZERO,
             closing: false,
+            still: false,
             names: Names::default(),
             decisions: Ring::default(),
             ended: Ring::default(),
@@ -215,6 +218,9 @@ impl Scheduler {
             Event::Control(control) => self.control(now, control, actions),
             Event::Told(lesson) => self.told(lesson),
             Event::Adopt(running) => self.adopt(*running),
+        }
+        if self.still {
+            return;
         }
         if pulls && !self.board.is_empty() {
             self.pull(now, actions);

@@ -438,6 +438,11 @@ impl Board {
         bands.map(|(band, ages)| (*band, ages.len()))
     }
 
+    /// Every waiting request, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &Waiting> {
+        self.entries.values()
+    }
+
     /// Every waiting request, oldest first.
     pub fn ids(&self) -> Vec<RequestId> {
         merged(self.bands.values().map(|ages| ages.behind(None))).map(|(_, id)| id).collect()

@@ -4,7 +4,7 @@
 //! one of the two at a time.
 
 use crate::{
-    Phase, PodId, PodSpec, PullConfig, Request, RequestId, Running, Time,
+    Band, Phase, PodId, PodSpec, PullConfig, Request, RequestId, Running, Time,
     decide::score,
     fleet::PodState,
     inspect::PodDetail,
@@ -36,6 +36,21 @@ impl Scheduler {
     /// What waits.
     pub fn waiting_ids(&self) -> Vec<RequestId> {
         self.board.ids()
+    }
+
+    /// The same with the band of each, in no order.
+    pub fn waiting_in_bands(&self) -> impl Iterator<Item = (Band, RequestId)> {
+        self.board.all().map(|waiting| (waiting.request.band, waiting.request.id))
+    }
+
+    /// Gives nothing out from now on, or does again: the ledgers may be in another's books while what waits is still here.
+    pub const fn stand_still(&mut self, still: bool) {
+        self.still = still;
+    }
+
+    /// Whether nothing is given out.
+    pub const fn stands_still(&self) -> bool {
+        self.still
     }
 
     /// Gives a waiting request away.

@@ -258,6 +258,7 @@ impl Desk {
         if closes {
             // What waits for another's verdict is refused like everything else.
             self.follow(now, None, due);
+            while self.move_on(now, due) {}
         }
     }
 

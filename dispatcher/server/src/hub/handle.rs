@@ -201,6 +201,11 @@ impl Hub {
         })
     }
 
+    /// Takes in everything posted so far.
+    pub fn catch_up(&self) {
+        self.at_desk(|_, _, _| ());
+    }
+
     /// Requests waiting.
     pub fn waiting(&self) -> usize {
         self.look(|scheduler, _| scheduler.waiting())
@@ -208,11 +213,22 @@ impl Hub {
 
     /// From now on another dispatcher decides, or this one does. What waits and what runs goes to whoever decides.
     pub fn follow(&self, lead: Option<Arc<Lead>>) {
+        self.turn_to(lead);
+        while self.move_on() {}
+    }
+
+    /// The same, and what waits goes on by [`Hub::move_on`], until which it is where it was.
+    pub fn turn_to(&self, lead: Option<Arc<Lead>>) {
         if let Some(lead) = &lead {
             // Before anything waits there: what is held here may be newer.
             lead.tell(Errand::Hold(self.held()));
         }
         self.at_desk(|desk, now, due| desk.follow(now, lead, due));
+    }
+
+    /// Some of what waits goes on to whoever decides now. Says whether there is more of it.
+    pub fn move_on(&self) -> bool {
+        self.at_desk(|desk, now, due| desk.move_on(now, due))
     }
 
     /// Who decides, unless this one does.

@@ -1,6 +1,10 @@
 //! What waits and what runs goes to whoever decides now.
+//!
+//! What runs goes at once, for who decides has to know of it. What waits may be a hundred thousand requests, a third of a second's work:
+//! it goes in slices, between which everybody else comes to the desk.
 
 use std::{
+    cmp::Reverse,
     mem,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -15,9 +19,15 @@ use super::{
     message::Waiter,
 };
 
+/// Requests that go on in one turn at the desk: a millisecond at most.
+pub(super) const SLICE: usize = 250;
+
+/// What waits, and where its verdict goes.
+type Waits = (Box<Request>, Waiter);
+
 impl Desk {
     /// Goes by what a lead decides from now on, or decides itself. What runs goes into the ledger of whoever decides now, and what waits
-    /// is asked for anew.
+    /// is asked for anew by [`Desk::move_on`].
     pub(super) fn follow(&mut self, now: Time, lead: Option<Arc<Lead>>, due: &mut Due) {
         self.led.lead = lead;
         // First what runs: who decides what waits has to know of it.
@@ -25,17 +35,32 @@ impl Desk {
             Some(lead) => self.hand_over(now, &lead),
             None => self.take_back(now, due),
         }
-        let waits = self.waits_elsewhere(now);
+        self.led.moving = self.waits_elsewhere().into();
+        // The ledger here knows nothing of what runs now, and what waits here still is about to go elsewhere.
+        self.scheduler.stand_still(self.led.lead.is_some() && !self.led.moving.is_empty());
+    }
+
+    /// Has some of what waits decided by whoever decides now. Says whether there is more of it.
+    pub(super) fn move_on(&mut self, now: Time, due: &mut Due) -> bool {
+        let some = self.led.moving.len().min(SLICE);
+        let some: Vec<RequestId> = self.led.moving.drain(..some).collect();
+        let waits = self.take_along(now, some);
         match self.led.lead.clone() {
             Some(lead) => self.ask_for_all(now, &lead, waits),
             None => waits
                 .into_iter()
                 .for_each(|(request, waiter)| self.decide(now, request, waiter, due)),
         }
+        let over = self.led.moving.is_empty();
+        if over && self.scheduler.stands_still() {
+            self.scheduler.stand_still(false);
+            self.handle(now, Event::Tick, due);
+        }
+        !over
     }
 
     /// One that cannot be told any more is gone, and then what it is asked for here is asked for anew.
-    fn ask_for_all(&mut self, now: Time, lead: &Arc<Lead>, waits: Vec<(Box<Request>, Waiter)>) {
+    fn ask_for_all(&mut self, now: Time, lead: &Arc<Lead>, waits: Vec<Waits>) {
         let mut errands = Errands::new();
         for (request, waiter) in waits {
             let (id, ask) = (request.id, self.led.next_ask());
@@ -47,26 +72,40 @@ impl Desk {
         lead.tell_all(errands);
     }
 
-    /// Takes what waits for the verdict of another than whoever decides now, in the order in which it came.
-    fn waits_elsewhere(&mut self, now: Time) -> Vec<(Box<Request>, Waiter)> {
-        let lead = self.led.lead.clone();
-        let elsewhere =
-            |asked: &&Asked| lead.as_ref().is_none_or(|lead| !Arc::ptr_eq(lead, &asked.lead));
-        let asked = self.led.asked.values().filter(elsewhere);
-        let mut ids: Vec<RequestId> = asked.map(|asked| asked.request.id).collect();
-        if lead.is_some() {
-            ids.extend(self.scheduler.waiting_ids().into_iter().filter(|id| !is_guest(*id)));
+    /// What waits for the verdict of another than whoever decides now: the higher bands first, for what comes meanwhile goes between,
+    /// and each in the order in which it came.
+    fn waits_elsewhere(&self) -> Vec<RequestId> {
+        let asked = self.led.asked.values().filter(|asked| self.is_elsewhere(asked));
+        let mut waits: Vec<_> =
+            asked.map(|asked| (Reverse(asked.request.band), asked.request.id)).collect();
+        if self.led.lead.is_some() {
+            let own = self.scheduler.waiting_in_bands().filter(|(_, id)| !is_guest(*id));
+            waits.extend(own.map(|(band, id)| (Reverse(band), id)));
         }
-        ids.sort_unstable();
-        let mut mail = Mail::default();
-        let take = |id| match self.led.asked.remove(id) {
-            Some(Asked { lead, request, waiter, .. }) => {
-                mail.add(&lead, Errand::Cancel(id));
-                Some((request, waiter))
+        waits.sort_unstable();
+        waits.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn is_elsewhere(&self, asked: &Asked) -> bool {
+        self.led.lead.as_ref().is_none_or(|lead| !Arc::ptr_eq(lead, &asked.lead))
+    }
+
+    /// Takes what of these still waits for another's verdict from where it does.
+    fn take_along(&mut self, now: Time, ids: Vec<RequestId>) -> Vec<Waits> {
+        let (mut mail, mut taken) = (Mail::default(), Vec::with_capacity(ids.len()));
+        for id in ids {
+            match self.led.asked.get(id).map(|asked| self.is_elsewhere(asked)) {
+                Some(true) => {
+                    let Some(asked) = self.led.asked.remove(id) else { continue };
+                    mail.add(&asked.lead, Errand::Cancel(id));
+                    taken.push((asked.request, asked.waiter));
+                }
+                None if self.led.lead.is_some() => {
+                    taken.extend(self.scheduler.withdraw(now, id).zip(self.waiters.remove(id)));
+                }
+                _ => {}
             }
-            None => self.scheduler.withdraw(now, id).zip(self.waiters.remove(id)),
-        };
-        let taken = ids.into_iter().filter_map(take).collect();
+        }
         mail.send();
         taken
     }

@@ -14,7 +14,7 @@
 //! - Who is asked decides, also if it is led itself: two that are about to change places do not ask each other in turns. So what others
 //!   asked for here stays in the ledger here until they ask elsewhere.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use async_channel::Sender;
 use smallvec::{SmallVec, smallvec};
@@ -93,6 +93,8 @@ pub(super) struct Led {
     pub(super) lead: Option<Arc<Lead>>,
     /// Requests that wait for a lead's verdict.
     pub(super) asked: ById<Asked>,
+    /// What waits and has yet to come to whoever decides now, in that order. It is where it was until then, or over.
+    pub(super) moving: VecDeque<RequestId>,
     /// How often any was asked for.
     asks: Ask,
     /// Streams that are in a lead's ledger.
@@ -278,8 +280,10 @@ impl Desk {
             Word::Refuse(refused) => (refused.id, refused.ask),
         };
         let awaits = |asked: &Asked| asked.ask == ask && Arc::ptr_eq(&asked.lead, lead);
-        if !self.led.asked.get(id).is_some_and(awaits) {
-            // Its client left, or it was asked for anew meanwhile: the lead was told so.
+        // What has yet to come to whoever decides now is asked for anew.
+        let decides = self.led.lead.as_ref().is_some_and(|decides| Arc::ptr_eq(decides, lead));
+        if !decides || !self.led.asked.get(id).is_some_and(awaits) {
+            // Its client left, or it was asked for anew meanwhile: the lead was told so, or is about to be.
             return None;
         }
         match word {

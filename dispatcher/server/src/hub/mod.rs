@@ -45,4 +45,6 @@ pub use ticks::run_ticks;
 #[cfg(test)]
 pub(crate) mod fixture;
 #[cfg(test)]
+mod handover_tests;
+#[cfg(test)]
 mod tests;

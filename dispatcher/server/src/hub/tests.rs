@@ -17,9 +17,7 @@ use weir_schema::{Predict, PredictError, Prediction, Row, Sample, Status, StepTi
 
 use super::{
     Hub, Lease,
-    errand::{Errand, Given, Refused, Word},
     fixture::{Fixture, Flat, assert_settled, pod, request, until},
-    led::Lead,
     run_ticks,
 };
 
@@ -255,51 +253,6 @@ async fn a_sample_that_finds_no_room_is_dropped_and_counted() {
     assert!(sample.at_unix_ms > 0);
     assert_eq!((sample.output_tokens, hub.snapshot().in_flight), (2, 0));
     assert_eq!(hub.samples_dropped(), 2);
-}
-
-#[tokio::test]
-async fn a_verdict_is_that_of_the_asking_that_it_was_said_to() {
-    let hub = hub();
-    hub.add_pod(pod(1, "127.0.0.1:1"));
-    let [(first, to_first), (second, _to_second)] = ["first", "second"].map(|address| {
-        let (errands, due) = async_channel::bounded(64);
-        (Lead::new(address.to_owned(), errands), due)
-    });
-    hub.follow(Some(first.clone()));
-    let mut ticket = hub.admit(request(&hub, 1));
-    // Another one decides for a moment, and then the first again.
-    hub.follow(Some(second));
-    hub.follow(Some(first.clone()));
-    let mut asks = Vec::new();
-    while let Ok(errands) = to_first.try_recv() {
-        asks.extend(errands.into_iter().filter_map(|errand| match errand {
-            Errand::Admit(facts) => Some(facts.ask),
-            _ => None,
-        }));
-    }
-    let [before, now] = asks[..] else { panic!("{asks:?}") };
-    let refuse = |ask| {
-        let (id, retry_after) = (RequestId(1), Duration::ZERO);
-        Word::Refuse(Refused { id, ask, reason: RefusalReason::MaxWait, retry_after })
-    };
-    let give = |ask| {
-        Word::Give(Given {
-            id: RequestId(1),
-            ask,
-            pod: "127.0.0.1:1".to_owned(),
-            attempt: 1,
-            uncached_tokens: 0.0,
-            prediction: Prediction::default(),
-            tokens_per_event: 1.0,
-        })
-    };
-    for late in [refuse(before), give(before)] {
-        assert_eq!(hub.hear(&first, late), None, "it was told that nobody waits for that");
-        assert!(ticket.verdict().now_or_never().is_none());
-    }
-    assert_eq!(hub.hear(&first, give(now)), None);
-    ticket.verdict().await.unwrap().end(EndKind::Complete, None, None);
-    assert_settled(&hub);
 }
 
 /// A predictor that parks inside the scheduler, once it is told to, until it is let go: while it

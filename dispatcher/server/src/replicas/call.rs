@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{
-    BEAT, SILENT,
+    BEAT, LATE, SILENT,
     circle::Circle,
     rank::Rank,
     seal::{Seals, Side, nonce, proof},
@@ -40,6 +40,8 @@ pub(super) enum Over {
     Refused(Why),
     /// It decides no longer, or was given up.
     Farewell,
+    /// It gives signs of life, and answers too late.
+    Late,
     /// It broke, or what was said in it cannot be understood.
     Lost(io::Error),
 }
@@ -65,7 +67,9 @@ pub(super) async fn call(
     // Its end, whichever way this ends, has everything decided elsewhere.
     let Some(_seat) = circle.join(rank, lead.clone()) else { return Ok(Over::Needless) };
     let over = converse(circle, &lead, &due, &mut line).await;
-    if over.is_err() && circle.hub.lead().is_some_and(|decides| Arc::ptr_eq(&decides, &lead)) {
+    if matches!(over, Ok(Over::Late) | Err(_))
+        && circle.hub.lead().is_some_and(|decides| Arc::ptr_eq(&decides, &lead))
+    {
         // It may live on, with streams of its own.
         circle.hub.lost_sight();
     }
@@ -123,12 +127,15 @@ async fn converse(
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut held = None;
+    // Beats that are not answered: what is asked for takes as long to be heard of. Its verdict may take longer, for want of a pod.
+    let mut open = 0;
     let mut due = Agenda { due, left: Errands::new().into_iter() };
     loop {
         tokio::select! {
             said = says.next() => {
                 match said? {
                     Says::Beat => {}
+                    Says::Done => open -= open.min(1),
                     Says::Lore(lore) => circle.hub.note_lore(lead, lore),
                     Says::Held(now) => held = Some(now),
                     Says::Farewell => {
@@ -153,10 +160,13 @@ async fn converse(
             }
             written = out.write(asks), if out.is_due() => written?,
             _ = beat.tick() => {
-                if says.is_silent() || out.is_stuck() {
-                    return Err(io::ErrorKind::TimedOut.into());
+                says.beat()?;
+                out.beat()?;
+                if open > LATE {
+                    return Ok(Over::Late);
                 }
                 out.put(&Asks::Beat)?;
+                open += 1;
                 // Once it decides; until then it is kept.
                 held.take_if(|held| circle.hub.hold(lead, held));
             }

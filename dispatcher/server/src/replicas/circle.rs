@@ -9,6 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use tokio::{sync::Notify, task::yield_now};
 
 use super::rank::Rank;
 use crate::{
@@ -31,6 +32,8 @@ pub struct Circle {
     /// Verdicts that another was told.
     pub(super) told: AtomicU64,
     changes: AtomicU64,
+    /// Somebody else decides than before.
+    turned: Notify,
 }
 
 /// A pool's dispatchers at one moment.
@@ -61,6 +64,7 @@ impl Circle {
             heard: AtomicU64::new(0),
             told: AtomicU64::new(0),
             changes: AtomicU64::new(0),
+            turned: Notify::new(),
         })
     }
 
@@ -126,7 +130,18 @@ impl Circle {
             }
             None => tracing::info!(model, "this dispatcher decides"),
         }
-        self.hub.follow(lead.cloned());
+        self.hub.turn_to(lead.cloned());
+        self.turned.notify_one();
+    }
+
+    /// Has what waits go to whoever decides now, while calls go on: a hundred thousand requests take longer than a beat.
+    pub(super) async fn keep_moving(&self) {
+        loop {
+            self.turned.notified().await;
+            while self.hub.move_on() {
+                yield_now().await;
+            }
+        }
     }
 }
 

@@ -185,8 +185,12 @@ impl Guest {
             tokio::select! {
                 // What it asks for has an answer, and there has to be room for that. It reads answers whatever it has to say itself.
                 asked = asks.next(), if self.out.has_room() => {
-                    if let Asks::Errand(errand) = asked? {
-                        self.run(errand)?;
+                    match asked? {
+                        Asks::Errand(errand) => self.run(errand)?,
+                        Asks::Beat => {
+                            self.hub().catch_up();
+                            self.out.put(&Says::Done)?;
+                        }
                     }
                 }
                 Some(answered) = self.tickets.next(),
@@ -196,9 +200,8 @@ impl Guest {
                     if !self.out.has_room() {
                         asks.excuse();
                     }
-                    if asks.is_silent() || self.out.is_stuck() {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
+                    asks.beat()?;
+                    self.out.beat()?;
                     self.out.put(&Says::Beat)?;
                     self.tell_held()?;
                 }

@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::{
     net::{TcpListener, lookup_host},
     task::JoinSet,
-    time::{MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
 
 use super::{
@@ -36,8 +37,10 @@ use crate::{
 const LOOK_UP_EVERY: Duration = Duration::from_secs(2);
 /// Before a lost call is tried again, at first and at most.
 const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
-/// Before an address is called again that need not or may not be called.
+/// Before an address is called again that need not or may not be called, or answered too late for the first time.
 const MUCH_LATER: Duration = Duration::from_secs(5);
+/// The same where it does so time and again: each time what comes meanwhile waits for it.
+const SELDOM: Duration = Duration::from_secs(30);
 
 /// Opens the listener, so that an address that is taken is known before anything starts.
 ///
@@ -102,7 +105,12 @@ impl Replicas {
             circles.iter().for_each(|circle| circle.leave());
             std::future::pending::<()>().await;
         };
+        let moving = async {
+            join_all(circles.iter().map(|circle| circle.keep_moving())).await;
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
+            () = moving => {}
             () = answer(listener, circles.clone(), self.config.secret) => {}
             () = scout(self.config, self.circles) => {}
             () = leaving => {}
@@ -193,11 +201,18 @@ async fn keep_calling(circle: Arc<Circle>, address: SocketAddr, secret: [u8; 32]
     let mut pause = AGAIN[0];
     let mut said = None;
     while wanted.lock().contains(&address) {
+        let began = Instant::now();
         let over = call(&circle, address, secret).await;
+        if began.elapsed() > SELDOM {
+            pause = AGAIN[0];
+        }
         match &over {
             Ok(Over::Refused(why)) => say_once(&mut said, *why, address),
             Ok(Over::Lost(error)) | Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 tracing::warn!(%address, %error, "what another dispatcher says is not believed");
+            }
+            Ok(Over::Late) => {
+                tracing::warn!(%address, "another dispatcher answers too late, and is left alone for a while");
             }
             Ok(Over::Lost(error)) | Err(error) => {
                 tracing::debug!(%address, %error, "another dispatcher cannot be heard");
@@ -214,6 +229,7 @@ fn again_after(over: &io::Result<Over>, pause: Duration) -> Duration {
     let [first, longest] = AGAIN;
     match over {
         Ok(Over::Needless) => MUCH_LATER,
+        Ok(Over::Late) => (2 * pause).clamp(MUCH_LATER, SELDOM),
         Ok(Over::Refused(Why::Leaving) | Over::Farewell) => longest,
         Ok(Over::Refused(_)) => MUCH_LATER,
         Ok(Over::Lost(error)) if error.kind() == io::ErrorKind::InvalidData => longest,
@@ -242,5 +258,15 @@ mod tests {
         let pause = (0..9).fold(first, |pause, _| again_after(&Err(broken()), pause));
         assert_eq!(pause, longest, "nobody is there");
         assert_eq!(again_after(&Ok(Over::Lost(broken())), pause), first);
+    }
+
+    #[test]
+    fn who_answers_too_late_time_and_again_is_called_ever_less() {
+        let mut pause = AGAIN[0];
+        let pauses = [(); 5].map(|()| {
+            pause = again_after(&Ok(Over::Late), pause);
+            pause.as_secs()
+        });
+        assert_eq!(pauses, [5, 10, 20, 30, 30]);
     }
 }

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::tcp::OwnedWriteHalf,
-    time::{Instant, timeout},
+    time::timeout,
 };
 
 use super::{
-    SILENT,
+    MISSED, SILENT,
     rank::Rank,
     seal::{Nonce, SEAL, Seals},
 };
@@ -25,7 +25,7 @@ use crate::hub::{
 };
 
 /// What the values are. A test holds their bytes against those that belong to this number.
-pub(super) const PROTOCOL: u16 = 3;
+pub(super) const PROTOCOL: u16 = 4;
 
 /// Longest value: the names of a prompt's blocks are most of it, of which there are a few thousand.
 const LONGEST: usize = 1 << 20;
@@ -85,7 +85,7 @@ pub(super) enum Why {
 /// From who asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Asks {
-    /// A sign of life.
+    /// A sign of life, which is answered.
     Beat,
     /// Something to be done.
     Errand(Errand),
@@ -96,6 +96,8 @@ pub(super) enum Asks {
 pub(super) enum Says {
     /// A sign of life.
     Beat,
+    /// Whatever came before a sign of life of the caller's, one for each, the scheduler knows of.
+    Done,
     /// A verdict.
     Word(Word),
     /// What an operator holds: all of it, whenever it is something else.
@@ -128,18 +130,12 @@ pub(super) fn put<T: Serialize>(value: &T, out: &mut Vec<u8>) -> io::Result<()> 
 ///
 /// Who waits until all of it is written does not read meanwhile: of two that have much to say each would wait for the other to read,
 /// and a verdict that has come would not be heard. So what the other end does not take at once is written while its owner reads on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Out {
     bytes: Vec<u8>,
     seals: Option<Seals>,
-    /// When the other end took some of it, or nothing was due.
-    moved: Instant,
-}
-
-impl Default for Out {
-    fn default() -> Self {
-        Self { bytes: Vec::new(), seals: None, moved: Instant::now() }
-    }
+    /// Beats of its owner since the other end took some of it, or nothing was due.
+    stuck: u32,
 }
 
 impl Out {
@@ -154,7 +150,7 @@ impl Out {
     /// When it cannot be written, or not be read at the other end.
     pub(super) fn put<T: Serialize>(&mut self, value: &T) -> io::Result<()> {
         if self.bytes.is_empty() {
-            self.moved = Instant::now();
+            self.stuck = 0;
         }
         let start = self.bytes.len() + PREFIX;
         put(value, &mut self.bytes)?;
@@ -174,10 +170,13 @@ impl Out {
         self.bytes.len() < ROOM
     }
 
-    /// Whether the other end takes nothing. One that takes some at a time, over however narrow a way, is not given up: who begins anew
-    /// has all of it to say again.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.is_due() && self.moved.elapsed() > SILENT
+    /// Counts a beat of its owner. One that takes some at a time is there.
+    ///
+    /// # Errors
+    /// When the other end takes nothing.
+    pub(super) fn beat(&mut self) -> io::Result<()> {
+        self.stuck += u32::from(self.is_due());
+        in_time(self.stuck)
     }
 
     /// Writes what the other end takes at once.
@@ -220,7 +219,7 @@ impl Out {
             return Err(io::ErrorKind::WriteZero.into());
         }
         self.bytes.drain(..taken);
-        self.moved = Instant::now();
+        self.stuck = 0;
         Ok(())
     }
 }
@@ -230,8 +229,8 @@ impl Out {
 pub(super) struct Values<R> {
     from: R,
     bytes: BytesMut,
-    /// When any came.
-    heard: Instant,
+    /// Beats of its owner since any came.
+    quiet: u32,
     /// Longest one that is taken: what is announced is kept until it is whole.
     longest: usize,
     seals: Option<Seals>,
@@ -239,8 +238,7 @@ pub(super) struct Values<R> {
 
 impl<R: AsyncRead + Unpin> Values<R> {
     pub(super) fn new(from: R) -> Self {
-        let (bytes, heard) = (BytesMut::new(), Instant::now());
-        Self { from, bytes, heard, longest: LONGEST_UNPROVED, seals: None }
+        Self { from, bytes: BytesMut::new(), quiet: 0, longest: LONGEST_UNPROVED, seals: None }
     }
 
     /// From now on values are sealed, and may be long.
@@ -249,14 +247,18 @@ impl<R: AsyncRead + Unpin> Values<R> {
         self.longest = LONGEST;
     }
 
-    /// Whether nothing has come for so long that nobody is there any more. A part of a value is a sign of life.
-    pub(super) fn is_silent(&self) -> bool {
-        self.heard.elapsed() > SILENT
+    /// Counts a beat of its owner. A part of a value is a sign of life.
+    ///
+    /// # Errors
+    /// When nothing has come for so long that nobody is there any more.
+    pub(super) fn beat(&mut self) -> io::Result<()> {
+        self.quiet += 1;
+        in_time(self.quiet)
     }
 
     /// Nobody has listened meanwhile.
-    pub(super) fn excuse(&mut self) {
-        self.heard = Instant::now();
+    pub(super) const fn excuse(&mut self) {
+        self.quiet = 0;
     }
 
     /// The next one. What has come of it is kept when this is dropped.
@@ -271,7 +273,7 @@ impl<R: AsyncRead + Unpin> Values<R> {
             if self.from.read_buf(&mut self.bytes).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            self.heard = Instant::now();
+            self.quiet = 0;
         }
     }
 
@@ -297,6 +299,10 @@ impl<R: AsyncRead + Unpin> Values<R> {
         self.bytes.advance(whole);
         value.map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
+}
+
+fn in_time(beats: u32) -> io::Result<()> {
+    if beats > MISSED { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
 }
 
 fn too_long(length: usize) -> io::Error {

@@ -25,7 +25,7 @@ use weir_core::{
 };
 
 use super::{
-    Circle, Replicas, ReplicasConfig, SILENT, bind,
+    BEAT, Circle, Replicas, ReplicasConfig, SILENT, bind,
     rank::Rank,
     seal::{SEAL, Seals, Side, proof},
     wire::{self, Welcome, Why},
