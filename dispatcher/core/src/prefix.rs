@@ -79,8 +79,12 @@ pub struct PrefixIndex {
 
 impl PrefixIndex {
     /// A pod that holds at most `capacity` blocks joins, or its capacity changes: then it forgets the
-    /// oldest above that. What it needs is allocated as it fills.
+    /// oldest above that; one that finds no prompt again, of which it is 0, what it uses as well. What it needs is allocated as it
+    /// fills.
     pub fn set_capacity(&mut self, pod: PodId, capacity: usize) {
+        if capacity == 0 {
+            self.remove(pod);
+        }
         self.version += 1;
         let ring = self.rings.entry(pod).or_default();
         // What a pod holds of a segment is counted in 32 bits.

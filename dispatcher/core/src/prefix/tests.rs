@@ -279,7 +279,7 @@ fn step() -> impl Strategy<Value = (u32, Step)> {
         20 => (prompt(), 0..60usize).prop_map(|(letters, answers)| Step::Enter(letters, answers)),
         14 => (any::<prop::sample::Index>(), 0..40usize, 0..60usize)
             .prop_map(|(which, answer, answers)| Step::Over(which, answer, answers)),
-        2 => (0..200usize).prop_map(Step::Capacity),
+        2 => prop_oneof![Just(0), 0..200usize].prop_map(Step::Capacity),
         1 => Just(Step::Leave),
     ];
     (0..4u32, step)
@@ -306,6 +306,9 @@ fn apply(index: &mut PrefixIndex, model: &mut Model, pod: PodId, step: Step) {
         Step::Capacity(capacity) => {
             index.set_capacity(pod, capacity);
             model.capacity = capacity;
+            if capacity == 0 {
+                *model = Model::default();
+            }
             model.trim();
         }
         Step::Leave => {
