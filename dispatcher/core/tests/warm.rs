@@ -6,8 +6,8 @@ mod world;
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    CacheInfo, EndKind, Event, PodClass, PodId, Policy, PromptSize, Reason, Request, RequestId,
-    SchedulerConfig, Scrape, policy::Scorer,
+    CacheInfo, EndKind, Event, PodClass, PodId, Policy, Progress, PromptSize, Reason, Request,
+    RequestId, SchedulerConfig, Scrape, policy::Scorer,
 };
 use world::{World, slo, steps_are_shared};
 
@@ -60,6 +60,65 @@ fn what_a_pod_keeps_outside_of_its_cache_is_found_again_too() {
     // The cache holds 4,800 tokens: one prompt, and the beginning of the other.
     assert!(cached_of_the_first(0) < 1000);
     assert_eq!(cached_of_the_first(4000), 3999);
+}
+
+/// A pod whose cache holds 4,800 tokens, 300 blocks of prompts.
+fn small_pod() -> World {
+    let mut config = steps_are_shared();
+    config.classes = vec![PodClass { kv_blocks: 300, ..PodClass::default() }];
+    World::new(config, 1)
+}
+
+/// A prompt of so many blocks of its own.
+fn sends(world: &mut World, name: u64, blocks: u32) -> RequestId {
+    let id = world.arrive(|request| {
+        request.prompt = PromptSize::Tokens(16 * blocks);
+        request.slo = slo(10_000, 50);
+        request.blocks = (1..=u64::from(blocks)).map(|block| 1000 * name + block).collect();
+    });
+    assert!(world.pod_of(id).is_some());
+    id
+}
+
+/// Tokens that are found of a prompt.
+fn found_of(world: &mut World, name: u64, blocks: u32) -> u64 {
+    let cached = |world: &World| world.scheduler.snapshot(world.now).pods[0].cached_tokens;
+    let before = cached(world);
+    let id = sends(world, name, blocks);
+    world.end(id, EndKind::Complete);
+    cached(world) - before
+}
+
+#[test]
+fn a_prompt_stays_where_it_is_in_use_and_until_others_were_used_since() {
+    let mut world = small_pod();
+    let long = sends(&mut world, 1, 200);
+    world.send(Event::FirstToken(long));
+    for name in 2..=5 {
+        assert_eq!(found_of(&mut world, name, 60), 0);
+    }
+    assert_eq!(found_of(&mut world, 5, 60), 60 * 16 - 1);
+    assert_eq!(found_of(&mut world, 3, 60), 0, "there is room for one beside it");
+    world.end(long, EndKind::Complete);
+    assert_eq!(found_of(&mut world, 6, 60), 0);
+    assert_eq!(found_of(&mut world, 1, 200), 200 * 16 - 1);
+}
+
+#[test]
+fn answers_take_the_room_of_prompts() {
+    for answered in [false, true] {
+        let mut world = small_pod();
+        assert_eq!(found_of(&mut world, 2, 40), 0);
+        let long = sends(&mut world, 1, 200);
+        world.send(Event::FirstToken(long));
+        if answered {
+            world.send(Event::Progress(Progress { events: vec![(long, 1000)], pulses: vec![] }));
+        }
+        assert_eq!(found_of(&mut world, 3, 10), 0);
+        // 62 blocks of the answer.
+        let found = found_of(&mut world, 2, 40);
+        assert_eq!(found, if answered { 28 * 16 } else { 40 * 16 - 1 });
+    }
 }
 
 #[test]
