@@ -116,7 +116,7 @@ pub struct Scheduler {
     stood_still_until: Time,
     closing: bool,
     /// Nothing is given out.
-    still: bool,
+    withholds: bool,
     names: Names,
     decisions: Ring<Decision>,
     ended: Ring<Ended>,
@@ -166,7 +166,7 @@ impl Scheduler {
             lateness: Lateness::default(),
             stood_still_until: Time::ZERO,
             closing: false,
-            still: false,
+            withholds: false,
             names: Names::default(),
             decisions: Ring::default(),
             ended: Ring::default(),
@@ -219,7 +219,7 @@ impl Scheduler {
             Event::Told(lesson) => self.told(lesson),
             Event::Adopt(running) => self.adopt(*running),
         }
-        if self.still {
+        if self.withholds {
             return;
         }
         if pulls && !self.board.is_empty() {

@@ -82,7 +82,10 @@ fn sends(world: &mut World, name: u64, blocks: u32) -> RequestId {
 
 /// Tokens that are found of a prompt.
 fn found_of(world: &mut World, name: u64, blocks: u32) -> u64 {
-    let cached = |world: &World| world.scheduler.snapshot(world.now).pods[0].cached_tokens;
+    let cached = |world: &World| {
+        let pods = world.scheduler.snapshot(world.now).pods;
+        pods.first().map_or(0, |pod| pod.cached_tokens)
+    };
     let before = cached(world);
     let id = sends(world, name, blocks);
     world.end(id, EndKind::Complete);

@@ -44,13 +44,13 @@ impl Scheduler {
     }
 
     /// Gives nothing out from now on, or does again: the ledgers may be in another's books while what waits is still here.
-    pub const fn stand_still(&mut self, still: bool) {
-        self.still = still;
+    pub const fn withhold(&mut self, withholds: bool) {
+        self.withholds = withholds;
     }
 
     /// Whether nothing is given out.
-    pub const fn stands_still(&self) -> bool {
-        self.still
+    pub const fn withholds(&self) -> bool {
+        self.withholds
     }
 
     /// Gives a waiting request away.

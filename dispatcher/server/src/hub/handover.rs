@@ -37,7 +37,7 @@ impl Desk {
         }
         self.led.moving = self.waits_elsewhere().into();
         // The ledger here knows nothing of what runs now, and what waits here still is about to go elsewhere.
-        self.scheduler.stand_still(self.led.lead.is_some() && !self.led.moving.is_empty());
+        self.scheduler.withhold(self.led.lead.is_some() && !self.led.moving.is_empty());
     }
 
     /// Has some of what waits decided by whoever decides now. Says whether there is more of it.
@@ -52,8 +52,8 @@ impl Desk {
                 .for_each(|(request, waiter)| self.decide(now, request, waiter, due)),
         }
         let over = self.led.moving.is_empty();
-        if over && self.scheduler.stands_still() {
-            self.scheduler.stand_still(false);
+        if over && self.scheduler.withholds() {
+            self.scheduler.withhold(false);
             self.handle(now, Event::Tick, due);
         }
         !over
