@@ -137,7 +137,7 @@ impl PrefixIndex {
     /// Takes note that a pod was sent a prompt of these blocks, named as for [`Self::matches`], by somebody who does not say when that
     /// is over. Of a prompt longer than the capacity, the beginning is kept.
     pub fn insert(&mut self, pod: PodId, blocks: &[u64]) {
-        self.take(pod, blocks, hold);
+        self.take(pod, blocks, 0);
     }
 
     /// Takes note that a pod was sent a prompt of these blocks, which it uses until [`Self::leave`]. Returns how many of them it
@@ -146,7 +146,7 @@ impl PrefixIndex {
         if let Some(ring) = self.rings.get_mut(&pod) {
             ring.answers = answers;
         }
-        self.take(pod, blocks, employ)
+        self.take(pod, blocks, 1)
     }
 
     /// A request is over of whose prompt a pod kept these blocks, with an answer of so many. Those that still come there take
@@ -179,13 +179,8 @@ impl PrefixIndex {
         self.rings.get(&pod).map_or(0, |ring| ring.len)
     }
 
-    /// Does something with each segment of a prompt that goes to a pod, as far as it keeps that. Says how far.
-    fn take(
-        &mut self,
-        pod: PodId,
-        blocks: &[u64],
-        with: fn(&mut Ring, PodId, SegmentId, &mut Segments),
-    ) -> usize {
+    /// Has a pod hold a prompt, with so many requests more that use it, as far as it keeps that. Says how far.
+    fn take(&mut self, pod: PodId, blocks: &[u64], users: u32) -> usize {
         let Some(capacity) = self.rings.get(&pod).map(|ring| ring.capacity) else { return 0 };
         let kept = blocks.get(..capacity).unwrap_or(blocks);
         self.find_path(kept);
@@ -193,7 +188,7 @@ impl PrefixIndex {
         let before = ring.len;
         // The deepest first, so that a segment is older than the one above it.
         for id in self.path.iter().rev() {
-            with(ring, pod, *id, &mut self.segments);
+            hold(ring, (pod, users), *id, &mut self.segments);
         }
         // What is only younger now is found as before.
         let came = ring.len > before;
@@ -240,40 +235,24 @@ fn deepen(found: &mut [Match], matched: impl Iterator<Item = Match>) {
     }
 }
 
-/// Makes a segment the youngest that a pod holds, and all of it held.
-fn hold(ring: &mut Ring, pod: PodId, id: SegmentId, segments: &mut Segments) {
+/// Has a pod hold all of a segment, with so many requests more that use it. The youngest that it holds, if none does.
+fn hold(ring: &mut Ring, (pod, more): (PodId, u32), id: SegmentId, segments: &mut Segments) {
     let Some(segment) = segments.get_mut(id) else { return };
     let len = segment.len();
     match segment.whole(pod) {
-        Ok((held, more)) => {
-            ring.len += more;
-            if held.users == 0 {
-                ring.make_youngest(held.slot);
+        Ok((held, blocks)) => {
+            ring.len += blocks;
+            match (held.users, more) {
+                (0, 0) => ring.make_youngest(held.slot),
+                (0, _) => ring.use_it(held.slot),
+                _ => {}
             }
+            held.users += more;
         }
         Err(place) => {
-            let slot = ring.add_youngest(Kept::Segment(id));
-            segment.holders.insert(place, Held { pod, slot, len, users: 0 });
-            ring.len += len as usize;
-        }
-    }
-}
-
-/// Has one more request use all of a segment.
-fn employ(ring: &mut Ring, pod: PodId, id: SegmentId, segments: &mut Segments) {
-    let Some(segment) = segments.get_mut(id) else { return };
-    let len = segment.len();
-    match segment.whole(pod) {
-        Ok((held, more)) => {
-            ring.len += more;
-            if held.users == 0 {
-                ring.use_it(held.slot);
-            }
-            held.users += 1;
-        }
-        Err(place) => {
-            let slot = ring.add_used(Kept::Segment(id));
-            segment.holders.insert(place, Held { pod, slot, len, users: 1 });
+            let kept = Kept::Segment(id);
+            let slot = if more == 0 { ring.add_youngest(kept) } else { ring.add_used(kept) };
+            segment.holders.insert(place, Held { pod, slot, len, users: more });
             ring.len += len as usize;
         }
     }
