@@ -154,9 +154,11 @@ impl PrefixIndex {
     pub fn leave(&mut self, pod: PodId, blocks: &[u64], answer: usize, answers: usize) {
         let Some(ring) = self.rings.get_mut(&pod) else { return };
         ring.answers = answers;
-        if answer > 0 && ring.capacity > 0 {
+        // More than its capacity is forgotten at once.
+        let answer = answer.min(ring.capacity);
+        if answer > 0 {
             ring.len += answer;
-            ring.add_youngest(Kept::Answer(u32::try_from(answer).unwrap_or(u32::MAX)));
+            ring.add_youngest(Kept::Answer(answer as u32));
         }
         self.path.clear();
         let whole = self.segments.walk(blocks).filter(Step::is_whole);

@@ -10,7 +10,7 @@ use async_channel::Sender;
 use http::Method;
 use opentelemetry::{
     InstrumentationScope, KeyValue, SpanId,
-    trace::{Event, SpanContext, SpanKind, Status},
+    trace::{Event, SpanContext, SpanKind, Status, TraceState},
 };
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use weir_core::{Dispatch, Time};
@@ -55,6 +55,7 @@ pub struct Span {
 #[derive(Debug)]
 pub struct Over {
     place: Place,
+    state: TraceState,
     ids: [SpanId; 3],
     call: Call,
     /// The wall's time of its arrival.
@@ -64,7 +65,7 @@ pub struct Over {
     sent: Option<Sent>,
     first_token: Option<Time>,
     tokens: [Option<u32>; 2],
-    error: Option<Cow<'static, str>>,
+    error: Option<&'static str>,
     end: End,
 }
 
@@ -95,13 +96,19 @@ struct Sent {
 }
 
 impl Span {
-    pub(super) fn begin(place: Place, ids: [SpanId; 3], outlet: Outlet, call: Call) -> Self {
+    pub(super) fn begin(
+        (place, state): (Place, TraceState),
+        ids: [SpanId; 3],
+        outlet: Outlet,
+        call: Call,
+    ) -> Self {
         // What came before is the time it took to read the request.
         let ago = outlet.clock.now().since(call.arrived);
         let began = SystemTime::now().checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH);
         let end = End { at: call.arrived, outcome: "", status: 0 };
         let over = Over {
             place,
+            state,
             ids,
             call,
             began,
@@ -152,7 +159,7 @@ impl Span {
 
     /// What went wrong.
     pub fn failed(&mut self, code: &'static str) {
-        self.over.error = Some(Cow::Borrowed(code));
+        self.over.error = Some(code);
     }
 
     /// It is over.
@@ -207,9 +214,9 @@ impl Over {
         span_kind: SpanKind,
         scope: &InstrumentationScope,
     ) -> SpanData {
-        let Place { trace, state, .. } = &self.place;
+        let (trace, state) = (self.place.trace, self.state.clone());
         SpanData {
-            span_context: SpanContext::new(*trace, id, self.place.flags(), false, state.clone()),
+            span_context: SpanContext::new(trace, id, self.place.flags(), false, state),
             parent_span_id: parent,
             parent_span_is_remote: false,
             span_kind,
@@ -232,8 +239,8 @@ impl Over {
     /// Of a client's own mistake, or of what it was refused, nobody else has to be told (semantic conventions, HTTP spans).
     fn status(&self) -> Status {
         let is_error = self.end.outcome == "failed" || self.end.status >= 500;
-        let why = || self.error.clone().unwrap_or(Cow::Borrowed(self.end.outcome));
-        if is_error { Status::error(why()) } else { Status::Unset }
+        let why = self.error.unwrap_or(self.end.outcome);
+        if is_error { Status::error(why) } else { Status::Unset }
     }
 
     fn of_the_request(&self) -> impl Iterator<Item = KeyValue> {
@@ -274,7 +281,7 @@ impl Over {
     }
 
     fn error_type(&self) -> Option<KeyValue> {
-        self.error.clone().map(|code| KeyValue::new("error.type", code))
+        self.error.map(|code| KeyValue::new("error.type", code))
     }
 
     fn event(&self, name: &'static str, at: Time, attributes: Vec<KeyValue>) -> Event {

@@ -7,7 +7,7 @@ use std::{
 
 use async_channel::{Receiver, bounded};
 use http::HeaderMap;
-use opentelemetry::{SpanId, TraceId, trace::TraceState};
+use opentelemetry::{SpanId, TraceId};
 
 use super::{
     Span, SpanTally,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    telemetry::trace::{Place, Trace, TraceContext},
+    telemetry::trace::{self, Place, Trace, TraceContext},
 };
 
 /// Requests whose spans wait for the collector at most.
@@ -56,15 +56,16 @@ impl Tracer {
     ) -> Option<Box<Trace>> {
         let hash = |what: &str| random.hash_one((what, number)).max(1);
         let came = Place::of(headers);
-        let place = match &came {
-            Some(place) => place.clone(),
+        let place = match came {
+            Some(place) => place,
             None => self.begin(&hash)?,
         };
         let outlet = self.spans.as_ref().filter(|_| place.sampled);
         let id = place.trace.to_string().into();
         let span = outlet.map(|(outlet, _)| {
             let ids = ["request", "queue", "pod"].map(|what| SpanId::from(hash(what)));
-            Span::begin(place.clone(), ids, outlet.clone(), call())
+            let state = came.map(|_| trace::state(headers)).unwrap_or_default();
+            Span::begin((place, state), ids, outlet.clone(), call())
         });
         match &span {
             Some(span) => place.tell(span.pod(), headers),
@@ -88,7 +89,6 @@ impl Tracer {
             is_remote: false,
             // Somebody asked for it, and there is nobody above who could have decided.
             sampled: sampled.unwrap_or(true),
-            state: TraceState::default(),
         })
     }
 }
