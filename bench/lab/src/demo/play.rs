@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     host::HostTime,
-    load::{self, Class, DemoMix, LoadPlan, LoadReport, MixMeans, Tally, parse_classes},
+    load::{self, Class, DemoMix, LoadPlan, LoadReport, MaxTokens, MixMeans, Tally, parse_classes},
     results::say,
 };
 
@@ -104,7 +104,7 @@ async fn send(
         classes: classes.to_vec(),
         requests: mix.requests()?,
         timeout: REQUEST_TIMEOUT,
-        max_tokens: None,
+        max_tokens: MaxTokens::Unsaid,
         run: args.seed,
     };
     let (tally, loaded) = (RefCell::new(Tally::default()), RefCell::new(None));

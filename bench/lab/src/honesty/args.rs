@@ -1,6 +1,6 @@
 //! The command line of `weir-bench honesty`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -33,9 +33,16 @@ pub struct HonestyArgs {
     #[arg(long, value_enum, default_value = "fitted")]
     prediction: Prediction,
     /// How many pods
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    #[arg(long, default_value_t = 3, value_name = "N", conflicts_with = "engines")]
     pods: u16,
-    /// What each pod is: GPU, model and tensor parallelism
+    /// Where engines of your own listen, as address:port: they are asked in place of simulated pods. The requests say how
+    /// long their answers are (max_tokens, ignore_eos)
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    engines: Vec<SocketAddr>,
+    /// The model that these serve; that of --gpu when left out
+    #[arg(long, value_name = "NAME", requires = "engines")]
+    model: Option<String>,
+    /// What each pod is, or is simulated as: GPU, model and tensor parallelism
     #[arg(long, default_value = "h100-qwen3-32b-tp2", value_name = "NAME")]
     gpu: String,
     /// Tokens of an engine's step, in place of vLLM's default
@@ -81,7 +88,7 @@ impl HonestyArgs {
             self.for_s,
             slice.rps,
             self.load,
-            self.pods,
+            pool.pods.len(),
             self.gpu,
             self.group(&pool)?.engine.max_num_batched_tokens,
             self.prediction.name(),
@@ -90,8 +97,8 @@ impl HonestyArgs {
         let simulated = simulated::run(&slice, &pool, self.prediction, &seeds)?;
         say!("Simulated {} times; now the real program.", seeds.len())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (group, place) = (self.group(&pool)?, self.place());
-        let real = real::run(&slice, group, &place, self.prediction);
+        let (pods, place) = (self.real_pods(&pool)?, self.place());
+        let real = real::run(&slice, pods, &place, self.prediction);
         let real = runtime.block_on(unless_interrupted(Box::pin(real)))?;
         let Some((real, lag_p99_ms)) = real else {
             return Ok(ExitCode::from(INTERRUPTED));
@@ -106,9 +113,13 @@ impl HonestyArgs {
         Ok(ExitCode::from(u8::from(!comparison.holds)))
     }
 
-    fn pool(&self) -> Result<Pool> {
+    pub(super) fn pool(&self) -> Result<Pool> {
         ensure!(self.pods > 0, "--pods must be above zero");
-        let mut pool = Pool::of(&self.gpu, usize::from(self.pods), self.chunk)?;
+        let pods = match self.engines.len() {
+            0 => usize::from(self.pods),
+            own => own,
+        };
+        let mut pool = Pool::of(&self.gpu, pods, self.chunk)?;
         pool.scrape_every = real::SCRAPE_EVERY;
         pool.named_tokens = weir_core::prefix::BLOCK_TOKENS;
         Ok(pool)
@@ -117,16 +128,28 @@ impl HonestyArgs {
     pub(super) fn slice(&self, pool: &Pool) -> Result<Slice> {
         let positive = |value: f64| value.is_finite() && value > 0.0;
         ensure!(positive(self.for_s) && positive(self.load), "--for and --load must be above zero");
-        match &self.trace {
-            Some(path) => Slice::of_trace(path, pool, (self.from_s, self.for_s), self.load),
+        let slice = match &self.trace {
+            Some(path) => {
+                Slice::of_trace(path, pool, (self.from_s, self.for_s), self.load, self.seed)
+            }
             None => Slice::of_mix(pool, self.for_s, self.load, self.seed),
-        }
+        }?;
+        Ok(if self.engines.is_empty() { slice } else { slice.exact() })
     }
 
     fn group(&self, pool: &Pool) -> Result<Group> {
         let engine = pool.pods.first().context("no pod")?.engine.clone();
+        if !self.engines.is_empty() {
+            return Ok(Group { engine, pods: self.engines.clone() });
+        }
         let port = |number: u16| local(self.pod_port.saturating_add(number));
         Ok(Group { engine, pods: (0..self.pods).map(port).collect() })
+    }
+
+    pub(super) fn real_pods(&self, pool: &Pool) -> Result<real::Pods> {
+        let group = self.group(pool)?;
+        let model = self.model.clone().unwrap_or_else(|| group.engine.hardware.model.to_owned());
+        Ok(real::Pods { group, model, run_already: !self.engines.is_empty() })
     }
 
     fn place(&self) -> Place {

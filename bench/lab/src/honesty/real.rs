@@ -1,4 +1,4 @@
-//! The requests through `weir serve` and `weir-bench pod`, over HTTP and in real time.
+//! The requests through `weir serve` and `weir-bench pod`, or engines of the user's own, over HTTP and in real time.
 
 use std::{fmt::Write as _, path::Path, time::Duration};
 
@@ -14,18 +14,27 @@ use crate::{
 /// Time between two scrapes of a pod: Weir's default.
 pub(super) const SCRAPE_EVERY: Duration = Duration::from_millis(100);
 
+/// What is asked behind Weir.
+pub(super) struct Pods {
+    pub group: Group,
+    /// The model that they serve.
+    pub model: String,
+    /// Whether somebody else runs them; else they are started, and end with the run.
+    pub run_already: bool,
+}
+
 /// Brings everything up, sends, and says what each request got and how late the load sent at the 99th percentile.
 pub(super) async fn run(
     slice: &Slice,
-    group: Group,
+    pods: Pods,
     place: &Place,
     prediction: Prediction,
 ) -> Result<(Vec<Got>, f64)> {
-    let model = group.engine.hardware.model;
-    let yaml = |dir: &Path| yaml(&group, place, prediction, dir);
-    let mut stage = Stage::set(place, std::slice::from_ref(&group), yaml).await?;
+    let yaml = |dir: &Path| yaml(&pods, place, prediction, dir);
+    let started = if pods.run_already { &[] } else { std::slice::from_ref(&pods.group) };
+    let mut stage = Stage::set(place, started, yaml).await?;
     say!("Logs are in {}.", stage.dir.display())?;
-    let report = load::run(slice.plan(place.api, model), |_| {}).await;
+    let report = load::run(slice.plan(place.api, &pods.model), |_| {}).await;
     stage.check()?;
     ensure!(report.without_outcome == 0, "{} requests have no outcome", report.without_outcome);
     Ok((report.records.iter().map(got).collect(), report.lag_p99_ms))
@@ -41,8 +50,8 @@ fn got(record: &Record) -> Got {
 }
 
 /// Objectives and everything else are Weir's defaults, as they are in the simulation.
-fn yaml(group: &Group, place: &Place, prediction: Prediction, dir: &Path) -> String {
-    let mut pods = String::new();
+fn yaml(asked: &Pods, place: &Place, prediction: Prediction, dir: &Path) -> String {
+    let (group, mut pods) = (&asked.group, String::new());
     for (number, address) in group.pods.iter().enumerate() {
         let class = group.engine.hardware.name;
         let _ = writeln!(
@@ -57,7 +66,7 @@ listen: {api}
 admin: {{ listen: {admin} }}
 classes:
 {class}pools:
-  - model: {model}
+  - model: {model:?}
     pods:
 {pods}scrape: {{ every_ms: {scrape} }}
 model: {{ bundles: {bundles:?} }}
@@ -67,7 +76,7 @@ trainer: {{ run: {train} }}
         api = place.api,
         admin = place.admin,
         class = class(group),
-        model = group.engine.hardware.model,
+        model = asked.model,
         scrape = SCRAPE_EVERY.as_millis(),
         train = prediction == Prediction::Trained,
     )

@@ -7,7 +7,7 @@ use weir_core::{Band, PromptSize, Request, RequestId, Slo, Time, prefix};
 
 use super::Got;
 use crate::{
-    load::{Class, DemoMix, LoadPlan, MixMeans, Planned, body, parse_classes},
+    load::{Class, DemoMix, LoadPlan, MaxTokens, MixMeans, Planned, body, parse_classes},
     prompt,
     results::name_of_file,
     sim::{Pool, SimRequest},
@@ -38,6 +38,8 @@ pub(super) struct Slice {
     pub classes: Vec<Class>,
     /// The probes and the load.
     pub requests: Vec<Planned>,
+    /// What they say of their answers' length.
+    max_tokens: MaxTokens,
     /// Sets their texts apart.
     run: u64,
 }
@@ -62,6 +64,7 @@ impl Slice {
         pool: &Pool,
         (from_s, for_s): (f64, f64),
         load: f64,
+        run: u64,
     ) -> Result<Self> {
         let rows = trace::read(path, 1)?;
         let name = name_of_file(path);
@@ -83,7 +86,7 @@ impl Slice {
             output_tokens: row.output_tokens,
             prefix: row.prefix,
         };
-        Self::new(name, rps, cut.into_iter().map(planned).collect(), classes, 1)
+        Self::new(name, rps, cut.into_iter().map(planned).collect(), classes, run)
     }
 
     fn new(
@@ -104,7 +107,12 @@ impl Slice {
         let after = PROBE_EVERY * PROBES as u32;
         let later = load.into_iter().map(|one| Planned { at: one.at + after, ..one });
         let requests = (0..PROBES as u32).map(probe).chain(later).collect();
-        Ok(Self { name, rps, classes, requests, run })
+        Ok(Self { name, rps, classes, requests, max_tokens: MaxTokens::Unsaid, run })
+    }
+
+    /// The same for engines that compute their answers: the requests say how long these are.
+    pub(super) fn exact(self) -> Self {
+        Self { max_tokens: MaxTokens::Exactly, ..self }
     }
 
     /// What goes over the wire to `target`.
@@ -115,7 +123,7 @@ impl Slice {
             classes: self.classes.clone(),
             requests: self.requests.clone(),
             timeout: REQUEST_TIMEOUT,
-            max_tokens: None,
+            max_tokens: self.max_tokens,
             run: self.run,
         }
     }
@@ -164,7 +172,7 @@ fn sim_request(plan: &LoadPlan, planned: &Planned, place: usize) -> Result<SimRe
     let ms = |ms: f64| Duration::try_from_secs_f64(ms / 1000.0).ok();
     Ok(SimRequest {
         request: Request {
-            max_output_tokens: plan.max_tokens,
+            max_output_tokens: plan.max_tokens.of(planned),
             slo: Slo {
                 ttft: class.and_then(|class| ms(class.ttft_ms)),
                 tpot: class.and_then(|class| ms(class.tpot_ms)),

@@ -1,5 +1,7 @@
+use clap::{Args as _, FromArgMatches as _};
+
 use super::{compare::Comparison, figures::Figures, slice::*, *};
-use crate::sim::Pool;
+use crate::{load::body, sim::Pool};
 
 fn pool() -> Pool {
     Pool::of("h100-qwen3-32b-tp2", 2, None).unwrap()
@@ -41,7 +43,7 @@ fn a_trace_is_compressed_to_the_load() {
     let path = dir.path().join("own.dev.csv");
     let rows: String = (0..2000).map(|n| format!("{},{},40\n", n, 100 + n % 900)).collect();
     std::fs::write(&path, "arrival_s,input_tokens,output_tokens\n".to_owned() + &rows).unwrap();
-    let slice = Slice::of_trace(&path, &pool(), (100.0, 30.0), 0.5).unwrap();
+    let slice = Slice::of_trace(&path, &pool(), (100.0, 30.0), 0.5, 1).unwrap();
     assert_eq!(slice.name, "own", "as everywhere");
     let load = &slice.requests[PROBES..];
     let span_s = (load.last().unwrap().at - load[0].at).as_secs_f64();
@@ -49,7 +51,7 @@ fn a_trace_is_compressed_to_the_load() {
         (span_s - 30.0).abs() < 1e-6 && (load.len() as f64 / 30.0 / slice.rps - 1.0).abs() < 0.02
     );
     assert_eq!(load[0].input_tokens, 200, "from second 100 on");
-    let error = Slice::of_trace(&path, &pool(), (1900.0, 300.0), 0.9).unwrap_err().to_string();
+    let error = Slice::of_trace(&path, &pool(), (1900.0, 300.0), 0.9, 1).unwrap_err().to_string();
     assert!(error.contains("only 100 rows"), "{error}");
 }
 
@@ -114,4 +116,38 @@ fn a_simulation_of_the_slice_serves_every_request() {
     assert_eq!((runs.len(), runs[0].len()), (2, slice.requests.len()));
     assert!(runs.iter().flatten().all(|got| got.ttft_ms.is_some_and(|ms| ms > 15.0)));
     assert_ne!(runs[0], runs[1], "each has noise of its own");
+}
+
+#[test]
+fn engines_that_compute_their_answers_are_told_how_long_these_are() {
+    let slice = Slice::of_mix(&pool(), 20.0, 0.5, 1).unwrap().exact();
+    let plan = slice.plan("127.0.0.1:1".parse().unwrap(), "m");
+    let asked = slice.sim_requests("m").unwrap();
+    for (place, (planned, simulated)) in slice.requests.iter().zip(&asked).enumerate() {
+        let body = body(&plan, planned, place);
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["max_tokens"], planned.output_tokens);
+        assert_eq!(body["ignore_eos"], true);
+        assert_eq!(
+            simulated.request.max_output_tokens,
+            Some(planned.output_tokens),
+            "both know it"
+        );
+    }
+}
+
+#[test]
+fn engines_of_ones_own_are_the_pods_and_none_is_started() {
+    let asked = |more: &[&str]| {
+        let line = ["honesty"].iter().chain(more).copied();
+        HonestyArgs::augment_args(clap::Command::new("honesty")).try_get_matches_from(line)
+    };
+    let own = asked(&["--engines", "127.0.0.1:8001,127.0.0.1:8002", "--model", "mine"]).unwrap();
+    let own = HonestyArgs::from_arg_matches(&own).unwrap();
+    let pods = own.real_pods(&own.pool().unwrap()).unwrap();
+    assert_eq!((pods.model.as_str(), pods.group.pods.len(), pods.run_already), ("mine", 2, true));
+    assert_eq!(own.pool().unwrap().pods.len(), 2);
+    assert!(asked(&["--model", "mine"]).is_err(), "only theirs has a name of its own");
+    assert!(asked(&["--engines", "127.0.0.1:8001", "--pods", "2"]).is_err());
+    assert!(asked(&["--engines", "vllm"]).is_err());
 }

@@ -12,7 +12,9 @@ use anyhow::{Context, Result, ensure};
 use clap::{ArgGroup, Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Class, ClassTally, DemoMix, LoadPlan, Planned, Tally, parse_classes, plan, run};
+use super::{
+    Class, ClassTally, DemoMix, LoadPlan, MaxTokens, Planned, Tally, parse_classes, plan, run,
+};
 use crate::{
     results::{ResultFile, say},
     trace::{self, Recorded, TRACE_HELP, Window},
@@ -54,6 +56,10 @@ pub struct LoadArgs {
     /// The requests' max_tokens; left out by default
     #[arg(long)]
     max_tokens: Option<u32>,
+    /// Answers as long as the trace or the mix has them from engines that really generate: each request says its own
+    /// max_tokens, and ignore_eos, as vLLM knows it
+    #[arg(long, conflicts_with = "max_tokens")]
+    exact_lengths: bool,
     /// Seconds after which a request has failed
     #[arg(long, default_value_t = 300.0, value_name = "SECONDS")]
     timeout: f64,
@@ -111,9 +117,14 @@ impl LoadArgs {
             classes,
             requests,
             timeout: Duration::try_from_secs_f64(self.timeout).context("--timeout")?,
-            max_tokens: self.max_tokens,
+            max_tokens: self.lengths(),
             run: run_number(self.seed),
         })
+    }
+
+    fn lengths(&self) -> MaxTokens {
+        let bound = self.max_tokens.map_or(MaxTokens::Unsaid, MaxTokens::AtMost);
+        if self.exact_lengths { MaxTokens::Exactly } else { bound }
     }
 
     fn requests(&self, classes: &[Class]) -> Result<Vec<Planned>> {

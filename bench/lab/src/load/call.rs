@@ -8,7 +8,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::{Failure, LoadPlan, Outcome, Planned, Record, connect::Connections, sse::Events};
+use super::{
+    Failure, LoadPlan, MaxTokens, Outcome, Planned, Record, connect::Connections, sse::Events,
+};
 use crate::prompt;
 
 /// Tells a simulated pod how long the answer would become; a real server ignores it.
@@ -75,8 +77,11 @@ pub(crate) fn body(plan: &LoadPlan, planned: &Planned, index: usize) -> Bytes {
     let unique = (plan.run << 24) ^ index as u64;
     prompt::write_text(&mut out, planned.input_tokens, &planned.prefix, unique);
     out.extend_from_slice(b"\"}],\"stream\":true,\"stream_options\":{\"include_usage\":true}");
-    if let Some(max_tokens) = plan.max_tokens {
+    if let Some(max_tokens) = plan.max_tokens.of(planned) {
         out.extend_from_slice(format!(",\"max_tokens\":{max_tokens}").as_bytes());
+    }
+    if plan.max_tokens == MaxTokens::Exactly {
+        out.extend_from_slice(b",\"ignore_eos\":true");
     }
     out.push(b'}');
     out.into()

@@ -21,10 +21,34 @@ pub struct LoadPlan {
     pub requests: Vec<Planned>,
     /// A request that takes longer has failed.
     pub timeout: Duration,
-    /// The requests' `max_tokens`; absent when `None`, as most clients leave it.
-    pub max_tokens: Option<u32>,
+    /// The requests' `max_tokens`.
+    pub max_tokens: MaxTokens,
     /// Sets this run's unique prompt texts and request ids apart from those of other runs.
     pub run: u64,
+}
+
+/// What requests say of the length of their answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MaxTokens {
+    /// Nothing, as most clients do; a simulated pod is told by a header.
+    #[default]
+    Unsaid,
+    /// The same bound for all.
+    AtMost(u32),
+    /// Each its own tokens, and that it goes on to there whatever it says (`ignore_eos`): an engine that computes answers as
+    /// long as the plan has them.
+    Exactly,
+}
+
+impl MaxTokens {
+    /// What a request says; `None` when it says nothing.
+    pub(crate) const fn of(self, planned: &Planned) -> Option<u32> {
+        match self {
+            Self::Unsaid => None,
+            Self::AtMost(tokens) => Some(tokens),
+            Self::Exactly => Some(planned.output_tokens),
+        }
+    }
 }
 
 /// One request of a plan.
@@ -36,7 +60,7 @@ pub struct Planned {
     pub class: usize,
     /// Prompt length in tokens.
     pub input_tokens: u32,
-    /// How many tokens a simulated pod generates for it.
+    /// How many tokens its answer has: a simulated pod generates as many, a real one under [`MaxTokens::Exactly`].
     pub output_tokens: u32,
     /// What its prompt shares with others.
     pub prefix: Vec<Segment>,

@@ -89,12 +89,12 @@ fn plan(target: SocketAddr, names: &[&str]) -> LoadPlan {
         prefix: vec![],
     };
     let plan = plan_for(target, classes, (0..names.len()).map(planned).collect());
-    LoadPlan { max_tokens: Some(16), ..plan }
+    LoadPlan { max_tokens: MaxTokens::AtMost(16), ..plan }
 }
 
 fn plan_for(target: SocketAddr, classes: Vec<Class>, requests: Vec<Planned>) -> LoadPlan {
     let (model, timeout) = ("m\"1".to_owned(), Duration::from_millis(500));
-    LoadPlan { target, model, classes, requests, timeout, max_tokens: None, run: 1 }
+    LoadPlan { target, model, classes, requests, timeout, max_tokens: MaxTokens::Unsaid, run: 1 }
 }
 
 fn replay(plan: LoadPlan) -> LoadReport {
@@ -194,4 +194,12 @@ fn a_simulated_pod_counts_what_the_load_planned() {
     assert_eq!(scraped(pod, "vllm:prompt_tokens_total"), f64::from(prompt_tokens));
     assert!(scraped(pod, "vllm:prefix_cache_hits_total") > 0.0, "system prompts are shared");
     assert_eq!(scraped(pod, "sim:duplicate_starts_total"), 0.0);
+}
+
+#[test]
+fn exact_lengths_are_what_each_request_says_of_its_own_answer() {
+    let plan = LoadPlan { max_tokens: MaxTokens::Exactly, ..plan(server(), &["ok", "ok"]) };
+    let body: serde_json::Value =
+        serde_json::from_slice(&body(&plan, &plan.requests[1], 1)).unwrap();
+    assert_eq!((&body["max_tokens"], &body["ignore_eos"]), (&3.into(), &true.into()));
 }
