@@ -24,7 +24,7 @@ use weir_core::{PodClass, RequestId, SchedulerConfig};
 use weir_engine::{EngineConfig, Hardware, fluid_capacity_rps, hardware};
 use weir_predict::{Bundle, Chain, Offer, Runtime, Slot};
 use weir_schema::{
-    Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride,
+    FirstToken, Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride,
     manifest::current_bundle, spool::segment_name,
 };
 use weir_train::{Round, TrainConfig, Trainer};
@@ -86,6 +86,10 @@ impl Predict for Learner {
 
     fn observe_stride(&mut self, stride: &Stride) {
         self.chain.observe_stride(stride);
+    }
+
+    fn observe_first_token(&mut self, first: &FirstToken) {
+        self.chain.observe_first_token(first);
     }
 
     fn observe_sample(&mut self, sample: &Sample) {

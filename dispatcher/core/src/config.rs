@@ -234,6 +234,10 @@ pub struct PullConfig {
     /// Uncached tokens that may be pending on a pod with any other newcomer; twice as many with one without objectives while
     /// nobody in the pool has a TPOT objective.
     pub pending_tokens: u32,
+    /// Milliseconds that what may be pending takes an engine, where that are more tokens than `pending_tokens`, up to
+    /// `top_band_tokens`: what waits in an engine waits for a time, and a fast one computes more in it.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 60_000)))]
+    pub pending_ms: f64,
     /// Uncached tokens of prompts that begin with the same step of an engine; a single one may have more. An engine whose
     /// chunk is no larger bounds its steps itself.
     pub step_tokens: u32,
@@ -296,6 +300,7 @@ impl Default for PullConfig {
             big_chunk_share: 0.9,
             top_band_tokens: 8192,
             pending_tokens: 2048,
+            pending_ms: 112.0,
             step_tokens: 512,
             pass_share: 0.5,
             bind_share: 0.0,

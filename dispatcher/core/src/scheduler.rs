@@ -399,6 +399,7 @@ impl Scheduler {
             sent: now,
             uncached_tokens: choice.uncached_tokens,
             row: Some(choice.row),
+            api_ms: self.predictor.step_time(class).api_ms as f32,
             prediction: choice.prediction,
             tokens_per_event: per_event,
         };

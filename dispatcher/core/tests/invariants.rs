@@ -225,6 +225,7 @@ fn a_request_that_came_back_holds_nobody_off_the_pods_it_may_not_use() {
     let mut config = SchedulerConfig::default();
     config.pull.head_rule = HeadRule::Strict;
     (config.pull.step_tokens, config.pull.pending_tokens) = (u32::MAX, 1024);
+    config.pull.pending_ms = 0.0;
     let mut watched = Watched::new(config, Mood::Sound);
     (0..2).for_each(|id| watched.pod_up(id, 0));
     let back = watched.arrive(|_| {});
@@ -358,6 +359,7 @@ fn a_request_is_not_kept_back_by_one_that_was_not_to_wait() {
     let mut config = SchedulerConfig::default();
     config.pull.head_rule = HeadRule::Strict;
     (config.pull.step_tokens, config.pull.pending_tokens) = (u32::MAX, 1024);
+    config.pull.pending_ms = 0.0;
     let mut watched = Watched::new(config, Mood::Sound);
     watched.pod_up(0, 0);
     let busy = [(); 2].map(|()| watched.arrive(|_| {}));

@@ -9,7 +9,7 @@ use weir_core::{
     Band, Event, Phase, PodClass, PodId, PodSpec, PromptSize, Reason, Request, RequestId,
     SchedulerConfig,
 };
-use weir_schema::{Predict, StepTime};
+use weir_schema::{FirstToken, Predict, StepTime};
 use world::{Priors, World, slo, steps_are_shared};
 
 /// A step of the default model takes 14 ms, whoever is alone there.
@@ -139,6 +139,8 @@ impl Predict for Mixed {
     }
 
     fn observe_stride(&mut self, _stride: &weir_schema::Stride) {}
+
+    fn observe_first_token(&mut self, _: &FirstToken) {}
 
     fn observe_sample(&mut self, _sample: &weir_schema::Sample) {}
 

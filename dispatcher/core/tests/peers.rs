@@ -14,8 +14,8 @@ use std::{
 
 use weir_core::{Band, EndKind, Event, PodClass, PodId, PodSpec, Policy, SchedulerConfig, Slo};
 use weir_schema::{
-    Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime,
-    Stride,
+    Feature, Features, FirstToken, Predict, PredictError, Prediction, Quantiles, Row, Sample,
+    Status, StepTime, Stride,
 };
 use world::World;
 
@@ -43,6 +43,8 @@ impl Predict for ByRow {
     }
 
     fn observe_stride(&mut self, _stride: &Stride) {}
+
+    fn observe_first_token(&mut self, _: &FirstToken) {}
 
     fn observe_sample(&mut self, _sample: &Sample) {}
 

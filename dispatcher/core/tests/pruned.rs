@@ -20,8 +20,8 @@ use weir_core::{
     PullConfig, Pulse, Request, RequestId, SchedulerConfig, Scrape, Slo,
 };
 use weir_schema::{
-    Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime,
-    Stride,
+    Feature, Features, FirstToken, Predict, PredictError, Prediction, Quantiles, Row, Sample,
+    Status, StepTime, Stride,
 };
 use world::{World, slo};
 
@@ -71,6 +71,8 @@ impl Predict for Rough {
     fn observe_stride(&mut self, _stride: &Stride) {
         self.strides += 1;
     }
+
+    fn observe_first_token(&mut self, _: &FirstToken) {}
 
     fn observe_sample(&mut self, _sample: &Sample) {}
 
@@ -332,6 +334,8 @@ impl Predict for Against {
 
     fn observe_stride(&mut self, _stride: &Stride) {}
 
+    fn observe_first_token(&mut self, _: &FirstToken) {}
+
     fn observe_sample(&mut self, _sample: &Sample) {}
 
     fn status(&self) -> Status {
@@ -387,6 +391,8 @@ impl Predict for Asked {
     }
 
     fn observe_stride(&mut self, _stride: &Stride) {}
+
+    fn observe_first_token(&mut self, _: &FirstToken) {}
 
     fn observe_sample(&mut self, _sample: &Sample) {}
 

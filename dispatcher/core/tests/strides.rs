@@ -14,13 +14,15 @@ use std::{
 use weir_core::{
     End, EndKind, Event, PodId, Progress, PromptSize, Pulse, RequestId, Scrape, Slo, TICK, Time,
 };
-use weir_schema::{Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride};
+use weir_schema::{
+    FirstToken, Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride,
+};
 use world::{Priors, World, steps_are_shared};
 
 const STEP: Duration = Duration::from_millis(20);
 
 /// The default, which passes on what it is shown.
-struct Shown(Priors, SyncSender<Stride>);
+struct Shown(Priors, SyncSender<Stride>, SyncSender<FirstToken>);
 
 impl Predict for Shown {
     fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
@@ -37,6 +39,10 @@ impl Predict for Shown {
         assert!(self.1.try_send(*stride).is_ok());
     }
 
+    fn observe_first_token(&mut self, first: &FirstToken) {
+        let _ = self.2.try_send(*first);
+    }
+
     fn observe_sample(&mut self, _sample: &Sample) {}
 
     fn status(&self) -> Status {
@@ -51,16 +57,18 @@ struct Pod {
     streams: RequestId,
     strides: Receiver<Stride>,
     shown: Vec<Stride>,
+    first_tokens: Receiver<FirstToken>,
 }
 
 impl Pod {
     fn new() -> Self {
         let (shown, strides) = sync_channel(16);
-        let predictor = Shown(Priors(StepTime::default(), Arc::default()), shown);
+        let (first, first_tokens) = sync_channel(16);
+        let predictor = Shown(Priors(StepTime::default(), Arc::default()), shown, first);
         let mut world = World::with(steps_are_shared(), 1, Box::new(predictor));
         let streams = ask(&mut world, 100);
         let pulse = Pulse { steps: 0, last_step_at: Time::ZERO };
-        let mut pod = Self { world, pulse, streams, strides, shown: Vec::new() };
+        let mut pod = Self { world, pulse, streams, strides, shown: Vec::new(), first_tokens };
         pod.tell();
         pod.first_token(streams);
         pod
@@ -189,7 +197,8 @@ struct Engines {
 impl Engines {
     fn new(count: u32, streams: u32, tokens: u32) -> Self {
         let (shown, strides) = sync_channel(100_000);
-        let predictor = Shown(Priors(StepTime::default(), Arc::default()), shown);
+        let (first, _first_tokens) = sync_channel(64);
+        let predictor = Shown(Priors(StepTime::default(), Arc::default()), shown, first);
         let mut world = World::with(steps_are_shared(), 1, Box::new(predictor));
         let scrape = Scrape { engines: count, ..Scrape::default() };
         world.send(Event::Scraped(PodId(0), scrape));
@@ -265,4 +274,27 @@ fn engines_behind_one_port_take_as_long_for_a_step_as_one_of_them() {
         let off = (step_ms / 40.0 - 1.0).abs();
         assert!(off < 0.02, "{engines} engines of {streams} streams: {step_ms}");
     }
+}
+
+#[test]
+fn a_first_token_shows_what_is_paid_beside_the_steps_that_were_thought_of() {
+    let mut pod = Pod::new();
+    let lone = pod.first_tokens.recv().unwrap();
+    let steps = StepTime::default();
+    // A step and a half before it, and its own.
+    let steps_ms = 2.5 * steps.base_ms + steps.prefill_ms(100.0, 5000.0);
+    assert!((lone.steps_ms - steps_ms).abs() < 0.01, "{lone:?} {steps_ms}");
+    assert_eq!((lone.pod_class, lone.measured_ms), (0, 0.0));
+
+    let id = ask(&mut pod.world, 100);
+    pod.steps(3);
+    pod.first_token(id);
+    assert_eq!(pod.first_tokens.recv().unwrap().measured_ms, 60.0);
+
+    // Of what came while the dispatcher stood still nobody knows when it did.
+    let under_way = ask(&mut pod.world, 100);
+    pod.world.now = pod.world.now.plus(Duration::from_secs(5));
+    pod.world.send(Event::StoodStill);
+    pod.first_token(under_way);
+    assert!(pod.first_tokens.try_recv().is_err());
 }

@@ -65,7 +65,12 @@ fn hub(crowd: u64) -> Arc<Hub> {
         ..Bounds::default()
     };
     // Nobody joins a prompt on a pod, however far that is.
-    let pull = PullConfig { pending_tokens: 1, top_band_tokens: 1, ..PullConfig::default() };
+    let pull = PullConfig {
+        pending_tokens: 1,
+        pending_ms: 0.0,
+        top_band_tokens: 1,
+        ..PullConfig::default()
+    };
     let config = SchedulerConfig { bounds, pull, ..SchedulerConfig::default() };
     let model = config.model.clone();
     let (sink, _) = async_channel::bounded(1);

@@ -32,7 +32,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use weir_schema::{
-    Predict, PredictError, Prediction, Rollback, Row, Sample, Source, Status, Target,
+    FirstToken, Predict, PredictError, Prediction, Rollback, Row, Sample, Source, Status, Target,
 };
 use weir_schema::{StepTime, Stride};
 
@@ -328,6 +328,10 @@ impl Predict for Chain {
 
     fn observe_stride(&mut self, stride: &Stride) {
         self.steps.entry(stride.pod_class).or_default().observe(stride);
+    }
+
+    fn observe_first_token(&mut self, first: &FirstToken) {
+        self.steps.entry(first.pod_class).or_default().observe_first_token(first);
     }
 
     fn observe_sample(&mut self, sample: &Sample) {

@@ -14,16 +14,22 @@
 //!   out): the fit then becomes as uncertain as at the start and follows within tens of strides,
 //!   where forgetting alone takes thousands.
 //!
-//! The chain owns one fit per pod class and feeds it; it cannot fail, strides that make no sense are
-//! ignored. `api_ms` keeps its default: it is no part of a step and strides do not show it.
+//! What a request pays outside the steps (`api_ms`) is no part of a stride; first tokens show it (`outside`).
+//!
+//! The chain owns one fit per pod class and feeds it; it cannot fail, strides and first tokens that make no sense are
+//! ignored.
 
+mod outside;
 mod rls;
 #[cfg(test)]
 mod tests;
 
-use weir_schema::{LEAST_STEP_MS, StepTime, Stride};
+use weir_schema::{FirstToken, LEAST_STEP_MS, StepTime, Stride};
 
-use self::rls::{Rls, Vector};
+use self::{
+    outside::Outside,
+    rls::{Rls, Vector},
+};
 
 /// Longest gap between two steps that can still be work, in milliseconds.
 const LONGEST_STEP_MS: f64 = 20_000.0;
@@ -59,11 +65,19 @@ pub struct StepFit {
     /// Recent mean of the residuals, as a share.
     lean: f64,
     strides: u64,
+    /// What a request pays beside the steps.
+    outside: Outside,
 }
 
 impl Default for StepFit {
     fn default() -> Self {
-        Self { multiples: Rls::new(), usual_residual: FIRST_RESIDUAL, lean: 0.0, strides: 0 }
+        Self {
+            multiples: Rls::new(),
+            usual_residual: FIRST_RESIDUAL,
+            lean: 0.0,
+            strides: 0,
+            outside: Outside::default(),
+        }
     }
 }
 
@@ -83,7 +97,7 @@ impl StepFit {
             per_kv_ms: default.per_kv_ms * per_kv,
             per_prefill_ms: default.per_prefill_ms * per_prefill,
             per_pair_ms: default.per_pair_ms * per_pair,
-            api_ms: default.api_ms,
+            api_ms: self.outside.ms(),
             steps_per_token: 1.0,
         }
     }
@@ -104,6 +118,11 @@ impl StepFit {
         self.multiples.update(&work.map(|term| term / scale), clipped, variance);
         self.strides += 1;
         self.note_residual(clipped);
+    }
+
+    /// Learns from a first token, unless it makes no sense.
+    pub fn observe_first_token(&mut self, first: &FirstToken) {
+        self.outside.observe(first);
     }
 
     fn note_residual(&mut self, residual: f64) {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Row, Sample, StepTime, Stride,
+    FirstToken, Row, Sample, StepTime, Stride,
     quality::{ClassQuality, Grades, PatternQuality, Rollback, TargetQuality, VersionQuality},
 };
 
@@ -185,6 +185,9 @@ pub trait Predict: Send {
 
     /// Learns the step time of a pod class from a stretch of its work.
     fn observe_stride(&mut self, stride: &Stride);
+
+    /// Learns from a first token what a request pays outside the steps.
+    fn observe_first_token(&mut self, first: &FirstToken);
 
     /// Learns errors and quantile corrections from a finished request.
     fn observe_sample(&mut self, sample: &Sample);

@@ -71,6 +71,17 @@ pub fn prefill_pairs(uncached_tokens: f64, cached_tokens: f64) -> f64 {
     uncached_tokens * (cached_tokens + uncached_tokens / 2.0)
 }
 
+/// When a first token came, and how much of that time is of the steps.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct FirstToken {
+    /// The pod's class.
+    pub pod_class: u16,
+    /// From dispatch to the first token, in milliseconds.
+    pub measured_ms: f64,
+    /// What the formula had for the steps alone, in milliseconds.
+    pub steps_ms: f64,
+}
+
 /// A stretch of a pod's work between two looks at it; sums over its steps.
 ///
 /// Sums, because the sum of a linear formula over any number of steps is linear too: nothing need

@@ -157,6 +157,7 @@ fn buffer(config: &mut SchedulerConfig, tokens: Option<u32>) {
     let tokens = tokens.unwrap_or(u32::MAX);
     let pull = &mut config.pull;
     (pull.top_band_tokens, pull.pending_tokens, pull.step_tokens) = (tokens, tokens, tokens);
+    pull.pending_ms = 0.0;
 }
 
 /// Lengths are what the client's bound says: no history ever has enough to say another.

@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use weir_predict::{Bundle, Chain, Choice, Evaluators, Runtime};
 use weir_schema::{
-    Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride,
+    FirstToken, Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride,
     manifest::current_bundle, spool::segment_name,
 };
 use weir_train::{TrainConfig, Trainer};
@@ -106,6 +106,10 @@ impl Predict for Counted {
 
     fn observe_stride(&mut self, stride: &Stride) {
         self.inner.observe_stride(stride);
+    }
+
+    fn observe_first_token(&mut self, first: &FirstToken) {
+        self.inner.observe_first_token(first);
     }
 
     fn observe_sample(&mut self, sample: &Sample) {

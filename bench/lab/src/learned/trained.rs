@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use weir_core::Time;
 use weir_predict::{Bundle, Chain, Offer, Runtime, Slot};
 use weir_schema::{
-    Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride,
+    FirstToken, Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride,
     manifest::current_bundle, spool::segment_name,
 };
 use weir_train::{Round, TrainConfig, Trainer};
@@ -147,6 +147,10 @@ impl Predict for Trained {
 
     fn observe_stride(&mut self, stride: &Stride) {
         self.chain.observe_stride(stride);
+    }
+
+    fn observe_first_token(&mut self, first: &FirstToken) {
+        self.chain.observe_first_token(first);
     }
 
     fn observe_sample(&mut self, sample: &Sample) {

@@ -11,8 +11,8 @@ use weir_core::{
     PullConfig, Request, RequestId, Rules, Scheduler, SchedulerConfig, Slo, Time,
 };
 use weir_schema::{
-    Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime,
-    Stride,
+    Feature, Features, FirstToken, Predict, PredictError, Prediction, Quantiles, Row, Sample,
+    Status, StepTime, Stride,
 };
 
 use super::{
@@ -154,6 +154,8 @@ impl Predict for Known {
     }
 
     fn observe_stride(&mut self, _: &Stride) {}
+
+    fn observe_first_token(&mut self, _: &FirstToken) {}
 
     fn observe_sample(&mut self, _: &Sample) {}
 

@@ -4,8 +4,8 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rand_distr::StandardNormal;
 use weir_engine::EngineConfig;
 use weir_schema::{
-    Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Source, Status,
-    StepTime, Stride,
+    Feature, Features, FirstToken, Predict, PredictError, Prediction, Quantiles, Row, Sample,
+    Source, Status, StepTime, Stride,
 };
 
 use super::Pool;
@@ -81,6 +81,8 @@ impl Predict for Oracle {
     }
 
     fn observe_stride(&mut self, _stride: &Stride) {}
+
+    fn observe_first_token(&mut self, _: &FirstToken) {}
 
     fn observe_sample(&mut self, _sample: &Sample) {}
 

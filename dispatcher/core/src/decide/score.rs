@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::{
-    PodClass, RequestId, SchedulerConfig,
+    PodClass, PullConfig, RequestId, SchedulerConfig,
     decide::{
         Floor,
         affinity::{self, Shares},
@@ -15,9 +15,16 @@ use crate::{
     queue::Waiting,
 };
 
-/// How many times `pending_tokens` may be pending where nobody is promised a pace: a wait costs more there than
+/// How many times as much may be pending where nobody is promised a pace: a wait costs more there than
 /// a longer step does.
 const UNPACED_ROOM: f64 = 2.0;
+
+/// Uncached tokens that may be pending on a pod where one takes so long, in milliseconds.
+fn room(pull: &PullConfig, per_prefill_ms: f64) -> f64 {
+    let fast = pull.pending_ms / per_prefill_ms.max(f64::MIN_POSITIVE);
+    let fast = fast.min(pull.top_band_tokens.into());
+    fast.max(pull.pending_tokens.into())
+}
 
 /// Pods looked at, in the order of their ids.
 pub type Outlooks = Vec<Outlook>;
@@ -104,10 +111,10 @@ impl Floor<'_> {
         let pull = &self.config.pull;
         if waiting.request.slo.is_empty() {
             let factor = if self.tightest_tpot_ms.is_some() { 1.0 } else { UNPACED_ROOM };
-            return factor * f64::from(pull.pending_tokens);
+            return factor * room(pull, outlook.per_prefill_ms);
         }
         let small = waiting.pattern.band >= self.top_band && !self.big_chunk(outlook);
-        f64::from(if small { pull.top_band_tokens } else { pull.pending_tokens })
+        if small { pull.top_band_tokens.into() } else { room(pull, outlook.per_prefill_ms) }
     }
 
     /// The fewest tokens of a request that any pod would have to compute; `None` when no pod may be used.
@@ -166,4 +173,20 @@ impl Floor<'_> {
 /// The class of a pod by its index; the default class when the configuration has no such index.
 pub fn class(config: &SchedulerConfig, index: u16) -> PodClass {
     config.classes.get(usize::from(index)).cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_pending_is_a_time_where_an_engine_is_fast_and_tokens_where_it_is_slow() {
+        let pull = PullConfig { pending_tokens: 2048, pending_ms: 112.0, ..PullConfig::default() };
+        let tokens = |per_prefill_ms: f64| room(&pull, per_prefill_ms).round();
+        // A 70B model on four A100, a 32B one on two H100, an 8B one on one.
+        assert_eq!([0.18, 0.055, 0.0245].map(tokens), [2048.0, 2048.0, 4571.0]);
+        assert_eq!([0.001, 0.0].map(tokens), [8192.0; 2], "as much as of the top band at most");
+        let by_tokens = PullConfig { pending_ms: 0.0, ..pull };
+        assert_eq!([0.0245, 0.0].map(|ms| room(&by_tokens, ms)), [2048.0; 2]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_schema::{Prediction, Row, prefill_pairs};
+use weir_schema::{Feature, Features, FirstToken, Prediction, Row, prefill_pairs};
 
 use crate::{
     Action, Answered, Dispatch, End, EndKind, PodId, PullConfig, RefusalReason, Request, RequestId,
@@ -53,6 +53,8 @@ pub(super) struct Flight {
     kept: usize,
     /// The row that it was decided with, where that was here.
     pub(super) row: Option<Row>,
+    /// What it was thought to pay outside the steps then, in milliseconds.
+    api_ms: f32,
     pub(super) prediction: Prediction,
 }
 
@@ -65,6 +67,8 @@ pub(super) struct Way {
     pub(super) uncached_tokens: f64,
     /// The row that it was decided with, where that was here.
     pub(super) row: Option<Row>,
+    /// What it is thought to pay outside the steps, in milliseconds.
+    pub(super) api_ms: f32,
     pub(super) prediction: Prediction,
     pub(super) tokens_per_event: f64,
 }
@@ -72,12 +76,14 @@ pub(super) struct Way {
 impl Flight {
     /// A waiting request leaves for its pod.
     pub(super) fn depart(waiting: Waiting, way: Way) -> Self {
-        let Way { pod, load, sent, uncached_tokens, row, prediction, tokens_per_event } = way;
+        let Way { pod, load, sent, uncached_tokens, row, api_ms, prediction, tokens_per_event } =
+            way;
         Self {
             sequences: waiting.request.sequences,
             request: waiting.request,
             input_tokens: waiting.input_tokens,
             pod,
+            api_ms,
             load,
             output_tokens: waiting.output_tokens,
             failed: waiting.failed,
@@ -190,6 +196,14 @@ impl Flight {
         }
     }
 
+    /// What its first token says of what is paid outside the steps, where that is known.
+    fn first_token_of(&self, pod: Option<&PodState>, now: Time) -> Option<FirstToken> {
+        let prior_ms = Features(self.row?).get(Feature::PriorTtftMs);
+        let steps_ms = f64::from(prior_ms - self.api_ms);
+        let pod_class = pod?.spec.class;
+        Some(FirstToken { pod_class, measured_ms: now.ms_since(self.sent), steps_ms })
+    }
+
     /// It has come to so many events. Returns how many are new, after the first of each sequence.
     fn come_to(&mut self, events: u32) -> u32 {
         let fresh = events.saturating_sub(self.events.max(self.sequences.max(1)));
@@ -231,6 +245,9 @@ impl Scheduler {
         let pod = flight.pod;
         if flight.sent >= self.stood_still_until {
             self.lateness.learn(&flight.prediction, now.ms_since(flight.sent));
+            if let Some(first) = flight.first_token_of(self.pods.get(&pod), now) {
+                self.predictor.observe_first_token(&first);
+            }
         }
         self.start_before(now, pod, id);
         self.become_resident(now, pod, id);

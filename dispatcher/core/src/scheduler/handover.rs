@@ -89,6 +89,7 @@ impl Scheduler {
             sent,
             uncached_tokens,
             row: None,
+            api_ms: 0.0,
             prediction: running.prediction,
             tokens_per_event: running.tokens_per_event,
         };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use weir_core::Time;
 use weir_schema::{
-    Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime,
-    Stride,
+    Feature, Features, FirstToken, Predict, PredictError, Prediction, Quantiles, Row, Sample,
+    Status, StepTime, Stride,
 };
 
 /// How a predictor behaves.
@@ -83,6 +83,8 @@ impl Predict for Moody {
     }
 
     fn observe_stride(&mut self, _stride: &Stride) {}
+
+    fn observe_first_token(&mut self, _: &FirstToken) {}
 
     fn observe_sample(&mut self, _sample: &Sample) {}
 

@@ -13,8 +13,8 @@ use weir_core::{
     Scheduler, SchedulerConfig, Slo, Time,
 };
 use weir_schema::{
-    Feature, Features, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime,
-    Stride,
+    Feature, Features, FirstToken, Predict, PredictError, Prediction, Quantiles, Row, Sample,
+    Status, StepTime, Stride,
 };
 
 /// Answers every row with its own priors, and counts the strides it is shown.
@@ -43,6 +43,8 @@ impl Predict for Priors {
     fn observe_stride(&mut self, _stride: &Stride) {
         self.1.fetch_add(1, Relaxed);
     }
+
+    fn observe_first_token(&mut self, _: &FirstToken) {}
 
     fn observe_sample(&mut self, _sample: &Sample) {}
 

@@ -7,7 +7,7 @@ use weir_core::{
     Bounds, PodId, Policy, PromptSize, Request, RequestId, Scheduler, SchedulerConfig, Slo,
 };
 use weir_schema::{
-    Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime, Stride,
+    FirstToken, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime, Stride,
 };
 
 use super::Hub;
@@ -34,6 +34,8 @@ impl Predict for Flat {
     }
 
     fn observe_stride(&mut self, _stride: &Stride) {}
+
+    fn observe_first_token(&mut self, _: &FirstToken) {}
 
     fn observe_sample(&mut self, _sample: &Sample) {}
 

@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::runtime::Builder;
 use weir_core::{Bounds, EndKind, Event, PodId, Policy, RefusalReason, RequestId, TICK};
-use weir_schema::{Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride};
+use weir_schema::{
+    FirstToken, Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride,
+};
 
 use super::{
     Hub, Lease,
@@ -311,6 +313,8 @@ impl Predict for Gate {
     }
 
     fn observe_stride(&mut self, _stride: &Stride) {}
+
+    fn observe_first_token(&mut self, _: &FirstToken) {}
 
     fn observe_sample(&mut self, _sample: &Sample) {}
 

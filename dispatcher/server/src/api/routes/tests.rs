@@ -9,7 +9,7 @@ use tokio::{
     net::TcpStream,
 };
 use weir_core::{Band, PodId, Policy, PromptSize, Scheduler, SchedulerConfig, Slo};
-use weir_schema::{PredictError, Prediction, Row, Sample, Status, StepTime, Stride};
+use weir_schema::{FirstToken, PredictError, Prediction, Row, Sample, Status, StepTime, Stride};
 
 use super::*;
 use crate::{
@@ -38,6 +38,8 @@ impl weir_schema::Predict for Fast {
     }
 
     fn observe_stride(&mut self, _: &Stride) {}
+
+    fn observe_first_token(&mut self, _: &FirstToken) {}
 
     fn observe_sample(&mut self, _: &Sample) {}
 

@@ -6,7 +6,9 @@
 
 use std::{sync::Arc, time::Instant};
 
-use weir_schema::{Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride};
+use weir_schema::{
+    FirstToken, Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride,
+};
 
 use super::{Compat, PLUGIN};
 
@@ -48,6 +50,10 @@ impl<P: Predict> Predict for Timed<P> {
 
     fn observe_stride(&mut self, stride: &Stride) {
         self.inner.observe_stride(stride);
+    }
+
+    fn observe_first_token(&mut self, first: &FirstToken) {
+        self.inner.observe_first_token(first);
     }
 
     fn observe_sample(&mut self, sample: &Sample) {
