@@ -300,7 +300,7 @@ impl Default for PullConfig {
             big_chunk_share: 0.9,
             top_band_tokens: 8192,
             pending_tokens: 2048,
-            pending_ms: 112.0,
+            pending_ms: 100.0,
             step_tokens: 512,
             pass_share: 0.5,
             bind_share: 0.0,
