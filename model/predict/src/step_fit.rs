@@ -1,7 +1,7 @@
 //! The step-time formula of a pod class, fitted online from strides.
 //!
 //! A stride's busy time is linear in sums that the ledger knows, so the five coefficients are found by
-//! recursive least squares (`rls`) with four additions that service needs:
+//! recursive least squares (`rls`) with five additions that service needs:
 //!
 //! - Everything is relative. The unknowns are multiples of [`StepTime::default`], and a stride's
 //!   residual is a share of its predicted time: so the five are of like magnitude, a 1 % error weighs
@@ -9,6 +9,7 @@
 //!   of its own per coefficient.
 //! - A residual beyond three times the usual one is clipped (Huber): a stalled client or a paused pod
 //!   moves the fit no more than a bad ordinary stride.
+//! - A stride whose prompts were cached in part counts for less: how much of them was is a belief.
 //! - Coefficients stay at or above zero.
 //! - Residuals that all lean one way mean that the engine has changed (another configuration rolled
 //!   out): the fit then becomes as uncertain as at the start and follows within tens of strides,
@@ -24,7 +25,7 @@ mod rls;
 #[cfg(test)]
 mod tests;
 
-use weir_schema::{FirstToken, LEAST_STEP_MS, StepTime, Stride};
+use weir_schema::{FirstToken, LEAST_STEP_MS, StepTime, Stride, prefill_pairs};
 
 use self::{
     outside::Outside,
@@ -38,6 +39,9 @@ const LONGEST_STEP_MS: f64 = 20_000.0;
 const SHAPE_ERROR: f64 = 0.05;
 /// Error of a single step, as a share: the ends of a stride do not fall on the ends of steps.
 const STEP_ERROR: f64 = 0.2;
+/// Error of a stride that had some of its prompts' tokens from the cache, as a share. How many is a belief, and mostly there were
+/// more: an engine has cached its answers too, and nobody can tell of a prompt which of its tokens were one.
+const BELIEF_ERROR: f64 = 0.2;
 /// Residuals are clipped at this many usual ones, as in Huber's estimator.
 const CLIP: f64 = 3.0;
 /// Usual residual assumed before any stride, as a share.
@@ -114,7 +118,8 @@ impl StepFit {
         let residual = (stride.busy_ms - predicted) / scale;
         let bound = CLIP * self.usual_residual;
         let clipped = residual.clamp(-bound, bound);
-        let variance = SHAPE_ERROR.powi(2) + STEP_ERROR.powi(2) / stride.steps;
+        let belief = if has_cached(stride) { BELIEF_ERROR } else { 0.0 };
+        let variance = SHAPE_ERROR.powi(2) + STEP_ERROR.powi(2) / stride.steps + belief.powi(2);
         self.multiples.update(&work.map(|term| term / scale), clipped, variance);
         self.strides += 1;
         self.note_residual(clipped);
@@ -146,6 +151,11 @@ fn work(stride: &Stride) -> Vector {
         default.per_prefill_ms * stride.prefill_tokens,
         default.per_pair_ms * stride.prefill_pairs,
     ]
+}
+
+/// Whether some of its prompts was cached: then there are more pairs than its tokens have among themselves.
+fn has_cached(stride: &Stride) -> bool {
+    stride.prefill_pairs > prefill_pairs(stride.prefill_tokens, 1.0)
 }
 
 fn is_sound(stride: &Stride) -> bool {

@@ -1,5 +1,3 @@
-use weir_schema::prefill_pairs;
-
 use super::*;
 
 /// A deterministic stream of numbers in 0..1 (Knuth's MMIX generator).
@@ -130,6 +128,38 @@ fn a_long_prompt_costs_more_than_its_tokens() {
         let truth = engine.above_ms * tokens + engine.pair_ms * pairs;
         let error = fit.step_time().prefill_ms(tokens, pairs) / truth - 1.0;
         assert!(error.abs() < 0.1, "seed {seed}: {error:.3} {fit:?}");
+    }
+}
+
+#[test]
+fn what_was_cached_without_our_knowing_leaves_cold_prompts_their_price() {
+    for (seed, engine) in [(14, &H100), (15, &A100)] {
+        let (mut fit, mut noise) = (StepFit::default(), Noise(seed));
+        for _ in 0..600 {
+            // A turn of a conversation, one in three behind an answer that is cached too, or a prompt that is new there.
+            let cached = if noise.share() < 0.6 { noise.between(6000.0, 10_000.0) } else { 0.0 };
+            let answer = if cached > 0.0 && noise.share() < 0.3 { 1000.0 } else { 0.0 };
+            let question = noise.between(800.0, 1600.0);
+            let prompt = if cached > 0.0 { question } else { 6000.0 + 5.0 * question };
+            let pairs = engine.pair_ms * prefill_pairs(prompt, cached + answer);
+            let busy_ms = 8.0 * engine.step_ms(15.0, 150_000.0, 0.0)
+                + engine.step_ms(15.0, 0.0, prompt)
+                - engine.step_ms(15.0, 0.0, 0.0)
+                + pairs;
+            fit.observe(&Stride {
+                pod_class: 0,
+                steps: 8.0,
+                busy_ms: busy_ms * (1.0 + 0.01 * noise.normal()),
+                decode_steps: 8.0 * 15.0,
+                kv_token_steps: 8.0 * 150_000.0,
+                prefill_tokens: prompt + answer,
+                prefill_pairs: prefill_pairs(prompt + answer, cached),
+            });
+        }
+        let (tokens, pairs) = (13_000.0, prefill_pairs(13_000.0, 0.0));
+        let truth = engine.above_ms * tokens + engine.pair_ms * pairs;
+        let error = fit.step_time().prefill_ms(tokens, pairs) / truth - 1.0;
+        assert!(error.abs() < 0.03, "seed {seed}: {error:.3} {fit:?}");
     }
 }
 
