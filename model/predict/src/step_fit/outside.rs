@@ -58,7 +58,6 @@ impl Outside {
         self.ms = (self.ms + FOLLOW * weight * off_ms).clamp(StepTime::default().api_ms, MOST_MS);
         let usual_ms = self.usual_ms + USUAL_FOLLOW * weight * (far_ms.abs() - self.usual_ms);
         self.usual_ms = usual_ms.max(LEAST_USUAL_MS);
-        eprintln!("{:.2} {:.2} {:.1}", self.ms, self.usual_ms, steps_ms);
     }
 }
 
