@@ -257,7 +257,8 @@ pub struct PullConfig {
     pub late_share: f64,
     /// Uncached tokens a colder pod must cost more before a head waits for its warm pod.
     pub warm_gap_tokens: u32,
-    /// Share of the TTFT objective that must be left after the colder pod's TTFT to wait.
+    /// Share of the TTFT objective that must be left after the colder pod's TTFT to wait. Where less than a twentieth is left a cold
+    /// start is not counted on, and a head waits for as long as the warm pod can be in time.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub warm_slack: f64,
     /// How many times its own time a computed prompt counts where a request has no objectives: it displaces what others would
@@ -302,7 +303,7 @@ impl Default for PullConfig {
             hold_share: 0.5,
             late_share: 0.5,
             warm_gap_tokens: 1024,
-            warm_slack: 0.05,
+            warm_slack: 0.07,
             cold_weight: 16.0,
             kv_limit: 0.98,
             yield_share: 0.7,

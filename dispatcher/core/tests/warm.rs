@@ -243,6 +243,24 @@ fn a_prefix_that_too_many_share_gets_a_second_pod_before_its_requests_are_late()
 }
 
 #[test]
+fn where_a_cold_start_may_as_well_be_late_a_head_waits_for_its_warm_pod_to_the_end() {
+    // Cold it takes 272 ms.
+    for (ttft_ms, waits) in [(280, true), (290, false)] {
+        let mut world = world(2);
+        let first = world.arrive(shares_a_prompt);
+        let warm = world.pod_of(first).unwrap();
+        world.pass(Duration::from_millis(100));
+        let second = world.arrive(|request| {
+            shares_a_prompt(request);
+            request.slo = slo(ttft_ms, 50);
+        });
+        world.pass(Duration::from_millis(200));
+        world.send(Event::FirstToken(first));
+        assert_eq!(world.pod_of(second) == Some(warm), waits, "{:?}", world.pod_of(second));
+    }
+}
+
+#[test]
 fn a_late_request_waits_for_its_warm_pod_unless_another_is_empty() {
     let mut world = world(2);
     let first = world.arrive(shares_a_prompt);

@@ -15,6 +15,9 @@ use crate::{
     queue::Waiting,
 };
 
+/// Share of its TTFT objective that a cold start is predicted to leave where it can be counted on: with less it may as well be late.
+const SURE_SHARE: f64 = 0.05;
+
 /// A head's wait for a pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
@@ -53,7 +56,8 @@ impl Floor<'_> {
     /// The warm pod that a head rather waits for than start cold where it fits, while that pod can still be
     /// in time. It may be claimed by another: a cold start costs everybody, for it takes the place of what
     /// others have cached. Shortly before the cold start would be too late as well the head takes it, so that
-    /// a prompt that one pod cannot serve to all gets a second one.
+    /// a prompt that one pod cannot serve to all gets a second one. Where that cannot be counted on the head waits for as long as
+    /// the warm pod can be in time.
     ///
     /// One that is promised nothing waits while it costs everybody less, and no longer than it saves: beside an empty pod what its own
     /// first token is sooner by, else what all save together, a minute at most.
@@ -108,9 +112,13 @@ impl Floor<'_> {
         let slo_ms = request.may_wait().as_secs_f64() * 1e3;
         let left_ms = slo_ms - self.now.ms_since(request.arrived);
         let slack_ms = left_ms - f64::from(fit.prediction.ttft_ms.p50);
-        let spare_ms = slack_ms - self.config.pull.warm_slack * slo_ms;
-        let waits = spare_ms > 0.0 && warm.ttft_ms <= left_ms;
-        waits.then(|| (warm, Duration::try_from_secs_f64(spare_ms / 1000.0).unwrap_or(TICK)))
+        let most_ms = if slack_ms < SURE_SHARE * slo_ms {
+            left_ms - warm.ttft_ms
+        } else {
+            slack_ms - self.config.pull.warm_slack * slo_ms
+        };
+        let waits = most_ms > 0.0 && warm.ttft_ms <= left_ms;
+        waits.then(|| (warm, Duration::try_from_secs_f64(most_ms / 1000.0).unwrap_or(TICK)))
     }
 
     /// The pod with the most of a request's prompt, if it is so much warmer than the one where it fits that
