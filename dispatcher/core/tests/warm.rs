@@ -334,3 +334,38 @@ fn where_both_would_be_late_it_goes_to_the_empty_one_at_once() {
     let (world, warm, _, id) = late_on_the_empty_pod(5000).unwrap();
     assert!(world.pod_of(id).is_some_and(|pod| pod != warm), "{:?}", world.scheduler.reason(id));
 }
+
+#[test]
+fn a_wait_for_a_pod_that_another_head_claims_is_over_with_the_claim() {
+    let mut world = world(2);
+    let prompt = |tokens: u32| {
+        move |request: &mut Request| {
+            request.prompt = PromptSize::Tokens(tokens);
+            request.slo = slo(10_000, 50);
+        }
+    };
+    let shared = |request: &mut Request| {
+        prompt(1800)(request);
+        request.blocks = (1..=112).collect();
+    };
+    let first = world.arrive(shared);
+    let warm = world.pod_of(first).unwrap();
+    world.end(first, EndKind::Complete);
+    // Each has a prompt to compute, so that a large one fits on neither, and sooner on the warm one.
+    let on_warm = |world: &mut World| {
+        let id = world.arrive(|request| {
+            prompt(50)(request);
+            request.blocks = (1..=3).collect();
+        });
+        assert_eq!(world.pod_of(id), Some(warm));
+    };
+    on_warm(&mut world);
+    let cold = world.arrive(prompt(100));
+    assert_ne!(world.pod_of(cold), Some(warm));
+    let large = world.arrive(prompt(3000));
+    assert_eq!(world.scheduler.reason(large), Some(Reason::PendingFull));
+    let small = world.arrive(shared);
+    assert_eq!(world.scheduler.reason(small), Some(Reason::WaitsForWarmPod), "it is claimed");
+    world.send(Event::Cancel(large));
+    assert_eq!(world.pod_of(small), Some(warm), "no tick later");
+}

@@ -248,7 +248,7 @@ fn try_head(
         note(floor, id, Reason::BehindHead { head });
         return Turn::Next;
     }
-    if let Some(warm) = floor.still_waits(id) {
+    if let Some(warm) = floor.still_waits(id, &hold.claimed) {
         return wait_for(floor, hold, id, (Reason::WaitsForWarmPod, Some(warm)));
     }
     if let Some((reason, claim)) = floor.still_blocked(id, &hold.claimed) {

@@ -26,6 +26,8 @@ pub struct Wait {
     since: Time,
     /// What was found there last.
     shut: Shut,
+    /// Whether nothing but another head's claim is against it.
+    claimed: bool,
     /// All pods are looked at again then.
     ends: Time,
 }
@@ -33,22 +35,26 @@ pub struct Wait {
 #[cfg(test)]
 impl Wait {
     pub(super) const fn example(shut: Shut) -> Self {
-        Self { pod: PodId(1), since: Time::ZERO, shut, ends: Time::NEVER }
+        Self { pod: PodId(1), since: Time::ZERO, shut, claimed: false, ends: Time::NEVER }
     }
 }
 
 impl Floor<'_> {
-    /// The pod that a head goes on waiting for; `None` when all pods have to be looked at.
-    pub(super) fn still_waits(&mut self, id: RequestId) -> Option<PodId> {
+    /// The pod that a head goes on waiting for, where these are claimed; `None` when all pods have to be looked at.
+    pub(super) fn still_waits(&mut self, id: RequestId, claimed: &[PodId]) -> Option<PodId> {
         let waiting = self.board.get(id)?;
         let wait = waiting.wait().filter(|wait| self.now < wait.ends)?;
+        if wait.claimed && !claimed.contains(&wait.pod) {
+            return None;
+        }
         let place = self.pods.place(wait.pod)?;
         let change = *self.pods.changes().get(place)?;
         if !wait.shut.stands(change, self.now) {
             let pod = self.pods.as_slice().get(place);
             let pod = pod.filter(|pod| filter::usable(pod, waiting))?;
             let until = self.shut_until(waiting, pod)?;
-            self.board.standing_of(id)?.wait = Some(Wait { shut: Shut { change, until }, ..wait });
+            self.board.standing_of(id)?.wait =
+                Some(Wait { shut: Shut { change, until }, claimed: false, ..wait });
         }
         Some(wait.pod)
     }
@@ -74,13 +80,14 @@ impl Floor<'_> {
         let since = waiting.wait().filter(|wait| wait.pod == warm.pod);
         let since = since.map_or(self.now, |wait| wait.since);
         // One that would take it was left for another by what the policy goes by: there is nothing to wait for.
-        if shut_until.is_none() && !claimed.contains(&warm.pod) && self.takes(id, &warm) {
+        let claimed = shut_until.is_none() && claimed.contains(&warm.pod);
+        if shut_until.is_none() && !claimed && self.takes(id, &warm) {
             return None;
         }
         // Where only a prediction is against the pod, that stands until the pod changes.
         let until = shut_until.unwrap_or(ends);
         let change = *self.pods.changes().get(warm.place)?;
-        let wait = Wait { pod: warm.pod, since, shut: Shut { change, until }, ends };
+        let wait = Wait { pod: warm.pod, since, shut: Shut { change, until }, claimed, ends };
         self.board.standing_of(id)?.wait = Some(wait);
         Some(warm.pod)
     }
