@@ -368,6 +368,8 @@ fn check_pull(pull: &PullConfig, problems: &mut Problems) {
     }
     let sane = (0.0..=86_400_000.0).contains(&pull.long_prompt_ms);
     problems.require(sane, "pull.long_prompt_ms", "must be from 0 to 86400000");
+    let sane = (0.0..=60_000.0).contains(&pull.pending_ms);
+    problems.require(sane, "pull.pending_ms", "must be from 0 to 60000");
     let untouched = pull.stale_after_ms == PullConfig::default().stale_after_ms;
     problems.require(untouched, "pull.stale_after_ms", "set scrape.stale_after_ms instead");
 }
