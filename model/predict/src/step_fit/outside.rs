@@ -22,11 +22,14 @@ const CLIPS: [f64; 2] = [1.0, 3.0];
 const LEAST_USUAL_MS: f64 = 1.0;
 /// The most that a request can pay there, in milliseconds.
 const MOST_MS: f64 = 1000.0;
+/// What is stated changes by at least such a share of it: by each change everything that was found of pods is found anew.
+const NOTED_SHARE: f64 = 0.1;
 
 /// An estimate of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outside {
     ms: f64,
+    stated_ms: f64,
     /// Recent mean distance of a first token with short steps from it, in milliseconds.
     usual_ms: f64,
 }
@@ -34,14 +37,14 @@ pub(super) struct Outside {
 impl Default for Outside {
     fn default() -> Self {
         let ms = StepTime::default().api_ms;
-        Self { ms, usual_ms: ms }
+        Self { ms, stated_ms: ms, usual_ms: ms }
     }
 }
 
 impl Outside {
-    /// The estimate, in milliseconds.
+    /// The estimate as it is stated, in milliseconds.
     pub(super) const fn ms(&self) -> f64 {
-        self.ms
+        self.stated_ms
     }
 
     /// Learns from a first token.
@@ -56,6 +59,9 @@ impl Outside {
         let [off_ms, far_ms] =
             CLIPS.map(|clip| off_ms.clamp(-clip * self.usual_ms, clip * self.usual_ms));
         self.ms = (self.ms + FOLLOW * weight * off_ms).clamp(StepTime::default().api_ms, MOST_MS);
+        if (self.ms - self.stated_ms).abs() > NOTED_SHARE * self.stated_ms {
+            self.stated_ms = self.ms;
+        }
         let usual_ms = self.usual_ms + USUAL_FOLLOW * weight * (far_ms.abs() - self.usual_ms);
         self.usual_ms = usual_ms.max(LEAST_USUAL_MS);
     }
@@ -103,5 +109,17 @@ mod tests {
             outside.observe(&FirstToken { pod_class: 0, measured_ms, steps_ms });
         }
         assert_eq!(outside.ms(), default_ms);
+    }
+
+    #[test]
+    fn what_is_stated_moves_in_steps() {
+        let (mut outside, mut stated) = (Outside::default(), Vec::new());
+        for n in 0..400_u16 {
+            let measured_ms = 40.0 + 18.0 + f64::from(n % 5) - 2.0;
+            outside.observe(&FirstToken { pod_class: 0, measured_ms, steps_ms: 40.0 });
+            stated.push(outside.ms().to_bits());
+        }
+        stated.dedup();
+        assert!((5..20).contains(&stated.len()), "{}", stated.len());
     }
 }
