@@ -101,7 +101,7 @@ impl StepFit {
             per_kv_ms: default.per_kv_ms * per_kv,
             per_prefill_ms: default.per_prefill_ms * per_prefill,
             per_pair_ms: default.per_pair_ms * per_pair,
-            api_ms: self.outside.ms(),
+            api_ms: self.outside.stated_ms(),
             steps_per_token: 1.0,
         }
     }

@@ -43,7 +43,7 @@ impl Default for Outside {
 
 impl Outside {
     /// The estimate as it is stated, in milliseconds.
-    pub(super) const fn ms(&self) -> f64 {
+    pub(super) const fn stated_ms(&self) -> f64 {
         self.stated_ms
     }
 
@@ -80,7 +80,7 @@ mod tests {
             let measured_ms = true_ms + outside_ms * (0.3 * noise.normal()).exp();
             outside.observe(&FirstToken { pod_class: 0, measured_ms, steps_ms: said_ms });
         }
-        outside.ms()
+        outside.stated_ms()
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         for (measured_ms, steps_ms) in [(f64::NAN, 1.0), (1.0, f64::INFINITY), (1.0, -1.0)] {
             outside.observe(&FirstToken { pod_class: 0, measured_ms, steps_ms });
         }
-        assert_eq!(outside.ms(), default_ms);
+        assert_eq!(outside.stated_ms(), default_ms);
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         for n in 0..400_u16 {
             let measured_ms = 40.0 + 18.0 + f64::from(n % 5) - 2.0;
             outside.observe(&FirstToken { pod_class: 0, measured_ms, steps_ms: 40.0 });
-            stated.push(outside.ms().to_bits());
+            stated.push(outside.stated_ms().to_bits());
         }
         stated.dedup();
         assert!((5..20).contains(&stated.len()), "{}", stated.len());
