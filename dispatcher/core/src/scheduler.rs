@@ -393,13 +393,14 @@ impl Scheduler {
         self.note_dispatch(now, &waiting, choice);
         self.board.recycle(&mut waiting);
         let per_event = self.per_event.tokens_per_event(class);
+        let steps = self.predictor.step_time(class);
         let way = Way {
             pod: choice.pod,
             load: load.unwrap_or(0.0),
             sent: now,
             uncached_tokens: choice.uncached_tokens,
             row: Some(choice.row),
-            api_ms: self.predictor.step_time(class).api_ms as f32,
+            api_ms: steps.api_ms as f32,
             prediction: choice.prediction,
             tokens_per_event: per_event,
         };
@@ -407,7 +408,6 @@ impl Scheduler {
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
             pod.load += flight.load;
             let pending = flight.pending(self.lateness);
-            let steps = self.predictor.step_time(class);
             let (tokens, pairs) = (pending.uncached_tokens, pending.uncached_pairs);
             self.prefill_ms.add(now, steps.prefill_ms(tokens, pairs));
             pod.ledger.debit(pending);
