@@ -29,14 +29,27 @@ pub fn count_tokens(text_bytes: usize) -> u32 {
 
 /// One hash per full block of `block_tokens` tokens, each chained to the one before it.
 pub fn block_hashes(text: &[u8], block_tokens: u32) -> Vec<u64> {
-    let block_bytes = (block_tokens as usize * BYTES_PER_TOKEN).max(1);
-    let mut parent = 0;
-    text.chunks_exact(block_bytes)
-        .map(|block| {
-            parent = xxh3_64_with_seed(block, parent);
-            parent
-        })
-        .collect()
+    let mut blocks = Vec::new();
+    append_hashes(&mut blocks, text, block_tokens);
+    blocks
+}
+
+/// Adds the hashes of the text that comes after full blocks.
+pub fn append_hashes(blocks: &mut Vec<u64>, text: &[u8], block_tokens: u32) {
+    let mut parent = blocks.last().copied().unwrap_or(0);
+    blocks.extend(text.chunks_exact(block_bytes(block_tokens)).map(|block| {
+        parent = xxh3_64_with_seed(block, parent);
+        parent
+    }));
+}
+
+/// What fills no block.
+pub fn partial_block(text: &[u8], block_tokens: u32) -> &[u8] {
+    text.chunks_exact(block_bytes(block_tokens)).remainder()
+}
+
+fn block_bytes(block_tokens: u32) -> usize {
+    (block_tokens as usize * BYTES_PER_TOKEN).max(1)
 }
 
 /// Appends text that a pod counts as `prompt_tokens` once the template is around it: the segments, then words that
@@ -124,6 +137,15 @@ mod tests {
         let (a, b) = ([b'a'; 128], [[b'b'; 64], [b'a'; 64]].concat());
         assert_ne!(block_hashes(&a, 16)[1], block_hashes(&b, 16)[1]);
         assert_eq!(block_hashes(&[b'a'; 127], 16).len(), 1, "a partial block has no hash");
+    }
+
+    #[test]
+    fn a_text_in_two_parts_has_the_hashes_of_the_whole() {
+        let text: Vec<u8> = (0..300).map(|place| place as u8).collect();
+        let (one, two) = text.split_at(150);
+        let mut hashes = block_hashes(one, 16);
+        append_hashes(&mut hashes, &[partial_block(one, 16), two].concat(), 16);
+        assert_eq!(hashes, block_hashes(&text, 16));
     }
 
     #[test]

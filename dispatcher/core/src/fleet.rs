@@ -93,7 +93,9 @@ impl PodState {
         self.told = scrape.cache.after(self.told);
         let streamed = self.ledger.residents().iter().filter(|resident| resident.streamed);
         let decoding = streamed.map(|resident| f64::from(resident.sequences)).sum();
-        self.seats.scraped(now, &scrape, self.pulse.steps, decoding);
+        let streams = self.ledger.pending().iter().filter(|one| one.assumed_first_token.is_none());
+        let waits_since = streams.map(|one| one.since).min();
+        self.seats.scraped(now, &scrape, (self.pulse.steps, decoding), waits_since);
         self.others = if scrape.shared { Others::beside(self, &scrape) } else { Others::default() };
         self.scrape = Some((now, scrape));
     }

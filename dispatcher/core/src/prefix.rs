@@ -26,11 +26,13 @@
 mod names;
 mod ring;
 mod segments;
+mod turn;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use self::turn::{Reply, Turn, prompt_name};
 use self::{
-    ring::{Kept, Ring},
+    ring::{Answer, Kept, Ring},
     segments::{Held, SegmentId, Segments, Step},
 };
 use crate::{
@@ -101,7 +103,8 @@ impl PrefixIndex {
         }
     }
 
-    /// Changes whenever an answer of [`Self::matches`] may.
+    /// Changes whenever what [`Self::matches`] finds of named blocks may. An answer comes and goes without: who asks for it has
+    /// read it, and so came when it was there.
     pub const fn version(&self) -> u64 {
         self.version
     }
@@ -109,8 +112,8 @@ impl PrefixIndex {
     /// The pods that hold the beginning of a prompt, in the order of their ids, in the place of what
     /// `found` held. Takes a look-up for each segment that the prompt goes through and one more, and compares the names of
     /// its blocks as far as any pod holds them. `blocks` must be named as [`block_hashes`] does: equal names only after
-    /// equal beginnings.
-    pub fn matches(&self, blocks: &[u64], found: &mut Vec<Match>) {
+    /// equal beginnings. A pod that gave the answer from which the prompt goes on holds that too.
+    pub fn matches(&self, blocks: &[u64], turn: &Turn, found: &mut Vec<Match>) {
         found.clear();
         for step in self.segments.walk(blocks) {
             let matched = step.segment.holders.iter().map(|held| {
@@ -123,9 +126,20 @@ impl PrefixIndex {
                 deepen(found, matched);
             }
         }
+        let Some(reply) = turn.reply else { return };
+        for one in found {
+            let Some(answer) = self.answer_to(one.pod, reply.to) else { continue };
+            let held = reply.held((one.share * blocks.len() as f64).round() as usize, &answer);
+            one.share = held.min(blocks.len()) as f64 / blocks.len() as f64;
+        }
     }
 
-    /// How many leading blocks of a prompt one pod holds.
+    /// What a pod holds of the last answer to a prompt of that name.
+    fn answer_to(&self, pod: PodId, prompt: u64) -> Option<Answer> {
+        self.rings.get(&pod)?.answer_to(prompt)
+    }
+
+    /// How many leading blocks of a prompt one pod holds, without what it holds of answers.
     pub fn matched(&self, pod: PodId, blocks: &[u64]) -> usize {
         let held = self.segments.walk(blocks).map_while(|step| {
             let held = step.segment.holders.get(step.segment.place_of(pod).ok()?)?;
@@ -141,24 +155,33 @@ impl PrefixIndex {
     }
 
     /// Takes note that a pod was sent a prompt of these blocks, which it uses until [`Self::leave`]. Returns how many of them it
-    /// keeps, all but of a prompt longer than the capacity. The answers that come there take so many blocks now.
-    pub fn enter(&mut self, pod: PodId, blocks: &[u64], answers: usize) -> usize {
+    /// keeps, all but of a prompt longer than the capacity. The answers that come there take so many blocks now; the one from
+    /// which it goes on has names from here on.
+    pub fn enter(&mut self, pod: PodId, blocks: &[u64], turn: &Turn, answers: usize) -> usize {
         if let Some(ring) = self.rings.get_mut(&pod) {
             ring.answers = answers;
+            if let Some(reply) = &turn.reply {
+                ring.take_answer_to(reply.to, |answer| reply.is(answer));
+            }
         }
         self.take(pod, blocks, 1)
     }
 
-    /// A request is over of whose prompt a pod kept these blocks, with an answer of so many. Those that still come there take
-    /// `answers`.
-    pub fn leave(&mut self, pod: PodId, blocks: &[u64], answer: usize, answers: usize) {
+    /// A request is over of whose prompt, of that name, a pod kept these blocks, with an answer of so many. Those that still
+    /// come there take `answers`.
+    pub fn leave(
+        &mut self,
+        pod: PodId,
+        (blocks, name): (&[u64], u64),
+        answer: usize,
+        answers: usize,
+    ) {
         let Some(ring) = self.rings.get_mut(&pod) else { return };
         ring.answers = answers;
         // More than its capacity is forgotten at once.
-        let answer = answer.min(ring.capacity);
-        if answer > 0 {
-            ring.len += answer;
-            ring.add_youngest(Kept::Answer(answer as u32));
+        let held = answer.min(ring.capacity) as u32;
+        if held > 0 {
+            ring.add_answer(Answer { to: name, blocks: answer as u32, held });
         }
         self.path.clear();
         let whole = self.segments.walk(blocks).filter(Step::is_whole);
@@ -267,7 +290,7 @@ fn forget(ring: &mut Ring, pod: PodId, segments: &mut Segments) -> bool {
     while ring.above() > 0 {
         let above = ring.above();
         match ring.oldest() {
-            Some((slot, Kept::Answer(blocks))) => ring.shorten(slot, blocks, above),
+            Some((slot, Kept::Answer(answer))) => ring.shorten(slot, answer, above),
             Some((slot, Kept::Segment(id))) => {
                 any = true;
                 let held = segments.held_mut(id, pod).filter(|held| above < held.len as usize);

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Time;
+use crate::{Time, prefix::Turn};
 
 /// For how long a request without a TTFT objective may wait.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -77,6 +77,8 @@ pub struct Request {
     /// Chained hashes of the prompt's blocks of [`crate::SchedulerConfig::named_tokens`], first block first; see
     /// [`crate::prefix`].
     pub blocks: Arc<[u64]>,
+    /// What the prompt is to the turns of a conversation.
+    pub turn: Turn,
     /// Whether the response is streamed, so that TTFT can be measured.
     pub streamed: bool,
     /// When the wait is over that its client allows; [`Time::NEVER`] when it set no bound. It only shortens
@@ -104,6 +106,7 @@ impl Request {
             tenant: None,
             body_bytes: 0,
             blocks: Arc::from([]),
+            turn: Turn::default(),
             streamed: true,
             expires: Time::NEVER,
             immediate: false,

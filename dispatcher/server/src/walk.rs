@@ -29,6 +29,11 @@ impl<'a> Walk<'a> {
         self.at == self.text.len()
     }
 
+    /// How far it has come.
+    pub const fn at(&self) -> usize {
+        self.at
+    }
+
     fn rest(&self) -> &'a [u8] {
         self.text.as_bytes().get(self.at..).unwrap_or_default()
     }

@@ -1,6 +1,6 @@
 //! What one pod, or a rival's idea of one, has cached.
 
-use weir_core::{PodId, prefix::PrefixIndex};
+use weir_core::{PodId, Request, prefix::PrefixIndex};
 
 /// The only pod of its index.
 const POD: PodId = PodId(0);
@@ -22,8 +22,21 @@ impl Cached {
         self.0.insert(POD, blocks);
     }
 
+    /// It gave an answer of so many blocks to a prompt of that name, for somebody who hears of what engines compute.
+    pub(super) fn answered(&mut self, prompt: u64, blocks: usize) {
+        self.0.leave(POD, (&[], prompt), blocks, 0);
+    }
+
     /// How many leading blocks of a prompt it holds.
     pub(super) fn matched(&self, blocks: &[u64]) -> usize {
         self.0.matched(POD, blocks)
+    }
+
+    /// The same with the answer that the prompt goes on from.
+    pub(super) fn matched_with_answer(&self, request: &Request) -> usize {
+        let mut found = Vec::new();
+        self.0.matches(&request.blocks, &request.turn, &mut found);
+        let share = found.first().map_or(0.0, |one| one.share);
+        (share * request.blocks.len() as f64).round() as usize
     }
 }

@@ -52,6 +52,11 @@ pub(super) trait Decide {
     /// A request has joined the queue.
     fn arrived(&mut self, _now: Time, _desk: &Desk) {}
 
+    /// Whether it hears from the engines which blocks they compute, and so of answers.
+    fn hears_of_answers(&self) -> bool {
+        false
+    }
+
     /// A request goes to a pod.
     fn sent(&mut self, _request: &Request, _place: usize) {}
 
@@ -175,6 +180,13 @@ impl Desk {
         Some(flight)
     }
 
+    fn answered(&mut self, flight: &Flight, end: &End) {
+        let blocks = u64::from(end.output_tokens.unwrap_or(0)) / BLOCK_TOKENS;
+        if let Some(post) = self.posts.get_mut(flight.place) {
+            post.index.answered(flight.request.turn.name, blocks as usize);
+        }
+    }
+
     /// Refuses who has waited longer than `patience`.
     fn expire(&mut self, now: Time, patience: Duration, actions: &mut Vec<Action>) {
         if now.since(self.swept_at) < SWEEP {
@@ -262,6 +274,9 @@ impl<D: Decide> Dispatcher for Rival<D> {
             Event::FirstToken(id) => self.desk.prefilled(id),
             Event::End(end) => {
                 if let Some(flight) = self.desk.end(&end) {
+                    if self.decide.hears_of_answers() {
+                        self.desk.answered(&flight, &end);
+                    }
                     self.decide.ended(&flight.request, flight.place);
                 }
             }

@@ -74,7 +74,7 @@ impl KvRouter {
     }
 
     fn cost(&self, request: &Request, place: usize, post: &Post) -> f64 {
-        let overlap = post.index.matched(&request.blocks) as f64;
+        let overlap = post.index.matched_with_answer(request) as f64;
         let raw_tokens = post.prefill_tokens + u64::from(desk::input_tokens(request));
         let raw_blocks = raw_tokens as f64 / BLOCK_TOKENS as f64;
         let prefill_blocks = (raw_blocks - self.overlap_credit * overlap).max(0.0);
@@ -117,6 +117,11 @@ impl Decide for KvRouter {
         let costs: Vec<f64> =
             desk.places().map(|(place, post)| self.cost(head, place, post)).collect();
         self.pick(&costs)
+    }
+
+    /// Its indexer follows the engines' KV events.
+    fn hears_of_answers(&self) -> bool {
+        true
     }
 
     fn sent(&mut self, request: &Request, place: usize) {

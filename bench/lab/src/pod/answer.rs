@@ -30,8 +30,8 @@ impl Finish {
     }
 }
 
-/// The words that generated text cycles through, one per token.
-const WORDS: [&str; 8] = [" the", " pods", " pull", " what", " they", " can", " serve", " now"];
+/// The words that generated text cycles through, one per token, each as long as a token of a prompt is.
+const WORDS: [&str; 8] = [" the", " pod", " can", " now", " get", " all", " its", " own"];
 
 /// What every chunk of one answer repeats.
 #[derive(Debug)]
@@ -209,7 +209,7 @@ enum Delta {
 }
 
 /// The text of so many tokens.
-fn text(tokens: u32, finish: Finish) -> String {
+pub(super) fn text(tokens: u32, finish: Finish) -> String {
     let words = (1..tokens).map(|at| word(at, Finish::Length));
     words.chain([word(tokens, finish)]).collect()
 }

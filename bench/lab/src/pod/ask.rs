@@ -64,6 +64,8 @@ pub(super) struct Ask {
 pub(super) struct Prompt {
     pub(super) tokens: u32,
     pub(super) blocks: Vec<u64>,
+    /// The text behind those.
+    tail: Vec<u8>,
 }
 
 #[derive(Deserialize)]
@@ -226,7 +228,16 @@ impl Prompt {
         Self {
             tokens: prompt::count_tokens(text.len()).max(1),
             blocks: prompt::block_hashes(text, block_tokens),
+            tail: prompt::partial_block(text, block_tokens).to_vec(),
         }
+    }
+
+    /// The blocks that it fills with what is generated to it: the next turn of a conversation has both in its prompt.
+    pub(super) fn blocks_with(&self, answer: &str, block_tokens: u32) -> Vec<u64> {
+        let mut blocks = self.blocks.clone();
+        let tail = [&self.tail, answer.as_bytes()].concat();
+        prompt::append_hashes(&mut blocks, &tail, block_tokens);
+        blocks
     }
 
     /// Token ids count as they are; their bytes are what is hashed.

@@ -17,7 +17,7 @@ use tokio::{sync::Notify, time::Instant};
 use weir_engine::{Engine, EngineConfig, Job, Output, Rejected, SeqId};
 
 use super::{
-    answer::{Finish, Shape},
+    answer::{Finish, Shape, text},
     ask::{Ask, Endpoint, Prompt},
     body::Reply,
     call::Call,
@@ -248,7 +248,8 @@ impl State {
             let most = ask.max_tokens.unwrap_or(max_model_len - prompt.tokens);
             for _ in 0..ask.n {
                 let length = self.length(ask.endpoint, beside.output_tokens, most);
-                if let Err(rejected) = self.submit(&call, prompt, length, (ask.priority, now_ms)) {
+                let job = (prompt.tokens, self.blocks(ask.endpoint, prompt, length));
+                if let Err(rejected) = self.submit(&call, job, length, (ask.priority, now_ms)) {
                     let ids: Vec<SeqId> = call.borrow().unfinished().collect();
                     self.abort(&ids);
                     return Err(rejected.into());
@@ -259,15 +260,27 @@ impl State {
         Ok(call)
     }
 
+    /// The blocks that a prompt fills, with what is generated to it.
+    fn blocks(
+        &self,
+        endpoint: Endpoint,
+        prompt: &Prompt,
+        (tokens, finish): (u32, Finish),
+    ) -> Vec<u64> {
+        if endpoint.generates() {
+            prompt.blocks_with(&text(tokens, finish), self.engine.config().block_size)
+        } else {
+            prompt.blocks.clone()
+        }
+    }
+
     fn submit(
         &mut self,
         call: &Rc<RefCell<Call>>,
-        prompt: &Prompt,
+        (prompt_tokens, blocks): (u32, Vec<u64>),
         (tokens, finish): (u32, Finish),
         (priority, arrived_ms): (i32, f64),
     ) -> Result<(), Rejected> {
-        let prompt_tokens = prompt.tokens;
-        let blocks = prompt.blocks.clone();
         let job = Job { prompt_tokens, blocks, output_tokens: tokens, priority };
         let id = self.engine.submit(arrived_ms, job)?;
         let choice = call.borrow_mut().add(id, tokens, finish);

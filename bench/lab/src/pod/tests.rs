@@ -201,7 +201,7 @@ async fn completions_and_embeddings_answer_each_input() {
     let whole = parsed(client.post("/v1/completions", &body).await).await;
     assert_eq!(
         (&whole["object"], &whole["choices"][1]["text"]),
-        (&json!("text_completion"), &json!(" the pods"))
+        (&json!("text_completion"), &json!(" the pod"))
     );
     assert_eq!(whole["usage"]["prompt_tokens"], 2);
     let body = json!({"model": "m", "prompt": "abcd", "stream": true});
@@ -254,7 +254,7 @@ async fn messages_come_in_named_events_or_whole() {
     assert_eq!((&data[2]["delta"]["text"], &data[5]["usage"]), (&json!(" the"), &counts));
     let body = ask(json!({"system": "brief", "max_tokens": 2}));
     let whole = parsed(client.post("/v1/messages", &body).await).await;
-    assert_eq!((&whole["content"][0]["text"], &whole["usage"]), (&json!(" the pods"), &counts));
+    assert_eq!((&whole["content"][0]["text"], &whole["usage"]), (&json!(" the pod"), &counts));
     assert_eq!(whole["stop_reason"], "max_tokens");
     let count = parsed(client.post("/v1/messages/count_tokens", &body).await).await;
     assert_eq!(count, json!({"input_tokens": 100 + 8 + 2}));

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 
 use anyhow::Result;
 use rand::{Rng, seq::SliceRandom};
+use weir_core::prefix::{Reply, Turn};
 
 use super::{
     Means, Objectives, Source,
@@ -61,6 +62,8 @@ const OPEN_SAMPLE: usize = 3000;
 const SYSTEM: u64 = 1;
 const QUESTION: u64 = 2;
 const ANSWER: u64 = 3;
+/// A prompt as a whole, which the turn after it names too.
+const PROMPT: u64 = 4;
 
 /// The source.
 #[derive(Debug)]
@@ -123,6 +126,7 @@ impl Conversation {
             turns: 0,
             stage: 0,
             last: None,
+            reply: None,
         };
         (0..).zip(groups).map(user).collect()
     }
@@ -185,6 +189,8 @@ struct User {
     stage: usize,
     /// Place of the last one.
     last: Option<usize>,
+    /// The answer to that, from which the next turn of the conversation goes on.
+    reply: Option<Reply>,
 }
 
 impl User {
@@ -206,7 +212,7 @@ impl User {
         let again = if reading == Reading::Cleared { facts.system_tokens } else { 0 };
         let grown = again.saturating_add(self.question_tokens).saturating_add(self.answer_tokens);
         if over || self.said.tokens().saturating_add(grown) > facts.context_tokens {
-            (self.said, self.turns) = (Chain::default(), 0);
+            (self.said, self.turns, self.reply) = (Chain::default(), 0, None);
         }
         if self.turns == 0 || reading == Reading::Cleared {
             self.said.append(self.system, facts.system_tokens);
@@ -215,13 +221,17 @@ impl User {
         let (input_tokens, blocks) = (self.said.tokens(), self.said.blocks());
         self.said.append(name([ANSWER, number, 0], 0), self.answer_tokens);
         (self.turns, self.stage) = (self.turns + 1, call.stage);
+        let (called, blocks_with_answer) = (name([PROMPT, number, 0], 0), self.said.blocks());
+        let [from, end] = [&blocks, &blocks_with_answer].map(|blocks| blocks.len() as u32);
+        let reply = self.reply.replace(Reply { to: called, from, end });
         Draft {
             at_s: call.at_s,
             input_tokens,
             output_tokens: self.answer_tokens,
             class: None,
             blocks,
-            blocks_with_answer: Some(self.said.blocks()),
+            blocks_with_answer: Some(blocks_with_answer),
+            turn: Turn { name: called, reply },
             after,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rand::{Rng, rngs::SmallRng};
-use weir_core::{PromptSize, Request, RequestId, Time};
+use weir_core::{PromptSize, Request, RequestId, Time, prefix::Turn};
 
 use super::{BLOCK_TOKENS, Objective, Objectives};
 use crate::sim::SimRequest;
@@ -23,6 +23,8 @@ pub(super) struct Draft<'a> {
     pub(super) blocks: Arc<[u64]>,
     /// The same with the answer's, where a later turn has that in its prompt.
     pub(super) blocks_with_answer: Option<Arc<[u64]>>,
+    /// What it is in its conversation.
+    pub(super) turn: Turn,
     /// Place of the turn that it waits for.
     pub(super) after: Option<usize>,
 }
@@ -51,6 +53,7 @@ impl Draft<'_> {
                 band: objective.map(Objective::band).unwrap_or_default(),
                 body_bytes: self.input_tokens.saturating_mul(4),
                 blocks: self.blocks,
+                turn: self.turn,
                 ..Request::new(
                     RequestId(place as u64),
                     Time::from_micros((self.at_s * 1e6) as u64),

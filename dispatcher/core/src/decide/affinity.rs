@@ -14,7 +14,7 @@ use crate::{
 pub fn refresh(waiting: &mut Waiting, index: &PrefixIndex) {
     let Some(standing) = waiting.standing.as_mut() else { return };
     if standing.matched_at != index.version() && !waiting.request.blocks.is_empty() {
-        index.matches(&waiting.request.blocks, &mut standing.matches);
+        index.matches(&waiting.request.blocks, &waiting.request.turn, &mut standing.matches);
         standing.matched_at = index.version();
         waiting.share = standing.matches.iter().map(|known| known.share).fold(0.0, f64::max);
     }

@@ -1,7 +1,8 @@
 //! How many sequences an engine runs at a time, where that is fewer than its class says.
 //!
-//! No engine tells. One whose seats are all taken lets prompts wait although its cache has room: step after step, while all that it
-//! runs decodes. One that has seats but no room in its steps is at work on a prompt meanwhile.
+//! No engine tells. One whose seats are all taken lets a prompt wait although its cache has room: step after step, while all that it
+//! runs decodes. One that has seats but no room in its steps is at work on a prompt meanwhile, and where steps are short every scrape
+//! may find a prompt that has just come: it must be the same one that waits.
 
 use std::time::Duration;
 
@@ -17,25 +18,44 @@ const KEPT: Duration = Duration::from_secs(60);
 /// What scrapes said of an engine's seats.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seats {
-    /// Requests that ran at each scrape since the engine has looked full, and the steps seen before the first of these.
-    full: Option<(u32, u64)>,
+    /// Since the engine has looked full.
+    full: Option<Full>,
     /// Most sequences that it runs, until when.
     most: Option<(u32, Time)>,
 }
 
+/// The first of the scrapes that found an engine full.
+#[derive(Clone, Copy, Debug)]
+struct Full {
+    at: Time,
+    /// Requests that ran, then and since.
+    running: u32,
+    /// Steps seen before.
+    steps: u64,
+}
+
 impl Seats {
-    /// Takes a scrape in, of a pod that was seen to take so many steps, and on which so many sequences are known to decode.
-    pub(super) fn scraped(&mut self, now: Time, scrape: &Scrape, steps: u64, decoding: f64) {
+    /// Takes a scrape in, of a pod that was seen to take so many steps, on which so many sequences are known to decode and the first
+    /// stream of those that wait for a token was sent at `waits_since`.
+    pub(super) fn scraped(
+        &mut self,
+        now: Time,
+        scrape: &Scrape,
+        (steps, decoding): (u64, f64),
+        waits_since: Option<Time>,
+    ) {
         let Scrape { running, waiting, kv_usage, engines, shared, .. } = *scrape;
         let knows = engines <= 1 && !shared;
         let looks_full = knows && running > 0 && waiting > 0 && kv_usage < ROOMY;
         self.full = if looks_full && decoding >= f64::from(running) {
-            let same = self.full.filter(|(before, _)| *before == running);
-            Some(same.unwrap_or((running, steps)))
+            let still = |full: &Full| {
+                full.running == running && waits_since.is_some_and(|since| since <= full.at)
+            };
+            Some(self.full.filter(still).unwrap_or(Full { at: now, running, steps }))
         } else {
             None
         };
-        if self.full.is_some_and(|(_, since)| steps.saturating_sub(since) >= STEPS) {
+        if self.full.is_some_and(|full| steps.saturating_sub(full.steps) >= STEPS) {
             self.most = Some((running, now.plus(KEPT)));
         }
         // It was taken for less than it is.
@@ -52,11 +72,14 @@ impl Seats {
 mod tests {
     use super::*;
 
-    /// A scrape at each of so many steps.
+    fn at(step: u64) -> Time {
+        Time::ZERO.plus(Duration::from_millis(50 * step))
+    }
+
+    /// A scrape at each of so many steps, while the same prompt waits.
     fn seen(seats: &mut Seats, scrape: Scrape, decoding: f64, steps: std::ops::Range<u64>) {
         for step in steps {
-            let now = Time::ZERO.plus(Duration::from_millis(50 * step));
-            seats.scraped(now, &scrape, step, decoding);
+            seats.scraped(at(step), &scrape, (step, decoding), Some(Time::ZERO));
         }
     }
 
@@ -84,9 +107,19 @@ mod tests {
         seen(&mut seats, Scrape { engines: 2, ..scrape(8, 3, 0.3) }, 8.0, 40..60);
         seen(&mut seats, Scrape { shared: true, ..scrape(8, 3, 0.3) }, 8.0, 60..80);
         // For a step that takes long: its scrapes all tell of the one before.
-        (0..20).for_each(|_| seats.scraped(Time::ZERO, &scrape(8, 1, 0.3), 80, 8.0));
+        (0..20).for_each(|_| seen(&mut seats, scrape(8, 1, 0.3), 8.0, 80..81));
         // More run each time.
         (1..20).for_each(|more| seen(&mut seats, scrape(more, 1, 0.3), 30.0, 80..84));
+        assert_eq!(seats.most(), None);
+    }
+
+    #[test]
+    fn a_prompt_that_has_just_come_each_time_tells_nothing_however_many_steps_lie_between() {
+        let mut seats = Seats::default();
+        for step in (0..200).step_by(10) {
+            seats.scraped(at(step), &scrape(8, 1, 0.3), (step, 8.0), Some(at(step - step.min(1))));
+        }
+        (200..220).for_each(|step| seats.scraped(at(step), &scrape(8, 1, 0.3), (step, 8.0), None));
         assert_eq!(seats.most(), None);
     }
 
@@ -98,9 +131,9 @@ mod tests {
         assert_eq!(seats.most(), None);
         seen(&mut seats, scrape(8, 1, 0.3), 8.0, 10..20);
         assert_eq!(seats.most(), Some(8));
-        seats.scraped(Time::ZERO.plus(KEPT), &scrape(4, 0, 0.3), 20, 4.0);
+        seats.scraped(Time::ZERO.plus(KEPT), &scrape(4, 0, 0.3), (20, 4.0), None);
         assert_eq!(seats.most(), Some(8));
-        seats.scraped(Time::ZERO.plus(2 * KEPT), &scrape(4, 0, 0.3), 20, 4.0);
+        seats.scraped(Time::ZERO.plus(2 * KEPT), &scrape(4, 0, 0.3), (20, 4.0), None);
         assert_eq!(seats.most(), None);
     }
 }

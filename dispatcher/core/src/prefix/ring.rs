@@ -1,6 +1,7 @@
 //! What one pod holds, by age.
 
 use super::segments::SegmentId;
+use crate::spread::NumberMap;
 
 /// Place of a node in a ring.
 pub(super) type Slot = u32;
@@ -13,10 +14,21 @@ const ENDS: Slot = 0;
 pub(super) enum Kept {
     /// Some of a segment.
     Segment(SegmentId),
-    /// So many blocks of an answer that is over, which nobody will ask for by a name that is known here.
-    Answer(u32),
+    /// Some of an answer that is over.
+    Answer(Answer),
     /// Nothing: it is to be used again.
     Nothing,
+}
+
+/// An answer that is over, or its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Name of the prompt that it is to; 0 where nobody will ask for it.
+    pub(super) to: u64,
+    /// Its blocks.
+    pub(super) blocks: u32,
+    /// Those that are held of them, the first ones; at least one.
+    pub(super) held: u32,
 }
 
 /// Something that the pod holds.
@@ -42,11 +54,20 @@ pub(super) struct Ring {
     /// [`ENDS`], those of what is held, and those of nothing.
     nodes: Vec<Node>,
     vacant: Vec<Slot>,
+    /// The last answer that is held to each prompt that has a name.
+    answers_to: NumberMap<u64, Slot>,
 }
 
 impl Default for Ring {
     fn default() -> Self {
-        Self { capacity: 0, len: 0, answers: 0, nodes: vec![ALONE], vacant: Vec::new() }
+        Self {
+            capacity: 0,
+            len: 0,
+            answers: 0,
+            nodes: vec![ALONE],
+            vacant: Vec::new(),
+            answers_to: NumberMap::default(),
+        }
     }
 }
 
@@ -103,14 +124,47 @@ impl Ring {
         self.vacant.push(slot);
     }
 
+    /// Holds an answer, as the youngest.
+    pub(super) fn add_answer(&mut self, answer: Answer) {
+        self.len += answer.held as usize;
+        let slot = self.add_youngest(Kept::Answer(answer));
+        if answer.to != 0 {
+            self.answers_to.insert(answer.to, slot);
+        }
+    }
+
+    /// What is held of the last answer to a prompt.
+    pub(super) fn answer_to(&self, prompt: u64) -> Option<Answer> {
+        self.find_answer_to(prompt).map(|(_, answer)| answer)
+    }
+
+    fn find_answer_to(&self, prompt: u64) -> Option<(Slot, Answer)> {
+        let slot = *self.answers_to.get(&prompt)?;
+        match self.node(slot).kept {
+            Kept::Answer(answer) => Some((slot, answer)),
+            Kept::Segment(_) | Kept::Nothing => None,
+        }
+    }
+
+    /// Holds the last answer to a prompt no longer, if it does and that is the one: a prompt that has it in it comes in its place.
+    pub(super) fn take_answer_to(&mut self, prompt: u64, is_it: impl Fn(&Answer) -> bool) {
+        if let Some((slot, answer)) = self.find_answer_to(prompt).filter(|(_, one)| is_it(one)) {
+            self.shorten(slot, answer, answer.held as usize);
+        }
+    }
+
     /// Forgets up to so many blocks of an answer.
-    pub(super) fn shorten(&mut self, slot: Slot, blocks: u32, by: usize) {
-        if by < blocks as usize {
+    pub(super) fn shorten(&mut self, slot: Slot, answer: Answer, by: usize) {
+        if by < answer.held as usize {
             self.len -= by;
-            self.edit(slot, |node| node.kept = Kept::Answer(blocks - by as u32));
-        } else {
-            self.len -= blocks as usize;
-            self.take_out(slot);
+            let left = Answer { held: answer.held - by as u32, ..answer };
+            self.edit(slot, |node| node.kept = Kept::Answer(left));
+            return;
+        }
+        self.len -= answer.held as usize;
+        self.take_out(slot);
+        if self.answers_to.get(&answer.to) == Some(&slot) {
+            self.answers_to.remove(&answer.to);
         }
     }
 

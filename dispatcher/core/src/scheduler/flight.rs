@@ -305,7 +305,7 @@ impl Scheduler {
     /// A dispatched request is over.
     pub(super) fn end(&mut self, now: Time, end: End, actions: &mut Vec<Action>) {
         self.note_last_events(&end);
-        let Some(flight) = self.land(end.id) else {
+        let Some(flight) = self.land(end.id, end.output_tokens) else {
             self.counters.ignored += 1;
             return;
         };
@@ -370,8 +370,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes a request off its pod.
-    pub(super) fn land(&mut self, id: RequestId) -> Option<Flight> {
+    /// Takes a request off its pod, whose answer had so many tokens if that was told: of one that is not streamed few were seen.
+    pub(super) fn land(&mut self, id: RequestId, told: Option<u32>) -> Option<Flight> {
         let flight = self.flights.remove(&id)?;
         self.unstreamed -= usize::from(!flight.request.streamed);
         if let Some(pod) = self.pods.get_mut(&flight.pod) {
@@ -389,9 +389,11 @@ impl Scheduler {
             }
             if was_there {
                 let left = pod.ledger.answer_tokens();
-                let answer = self.config.named_blocks(before.saturating_sub(left));
+                let seen = before.saturating_sub(left);
+                let answer = self.config.named_blocks(seen.max(told.map_or(0, u64::from)));
                 let answers = self.config.named_blocks(left);
-                let prompt = flight.request.blocks.get(..flight.kept).unwrap_or_default();
+                let blocks = flight.request.blocks.get(..flight.kept).unwrap_or_default();
+                let prompt = (blocks, flight.request.turn.name);
                 self.pods.index_mut().leave(flight.pod, prompt, answer, answers);
             }
         }
@@ -405,7 +407,8 @@ impl Scheduler {
         if f64::from(flight.input_tokens) <= pod.kv_capacity_tokens() {
             let answers = self.config.named_blocks(pod.ledger.answer_tokens());
             let index = self.pods.index_mut();
-            flight.kept = index.enter(flight.pod, &flight.request.blocks, answers);
+            let request = &flight.request;
+            flight.kept = index.enter(flight.pod, &request.blocks, &request.turn, answers);
         }
     }
 
@@ -443,7 +446,7 @@ impl Scheduler {
         (id, tries): (RequestId, u32),
         actions: &mut Vec<Action>,
     ) {
-        let Some(flight) = self.land(id) else {
+        let Some(flight) = self.land(id, None) else {
             self.counters.ignored += 1;
             return;
         };

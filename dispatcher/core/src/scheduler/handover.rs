@@ -19,7 +19,7 @@ use crate::{
 impl Scheduler {
     /// Gives a running request away.
     pub fn hand_over(&mut self, id: RequestId) -> Option<Running> {
-        let flight = self.land(id)?;
+        let flight = self.land(id, None)?;
         self.part_with(&flight.request);
         Some(Running {
             pod: flight.pod,
@@ -113,7 +113,7 @@ impl Scheduler {
         let mut ids: Vec<_> = flights.map(|flight| (flight.sent, flight.request.id)).collect();
         ids.sort_unstable();
         for (_, id) in ids {
-            let Some(mut flight) = self.land(id) else { continue };
+            let Some(mut flight) = self.land(id, None) else { continue };
             let load = self.config.load(class, flight.input_tokens, flight.output_tokens);
             // The pod may be of another class now than the one that its row is of.
             (flight.pod, flight.load, flight.row) = (to, load.unwrap_or(0.0), None);

@@ -20,12 +20,16 @@ mod lenient;
 mod member;
 mod members;
 mod text;
+mod turn;
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use weir_core::PromptSize;
+use weir_core::{
+    PromptSize,
+    prefix::{Turn, block_hashes},
+};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::endpoint::Endpoint;
@@ -63,6 +67,8 @@ pub struct Peek<'a> {
     pub priority: Option<Range<usize>>,
     /// What is the prompt for the engine, as one text.
     text: Cow<'a, [u8]>,
+    /// Whether that ends in the messages of a conversation.
+    talks: bool,
     /// Keeps apart what the engine's prefix cache keeps apart, besides the model.
     salt: Option<&'a str>,
 }
@@ -237,6 +243,7 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
         service_tier: fields.service_tier.and_then(lenient::string),
         priority: fields.priority.and_then(|value| member::span(body, value.0.as_bytes())),
         text,
+        talks: matches!(endpoint, Endpoint::Chat | Endpoint::Responses | Endpoint::Messages),
         salt: fields.cache_salt.map(|salt| salt.0),
     })
 }
@@ -254,17 +261,21 @@ fn audio(body: &[u8]) -> Result<Peek<'_>, Unreadable> {
         service_tier: None,
         priority: None,
         text: Cow::Borrowed(b""),
+        talks: false,
         salt: None,
     })
 }
 
 impl Peek<'_> {
-    /// Names of the prompt's blocks as the model called `model` caches them.
-    pub fn blocks(&self, model: &str) -> Arc<[u64]> {
+    /// Names of the prompt's blocks as the model called `model` caches them, and what it is to the turns of its conversation.
+    pub fn named_as(&self, model: &str) -> (Arc<[u64]>, Turn) {
         let seed = xxh3_64(model.as_bytes());
         let seed = self.salt.map_or(seed, |salt| xxh3_64_with_seed(salt.as_bytes(), seed));
         let named = self.text.get(..MOST_NAMED_BYTES).unwrap_or(&self.text);
-        weir_core::prefix::block_hashes(named, seed).collect()
+        let blocks: Arc<[u64]> = block_hashes(named, seed).collect();
+        let one_answer = self.talks && self.sequences == 1;
+        let turn = if one_answer { turn::of(named, &blocks, seed) } else { Turn::default() };
+        (blocks, turn)
     }
 }
 

@@ -278,6 +278,7 @@ impl Api {
         }
         let wait = wait::asked(headers)?;
         let (cut, own_priority) = guest.onward(&body, &facts);
+        let (blocks, turn) = facts.named_as(&served.cached_as);
         let request = CoreRequest {
             id: RequestId(number),
             arrived,
@@ -288,7 +289,8 @@ impl Api {
             band: terms.band,
             tenant: guest.tenant.clone(),
             body_bytes: u32::try_from(cut.as_ref().unwrap_or(&body).len()).unwrap_or(u32::MAX),
-            blocks: facts.blocks(&served.cached_as),
+            blocks,
+            turn,
             streamed: facts.streamed,
             expires: wait.ttl.map_or(Time::NEVER, |ttl| arrived.plus(ttl)),
             immediate: wait.immediate,

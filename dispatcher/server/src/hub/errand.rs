@@ -8,7 +8,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 use weir_core::{
     Answered, Band, Dispatch, End, EndKind, PodId, PromptSize, Refusal, RefusalReason, Request,
-    RequestId, Running, Slo, Time,
+    RequestId, Running, Slo, Time, prefix::Turn,
 };
 use weir_schema::Prediction;
 
@@ -112,6 +112,7 @@ pub struct Facts {
     pub body_bytes: u32,
     #[serde(with = "names")]
     pub blocks: Arc<[u64]>,
+    pub turn: Turn,
     pub streamed: bool,
     pub expires_in: Option<Duration>,
     pub immediate: bool,
@@ -133,6 +134,7 @@ impl Facts {
             tenant: request.tenant.clone(),
             body_bytes: request.body_bytes,
             blocks: request.blocks.clone(),
+            turn: request.turn,
             streamed: request.streamed,
             expires_in: request.expiry().map(|expires| expires.since(now)),
             immediate: request.immediate,
@@ -154,6 +156,7 @@ impl Facts {
             tenant: self.tenant,
             body_bytes: self.body_bytes,
             blocks: self.blocks,
+            turn: self.turn,
             streamed: self.streamed,
             expires: self.expires_in.map_or(Time::NEVER, |left| now.plus(left)),
             immediate: self.immediate,

@@ -168,7 +168,7 @@ fn an_agents_line_about_itself_does_not_make_two_prompts_of_one() {
         let (line, rule) = (format!(r#"{{"type":"text","text":"{line}"}}"#), rule.repeat(64));
         let system = format!(r#"[{line},{{"type":"text","text":"{rule}"}}]"#);
         let body = with_model(&format!(r#""system":{system},"messages":["hi"]"#));
-        peek(Endpoint::Messages, body.as_bytes()).unwrap().blocks("m")
+        peek(Endpoint::Messages, body.as_bytes()).unwrap().named_as("m").0
     };
     let of = |number: u32| format!("x-anthropic-billing-header: cc_version=2.1; cch={number};");
     assert_eq!(blocks(&of(1), "be brief"), blocks(&of(2), "be brief"));
@@ -203,7 +203,7 @@ fn what_generates_nothing_streams_nothing_and_what_counts_tokens_computes_none()
         assert_eq!((facts.streamed, facts.max_output_tokens), (false, Some(0)), "{endpoint:?}");
     }
     let facts = peek(Endpoint::Tokens, body.as_bytes()).unwrap();
-    assert_eq!((facts.prompt, facts.blocks("m").len()), (PromptSize::Tokens(1), 0));
+    assert_eq!((facts.prompt, facts.named_as("m").0.len()), (PromptSize::Tokens(1), 0));
     assert_eq!(prompt_of(Endpoint::Pooling, r#""messages":["hi"]"#).0, PromptSize::Bytes(6));
 }
 
@@ -410,7 +410,7 @@ fn prompts_that_differ_in_what_they_attach_differ_in_their_blocks() {
     let blocks = |letter: &str| {
         let (sound, tail) = (letter.repeat(5000), "t ".repeat(100));
         let content = format!(r#"[{{"input_audio":{{"data":"{sound}"}}}},{{"text":"{tail}"}}]"#);
-        chat(&with_model(&format!(r#""messages":[{{"content":{content}}}]"#))).blocks("m")
+        chat(&with_model(&format!(r#""messages":[{{"content":{content}}}]"#))).named_as("m").0
     };
     assert_eq!(blocks("AA"), blocks("AA"));
     assert_ne!(blocks("AA"), blocks("AB"));
@@ -418,7 +418,7 @@ fn prompts_that_differ_in_what_they_attach_differ_in_their_blocks() {
 
 #[test]
 fn blocks_are_named_by_model_salt_and_content() {
-    let blocks = |fields: &str, model: &str| chat(&with_model(fields)).blocks(model);
+    let blocks = |fields: &str, model: &str| chat(&with_model(fields)).named_as(model).0;
     let turn = "a conversation that goes on for long enough to fill some blocks ".repeat(4);
     let short = blocks(&format!(r#""messages":["{turn}"]"#), "m");
     let long = blocks(&format!(r#""messages":["{turn}","{turn}"]"#), "m");
@@ -434,7 +434,8 @@ fn prompts_that_differ_in_an_image_differ_in_their_blocks() {
     let blocks = |image: &str| {
         let tail = "t".repeat(200);
         chat(&with_model(&format!(r#""messages":["data:image/png;base64,{image}","{tail}"]"#)))
-            .blocks("m")
+            .named_as("m")
+            .0
     };
     assert_eq!(blocks("AAAA"), blocks("AAAA"));
     assert_ne!(blocks("AAAA"), blocks("AAAB"));
@@ -443,7 +444,7 @@ fn prompts_that_differ_in_an_image_differ_in_their_blocks() {
 #[test]
 fn the_names_of_a_giant_prompt_are_bounded() {
     let body = with_model(&format!(r#""messages":["{}"]"#, "x".repeat(MOST_NAMED_BYTES * 2)));
-    assert_eq!(chat(&body).blocks("m").len(), MOST_NAMED_BYTES / BLOCK_BYTES);
+    assert_eq!(chat(&body).named_as("m").0.len(), MOST_NAMED_BYTES / BLOCK_BYTES);
 }
 
 /// The body of a model with these members, without the bytes of its priority.

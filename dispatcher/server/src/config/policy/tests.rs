@@ -223,6 +223,7 @@ fn request(id: u64, tokens: u32) -> Request {
         tenant: None,
         body_bytes: 1000,
         blocks: std::sync::Arc::from([]),
+        turn: weir_core::prefix::Turn::default(),
         streamed: true,
         expires: Time::NEVER,
         immediate: false,
