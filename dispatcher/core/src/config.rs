@@ -235,7 +235,8 @@ pub struct PullConfig {
     /// nobody in the pool has a TPOT objective.
     pub pending_tokens: u32,
     /// Milliseconds that what may be pending takes an engine, where that are more tokens than `pending_tokens`, up to
-    /// `top_band_tokens`: what waits in an engine waits for a time, and a fast one computes more in it.
+    /// `top_band_tokens`: what waits in an engine waits for a time, and a fast one computes more in it. Above 0, what a request
+    /// pays outside the steps comes on top.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 60_000)))]
     pub pending_ms: f64,
     /// Uncached tokens of prompts that begin with the same step of an engine; a single one may have more. An engine whose

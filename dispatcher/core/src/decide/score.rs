@@ -19,9 +19,11 @@ use crate::{
 /// a longer step does.
 const UNPACED_ROOM: f64 = 2.0;
 
-/// Uncached tokens that may be pending on a pod where one takes so long, in milliseconds.
-fn room(pull: &PullConfig, per_prefill_ms: f64) -> f64 {
-    let fast = pull.pending_ms / per_prefill_ms.max(f64::MIN_POSITIVE);
+/// Uncached tokens that may be pending on a pod where one takes so long, and a request so long outside the steps, in milliseconds.
+fn room(pull: &PullConfig, per_prefill_ms: f64, api_ms: f64) -> f64 {
+    // A prompt is pending until its first token is seen, and is computed already while that is on its way.
+    let ms = if pull.pending_ms > 0.0 { pull.pending_ms + api_ms } else { 0.0 };
+    let fast = ms / per_prefill_ms.max(f64::MIN_POSITIVE);
     let fast = fast.min(pull.top_band_tokens.into());
     fast.max(pull.pending_tokens.into())
 }
@@ -111,10 +113,14 @@ impl Floor<'_> {
         let pull = &self.config.pull;
         if waiting.request.slo.is_empty() {
             let factor = if self.tightest_tpot_ms.is_some() { 1.0 } else { UNPACED_ROOM };
-            return factor * room(pull, outlook.per_prefill_ms);
+            return factor * room(pull, outlook.per_prefill_ms, outlook.api_ms);
         }
         let small = waiting.pattern.band >= self.top_band && !self.big_chunk(outlook);
-        if small { pull.top_band_tokens.into() } else { room(pull, outlook.per_prefill_ms) }
+        if small {
+            pull.top_band_tokens.into()
+        } else {
+            room(pull, outlook.per_prefill_ms, outlook.api_ms)
+        }
     }
 
     /// The fewest tokens of a request that any pod would have to compute; `None` when no pod may be used.
@@ -182,11 +188,16 @@ mod tests {
     #[test]
     fn what_may_be_pending_is_a_time_where_an_engine_is_fast_and_tokens_where_it_is_slow() {
         let pull = PullConfig { pending_tokens: 2048, pending_ms: 100.0, ..PullConfig::default() };
-        let tokens = |per_prefill_ms: f64| room(&pull, per_prefill_ms).round();
+        let tokens = |per_prefill_ms: f64| room(&pull, per_prefill_ms, 0.0).round();
         // A 70B model on four A100, a 32B one on two H100, an 8B one on one.
         assert_eq!([0.18, 0.055, 0.0245].map(tokens), [2048.0, 2048.0, 4082.0]);
         assert_eq!([0.001, 0.0].map(tokens), [8192.0; 2], "as much as of the top band at most");
+        assert_eq!(
+            room(&pull, 0.0245, 40.0).round(),
+            5714.0,
+            "with what is computed and on its way"
+        );
         let by_tokens = PullConfig { pending_ms: 0.0, ..pull };
-        assert_eq!([0.0245, 0.0].map(|ms| room(&by_tokens, ms)), [2048.0; 2]);
+        assert_eq!([0.0245, 0.0].map(|ms| room(&by_tokens, ms, 40.0)), [2048.0; 2]);
     }
 }

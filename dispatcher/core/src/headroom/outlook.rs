@@ -60,6 +60,8 @@ pub struct Outlook {
     pub ttft_ms: f64,
     /// Cost of one prompt token there, in milliseconds.
     pub per_prefill_ms: f64,
+    /// What a request pays there outside the steps, in milliseconds.
+    pub api_ms: f64,
     /// The pod's place in the pool's order.
     pub place: usize,
 }
@@ -131,6 +133,7 @@ impl Outlook {
             decodes,
             ttft_ms: start.ttft_ms(steps, prompt),
             per_prefill_ms: steps.per_prefill_ms,
+            api_ms: steps.api_ms,
             place: 0,
         }
     }
