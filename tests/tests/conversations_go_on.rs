@@ -30,7 +30,8 @@ async fn talk(stage: &Stage, said: impl Fn(&Value) -> Value) {
     for turn in 0..TURNS {
         messages.push(user(turn));
         let reply = stage.call(&call(&messages)).await;
-        messages.push(said(&reply.json()["choices"][0]["message"]));
+        let json = reply.json();
+        messages.extend(json.pointer("/choices/0/message").map(&said));
     }
 }
 
