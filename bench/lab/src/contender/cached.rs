@@ -40,3 +40,30 @@ impl Cached {
         (share * request.blocks.len() as f64).round() as usize
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use weir_core::{
+        PromptSize, RequestId, Time,
+        prefix::{Reply, Turn},
+    };
+
+    use super::*;
+
+    #[test]
+    fn who_hears_of_answers_finds_them_in_the_turn_that_goes_on() {
+        let mut cached = Cached::new(100);
+        cached.insert(&[1, 2, 3]);
+        let reply = Some(Reply { to: 7, from: 3, end: 5 });
+        let next = Request {
+            blocks: Arc::from([1, 2, 3, 4, 5, 6]),
+            turn: Turn { name: 9, reply },
+            ..Request::new(RequestId(1), Time::ZERO, PromptSize::Tokens(96))
+        };
+        assert_eq!(cached.matched_with_answer(&next), 3);
+        cached.answered(7, 2);
+        assert_eq!((cached.matched_with_answer(&next), cached.matched(&next.blocks)), (5, 3));
+    }
+}

@@ -111,16 +111,13 @@ impl Floor<'_> {
     /// Uncached tokens that a pod may have pending together with a request, if it has any pending.
     pub fn room_tokens(&self, waiting: &Waiting, outlook: &Outlook) -> f64 {
         let pull = &self.config.pull;
+        let room = room(pull, outlook.per_prefill_ms, outlook.api_ms);
         if waiting.request.slo.is_empty() {
             let factor = if self.tightest_tpot_ms.is_some() { 1.0 } else { UNPACED_ROOM };
-            return factor * room(pull, outlook.per_prefill_ms, outlook.api_ms);
+            return factor * room;
         }
         let small = waiting.pattern.band >= self.top_band && !self.big_chunk(outlook);
-        if small {
-            pull.top_band_tokens.into()
-        } else {
-            room(pull, outlook.per_prefill_ms, outlook.api_ms)
-        }
+        if small { pull.top_band_tokens.into() } else { room }
     }
 
     /// The fewest tokens of a request that any pod would have to compute; `None` when no pod may be used.
