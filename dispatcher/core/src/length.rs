@@ -141,16 +141,15 @@ impl LengthHistory {
         quantile: f32,
     ) -> Option<u32> {
         let bucket = self.bucket(input_tokens);
-        let own = tenant.and_then(|name| self.tenants.get(name)).and_then(|own| own.get(bucket));
-        let own = own.map(|own| (own, self.enough));
-        let of_size = self.sizes.get(size(input_tokens)).map(|of_size| (of_size, self.size_enough));
-        let coarser = self.any_tenant.get(bucket).into_iter().chain([&self.all]);
-        let coarser = coarser.map(|history| (history, self.enough));
-        let histories = own.into_iter().chain(of_size).chain(coarser);
-        histories
-            .filter(|(history, enough)| history.weight() >= *enough)
-            .map(|(history, _)| history)
-            .find_map(|history| history.beyond(&self.bins, generated, quantile))
+        let says = |history: Option<&Histogram>, enough: f64| {
+            let history = history.filter(|history| history.weight() >= enough)?;
+            history.beyond(&self.bins, generated, quantile)
+        };
+        let own = tenant.and_then(|name| self.tenants.get(name)?.get(bucket));
+        says(own, self.enough)
+            .or_else(|| says(self.sizes.get(size(input_tokens)), self.size_enough))
+            .or_else(|| says(self.any_tenant.get(bucket), self.enough))
+            .or_else(|| says(Some(&self.all), self.enough))
     }
 
     fn bucket(&self, input_tokens: u32) -> usize {
@@ -168,30 +167,36 @@ fn buckets(input_edges: &[u32]) -> Box<[Histogram]> {
     vec![Histogram::default(); input_edges.len() + 1].into()
 }
 
-/// Histories of tenants in two generations. A tenant heard of is in the young one; when that is full
-/// it becomes the old one, and what was still in the old one is forgotten. So the half of
-/// [`MOST_TENANTS`] heard of last is always kept, at no cost per observation.
+/// Histories of tenants, each with the last generation in which it was heard of. A generation ends with [`MOST_TENANTS`] / 2 heard
+/// of, and whoever was not heard of in it is forgotten then. So the half of [`MOST_TENANTS`] heard of last is always kept.
 #[derive(Clone, Debug, Default)]
 struct Tenants {
-    young: HashMap<Arc<str>, Box<[Histogram]>>,
-    old: HashMap<Arc<str>, Box<[Histogram]>>,
+    known: HashMap<Arc<str>, (u64, Box<[Histogram]>)>,
+    generation: u64,
+    /// Tenants heard of in this generation.
+    heard: usize,
 }
 
 impl Tenants {
     fn get(&self, name: &str) -> Option<&[Histogram]> {
-        self.young.get(name).or_else(|| self.old.get(name)).map(|own| &**own)
+        self.known.get(name).map(|(_, own)| &**own)
     }
 
     /// The histories of a tenant that was just heard of.
     fn known(&mut self, name: &Arc<str>, input_edges: &[u32]) -> &mut [Histogram] {
-        if !self.young.contains_key(name) {
-            let own = self.old.remove(name).unwrap_or_else(|| buckets(input_edges));
-            if self.young.len() >= MOST_TENANTS / 2 {
-                self.old = std::mem::take(&mut self.young);
+        let last = self.known.get(name).map(|(last, _)| *last);
+        if last != Some(self.generation) {
+            if self.heard >= MOST_TENANTS / 2 {
+                let ended = self.generation;
+                self.known.retain(|one, (last, _)| *last == ended || one == name);
+                (self.generation, self.heard) = (ended + 1, 0);
             }
-            self.young.insert(Arc::clone(name), own);
+            self.heard += 1;
         }
-        self.young.entry(Arc::clone(name)).or_default()
+        let blank = || (self.generation, buckets(input_edges));
+        let (last, own) = self.known.entry(Arc::clone(name)).or_insert_with(blank);
+        *last = self.generation;
+        own
     }
 }
 
@@ -219,34 +224,37 @@ fn first_bin_beyond(bins: &[Bin], tokens: u32) -> usize {
 /// Lengths seen, as weights in bins.
 #[derive(Clone, Debug)]
 struct Histogram {
-    /// Weight per bin; empty until the first observation, as most tenants use few buckets.
-    weights: Box<[f64]>,
-    /// Their sum.
-    total: f64,
+    /// Weight of what is in each bin and above it; empty until the first observation, as most tenants use few buckets. Bins between
+    /// which nothing was seen hold the very same number.
+    onward: Box<[f64]>,
     /// Weight of the newest observation.
     newest: f64,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { weights: Box::default(), total: 0.0, newest: 1.0 }
+        Self { onward: Box::default(), newest: 1.0 }
     }
 }
 
 impl Histogram {
     /// Observations it rests on, the faded ones in part.
     fn weight(&self) -> f64 {
-        self.total / self.newest
+        self.onward_from(0) / self.newest
+    }
+
+    /// Weight of what is in a bin and above it.
+    fn onward_from(&self, bin: usize) -> f64 {
+        self.onward.get(bin).copied().unwrap_or(0.0)
     }
 
     fn add(&mut self, bin: usize, bins: usize, growth: f64) {
-        if self.weights.is_empty() {
-            self.weights = vec![0.0; bins].into();
+        if self.onward.is_empty() {
+            self.onward = vec![0.0; bins].into();
         }
         self.newest *= growth;
-        if let Some(weight) = self.weights.get_mut(bin) {
-            *weight += self.newest;
-            self.total += self.newest;
+        if let Some(up_to) = self.onward.get_mut(..=bin) {
+            up_to.iter_mut().for_each(|weight| *weight += self.newest);
         }
         if self.newest > LARGEST_WEIGHT {
             self.scale_down();
@@ -254,41 +262,34 @@ impl Histogram {
     }
 
     fn scale_down(&mut self) {
-        for weight in &mut self.weights {
+        for weight in &mut self.onward {
             let scaled = *weight / self.newest;
             *weight = if scaled < SMALLEST_WEIGHT { 0.0 } else { scaled };
         }
         self.newest = 1.0;
-        self.total = self.weights.iter().sum();
     }
 
     /// A quantile of what follows `generated` tokens, at least one; nothing when next to nothing as
     /// long was seen. Lengths are taken as spread evenly inside a bin.
     fn beyond(&self, bins: &[Bin], generated: u32, quantile: f32) -> Option<u32> {
         let first = first_bin_beyond(bins, generated);
-        let (bins, weights) = (bins.get(first..)?, self.weights.get(first..)?);
         let begun = |bin: &Bin| bin.lower.max(generated);
-        let whole: f64 = weights.iter().sum();
-        let passed = bins.first().zip(weights.first()).map_or(0.0, |(bin, weight)| {
-            weight * share(begun(bin) - bin.lower, bin.upper - bin.lower)
+        let (whole, above) = (self.onward_from(first), self.onward.get(first + 1..)?);
+        let passed = bins.get(first).map_or(0.0, |bin| {
+            let share = share(begun(bin) - bin.lower, bin.upper - bin.lower);
+            (whole - self.onward_from(first + 1)) * share
         });
         if whole - passed < LEAST_BEYOND * self.newest {
             return None;
         }
-        // Counted from the lower edge of the first bin, of which a part has passed.
-        let mut below = passed + f64::from(quantile.clamp(0.0, 1.0)) * (whole - passed);
-        let mut length = generated;
-        for (bin, weight) in bins.iter().zip(weights).filter(|(_, weight)| **weight > 0.0) {
-            if below <= *weight {
-                let inside = f64::from(bin.upper - bin.lower) * below / weight;
-                let reached = bin.lower + inside.ceil() as u32;
-                length = reached.clamp(begun(bin) + 1, bin.upper);
-                break;
-            }
-            below -= weight;
-            // What rounding leaves over belongs to the longest length seen.
-            length = bin.upper;
-        }
+        // Of the first bin a part has passed. The first ones may be empty.
+        let left = (1.0 - f64::from(quantile.clamp(0.0, 1.0))) * (whole - passed);
+        let below = above.partition_point(|onward| *onward > left || *onward == whole);
+        let at = first + below;
+        let (bin, here) = (bins.get(at)?, self.onward_from(at));
+        let inside = (here - left) / (here - self.onward_from(at + 1));
+        let reached = bin.lower + (f64::from(bin.upper - bin.lower) * inside).ceil() as u32;
+        let length = reached.clamp(begun(bin) + 1, bin.upper);
         Some(length.saturating_sub(generated).max(1))
     }
 }

@@ -28,6 +28,7 @@ mod outcome;
 mod page;
 mod pods;
 mod prefills;
+mod progress;
 mod reconfigure;
 mod record;
 mod roster;

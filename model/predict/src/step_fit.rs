@@ -39,8 +39,8 @@ const LONGEST_STEP_MS: f64 = 20_000.0;
 const SHAPE_ERROR: f64 = 0.05;
 /// Error of a single step, as a share: the ends of a stride do not fall on the ends of steps.
 const STEP_ERROR: f64 = 0.2;
-/// Error of a stride that had some of its prompts' tokens from the cache, as a share. How many is a belief, and mostly there were
-/// more: an engine has cached its answers too, and nobody can tell of a prompt which of its tokens were one.
+/// Error of a stride that had some of its prompts' tokens from the cache, as a share. How many is a belief: an engine may have given
+/// blocks up, or hold what nobody here knows of.
 const BELIEF_ERROR: f64 = 0.2;
 /// Residuals are clipped at this many usual ones, as in Huber's estimator.
 const CLIP: f64 = 3.0;

@@ -157,8 +157,8 @@ fn take_likeliest(
     let mut last = bound.unwrap_or((Likely::NEVER, 0));
     for (at, likely) in (0..).zip(&*all) {
         let one = (*likely, at);
-        // Of equals the one that joined first is better.
-        if one >= last {
+        // Mostly that is said by the first of the two. Of equals the one that joined first is better.
+        if *likely > last.0 || one >= last {
             continue;
         }
         if heap.len() < most {

@@ -181,7 +181,7 @@ fn tenants_are_bounded_and_those_heard_of_lately_are_kept() {
             history.observe(Some(&steady), 100, 30);
         }
     }
-    let kept = history.tenants.young.len() + history.tenants.old.len();
+    let kept = history.tenants.known.len();
     assert!((MOST_TENANTS / 2..=MOST_TENANTS).contains(&kept), "{kept}");
     assert!(near(history.predict(Some(&steady), 100, None), 30));
     assert_eq!(history.tenants.get("gone").map(<[_]>::len), None);

@@ -1,24 +1,20 @@
-//! Dispatched requests until their end: tokens, ends, retries, samples.
+//! Dispatched requests until their end: ends, retries, samples.
 
 use std::sync::Arc;
 
 use weir_schema::{Feature, Features, FirstToken, Prediction, Row, prefill_pairs};
 
 use crate::{
-    Action, Answered, Dispatch, End, EndKind, PodId, PullConfig, RefusalReason, Request, RequestId,
+    Action, Answered, Dispatch, End, EndKind, PodId, RefusalReason, Request, RequestId,
     RequestView, Time,
     fleet::PodState,
     headroom::judge,
-    ledger::{Come, Ledger, Pending, Resident},
-    length::LengthHistory,
+    ledger::{Pending, Resident},
     pattern::Pattern,
     per_event,
     queue::{Failed, Waiting},
     scheduler::{Scheduler, hidden::Lateness},
 };
-
-/// The remaining length is estimated anew after this much growth of what was streamed.
-const ESTIMATE_GROWTH: f64 = 1.19;
 
 /// Takes a pod off those that a request could not be delivered to.
 pub(super) fn allow(failed: &mut Option<Box<Failed>>, pod: PodId) {
@@ -197,7 +193,7 @@ impl Flight {
     }
 
     /// What its first token says of what is paid outside the steps, where that is known.
-    fn first_token_of(&self, pod: Option<&PodState>, now: Time) -> Option<FirstToken> {
+    pub(super) fn first_token_of(&self, pod: Option<&PodState>, now: Time) -> Option<FirstToken> {
         let prior_ms = Features(self.row?).get(Feature::PriorTtftMs);
         let steps_ms = f64::from(prior_ms - self.api_ms);
         let pod_class = pod?.spec.class;
@@ -205,7 +201,7 @@ impl Flight {
     }
 
     /// It has come to so many events. Returns how many are new, after the first of each sequence.
-    fn come_to(&mut self, events: u32) -> u32 {
+    pub(super) fn come_to(&mut self, events: u32) -> u32 {
         let fresh = events.saturating_sub(self.events.max(self.sequences.max(1)));
         self.events = self.events.max(events);
         fresh
@@ -232,74 +228,6 @@ impl Scheduler {
     pub(super) fn stood_still(&mut self, now: Time) {
         self.stood_still_until = now;
         self.pods.values_mut().for_each(|pod| pod.stride.idle());
-    }
-
-    /// The first token of a response was relayed.
-    pub(super) fn first_token(&mut self, now: Time, id: RequestId) {
-        let Some(flight) = self.flights.get_mut(&id).filter(|one| one.first_token.is_none()) else {
-            self.counters.ignored += 1;
-            return;
-        };
-        flight.first_token = Some(now);
-        flight.events = flight.events.max(1);
-        let pod = flight.pod;
-        if flight.sent >= self.stood_still_until {
-            self.lateness.learn(&flight.prediction, now.ms_since(flight.sent));
-            if let Some(first) = flight.first_token_of(self.pods.get(&pod), now) {
-                self.predictor.observe_first_token(&first);
-            }
-        }
-        self.start_before(now, pod, id);
-        self.become_resident(now, pod, id);
-        self.try_again(now, pod);
-    }
-
-    pub(super) fn become_resident(&mut self, now: Time, pod: PodId, id: RequestId) {
-        let Some(state) = self.pods.get_mut(&pod) else { return };
-        let Some((prefill, seat)) = state.ledger.first_token(id, now, &self.config.pull) else {
-            return;
-        };
-        let sequences = state.ledger.residents().get(seat).map_or(1, |one| one.sequences);
-        estimate(&mut state.ledger, seat, &self.length, &self.config.pull);
-        state.stride.prefilled(prefill);
-        state.meter.began(sequences);
-        self.note_start(pod);
-    }
-
-    /// Streams have come to so many events in total.
-    pub(super) fn streamed(&mut self, now: Time, streams: Vec<(RequestId, u32)>) {
-        let mut moved = std::mem::take(&mut self.scratch.moved);
-        moved.clear();
-        for (id, events) in streams {
-            let Some(flight) = self.flights.get_mut(&id) else { continue };
-            let fresh = flight.come_to(events);
-            moved.push((flight.pod, moved.len(), id, [flight.generated(), fresh]));
-            if flight.first_token.is_none() {
-                self.first_token(now, id);
-            }
-        }
-        // One pod after the other, that what they need of it is in the processor's cache.
-        moved.sort_unstable_by_key(|(pod, place, ..)| (*pod, *place));
-        for (pod, _, id, come) in &moved {
-            self.advance(*pod, *id, *come);
-        }
-        self.scratch.moved = moved;
-    }
-
-    fn advance(&mut self, pod: PodId, id: RequestId, [generated, fresh]: [u32; 2]) {
-        let Some(pod) = self.pods.get_mut(&pod) else { return };
-        let come = pod.ledger.progress(id, generated, &self.config.pull);
-        pod.meter.came(fresh);
-        note_progress(pod, come, f64::from(fresh), &self.length, &self.config.pull);
-    }
-
-    /// The same of the one in a place among a pod's residents, whose events are not seen.
-    pub(super) fn advance_seat(&mut self, pod: PodId, seat: usize, generated: u32) {
-        let Some(pod) = self.pods.get_mut(&pod) else { return };
-        let come = pod.ledger.progress_of(seat, generated, &self.config.pull);
-        let tokens = come.map_or(0.0, |come| f64::from(come.tokens));
-        let events = tokens / self.per_event.tokens_per_event(pod.spec.class);
-        note_progress(pod, come, events, &self.length, &self.config.pull);
     }
 
     /// A dispatched request is over.
@@ -468,39 +396,4 @@ impl Scheduler {
             self.requeued.push(id);
         }
     }
-}
-
-/// A resident has come further, if it is there.
-fn note_progress(
-    pod: &mut PodState,
-    come: Option<Come>,
-    events: f64,
-    length: &LengthHistory,
-    config: &PullConfig,
-) {
-    let Some(come) = come else { return };
-    if come.is_due {
-        estimate(&mut pod.ledger, come.seat, length, config);
-    }
-    pod.stride.streamed(events);
-}
-
-/// Estimates anew how many tokens a resident still has to come.
-pub(super) fn estimate(
-    ledger: &mut Ledger,
-    seat: usize,
-    length: &LengthHistory,
-    config: &PullConfig,
-) {
-    let Some(resident) = ledger.residents().get(seat) else { return };
-    let remaining = length.remaining(
-        resident.tenant.as_ref(),
-        resident.input_tokens,
-        resident.max_output_tokens,
-        resident.generated,
-        config.remaining_quantile as f32,
-    );
-    let next = (f64::from(resident.generated) * ESTIMATE_GROWTH).ceil();
-    let estimate_at = (next as u32).max(resident.generated.saturating_add(1));
-    ledger.expect(seat, f64::from(remaining.max(1)), estimate_at, config);
 }

@@ -11,8 +11,9 @@ use crate::{
     length::LengthHistory,
     scheduler::{
         Scheduler,
-        flight::{Flight, Way, estimate},
+        flight::{Flight, Way},
         hidden::Lateness,
+        progress::estimate,
     },
 };
 

@@ -3,32 +3,27 @@
 //! Order: path and method, key, rate, body, facts, pool, terms, [`upstream::serve()`]. The cheap
 //! refusals come first, and nothing of a body is kept for a client that is not let in.
 
-use std::{convert::Infallible, future::ready, io, rc::Rc, sync::Arc};
+mod door;
+
+use std::{convert::Infallible, io, rc::Rc, sync::Arc};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use door::Door;
 use futures_util::FutureExt;
 use governor::clock::MonotonicClock;
-use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
-    header::{AUTHORIZATION, CONTENT_TYPE},
-    request::Parts,
-    uri::PathAndQuery,
-};
-use http_body::Body;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::service::service_fn;
-use percent_encoding::percent_decode_str;
 use weir_core::{Request as CoreRequest, RequestId, Time};
 
 use super::{
     auth::Key,
-    body,
     config::ApiConfig,
-    cors::{self, Cors},
+    cors::Cors,
     endpoint::Endpoint,
-    error::{ApiError, add_standing},
-    headers::{self, REQUEST_ID, RequestIds},
+    error::ApiError,
+    headers::{REQUEST_ID, RequestIds},
     limit::{Limiter, Standing},
     models::{Catalogue, NameTaken, Names, Served},
     objective::{self, House},
@@ -40,14 +35,9 @@ use super::{
 use crate::{
     budget::Memory,
     clock::Clock,
-    h1::PodRequest,
     hub::Hub,
-    telemetry::{
-        Metrics,
-        spans::{Tracer, span},
-        trace::Known,
-    },
-    upstream::{self, Call, Dialect, RelayBody, Unserved, Upstream, UpstreamConfig},
+    telemetry::{Metrics, spans::Tracer},
+    upstream::{Dialect, RelayBody, Upstream, UpstreamConfig},
 };
 
 /// The body of an answer: a pod's, or one of our own.
@@ -336,214 +326,6 @@ const SHOWN_CHARS: usize = 100;
 
 fn shown(model: &str) -> String {
     model.chars().take(SHOWN_CHARS).collect()
-}
-
-/// A call that was read.
-struct Received {
-    id: HeaderValue,
-    standing: Option<Standing>,
-    /// Who serves it and what is served, or its answer.
-    call: Result<(Arc<Hub>, Call), Response<AnswerBody>>,
-}
-
-/// One thread's side of the API.
-struct Door {
-    api: Arc<Api>,
-    upstream: Upstream,
-    /// Which web pages may call; `None`: none.
-    cors: Option<Cors>,
-}
-
-impl Door {
-    /// Answers a call.
-    ///
-    /// No `async fn`, which would keep the request beside what becomes of it: what it takes to read the call is boxed and
-    /// gone when the wait for a pod begins.
-    fn answer<B>(
-        self: &Rc<Self>,
-        request: Request<B>,
-    ) -> impl Future<Output = Response<AnswerBody>> + use<B>
-    where
-        B: Body<Data = Bytes>,
-    {
-        let door = self.clone();
-        let page = self.cors.as_ref().and_then(|cors| cors.origin(request.headers()));
-        let receiving = Box::pin(self.clone().receive(request));
-        async move {
-            let Received { id, standing, call } = receiving.await;
-            let mut response = door.respond(call).await;
-            if let Some(standing) = standing {
-                add_standing(response.headers_mut(), standing);
-            }
-            response.headers_mut().insert(REQUEST_ID, id);
-            if door.cors.is_some() {
-                cors::show(response.headers_mut(), page);
-            }
-            response
-        }
-    }
-
-    /// Reads a call, or answers it at once. No `async fn`, which would keep the request beside its parts.
-    fn receive<B>(self: Rc<Self>, request: Request<B>) -> impl Future<Output = Received> + use<B>
-    where
-        B: Body<Data = Bytes>,
-    {
-        let (mut head, body) = request.into_parts();
-        async move {
-            let number = self.api.ids.number();
-            let id = self.api.ids.name(&head.headers, number);
-            let mut standing = None;
-            let dialect = Dialect::of(head.uri.path());
-            let is_preflight = |cors: &Cors| cors.is_preflight(&head.method, &head.headers);
-            let route = match self.cors.as_ref().is_some_and(is_preflight) {
-                true => Ok(Route::Preflight),
-                false => route(&head.method, head.uri.path()),
-            };
-            let call = match route {
-                Ok(Route::Serve(endpoint)) => {
-                    let name = (number, &id);
-                    let taken = self.take(endpoint, &mut head, body, name, &mut standing).await;
-                    taken.map_err(|error| self.api.reject(&error, number, dialect))
-                }
-                Ok(route @ (Route::Models | Route::Model)) => {
-                    body::discard(&head.headers, body).await;
-                    let name = (route == Route::Model).then(|| head.uri.path());
-                    let answer = self.models(&head.headers, name);
-                    Err(answer.unwrap_or_else(|error| self.api.reject(&error, number, dialect)))
-                }
-                Ok(Route::Health) => Err(Response::default()),
-                Ok(Route::Preflight) => Err(cors::preflight(&head.headers)),
-                Err(error) => {
-                    body::discard(&head.headers, body).await;
-                    Err(self.api.reject(&error, number, dialect))
-                }
-            };
-            Received { id, standing, call: call.map_err(|answer| answer.map(Either::Right)) }
-        }
-    }
-
-    /// All models, or the one of a path.
-    fn models(
-        &self,
-        headers: &HeaderMap,
-        path: Option<&str>,
-    ) -> Result<Response<Full<Bytes>>, ApiError> {
-        let settings = self.api.settings.load();
-        settings.config.keys.admit(headers)?;
-        let json = match path.and_then(|path| path.strip_prefix(MODEL)) {
-            None => settings.catalogue.json(),
-            Some(name) => {
-                // A name may have a slash, which clients write as it is or encoded.
-                let name = percent_decode_str(name).decode_utf8_lossy();
-                let served = settings.catalogue.find(&name);
-                served.ok_or_else(|| ApiError::UnknownModel(shown(&name)))?.json.clone()
-            }
-        };
-        let mut response = Response::new(Full::new(json));
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(CONTENT_TYPE, json);
-        Ok(response)
-    }
-
-    /// Reads the body and everything in it that matters. The standing of a client that was let in is told whatever
-    /// becomes of the rest.
-    async fn take<B>(
-        &self,
-        endpoint: Endpoint,
-        head: &mut Parts,
-        body: B,
-        name: (u64, &HeaderValue),
-        standing: &mut Option<Standing>,
-    ) -> Result<(Arc<Hub>, Call), ApiError>
-    where
-        B: Body<Data = Bytes>,
-    {
-        let settings = self.api.settings.load_full();
-        let admitted = if headers::has_one_host(&head.headers, head.version) {
-            settings.admit(&head.headers)
-        } else {
-            Err(ApiError::Misread(StatusCode::BAD_REQUEST))
-        };
-        let guest = match admitted {
-            Ok(guest) => guest,
-            Err(error) => {
-                body::discard(&head.headers, body).await;
-                return Err(error);
-            }
-        };
-        *standing = guest.standing;
-        let (limits, reading) = (&settings.config.limits, &self.api.reading);
-        let body = body::read(&head.headers, body, limits, reading).await?;
-        let admission = self.api.consider(endpoint, &head.headers, &guest, body, name)?;
-        Ok(self.call(head, admission, !settings.config.keys.is_empty()))
-    }
-
-    /// What is to be served, and by which pool.
-    fn call(
-        &self,
-        head: &mut Parts,
-        admission: Admission,
-        keys_are_ours: bool,
-    ) -> (Arc<Hub>, Call) {
-        let Admission { hub, objective, request, pods_key, body, own_priority } = admission;
-        let own = (self.api.ids.random(), request.id.0);
-        let trace = self.api.tracer.of(&mut head.headers, own, || span::Call {
-            method: head.method.clone(),
-            path: head.uri.path().into(),
-            model: hub.model().clone(),
-            objective: objective.clone(),
-            request_id: request.name.clone(),
-            arrived: request.arrived,
-        });
-        let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let pods_key = pods_key.as_ref().map(|key| (AUTHORIZATION.as_str(), key.as_bytes()));
-        let keys_stay = keys_are_ours || pods_key.is_some();
-        let headers = headers::onward(&head.headers, keys_stay).chain(pods_key);
-        let call = Call {
-            onward: PodRequest::new(&head.method, path, headers, body),
-            dialect: Dialect::of(head.uri.path()),
-            own_priority,
-            known: Known { request_id: request.name.clone(), trace },
-            request,
-            objective,
-        };
-        (hub, call)
-    }
-
-    /// Has a call served that was not answered at once. Given away as a whole, it leaves nothing in who waits.
-    fn respond(
-        &self,
-        call: Result<(Arc<Hub>, Call), Response<AnswerBody>>,
-    ) -> impl Future<Output = Response<AnswerBody>> + use<'_> {
-        match call {
-            Ok((hub, call)) => self.dispatch(hub, call).left_future(),
-            Err(answer) => ready(answer).right_future(),
-        }
-    }
-
-    /// Has the pool serve it.
-    fn dispatch(
-        &self,
-        hub: Arc<Hub>,
-        call: Call,
-    ) -> impl Future<Output = Response<AnswerBody>> + use<'_> {
-        let dialect = call.dialect;
-        upstream::serve(&hub, &self.upstream, call).map(move |served| match served {
-            Ok(response) => response.map(Either::Left),
-            Err(unserved) => {
-                let Unserved { fault, id, mut known, objective, hub } = *unserved;
-                let request_id = &*known.request_id;
-                tracing::debug!(request_id, trace_id = known.trace(), %fault, "not served");
-                let error = ApiError::of_fault(&fault);
-                if let Some(mut span) = known.take_span() {
-                    span.failed(error.code());
-                    span.end(error.outcome(), error.status().as_u16());
-                }
-                let id = (id.0, dialect);
-                self.api.refuse(&error, id, hub.model(), &objective).map(Either::Right)
-            }
-        })
-    }
 }
 
 #[cfg(test)]

@@ -116,5 +116,5 @@ pub(crate) async fn until(what: &str, done: impl Fn() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), waiting).await.expect(what);
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect(what);
 }

@@ -1,6 +1,7 @@
 use std::{net::Ipv4Addr, time::Duration};
 
-use http::StatusCode;
+use http::{Request, StatusCode};
+use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use sha2::{Digest, Sha256};
