@@ -96,6 +96,8 @@ pub struct PoolConfig {
     pub aliases: Vec<Arc<str>>,
     /// Adapters of the model.
     pub adapters: Vec<Arc<str>>,
+    /// Tokens that the model takes, as clients are told.
+    pub max_model_len: Option<u32>,
     /// What its pods are told in `Authorization`; `None`: what a request has.
     pub pods_key: Option<HeaderValue>,
     /// Name of the objective of requests that ask for none; `None`: that of all pools.
@@ -247,6 +249,7 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
             scheduler,
             aliases,
             adapters,
+            max_model_len: pool.max_model_len,
             pods_key,
             objective,
             members,
@@ -276,6 +279,11 @@ fn check_rules(key: &str, pool: &RawPool, raw: &RawConfig, problems: &mut Proble
     }
     let sane = pool.default_capacity.is_finite() && pool.default_capacity > 0.0;
     problems.require(sane, &format!("{key}.default_capacity"), "must be above 0");
+    problems.require(
+        pool.max_model_len != Some(0),
+        &format!("{key}.max_model_len"),
+        "must be above 0",
+    );
     let unknown =
         pool.default_objective.as_ref().filter(|name| !raw.objectives.contains_key(*name));
     if let Some(name) = unknown {

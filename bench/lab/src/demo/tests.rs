@@ -142,6 +142,19 @@ fn weir_must_keep_its_promises_and_others_only_the_invariants() {
 }
 
 #[test]
+fn what_was_stated_decides_and_no_single_version() {
+    let judged = |from: &str, to: &str| {
+        let mut pool = admin::PoolView::parse(&SNAPSHOT.replace(from, to)).unwrap();
+        pool.snapshot.predictor.classes.truncate(1);
+        summary(args::Policy::Weir, pool)
+    };
+    let version = judged("\"mape_tpot\":0.03", "\"mape_tpot\":0.3");
+    assert_eq!(failing(&version), ["interactive attained, overload"]);
+    let stated = judged("\"mape\":0.04", "\"mape\":0.07");
+    assert_eq!(failing(&stated), ["TPOT prediction error", "interactive attained, overload"]);
+}
+
+#[test]
 fn a_ledger_that_is_not_zero_or_a_lost_request_fails_the_demo() {
     let text = SNAPSHOT
         .replace("\"kv_tokens\":0", "\"kv_tokens\":17")

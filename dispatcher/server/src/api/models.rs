@@ -25,6 +25,8 @@ pub struct Names {
     pub aliases: Vec<Arc<str>>,
     /// Adapters of it.
     pub adapters: Vec<Arc<str>>,
+    /// Tokens of a prompt and its answer together that it takes, if that is to be told.
+    pub max_model_len: Option<u32>,
 }
 
 /// Where a name is served.
@@ -64,6 +66,8 @@ struct Model<'a> {
     /// The model that an adapter adapts.
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_model_len: Option<u32>,
 }
 
 impl Catalogue {
@@ -80,8 +84,9 @@ impl Catalogue {
             let adapters = names.adapters.iter().map(|name| (name, name, Some(&**model)));
             for (name, root, parent) in same.chain(adapters) {
                 let (object, owned_by) = ("model", "weir");
-                let created = created_unix_s;
-                let model = Model { id: name, object, created, owned_by, root, parent };
+                let (created, max_model_len) = (created_unix_s, names.max_model_len);
+                let model =
+                    Model { id: name, object, created, owned_by, root, parent, max_model_len };
                 let at = Served { pool, cached_as: root.clone(), json: json(&model) };
                 if served.insert(name.clone(), at).is_some() {
                     return Err(NameTaken(name.clone()));
@@ -125,7 +130,7 @@ mod tests {
 
     fn pool(model: &str, aliases: &[&str], adapters: &[&str]) -> Names {
         let (aliases, adapters) = (named(aliases), named(adapters));
-        Names { model: Arc::from(model), aliases, adapters }
+        Names { model: Arc::from(model), aliases, adapters, max_model_len: None }
     }
 
     #[test]
@@ -161,6 +166,19 @@ mod tests {
             ["a", "b", "c", "d", "e"].map(found),
             [want(0, "a"), want(1, "b"), want(1, "b"), want(0, "d"), None]
         );
+    }
+
+    #[test]
+    fn how_many_tokens_a_model_takes_is_told_under_each_of_its_names_where_it_is_known() {
+        let long = Names { max_model_len: Some(32_768), ..pool("a", &["b"], &["c"]) };
+        let catalogue = Catalogue::new(&[long, pool("d", &[], &[])], 0).unwrap();
+        let told = |name: &str| {
+            let json = &catalogue.find(name).unwrap().json;
+            let model: serde_json::Value = serde_json::from_slice(json).unwrap();
+            model.get("max_model_len").and_then(serde_json::Value::as_u64)
+        };
+        assert_eq!(["a", "b", "c"].map(told), [Some(32_768); 3]);
+        assert_eq!(told("d"), None);
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct Pool {
     pub aliases: Vec<Arc<str>>,
     /// Adapters of the model.
     pub adapters: Vec<Arc<str>>,
+    /// Tokens that the model takes, as clients are told.
+    pub max_model_len: Option<u32>,
     /// What it says of the terms of its requests.
     pub house: House,
     /// What its pods are told in `Authorization`; `None`: what a request has.
@@ -97,6 +99,7 @@ impl Settings {
             model: pool.hub.model().clone(),
             aliases: pool.aliases.clone(),
             adapters: pool.adapters.clone(),
+            max_model_len: pool.max_model_len,
         };
         let names: Vec<Names> = pools.iter().map(names).collect();
         let catalogue = Catalogue::new(&names, created_unix_s)?;

@@ -168,6 +168,10 @@ pub struct RawPool {
     pub aliases: Vec<String>,
     /// LoRA adapters of the model that its pods serve, each by the name it is asked for by.
     pub adapters: Vec<String>,
+    /// Tokens of a prompt and its answer together that the model takes (vLLM: --max-model-len), for clients to read in `GET
+    /// /v1/models`; absent: it is not told there.
+    #[schemars(range(min = 1))]
+    pub max_model_len: Option<u32>,
     /// Variable of the environment that holds the key which its pods ask for (vLLM: --api-key). They get it in the place of what a
     /// request has; absent: a request's own goes on, where there are no `keys`.
     pub pods_key_env: Option<String>,
@@ -192,6 +196,7 @@ impl Default for RawPool {
             model: String::new(),
             aliases: vec![],
             adapters: vec![],
+            max_model_len: None,
             pods_key_env: None,
             policy: RawPolicy::default(),
             policy_by_header: None,

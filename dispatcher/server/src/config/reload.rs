@@ -301,7 +301,9 @@ pub fn pool_of(hub: &Arc<Hub>, pool: &PoolConfig, api: &ApiConfig) -> Pool {
         second: scheduler.rules_by_header.as_ref().map(|rules| rules.require_slo),
     };
     let (aliases, adapters) = (pool.aliases.clone(), pool.adapters.clone());
-    Pool { hub: hub.clone(), aliases, adapters, house, pods_key: pool.pods_key.clone() }
+    let max_model_len = pool.max_model_len;
+    let pods_key = pool.pods_key.clone();
+    Pool { hub: hub.clone(), aliases, adapters, max_model_len, house, pods_key }
 }
 
 /// Of so many bits that a metric's number holds it exactly. Pools run on in the order in which the process found

@@ -60,7 +60,8 @@ fn api_of(raw: &RawApi) -> Arc<Api> {
     let (sink, _) = async_channel::bounded(1);
     let hub = Hub::new(Scheduler::new(config, Box::new(Fast)), model, clock, sink);
     let (aliases, adapters) = (vec![Arc::from("qwen")], vec![Arc::from("sql")]);
-    let pools = vec![Pool { hub, aliases, adapters, house: House::default(), pods_key: None }];
+    let (house, pods_key, max_model_len) = (House::default(), None, None);
+    let pools = vec![Pool { hub, aliases, adapters, max_model_len, house, pods_key }];
     let metrics = Arc::new(Metrics::new().unwrap());
     Arc::new(Api::new(raw.check().unwrap(), pools, clock, metrics).unwrap())
 }
@@ -617,6 +618,7 @@ async fn another_configuration_counts_from_the_next_call_on() {
         hub: hub.clone(),
         aliases: vec![Arc::from(alias)],
         adapters: vec![],
+        max_model_len: None,
         house: House::default(),
         pods_key: None,
     };
