@@ -214,9 +214,9 @@ pub enum RefusalReason {
     QueueFull,
     /// The queue's bound on bytes is reached.
     QueueBytes,
-    /// A sheddable request would wait longer than its bound.
+    /// A sheddable request would wait longer than its bound, or was turned away as the more likely the fuller the pods are.
     PredictedWait,
-    /// A sheddable request can no longer meet its TTFT objective.
+    /// A request can no longer meet its objective, and is sheddable or of a policy that serves nothing late.
     Hopeless,
     /// It waited as long as any request may.
     MaxWait,
@@ -224,7 +224,7 @@ pub enum RefusalReason {
     Ttl,
     /// It was not to wait, and no pod took it at once.
     Immediate,
-    /// No pod has been ready for as long as a request may wait for one.
+    /// No pod has been ready for as long as the request may wait for one.
     NoPods,
     /// Every attempt to deliver it failed.
     Undeliverable,
@@ -272,12 +272,16 @@ impl RefusalReason {
         match self {
             Self::QueueFull => "as many requests wait in the pool as may",
             Self::QueueBytes => "the bodies that wait in the pool are as large as they may be",
-            Self::PredictedWait => "it is sheddable and would wait longer than it may",
-            Self::Hopeless => "it is sheddable and can no longer meet its TTFT objective",
+            Self::PredictedWait => {
+                "it is sheddable, and would wait longer than it may or was turned away by chance"
+            }
+            Self::Hopeless => {
+                "it can no longer meet its objective, and is sheddable or of a policy that serves nothing late"
+            }
             Self::MaxWait => "it waited as long as it may",
             Self::Ttl => "it waited as long as its client allowed",
             Self::Immediate => "it was not to wait, and no pod took it at once",
-            Self::NoPods => "no pod has been ready for as long as a request may wait for one",
+            Self::NoPods => "no pod has been ready for as long as it may wait for one",
             Self::Undeliverable => "every attempt to deliver it failed",
             Self::Closing => "the dispatcher is closing",
             Self::Cancelled => "an operator cancelled it",

@@ -54,11 +54,11 @@ pub struct AdviseArgs {
     /// Policy that gives requests to pods
     #[arg(long, default_value = "weir", value_name = "NAME")]
     policy: String,
-    /// Chunks to try, in tokens of an engine's step
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = chunk::TRIED)]
+    /// Chunks to try, in tokens of an engine's step: of every pod, whatever a pool file says
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = chunk::TRIED)]
     chunks: Vec<u32>,
-    /// Share of the requests of the highest band that is to meet both objectives
-    #[arg(long, default_value_t = 0.99, value_name = "SHARE")]
+    /// Share of the requests of the highest band that is to meet both objectives, below 1
+    #[arg(long, default_value_t = 0.99, value_name = "SHARE", allow_negative_numbers = true)]
     at: f64,
     /// How many seeds: stretches of the traffic, each with noise of its own
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = bounds::seeds(1))]

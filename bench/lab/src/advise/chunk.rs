@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 use weir_engine::{EngineConfig, fluid_capacity, step_ms};
 
+use super::beside_top_band;
 use crate::{
     contender::Contender,
     sim::Pool,
@@ -11,8 +12,8 @@ use crate::{
     workload::Means,
 };
 
-/// Chunks that are tried unless others are asked for: vLLM's default on large GPUs, and down to where prompts crawl.
-pub(super) const TRIED: [u32; 5] = [512, 1024, 2048, 4096, 8192];
+/// Chunks that are tried unless others are asked for, as a list of arguments: vLLM's default on large GPUs, and down to where prompts crawl.
+pub(super) const TRIED: &str = "512,1024,2048,4096,8192";
 /// Share of the tightest TPOT objective that a full step may take, by the rule of thumb.
 pub(super) const RULE_SHARE: f64 = 0.85;
 /// How finely a highest load is sought: rates that differ by less are equal.
@@ -23,7 +24,7 @@ const RESOLUTION: f64 = 0.01;
 pub(super) struct Tried {
     /// Tokens of an engine's step.
     pub chunk_tokens: u32,
-    /// A step full of prompt tokens beside as many decodes as the pace allows, on the slowest class, in milliseconds.
+    /// A step full of prompt tokens beside as many decodes as the pace allows, on the pods where it takes longest, in milliseconds.
     pub full_step_ms: f64,
     /// Highest load that keeps the promise; 1 is what the pods hold by formula with this chunk.
     pub max_load: f64,
@@ -31,8 +32,10 @@ pub(super) struct Tried {
     pub rps: f64,
     /// Requests that a seed takes for a load as high to show; with fewer the load is too high.
     pub least_requests: usize,
-    /// Figures at that load.
+    /// Figures at that load, of all classes together.
     pub row: Row,
+    /// The same of the class of the highest band alone; where that band has several, of all classes too.
+    pub top_row: Row,
 }
 
 /// Every chunk that was tried.
@@ -88,7 +91,9 @@ fn one(
     seeds: &[u64],
 ) -> Result<Tried> {
     let setting = Setting { pool: with_chunk(&setting.pool, chunk_tokens), ..setting.clone() };
-    let row = max_load(&setting, contender, at, seeds)?.into_iter().next().unwrap_or_default();
+    let rows = max_load(&setting, contender, at, seeds)?;
+    let top_row = beside_top_band(&rows, &setting.objectives);
+    let row = rows.into_iter().next().unwrap_or_default();
     let max_load = row.max_load.unwrap_or_default();
     Ok(Tried {
         chunk_tokens,
@@ -97,6 +102,7 @@ fn one(
         rps: max_load * setting.capacity_rps(),
         least_requests: least_requests(&setting, max_load),
         row,
+        top_row,
     })
 }
 
@@ -115,7 +121,7 @@ pub(super) fn with_chunk(pool: &Pool, chunk_tokens: u32) -> Pool {
     pool
 }
 
-/// A full step of the slowest class at the rate that it holds by formula.
+/// A full step at the rate that a pod holds by formula, of the pods where it takes longest.
 fn full_step_ms(setting: &Setting) -> f64 {
     let (means, tpot_ms) = (setting.source.means(), setting.objectives.tightest_tpot_ms());
     let steps = setting.pool.pods.iter().map(|pod| full_step_of(&pod.engine, &means, tpot_ms));

@@ -27,14 +27,33 @@ pub use args::AdviseArgs;
 
 use crate::{study::Row, workload::Objectives};
 
-/// Attainment of the classes of the highest band in rows of one load, of which the first is all classes together.
-fn of_top_band(rows: &[Row], objectives: &Objectives) -> f64 {
+/// Names of the classes of the highest band.
+fn top_band(objectives: &Objectives) -> Vec<&str> {
     let top = objectives.classes.iter().map(|class| class.band).max();
     let banded = objectives.classes.iter().filter(|class| Some(class.band) == top);
-    let rows = banded.filter_map(|class| rows.iter().skip(1).find(|row| row.class == class.name));
+    banded.map(|class| class.name.as_str()).collect()
+}
+
+/// The rows of these classes, of which the first is all classes together.
+fn of_classes<'a>(rows: &'a [Row], classes: &[&str]) -> impl Iterator<Item = &'a Row> {
+    rows.iter().skip(1).filter(|row| classes.contains(&row.class.as_str()))
+}
+
+/// Attainment of the classes of the highest band in rows of one load, of which the first is all classes together.
+fn of_top_band(rows: &[Row], objectives: &Objectives) -> f64 {
+    let top = top_band(objectives);
+    let rows = of_classes(rows, &top);
     let (met, sent) = rows.fold((0.0, 0.0), |(met, sent), row| {
         let requests = row.requests as f64;
         (met + row.attainment * requests, sent + requests)
     });
     if sent > 0.0 { met / sent } else { 0.0 }
+}
+
+/// The row whose latencies stand beside that share: of the class of the highest band, and of all classes together where it has
+/// several, whose percentiles do not add up.
+fn beside_top_band(rows: &[Row], objectives: &Objectives) -> Row {
+    let top = top_band(objectives);
+    let only = of_classes(rows, &top).next().filter(|_| top.len() == 1);
+    only.or(rows.first()).cloned().unwrap_or_default()
 }

@@ -6,19 +6,25 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use super::{
+    beside_top_band,
     chunk::{RULE_SHARE, Sweep},
     of_top_band,
     pods::{Held, Needed},
+    top_band,
     traffic::{HOUR_S, Looked},
 };
 use crate::{
     report::{asked, attained},
     study::{Row, Setting, least_span_s, told, too_short},
-    workload::Means,
+    workload::{Means, Objectives},
 };
 
 /// Loads of the curve, as shares of the highest one.
 pub(super) const CURVE: [f64; 8] = [0.5, 0.7, 0.85, 1.0, 1.1, 1.2, 1.35, 1.5];
+
+/// Of fewer requests, and of a part that is shorter, the busiest part of the traffic is chance.
+const LEAST_REQUESTS: usize = 20;
+const LEAST_PART_S: f64 = 1.0;
 
 /// What is said of the pods where nobody knows the traffic's rate.
 const NO_TIMES: &str = "The trace has no times, so it has no rate of its own, and how many pods it takes is not known: \
@@ -47,12 +53,17 @@ pub(super) struct Advice {
     pub chunk_tokens: u32,
     /// The rate that the pods sustain with it, in requests per second.
     pub sustainable_rps: f64,
+    /// Whether a higher one was tried that they do not: false where the search ended before one was.
+    pub bounded: bool,
     /// Every chunk that was tried.
     pub sweep: Sweep,
     /// The pods that the traffic's own rate takes with that chunk; `None` where it has none.
     pub needed: Option<Needed>,
     /// Figures around the highest load with that chunk.
     pub curve: Vec<Point>,
+    /// Of which classes the figures are, where there are several, for people.
+    #[serde(skip)]
+    whose: Option<String>,
     /// What is to be known of it, for people.
     #[serde(skip)]
     warnings: Vec<String>,
@@ -67,6 +78,8 @@ pub(super) struct Point {
     pub attainment: f64,
     /// All figures of all classes together.
     pub row: Row,
+    /// The same of the class of the highest band alone; where that band has several, of all classes too.
+    pub top_row: Row,
 }
 
 impl Advice {
@@ -83,12 +96,14 @@ impl Advice {
         let point = |rows: &Vec<Row>| {
             let row = rows.first().cloned().unwrap_or_default();
             let rps = row.load.unwrap_or_default() * capacity_rps;
-            Point { rps, attainment: of_top_band(rows, &setting.objectives), row }
+            let objectives = &setting.objectives;
+            let attainment = of_top_band(rows, objectives);
+            Point { rps, attainment, row, top_row: beside_top_band(rows, objectives) }
         };
         let best = sweep.best();
         let least = sweep.tried.iter().map(|one| one.least_requests).max().unwrap_or_default();
-        let whose = format!("the highest load of {policy}");
-        let short = (least > setting.requests).then(|| too_short(setting, &whose, least));
+        let of = format!("the highest load of {policy}");
+        let short = (least > setting.requests).then(|| too_short(setting, &of, least));
         let of_needed = needed.as_ref().and_then(|needed| of_needed(setting, needed));
         let warnings = short.into_iter().chain(of_needed).collect();
         Self {
@@ -102,9 +117,11 @@ impl Advice {
             policy: policy.to_owned(),
             chunk_tokens: best.map_or(0, |best| best.chunk_tokens),
             sustainable_rps: best.map_or(0.0, |best| best.rps),
+            bounded: best.is_none_or(|best| best.row.bounded),
             curve: curve.iter().map(point).collect(),
             sweep,
             needed,
+            whose: whose_figures(&setting.objectives),
             warnings,
         }
     }
@@ -123,6 +140,9 @@ impl Advice {
             self.mix,
             self.policy,
         );
+        if let Some(whose) = &self.whose {
+            let _ = writeln!(text, "{whose}");
+        }
         let _ = writeln!(text, "\n{}\n", self.chunks());
         self.warnings.iter().for_each(|warning| {
             let _ = writeln!(text, "{warning}");
@@ -151,11 +171,11 @@ impl Advice {
             None => "the rule of thumb allows none of these".to_owned(),
         };
         format!(
-            "Set the engines' chunk (vLLM: --max-num-batched-tokens) to {}: {:.2} requests/s at {promise}, {:.2} per pod; \
+            "Set the engines' chunk (vLLM: --max-num-batched-tokens) to {}: {} requests/s at {promise}, {} per pod; \
              {rule} (a full step of at most {:.0} % of the tightest TPOT objective).",
             self.chunk_tokens,
-            self.sustainable_rps,
-            self.sustainable_rps / self.pods.max(1) as f64,
+            sustained(self.sustainable_rps, self.bounded),
+            sustained(self.sustainable_rps / self.pods.max(1) as f64, self.bounded),
             RULE_SHARE * 100.0,
         )
     }
@@ -196,10 +216,10 @@ impl Advice {
                 one.chunk_tokens.to_string(),
                 format!("{:.0}", one.full_step_ms),
                 told(one.max_load, one.row.bounded),
-                format!("{:.2}", one.rps),
-                format!("{:.2}", one.rps / self.pods.max(1) as f64),
-                ms(one.row.ttft_ms_p95, 0),
-                ms(one.row.tpot_ms_p95, 1),
+                sustained(one.rps, one.row.bounded),
+                sustained(one.rps / self.pods.max(1) as f64, one.row.bounded),
+                ms(one.top_row.ttft_ms_p95, 0),
+                ms(one.top_row.tpot_ms_p95, 1),
                 mark.to_owned(),
             ]);
         }
@@ -218,14 +238,14 @@ impl Advice {
         ];
         let mut table = table(&header);
         for point in &self.curve {
-            let row = &point.row;
+            let (row, top) = (&point.row, &point.top_row);
             table.add_row([
                 format!("{:.2}", point.rps),
                 format!("{:.2}", row.load.unwrap_or_default()),
                 attained(point.attainment, self.at),
                 format!("{:.2}", row.goodput_rps),
-                format!("{} / {}", ms(row.ttft_ms_p50, 0), ms(row.ttft_ms_p95, 0)),
-                format!("{} / {}", ms(row.tpot_ms_p50, 1), ms(row.tpot_ms_p95, 1)),
+                format!("{} / {}", ms(top.ttft_ms_p50, 0), ms(top.ttft_ms_p95, 0)),
+                format!("{} / {}", ms(top.tpot_ms_p50, 1), ms(top.tpot_ms_p95, 1)),
                 row.refused.to_string(),
             ]);
         }
@@ -252,7 +272,7 @@ fn of_needed(setting: &Setting, needed: &Needed) -> Option<String> {
 
 /// How much of the traffic was looked at, and how busy its busiest part is.
 fn looked_at(looked: &Looked, own_rps: f64) -> String {
-    let Looked { requests, requests_per_run, runs, share, busiest_s, busiest_rps, .. } = looked;
+    let Looked { requests, requests_per_run, runs, share, .. } = looked;
     let times = if *runs == 1 { "a run".to_owned() } else { format!("{runs} runs") };
     let how = if *share < 1.0 {
         format!(
@@ -262,13 +282,38 @@ fn looked_at(looked: &Looked, own_rps: f64) -> String {
     } else {
         format!("all of its {requests} requests, in {times} of {requests_per_run} with the warm-up")
     };
+    format!("That is from {how}.{}", busiest(looked, own_rps))
+}
+
+/// How busy the busiest part of the traffic is, and nothing where that would be chance.
+fn busiest(looked: &Looked, own_rps: f64) -> String {
+    let Looked { requests, busiest_s, busiest_rps, .. } = *looked;
+    if requests < LEAST_REQUESTS || busiest_s < LEAST_PART_S {
+        return String::new();
+    }
     let part =
-        if *busiest_s == HOUR_S { "hour".to_owned() } else { format!("tenth, {busiest_s:.0} s,") };
-    format!(
-        "That is from {how}. The busiest {part} has {} requests/s, {:.2} times the mean.",
-        rate(*busiest_rps),
-        busiest_rps / own_rps
-    )
+        if busiest_s == HOUR_S { "hour".to_owned() } else { format!("tenth, {busiest_s:.0} s,") };
+    let times = busiest_rps / own_rps;
+    format!(" The busiest {part} has {} requests/s, {times:.2} times the mean.", rate(busiest_rps))
+}
+
+/// Of which classes the figures are, where they are not all of the same ones.
+fn whose_figures(objectives: &Objectives) -> Option<String> {
+    let top = top_band(objectives);
+    (top.len() < objectives.classes.len()).then(|| match top[..] {
+        [only] => format!(
+            "Attained, TTFT and TPOT are of {only}, the class of the highest band; goodput and refused are of all classes."
+        ),
+        _ => format!(
+            "Attained is of the highest band, which is {}; all other figures are of all classes.",
+            top.join(", ")
+        ),
+    })
+}
+
+/// A rate at the highest load: where the search ended before a load failed, pods sustain that and maybe more.
+fn sustained(rps: f64, bounded: bool) -> String {
+    format!("{}{rps:.2}", if bounded { "" } else { "at least " })
 }
 
 fn table(header: &[&str]) -> Table {
@@ -289,56 +334,4 @@ fn ms(value: Option<f64>, digits: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slow_rate_is_not_told_as_none() {
-        assert_eq!(
-            [5.5612, 0.25, 0.0312, 0.000_047_1].map(rate),
-            ["5.56", "0.25", "0.031", "0.000047"]
-        );
-        assert_eq!(rate(0.0), "0.00");
-    }
-    fn looked() -> Looked {
-        Looked {
-            requests: 610_000,
-            requests_per_run: 642_105,
-            runs: 1,
-            share: 1.0,
-            least_requests: 100,
-            busiest_s: HOUR_S,
-            busiest_rps: 30.0,
-        }
-    }
-
-    #[test]
-    fn what_was_looked_at_is_told_with_how_busy_it_gets() {
-        let said = looked_at(&looked(), 7.0);
-        assert!(said.contains("all of its 610000 requests, in a run of 642105"), "{said}");
-        assert!(said.contains("busiest hour has 30.00 requests/s, 4.29 times the mean"), "{said}");
-        let some = Looked { share: 0.5, runs: 251, busiest_s: 180.0, ..looked() };
-        let said = looked_at(&some, 7.0);
-        assert!(said.contains("50 % of its 610000 requests, in 251 stretches"), "{said}");
-        assert!(said.contains("busiest tenth, 180 s, has"), "{said}");
-    }
-
-    #[test]
-    fn traffic_that_is_too_short_or_too_fast_for_a_run_is_warned_of() {
-        let (setting, _) = crate::advise::tests::setting(&["--pods", "1"]);
-        let held =
-            |too_short| Held { pods: 1, attainment: 1.0, row: Row { too_short, ..Row::default() } };
-        let needed =
-            |looked, too_short| Needed { pods: Some(1), tried: vec![held(too_short)], looked };
-        assert_eq!(of_needed(&setting, &needed(looked(), false)), None);
-        let short = Looked { least_requests: 700_000, ..looked() };
-        let said = of_needed(&setting, &needed(short.clone(), false)).unwrap();
-        assert!(said.contains("again and again"), "{said}");
-        let said = of_needed(&setting, &needed(short, true)).unwrap();
-        assert!(
-            said.contains("642105 requests per seed are too few for the traffic's own rate"),
-            "{said}"
-        );
-        assert!(said.ends_with("--requests 700000"), "{said}");
-    }
-}
+mod tests;

@@ -80,6 +80,13 @@ fn a_model_is_one_of_samples_and_not_of_a_trace() {
 }
 
 #[test]
+fn the_chunks_that_are_tried_are_told_as_they_are_written() {
+    let help = <Line as clap::CommandFactory>::command().render_long_help().to_string();
+    assert!(help.contains("[default: 512,1024,2048,4096,8192]"), "{help}");
+    assert_eq!(setting(&["--chunks", "512,1024,2048,4096,8192"]).0.requests, 160);
+}
+
+#[test]
 fn the_rate_of_a_trace_is_its_own() {
     let (setting, replay) = setting(&[]);
     let own_rps = replay.own_rps();
@@ -263,6 +270,7 @@ fn what_is_wrong_with_the_question_is_said() {
     for (words, said) in [
         (["--slo", "none"], "without an objective"),
         (["--at", "1.5"], "--at"),
+        (["--at", "-1"], "--at is a share between 0 and 1, not -1"),
         (["--chunks", "4"], "--chunks"),
         (["--gpu", "abacus"], "abacus"),
     ] {

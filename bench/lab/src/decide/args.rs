@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::{Args, builder::RangedU64ValueParser};
 use serde::Serialize;
 
 use super::{
@@ -28,28 +28,40 @@ const SAMPLES: u64 = 12_000;
 #[derive(Clone, Debug, Args)]
 pub struct DecideArgs {
     /// Pods
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [10, 100, 1000], value_parser = bounds::pods())]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "10,100,1000", value_parser = bounds::pods())]
     pods: Vec<usize>,
     /// Requests per second, over all pods
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [10_000.0])]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "10000",
+        allow_negative_numbers = true
+    )]
     qps: Vec<f64>,
     /// Kinds of requests
-    #[arg(long, value_name = "K", default_value_t = 20)]
+    #[arg(long, value_name = "K", default_value_t = 20, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     patterns: usize,
     /// How hard the pods work: 1 is what their objectives just allow
-    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, allow_negative_numbers = true)]
     load: f64,
     /// Share of requests whose response is not streamed
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, allow_negative_numbers = true)]
     unstreamed: f64,
     /// Share of requests without objectives
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, allow_negative_numbers = true)]
     unpromised: f64,
     /// Requests that wait and cannot go
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [0, 100_000])]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,100000")]
     depth: Vec<usize>,
     /// Who predicts
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum, default_values_t = [Evaluator::Ort, Evaluator::Forest])]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_enum,
+        default_value = "ort,forest"
+    )]
     evaluator: Vec<Evaluator>,
     /// Decisions that are counted in each run
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -85,10 +97,7 @@ impl DecideArgs {
     /// # Errors
     /// When a bundle cannot be trained or loaded, or a file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
-        let sound = [self.load].iter().chain(&self.qps).all(|one| one.is_finite() && *one > 0.0);
-        ensure!(sound, "--qps and --load must be above 0");
-        ensure!((0.0..=1.0).contains(&self.unstreamed), "--unstreamed must be from 0 to 1");
-        ensure!((0.0..=1.0).contains(&self.unpromised), "--unpromised must be from 0 to 1");
+        self.check()?;
         let json = ResultFile::asked(self.json.as_deref())?;
         let mut runs = Vec::new();
         for pods in &self.pods {
@@ -113,6 +122,16 @@ impl DecideArgs {
             say!("{}", table::queue(&turned))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// # Errors
+    /// When a number makes no measurement.
+    pub(super) fn check(&self) -> Result<()> {
+        let sound = [self.load].iter().chain(&self.qps).all(|one| one.is_finite() && *one > 0.0);
+        ensure!(sound, "--qps and --load must be above 0");
+        ensure!((0.0..=1.0).contains(&self.unstreamed), "--unstreamed must be from 0 to 1");
+        ensure!((0.0..=1.0).contains(&self.unpromised), "--unpromised must be from 0 to 1");
+        Ok(())
     }
 
     fn turnover_us(&self, depth: u64, leaves: Leaves) -> f64 {

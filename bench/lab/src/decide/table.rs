@@ -1,6 +1,10 @@
 //! What came out: figures, a table for people, and pictures.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    path::Path,
+};
 
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
@@ -98,8 +102,8 @@ impl Decided {
 
     /// The time by kind of event.
     pub(super) fn kinds(&self) -> String {
-        let (pods, evaluator, depth) = (self.pods, self.evaluator, self.depth);
-        let mut text = format!("{pods} pods, {evaluator}, {depth} waiting:");
+        let Self { pods, qps, evaluator, depth, .. } = self;
+        let mut text = format!("{pods} pods, {qps} requests/s, {evaluator}, {depth} waiting:");
         for (kind, (count, cpu_us)) in &self.kinds {
             let (each, of_all) = (cpu_us / *count as f64, cpu_us / self.decisions.max(1) as f64);
             let _ = write!(
@@ -123,6 +127,7 @@ fn table_of(header: &[&str]) -> Table {
 pub(super) fn decisions(runs: &[Decided]) -> Table {
     let mut table = table_of(&[
         "pods",
+        "requests/s",
         "evaluator",
         "waiting",
         "decisions/s",
@@ -140,6 +145,7 @@ pub(super) fn decisions(runs: &[Decided]) -> Table {
     for run in runs {
         table.add_row([
             run.pods.to_string(),
+            run.qps.to_string(),
             run.evaluator.to_owned(),
             run.depth.to_string(),
             format!("{:.0}", run.decisions_per_s),
@@ -221,14 +227,20 @@ pub(super) fn plot(runs: &[Decided], turned: &[Turned], folder: &Path) -> Result
     Ok(())
 }
 
-/// A line for each evaluator and each value of the quantities that are not across.
+/// A line for each evaluator and each value of the quantities that are not across; a rate that all have is in no name.
 fn lines(runs: &[Decided], of: Of, across: &str) -> Vec<(String, Vec<(f64, f64)>)> {
     let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    let rates: BTreeSet<String> = runs.iter().map(|run| run.qps.to_string()).collect();
     for run in runs {
         let mut name = run.evaluator.to_owned();
-        let rest = [("pods", run.pods.to_string()), ("depth", run.depth.to_string())];
-        for (what, value) in rest.into_iter().filter(|(what, _)| *what != across) {
-            let _ = write!(name, ", {value} {}", if what == "pods" { "pods" } else { "waiting" });
+        let rest = [
+            ("pods", run.pods.to_string(), "pods"),
+            ("depth", run.depth.to_string(), "waiting"),
+            ("qps", run.qps.to_string(), "requests/s"),
+        ];
+        let told = |what: &str| what != across && (what != "qps" || rates.len() > 1);
+        for (_, value, words) in rest.into_iter().filter(|(what, ..)| told(what)) {
+            let _ = write!(name, ", {value} {words}");
         }
         lines.entry(name).or_default().push((of(run), run.cpu_us_per_decision));
     }

@@ -1,6 +1,9 @@
 //! The measurement as small as it goes.
 
+use clap::Parser;
+
 use super::{
+    args::DecideArgs,
     drive::{Course, drive},
     evaluator::Evaluator,
     queue::{self, Leaves},
@@ -100,4 +103,36 @@ fn there_is_a_table_and_a_picture_of_each_axis_that_has_two_values() {
         .collect();
     files.sort();
     assert_eq!(files, ["decide-depth.svg", "decide-queue.svg"]);
+}
+
+#[test]
+fn runs_of_two_rates_are_told_apart_in_table_and_picture() {
+    let (folder, slow) = (tempfile::tempdir().unwrap(), decided(0));
+    let other = Decided { pods: 8, ..slow.clone() };
+    let runs = [slow.clone(), other.clone()].map(|run| Decided { qps: 200.5, ..run });
+    let runs = [runs.to_vec(), vec![slow, other]].concat();
+    let text = table::decisions(&runs).to_string();
+    assert!(text.contains("requests/s |") && text.contains(" 200.5 |"), "{text}");
+    assert!(runs[0].kinds().contains("200.5 requests/s"), "{}", runs[0].kinds());
+    table::plot(&runs, &[], folder.path()).unwrap();
+    let picture = std::fs::read_to_string(folder.path().join("decide-pods.svg")).unwrap();
+    assert!(picture.contains("200.5 requests/s") && picture.contains("400 requests/s"));
+}
+
+#[test]
+fn what_makes_no_measurement_is_refused() {
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        decide: DecideArgs,
+    }
+    let parse = |words: [&str; 2]| Line::try_parse_from(["decide"].iter().chain(&words));
+    for words in [["--patterns", "0"], ["--pods", "0"], ["--decisions", "0"]] {
+        assert!(parse(words).unwrap_err().to_string().contains(words[0]), "{words:?}");
+    }
+    for words in [["--load", "-1"], ["--qps", "-1"], ["--unstreamed", "-1"], ["--unpromised", "2"]]
+    {
+        let error = parse(words).unwrap().decide.check().unwrap_err().to_string();
+        assert!(error.contains(words[0]), "{error}");
+    }
 }

@@ -19,6 +19,7 @@ use crate::{
 
 /// How far policies are from what no scheduler could beat, and from one that sees the future
 #[derive(Debug, Args)]
+#[command(mut_arg("series", |series| series.hide(true)))]
 pub struct LimitsArgs {
     #[command(flatten)]
     asked: SimArgs,
@@ -67,7 +68,10 @@ impl LimitsArgs {
                 write(json, started, &rows)?;
                 (table::of_highest(&rows), notes(&setting, &rows))
             }
-            (None, None) => bail!("limits are those of a load: give --load or --at"),
+            (None, None) => bail!(
+                "{} has rates of its own, and limits are those of a load: there are none of such traffic",
+                setting.source.name()
+            ),
         };
         say!("{}", asked.head(&setting))?;
         say!("{of}")?;

@@ -455,3 +455,29 @@ fn a_highest_load_of_a_short_run_is_warned_of_and_the_bound_is_not() {
     assert!(note.contains("too few for the highest load of weir:"), "{note}");
     assert!(args::notes(&setting, &[row("weir", 0.001), row(LIMIT, 15.0)]).is_empty());
 }
+
+#[test]
+fn of_traffic_with_rates_of_its_own_there_are_no_limits_and_no_way_is_told_to_have_them() {
+    let asked = asked("--scenario ladder --policy random").unwrap();
+    let error = asked.run().unwrap_err().to_string();
+    assert!(error.contains("ladder has rates of its own") && !error.contains("give"), "{error}");
+}
+
+#[test]
+fn what_limits_never_have_is_not_in_their_help() {
+    let help = <Line as clap::CommandFactory>::command().render_long_help().to_string();
+    assert!(help.contains("--json") && !help.contains("--series"), "{help}");
+    let series = asked("--scenario A --load 1 --series x").unwrap().run().unwrap_err();
+    assert!(series.to_string().contains("`weir-bench sim` writes it"), "{series}");
+}
+
+#[derive(Debug, clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    limits: LimitsArgs,
+}
+
+fn asked(words: &str) -> Result<LimitsArgs, clap::Error> {
+    let words = std::iter::once("limits").chain(words.split_whitespace());
+    <Line as clap::Parser>::try_parse_from(words).map(|line| line.limits)
+}

@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("source").required(true).args(["trace", "mix"])))]
 pub struct LoadArgs {
-    /// Server to send to
+    /// Server to send to, without a path; /v1 may stand behind its address
     #[arg(long, default_value = "http://127.0.0.1:8080")]
     target: String,
     /// Model to ask for
@@ -36,16 +36,22 @@ pub struct LoadArgs {
     #[arg(long, value_enum, requires = "for_s")]
     mix: Option<Mix>,
     /// Requests per second of the mix
-    #[arg(long, default_value_t = 10.0, conflicts_with = "trace")]
+    #[arg(long, default_value_t = 10.0, conflicts_with = "trace", allow_negative_numbers = true)]
     rate: f64,
     /// First second of the trace that is replayed
-    #[arg(long = "from", default_value_t = 0.0, value_name = "SECONDS", conflicts_with = "mix")]
+    #[arg(
+        long = "from",
+        default_value_t = 0.0,
+        value_name = "SECONDS",
+        conflicts_with = "mix",
+        allow_negative_numbers = true
+    )]
     from_s: f64,
     /// Seconds of the trace, or of the mix, that are replayed
-    #[arg(long = "for", value_name = "SECONDS")]
+    #[arg(long = "for", value_name = "SECONDS", allow_negative_numbers = true)]
     for_s: Option<f64>,
     /// Trace seconds per second of replay
-    #[arg(long, default_value_t = 1.0, conflicts_with = "mix")]
+    #[arg(long, default_value_t = 1.0, conflicts_with = "mix", allow_negative_numbers = true)]
     speed: f64,
     /// Classes with their shares, as name:share
     #[arg(long, value_delimiter = ',', default_value = "standard:1")]
@@ -61,7 +67,7 @@ pub struct LoadArgs {
     #[arg(long, conflicts_with = "max_tokens")]
     exact_lengths: bool,
     /// Seconds after which a request has failed
-    #[arg(long, default_value_t = 300.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 300.0, value_name = "SECONDS", allow_negative_numbers = true)]
     timeout: f64,
     /// Decides arrivals, classes and texts
     #[arg(long, default_value_t = 1)]
@@ -129,7 +135,11 @@ impl LoadArgs {
 
     fn requests(&self, classes: &[Class]) -> Result<Vec<Planned>> {
         ensure!(self.speed > 0.0 && self.speed.is_finite(), "--speed must be above zero");
-        ensure!(self.from_s.is_finite(), "--from must be a number of seconds, not {}", self.from_s);
+        ensure!(
+            self.from_s.is_finite() && self.from_s >= 0.0,
+            "--from must be a number of seconds from zero on, not {}",
+            self.from_s
+        );
         let for_s = self.for_s.unwrap_or(1.0);
         ensure!(
             for_s > 0.0 && for_s.is_finite(),
@@ -137,7 +147,8 @@ impl LoadArgs {
         );
         let Some(path) = &self.trace else {
             let stretches = vec![(self.rate, self.for_s.unwrap_or(0.0))];
-            return DemoMix { stretches, classes: classes.to_vec(), seed: self.seed }.requests();
+            let mix = DemoMix { stretches, classes: classes.to_vec(), seed: self.seed };
+            return mix.requests().context("--rate and --for");
         };
         let window = Window { from_s: self.from_s, for_s: self.for_s, speed: self.speed };
         let Recorded { rows, is_timed } = trace::recorded(path, self.seed)?;
@@ -150,10 +161,14 @@ impl LoadArgs {
     }
 }
 
-/// The address of an `http://host:port` target.
+/// The address of an `http://host:port` target, with or without the `/v1` that clients of OpenAI's interface are given.
 fn resolve(target: &str) -> Result<SocketAddr> {
-    let host = target.strip_prefix("http://").context("--target must start with http://")?;
-    let host = host.trim_end_matches('/');
+    let rest = target.strip_prefix("http://").context("--target must start with http://")?;
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    ensure!(
+        ["", "v1"].contains(&path.trim_end_matches('/')),
+        "--target {target:?}: a target is an address without a path: http://{host}"
+    );
     let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
     let found = host.to_socket_addrs().with_context(|| format!("cannot resolve {host:?}"))?.next();
     found.with_context(|| format!("{host:?} has no address"))
@@ -226,6 +241,14 @@ mod tests {
             ("--mix demo --for 1e12".to_owned(), "at most 10000000"),
             (format!("{trace} --for inf"), "replayed to its end without it"),
             (format!("{trace} --from inf"), "--from"),
+            (
+                format!("{trace} --from -1"),
+                "--from must be a number of seconds from zero on, not -1",
+            ),
+            (format!("{trace} --speed -1"), "--speed must be above zero"),
+            (format!("{trace} --for -1"), "above zero, not -1"),
+            ("--mix demo --for 1 --rate -1".to_owned(), "a rate must be above zero, not -1"),
+            ("--mix demo --for 5 --timeout -1".to_owned(), "--timeout"),
             (format!("{trace} --speed 1e-300"), "raise --speed"),
             (trace, "raise --speed"),
         ] {
@@ -251,5 +274,17 @@ mod tests {
         assert_eq!(resolve("http://127.0.0.1").unwrap().port(), 80);
         assert!(resolve("https://127.0.0.1:1").is_err());
         assert!(resolve("127.0.0.1:1").is_err());
+    }
+
+    #[test]
+    fn a_base_url_is_a_target_too_and_no_other_path_is() {
+        for path in ["/v1", "/v1/"] {
+            let target = format!("http://127.0.0.1:8080{path}");
+            assert_eq!(resolve(&target).unwrap().to_string(), "127.0.0.1:8080");
+        }
+        for path in ["/v1/chat/completions", "/v2", "/v1x", "//x"] {
+            let error = resolve(&format!("http://127.0.0.1:8080{path}")).unwrap_err().to_string();
+            assert!(error.contains("without a path: http://127.0.0.1:8080"), "{error}");
+        }
     }
 }

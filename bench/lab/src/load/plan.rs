@@ -6,7 +6,10 @@ use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::Class;
-use crate::{prompt::Segment, trace::Arrival};
+use crate::{
+    prompt::Segment,
+    trace::{Arrival, shown},
+};
 
 /// A replay: everything [`super::run`] needs.
 #[derive(Clone, Debug)]
@@ -91,7 +94,7 @@ pub(super) fn requests(rows: Vec<Arrival>, classes: &[Class], seed: u64) -> Resu
                 None => by_share(classes, rng.random()),
                 Some(name) => {
                     classes.iter().position(|class| class.name == *name).with_context(|| {
-                        format!("the trace names class {name:?}, --classes does not")
+                        format!("the trace names class {:?}, --classes does not", shown(name))
                     })?
                 }
             };
@@ -152,5 +155,8 @@ mod tests {
             parse_classes(&["interactive:1".to_owned(), "batch:0".to_owned()], &[]).unwrap();
         assert_eq!(requests(vec![row(Some("batch"))], &classes, 1).unwrap()[0].class, 1);
         assert!(requests(vec![row(Some("gold"))], &classes, 1).is_err());
+        let long = row(Some(&"gold".repeat(1000)));
+        let error = requests(vec![long], &classes, 1).unwrap_err().to_string();
+        assert!(error.contains("goldgold") && error.len() < 200, "{error}");
     }
 }

@@ -28,13 +28,13 @@ pub struct PodArgs {
     #[arg(long, default_value = "qwen3-32b")]
     model: String,
     /// Engine seconds per second
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     speed: f64,
     /// Decides noise and drawn output lengths; pod n uses this plus n
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// vLLM's --max-model-len
-    #[arg(long, default_value_t = 131_072)]
+    #[arg(long, default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(1..))]
     max_model_len: u32,
     /// vLLM's --max-num-batched-tokens; the GPU's default when absent
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
@@ -77,14 +77,16 @@ impl PodArgs {
     fn plan(&self) -> Result<PodPlan> {
         let speed_is_fine = self.speed.is_finite() && self.speed > 0.0;
         ensure!(speed_is_fine, "--speed must be above zero");
-        Ok(PodPlan {
+        let plan = PodPlan {
             count: self.count,
             port: self.port,
             model: self.model.clone(),
             engine: self.engine()?,
             speed: self.speed,
             max_model_len: self.max_model_len,
-        })
+        };
+        plan.port_of(self.count.saturating_sub(1)).context("--port and --count")?;
+        Ok(plan)
     }
 
     fn engine(&self) -> Result<EngineConfig> {
@@ -122,15 +124,33 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        _pod: PodArgs,
+        pod: PodArgs,
+    }
+
+    fn parse(words: &str) -> Result<PodArgs, clap::Error> {
+        let words = std::iter::once("pod").chain(words.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.pod)
     }
 
     #[test]
     fn what_makes_no_pod_is_refused() {
-        for words in [["--count", "0"], ["--chunk-tokens", "0"], ["--max-sequences", "0"]] {
-            let error = Line::try_parse_from(["pod"].iter().chain(&words)).unwrap_err();
-            assert!(error.to_string().contains(words[0]), "{error}");
+        for name in ["--count", "--chunk-tokens", "--max-sequences", "--max-model-len"] {
+            let error = parse(&format!("{name} 0")).unwrap_err();
+            assert!(error.to_string().contains(name), "{error}");
         }
-        assert!(Line::try_parse_from(["pod", "--kv-blocks", "1"]).is_err(), "the engine's own");
+        assert!(parse("--kv-blocks 1").is_err(), "the engine's own");
+        for speed in ["0", "-1", "nan"] {
+            let error = parse(&format!("--speed {speed}")).unwrap().plan().unwrap_err();
+            assert!(error.to_string().contains("--speed must be above zero"), "{error}");
+        }
+    }
+
+    #[test]
+    fn ports_beyond_the_last_one_are_refused_before_any_is_bound() {
+        let plan = |words| parse(words).unwrap().plan();
+        let error = format!("{:#}", plan("--count 2 --port 65535").unwrap_err());
+        assert!(error.contains("beyond 65535") && error.contains("--port"), "{error}");
+        assert_eq!(plan("--count 2 --port 65534").unwrap().port_of(1).unwrap(), 65535);
+        assert_eq!(plan("--count 2 --port 0").unwrap().port_of(1).unwrap(), 0);
     }
 }

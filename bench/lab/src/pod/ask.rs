@@ -138,7 +138,9 @@ impl Ask {
     ) -> Result<Self, Refusal> {
         let body: Body<'_> =
             serde_json::from_slice(body).map_err(|error| Refusal::BadRequest(error.to_string()))?;
-        if let Some(asked) = body.model.as_deref().filter(|asked| *asked != model) {
+        // An empty name is none, as for vLLM.
+        let named = body.model.as_deref().filter(|asked| !asked.is_empty());
+        if let Some(asked) = named.filter(|asked| *asked != model) {
             return Err(Refusal::UnknownModel(asked.to_owned()));
         }
         let prompts = body.prompts(endpoint, block_tokens)?;
@@ -314,6 +316,14 @@ mod tests {
                 let found: Vec<u32> = ask.prompts.iter().map(|prompt| prompt.tokens).collect();
                 assert_eq!(found, tokens, "{input}");
             }
+        }
+    }
+
+    #[test]
+    fn who_names_no_model_means_the_one_there_is() {
+        for model in ["", r#""model":null,"#, r#""model":"","#, r#""model":"m","#] {
+            let body = format!("{{{model}\"messages\":[]}}");
+            assert!(read(Endpoint::Chat, &body).is_ok(), "{body}");
         }
     }
 

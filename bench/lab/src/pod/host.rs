@@ -44,6 +44,18 @@ pub struct PodPlan {
     pub max_model_len: u32,
 }
 
+impl PodPlan {
+    /// The port of a pod, counted from 0; 0 lets the system choose.
+    ///
+    /// # Errors
+    /// When there is no such port.
+    pub(super) fn port_of(&self, number: u16) -> Result<u16> {
+        let (first, count) = (self.port, self.count);
+        let port = if first == 0 { Some(0) } else { first.checked_add(number) };
+        port.with_context(|| format!("{count} pods from port {first} on go beyond {}", u16::MAX))
+    }
+}
+
 /// Pods whose ports are bound.
 pub struct Pods {
     pods: Vec<(TcpListener, SocketAddr, Rc<Sim>)>,
@@ -53,11 +65,11 @@ impl Pods {
     /// Binds every port.
     ///
     /// # Errors
-    /// When a port is taken; the message names it.
+    /// When a port is taken, or there is no such port; the message names it.
     pub async fn bind(plan: &PodPlan) -> Result<Self> {
         let mut pods = Vec::new();
         for number in 0..plan.count {
-            let port = if plan.port == 0 { 0 } else { plan.port.saturating_add(number) };
+            let port = plan.port_of(number)?;
             let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
             let bound = TcpListener::bind(address).await;
             let listener = bound.with_context(|| format!("cannot listen on {address}"))?;

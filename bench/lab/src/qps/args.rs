@@ -25,7 +25,7 @@ pub struct QpsArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Vec<String>,
     /// Policies to compare; ratios are over the first of them
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = POLICIES)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = POLICIES)]
     policy: Vec<String>,
     /// What a turn of A to D carries (docs/workloads.md)
     #[arg(long, value_enum, default_value_t = Reading::Kept)]

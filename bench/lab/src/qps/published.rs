@@ -1,8 +1,8 @@
 //! What was published: "Predicted-Latency Based Scheduling for LLMs" (llm-d).
 
-/// Names of the policies that were compared, Weir, and chance.
-pub(super) const POLICIES: [&str; 6] =
-    [ROUND_ROBIN, "load-prefix", BASE, "predicted-latency", "weir", RANDOM];
+/// Names of the policies that were compared, Weir, and chance, as a list of arguments.
+pub(super) const POLICIES: &str =
+    "round-robin,load-prefix,load-prefix-322,predicted-latency,weir,random";
 /// Published columns of the production table.
 pub(super) const COLUMNS: [&str; 4] = [ROUND_ROBIN, "load-prefix", BASE, "predicted-latency"];
 /// What a Kubernetes service does with new connections. Users come in order, so round robin meets each on the same pod again.

@@ -2,8 +2,8 @@
 
 use super::{
     compare::{Ratio, Verdict, judge, ntpot, throughput},
-    measure::{Compared, Effort, Measured, Step, compare},
-    published::{BASE, PRODUCTION, Says},
+    measure::{Compared, Effort, Measured, Step, compare, contender},
+    published::{BASE, COLUMNS, POLICIES, PRODUCTION, Says},
     set_up::{Asks, KV_BLOCKS, Reading, SET_UPS},
     table,
 };
@@ -36,6 +36,15 @@ fn step(rate_rps: f64, ntpot_ms: f64, tokens_per_s: f64) -> Step {
 fn measured(policy: &str, ntpot_ms: [f64; 2]) -> Measured {
     let steps = ntpot_ms.map(|ms| step(1.0, ms, 1000.0 / ms)).to_vec();
     Measured { policy: policy.to_owned(), seeds: vec![steps] }
+}
+
+#[test]
+fn those_that_were_published_are_compared_and_an_unknown_one_is_told_who_is_known() {
+    let compared: Vec<&str> = POLICIES.split(',').collect();
+    assert!(compared.iter().all(|name| contender(name).is_ok()), "{compared:?}");
+    assert!(COLUMNS.iter().all(|name| compared.contains(name)), "{compared:?}");
+    let error = contender("foo").unwrap_err().to_string();
+    assert!(error.contains("--policy \"foo\"") && error.contains("known are weir,"), "{error}");
 }
 
 #[test]

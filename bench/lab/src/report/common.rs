@@ -5,6 +5,7 @@
 
 use serde::Deserialize;
 
+use super::words::counted;
 use crate::study::{Fingerprints, one_dispatcher};
 
 /// A setting, as rows, series and lines about limits tell it alike.
@@ -95,7 +96,7 @@ impl Common {
 }
 
 fn pods_words(pods: usize) -> String {
-    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
+    counted(pods, "pod", "pods")
 }
 
 /// A fingerprint as a heading has it.

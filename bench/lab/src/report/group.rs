@@ -169,10 +169,9 @@ impl<'a> Group<'a> {
     pub(super) fn what_was_run(&self, runs: &Runs) -> String {
         let of = &self.common;
         let (seeds, requests) = self.effort();
-        let count = self.policies().len();
-        let policies = if count == 1 { "1 policy".to_owned() } else { format!("{count} policies") };
+        let policies = words::counted(self.policies().len(), "policy", "policies");
         format!(
-            "{policies} in front of {}{}; traffic `{}`; {}; {seeds}, {requests} requests counted per run of all seeds. {}{}",
+            "{policies} in front of {}{}; traffic `{}`; {}; {seeds}, {requests} counted per run of all seeds. {}{}",
             of.pool_words(),
             of.before(),
             of.workload,
@@ -184,16 +183,14 @@ impl<'a> Group<'a> {
 
     /// Seeds and requests, as ranges where rows differ.
     fn effort(&self) -> (String, String) {
-        let range = |values: Vec<usize>| {
-            let (low, high) = (values.iter().min().copied(), values.iter().max().copied());
-            match (low.unwrap_or(0), high.unwrap_or(0)) {
-                (low, high) if low == high => low.to_string(),
-                (low, high) => format!("{low} to {high}"),
-            }
+        let range = |of: fn(&Row) -> usize, one: &str, many: &str| {
+            let low = self.of_all().map(of).min().unwrap_or(0);
+            let high = self.of_all().map(of).max().unwrap_or(0);
+            let counted = words::counted(high, one, many);
+            if low == high { counted } else { format!("{low} to {counted}") }
         };
-        let seeds = range(self.of_all().map(|row| row.seeds).collect());
-        let seeds = if seeds == "1" { "1 seed".to_owned() } else { format!("{seeds} seeds") };
-        (seeds, range(self.of_all().map(|row| row.requests).collect()))
+        let seeds = range(|row| row.seeds, "seed", "seeds");
+        (seeds, range(|row| row.requests, "request", "requests"))
     }
 
     /// What wrote the rows.

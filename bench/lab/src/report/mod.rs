@@ -49,6 +49,7 @@ pub(crate) use words::{asked, attained};
 use crate::results::{ResultFile, say};
 use cast::Cast;
 use input::Runs;
+use words::counted;
 
 /// Write one self-contained HTML page, and the pictures in it, from the run files in a folder
 #[derive(Clone, Debug, Args)]
@@ -85,11 +86,11 @@ impl ReportArgs {
     pub fn run(self) -> Result<ExitCode> {
         let written = write(&self.dir, &self.out, self.plots.as_deref(), &self.title)?;
         say!(
-            "{}: {} sections with {} pictures from {} rows",
+            "{}: {} with {} from {}",
             self.out.display(),
-            written.sections,
-            written.pictures,
-            written.rows
+            counted(written.sections, "section", "sections"),
+            counted(written.pictures, "picture", "pictures"),
+            counted(written.rows, "row", "rows"),
         )?;
         Ok(ExitCode::SUCCESS)
     }

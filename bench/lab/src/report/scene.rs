@@ -6,7 +6,7 @@ use super::{
     common::Common,
     group::objectives_words,
     input::{Placed, Runs},
-    words::{exact, number, slug},
+    words::{counted, exact, number, slug},
 };
 use crate::workload::Objective;
 
@@ -90,17 +90,16 @@ impl Scene<'_> {
     /// What was run, as a sentence.
     pub(super) fn what_was_run(&self) -> String {
         let Some(of) = self.series.first() else { return String::new() };
-        let count = self.series.len();
-        let policies = if count == 1 { "1 policy".to_owned() } else { format!("{count} policies") };
+        let policies = counted(self.series.len(), "policy", "policies");
         let promise = objectives_words(&of.classes);
         format!(
-            "{policies} in front of {}{}; traffic `{}` at load {}; {promise}; seed {}, {} requests after the warm-up.",
+            "{policies} in front of {}{}; traffic `{}` at load {}; {promise}; seed {}, {} after the warm-up.",
             self.common.pool_words(),
             self.common.before(),
             of.workload,
             number(of.load),
             of.seed,
-            of.requests,
+            counted(of.requests, "request", "requests"),
         )
     }
 

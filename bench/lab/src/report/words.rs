@@ -19,6 +19,21 @@ pub(super) fn number(value: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
+/// So many of something.
+pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
+}
+
+/// From the one to the other, or both as one where they read alike.
+pub(super) fn range(low: &str, high: &str) -> String {
+    if low == high { low.to_owned() } else { format!("{low} to {high}") }
+}
+
+/// A load, or none where the traffic has rates of its own.
+pub(super) fn load(load: Option<f64>) -> String {
+    load.map_or_else(|| "its own rates".to_owned(), |load| format!("load {}", number(load)))
+}
+
 /// A share of 0 to 1 as percent, with a digit after the point.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
@@ -120,6 +135,13 @@ mod tests {
         assert_eq!([of(1.0, 0.9995), of(0.0, 0.9)], ["100.000 %", "0.0 %"]);
         // What nine parts in ten come to in floating point.
         assert_eq!(of(1.0 - 0.01, 0.99), "99.0 %");
+    }
+
+    #[test]
+    fn one_is_one_and_alike_figures_are_one_figure() {
+        let said = [0, 1, 2].map(|count| counted(count, "policy", "policies"));
+        assert_eq!(said, ["0 policies", "1 policy", "2 policies"]);
+        assert_eq!((range("1", "2"), range("2", "2")), ("1 to 2".to_owned(), "2".to_owned()));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use anyhow::{Result, ensure};
 use clap::{Args, builder::RangedU64ValueParser};
 use serde::Serialize;
 
-use super::{Check, Compared, OnEngines, Verdict, checks, compare, on_engines, table};
+use super::{
+    Check, Compared, OnEngines, SetUp, Verdict, checks, compare, on_engines, set_ups, table,
+};
 use crate::{
     bounds::{self, MOST_REQUESTS},
     results::{ResultFile, command, say},
@@ -19,7 +21,7 @@ pub struct RfcArgs {
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = bounds::seeds(2))]
     seeds: u64,
     /// Seconds in which requests come
-    #[arg(long, default_value_t = 1000.0, value_name = "S")]
+    #[arg(long, default_value_t = 1000.0, value_name = "S", allow_negative_numbers = true)]
     horizon: f64,
     /// Requests of each seed over modelled engines; 0 leaves engines out
     #[arg(long, default_value_t = 1500, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(..=MOST_REQUESTS as u64))]
@@ -48,7 +50,7 @@ impl RfcArgs {
     /// # Errors
     /// When the arguments make no simulation, or the file cannot be written.
     pub fn run(self) -> Result<ExitCode> {
-        ensure!(self.horizon.is_finite() && self.horizon > 0.0, "--horizon must be above zero");
+        check_horizon(self.horizon)?;
         let json = ResultFile::asked(self.json.as_deref())?;
         let cores = || std::thread::available_parallelism().ok();
         let threads = self.threads.or_else(cores).map_or(1, NonZeroUsize::get);
@@ -72,4 +74,16 @@ impl RfcArgs {
         )?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Refuses seconds in which nobody can come, or more come than memory is taken to hold.
+fn check_horizon(horizon_s: f64) -> Result<()> {
+    ensure!(horizon_s > 0.0, "--horizon must be above zero");
+    let rate_rps = set_ups().iter().map(SetUp::rate_rps).fold(0.0, f64::max);
+    let requests = rate_rps * horizon_s;
+    ensure!(
+        requests <= MOST_REQUESTS as f64,
+        "--horizon {horizon_s} s is of {requests:.0} requests of a seed, and at most {MOST_REQUESTS} are made: fewer seconds"
+    );
+    Ok(())
 }

@@ -100,13 +100,12 @@ impl Check {
         let alike = (these_mean - those_mean).abs() <= ALIKE * unit;
         let verdict = match (says, ratio) {
             (_, None) if these_mean <= 0.0 => Verdict::Nothing,
+            (Relation::Same, _) if alike => Verdict::Holds,
             (_, None) => Verdict::Not,
             (Relation::Less, Some(Ratio { value, ci })) if value + ci < 1.0 => Verdict::Holds,
             (Relation::Less, Some(Ratio { value, ci })) if value - ci > 1.0 => Verdict::Not,
             (Relation::Less, Some(_)) => Verdict::Open,
-            (Relation::Same, Some(Ratio { value, ci })) if (value - 1.0).abs() > ci && !alike => {
-                Verdict::Not
-            }
+            (Relation::Same, Some(Ratio { value, ci })) if (value - 1.0).abs() > ci => Verdict::Not,
             (Relation::Same, Some(_)) => Verdict::Holds,
         };
         Self {
@@ -159,5 +158,14 @@ mod tests {
         assert_eq!(check(&[1.0, 1.1, 0.9], &two, Relation::Same), Verdict::Not);
         // Half as much, but of a wait that is a hundredth of the latency.
         assert_eq!(check(&[0.05, 0.05], &[0.1, 0.1], Relation::Same), Verdict::Holds);
+    }
+
+    #[test]
+    fn a_wait_that_nobody_would_notice_is_the_same_as_none() {
+        let none = [0.0, 0.0];
+        assert_eq!(check(&[0.001, 0.001], &none, Relation::Same), Verdict::Holds);
+        assert_eq!(check(&none, &[0.001, 0.001], Relation::Same), Verdict::Holds);
+        assert_eq!(check(&[0.2, 0.2], &none, Relation::Same), Verdict::Not);
+        assert_eq!(check(&none, &none, Relation::Same), Verdict::Nothing);
     }
 }

@@ -86,10 +86,15 @@ impl SetUp {
         work / self.consumers.iter().map(|one| one.speed * one.size).sum::<f64>()
     }
 
+    /// Requests that come in a second, of all patterns.
+    pub fn rate_rps(&self) -> f64 {
+        self.patterns.iter().map(|one| one.rate_rps).sum()
+    }
+
     /// Mean latency of what comes, on a plain consumer.
     pub fn mean_latency_s(&self) -> f64 {
-        let rate: f64 = self.patterns.iter().map(|one| one.rate_rps).sum();
-        self.patterns.iter().map(|one| one.rate_rps * one.latency_s).sum::<f64>() / rate
+        let work: f64 = self.patterns.iter().map(|one| one.rate_rps * one.latency_s).sum();
+        work / self.rate_rps()
     }
 
     /// The kinds of consumers; a consumer's class is the place of its kind here.

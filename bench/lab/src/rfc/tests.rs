@@ -1,3 +1,5 @@
+use clap::Parser;
+
 use super::{
     judge::mean,
     policy::decider,
@@ -187,5 +189,36 @@ fn engines_are_profiled_and_shared() {
         assert!(small.rps > large.rps, "{one:?}");
         assert_eq!((one.cells.len(), one.checks.len()), (10, 3 + 6));
         assert!(one.cells.iter().all(|cell| cell.wait_s.iter().all(|wait_s| *wait_s > 0.0)));
+    }
+}
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    rfc: RfcArgs,
+}
+
+/// What is said of these seconds before anything is simulated.
+fn refused(horizon: &str) -> String {
+    let line = Line::try_parse_from(["rfc", "--horizon", horizon, "--requests", "0"]).unwrap();
+    line.rfc.run().unwrap_err().to_string()
+}
+
+#[test]
+fn seconds_in_which_nobody_can_come_are_refused_by_name() {
+    for horizon in ["-5", "0", "nan"] {
+        assert_eq!(refused(horizon), "--horizon must be above zero", "{horizon}");
+    }
+}
+
+#[test]
+fn seconds_of_more_requests_than_are_made_are_refused_by_name() {
+    for horizon in ["1e18", "inf", "1300000"] {
+        let said = refused(horizon);
+        assert!(
+            said.starts_with(&format!("--horizon {}", horizon.parse::<f64>().unwrap())),
+            "{said}"
+        );
+        assert!(said.ends_with("and at most 10000000 are made: fewer seconds"), "{said}");
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
 use super::{
@@ -24,6 +24,9 @@ use crate::{
     study::{Knowledge, Setting, in_parallel, note_of_given, notes_of_found},
     workload::{Objectives, Replay},
 };
+
+/// Who is compared with all others.
+const WEIR: &str = "weir";
 
 /// Change one assumption of the lab after the other, and compare Weir with the best push policy under each
 #[derive(Debug, Args)]
@@ -49,10 +52,16 @@ pub struct SensitivityArgs {
     )]
     rivals: Vec<String>,
     /// Loads to compare at; 1 is what the pods hold by formula, before anything is changed
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [0.7, 0.9])]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "0.7,0.9",
+        allow_negative_numbers = true
+    )]
     load: Vec<f64>,
     /// Share of the requests of the highest band that is to meet both objectives at the highest load
-    #[arg(long, default_value_t = 0.99, value_name = "SHARE")]
+    #[arg(long, default_value_t = 0.99, value_name = "SHARE", allow_negative_numbers = true)]
     at: f64,
     /// How many seeds: stretches of the traffic, each with noise of its own
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = bounds::seeds(1))]
@@ -67,6 +76,10 @@ pub struct SensitivityArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
+
+/// What is said of highest loads that are told as such.
+const UNBOUNDED: &str =
+    "\"at least\": the search ended there, and the load is not bounded by this run";
 
 impl SensitivityArgs {
     /// Simulates, and prints the table.
@@ -108,20 +121,24 @@ impl SensitivityArgs {
         in_parallel(ALL.map(job).into(), self.threads()).into_iter().collect()
     }
 
-    /// Loads for which the run is too short. They are those of the pool that is not changed.
+    /// Highest loads that are not bounded, or none, and loads for which the run is too short: all of the pool that is not changed.
     pub(super) fn notes(&self, setting: &Setting, lines: &[Line]) -> Vec<String> {
         let most = |load: fn(&Line) -> f64| lines.iter().map(load).fold(0.0, f64::max);
+        // Where the search ends is another load of the unchanged pool on each line: a note of its own tells of that.
         let found = [
-            ("weir", most(|line| line.max_load), true),
+            (WEIR, most(|line| line.max_load), true),
             ("its rivals", most(|line| line.rival_max_load), true),
         ];
         let given = note_of_given(setting, &self.load);
-        notes_of_found(setting, &found).into_iter().chain(given).collect()
+        let is_bounded = |line: &Line| line.bounded && line.rival_bounded;
+        let unbounded = (!lines.iter().all(is_bounded)).then(|| UNBOUNDED.to_owned());
+        notes_of_found(setting, &found).into_iter().chain(unbounded).chain(given).collect()
     }
 
     /// Everything that is not changed.
     pub(super) fn setting(&self) -> Result<Setting> {
         let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
+        objectives.check_promised(&self.slo)?;
         let pool = Pool::of(&self.gpu, self.pods, None)?;
         let source = Arc::new(Replay::read(&self.trace)?.held_by(pool.most_tokens())?);
         let setting = Setting {
@@ -141,9 +158,9 @@ impl SensitivityArgs {
         ensure!(self.at > 0.0 && self.at <= 1.0, "--at is above 0 and at most 1, not {}", self.at);
         let positive = |load: &f64| load.is_finite() && *load > 0.0;
         ensure!(self.load.iter().all(positive), "every --load must be above zero");
-        let rivals = self.rivals.iter().map(|name| Contender::named(name.trim()));
+        let rivals = self.rivals.iter().map(|name| rival(name.trim()));
         Ok(Question {
-            weir: Contender::named("weir")?,
+            weir: Contender::named(WEIR)?,
             rivals: rivals.collect::<Result<_>>()?,
             loads: self.load.clone(),
             at: self.at,
@@ -155,4 +172,14 @@ impl SensitivityArgs {
         let cores = || std::thread::available_parallelism().ok();
         self.threads.or_else(cores).map_or(1, NonZeroUsize::get)
     }
+}
+
+/// A rival by its name.
+fn rival(name: &str) -> Result<Contender> {
+    ensure!(name != WEIR, "--rivals {name:?}: that is who they are compared with");
+    Contender::named(name).map_err(|error| {
+        let known = Contender::all().into_iter().filter(|known| *known != WEIR);
+        let known = known.collect::<Vec<_>>().join(", ");
+        anyhow!("--rivals {name:?}: {}; known are {known}", error.root_cause())
+    })
 }

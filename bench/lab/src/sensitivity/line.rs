@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::change::Change;
 use crate::{
     contender::Contender,
-    study::{Setting, at_load, max_load},
+    study::{Found, Setting, at_load, max_load},
 };
 
 /// Rivals whose highest load is sought: the best at the first given load.
@@ -35,11 +35,15 @@ pub(super) struct Line {
     pub loads: Vec<AtLoad>,
     /// The highest load of Weir.
     pub max_load: f64,
+    /// Whether a higher one was tried that does not keep the share: false where the search ended before one did not.
+    pub bounded: bool,
     /// The rival with the highest one.
     pub rival: String,
     /// That load.
     pub rival_max_load: f64,
-    /// Weir's over the rival's; `None` where that holds nothing.
+    /// Whether a higher one was tried of it.
+    pub rival_bounded: bool,
+    /// Weir's over the rival's, and no less where Weir's is not bounded; `None` where the rival's is not, or it holds nothing.
     pub ratio: Option<f64>,
 }
 
@@ -72,7 +76,7 @@ impl Line {
         let mut loads = Vec::new();
         let mut order: Vec<&Contender> = Vec::new();
         for &load in &asked.loads {
-            let ranked = ranked(&asked.rivals, |rival| attained(rival, load))?;
+            let ranked = ranked(&asked.rivals, |rival| attained(rival, load), |share| *share)?;
             let (rival, rival_attainment) = *ranked.first().context("no rival")?;
             if order.is_empty() {
                 order.extend(ranked.iter().map(|(rival, _)| *rival));
@@ -80,32 +84,37 @@ impl Line {
             let (rival, attainment) = (rival.name().to_owned(), attained(&asked.weir, load)?);
             loads.push(AtLoad { load, attainment, rival, rival_attainment });
         }
-        let highest = |who: &Contender| -> Result<f64> {
+        let highest = |who: &Contender| -> Result<Found> {
             let rows = max_load(&changed, who, asked.at, &asked.seeds)?;
-            Ok(rows.first().and_then(|row| row.max_load).unwrap_or(0.0) / scale)
+            let row = rows.first().context("a study without a row")?;
+            Ok(Found { load: row.max_load.unwrap_or(0.0) / scale, bounded: row.bounded })
         };
         let sought: Vec<Contender> = order.into_iter().take(SOUGHT).cloned().collect();
-        let ranked = ranked(&sought, highest)?;
-        let (rival, rival_max_load) = *ranked.first().context("no load")?;
-        let max_load = highest(&asked.weir)?;
+        let ranked = ranked(&sought, highest, |found| found.load)?;
+        let (rival, theirs) = *ranked.first().context("no load")?;
+        let own = highest(&asked.weir)?;
+        let is_known = theirs.bounded && theirs.load > 0.0;
         Ok(Self {
             change: change.name(),
             loads,
-            max_load,
+            max_load: own.load,
+            bounded: own.bounded,
             rival: rival.name().to_owned(),
-            rival_max_load,
-            ratio: (rival_max_load > 0.0).then(|| max_load / rival_max_load),
+            rival_max_load: theirs.load,
+            rival_bounded: theirs.bounded,
+            ratio: is_known.then(|| own.load / theirs.load),
         })
     }
 }
 
 /// Contenders with what each shows, the most first.
-fn ranked(
+fn ranked<Shown>(
     contenders: &[Contender],
-    shows: impl Fn(&Contender) -> Result<f64>,
-) -> Result<Vec<(&Contender, f64)>> {
+    shows: impl Fn(&Contender) -> Result<Shown>,
+    by: impl Fn(&Shown) -> f64,
+) -> Result<Vec<(&Contender, Shown)>> {
     let shown = contenders.iter().map(|one| Ok((one, shows(one)?)));
     let mut shown = shown.collect::<Result<Vec<_>>>()?;
-    shown.sort_by(|one, other| other.1.total_cmp(&one.1));
+    shown.sort_by(|one, other| by(&other.1).total_cmp(&by(&one.1)));
     Ok(shown)
 }

@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::line::{AtLoad, Line};
+use crate::study::told;
 
 /// The lines as a table; `at` is the share that highest loads keep.
 pub(super) fn of(lines: &[Line], at: f64) -> Table {
@@ -27,8 +28,15 @@ fn cells(line: &Line) -> Vec<String> {
     };
     let mut cells = vec![line.change.clone()];
     cells.extend(line.loads.iter().map(attained));
-    cells.push(format!("{:.2}", line.max_load));
-    cells.push(format!("{:.2} ({})", line.rival_max_load, line.rival));
-    cells.push(line.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}x")));
+    cells.push(highest(line.max_load, line.bounded));
+    cells.push(format!("{} ({})", highest(line.rival_max_load, line.rival_bounded), line.rival));
+    let at_least = if line.bounded { "" } else { "at least " };
+    let ratio = |ratio: f64| format!("{at_least}{ratio:.2}x");
+    cells.push(line.ratio.map_or_else(|| "-".to_owned(), ratio));
     cells
+}
+
+/// A highest load. The search ends at the same load of every changed pool, which is another one of the unchanged pool.
+fn highest(load: f64, bounded: bool) -> String {
+    if bounded { told(load, bounded) } else { format!("at least {load:.2}") }
 }

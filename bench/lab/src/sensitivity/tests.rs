@@ -94,22 +94,65 @@ fn a_table_shows_attainment_and_the_ratio_and_a_dash_where_the_rival_holds_nothi
         change: "half the KV blocks".to_owned(),
         loads: vec![at],
         max_load: 0.66,
+        bounded: true,
         rival: "jspt".to_owned(),
         rival_max_load: 0.5,
+        rival_bounded: true,
         ratio: Some(1.32),
     };
     let nothing = Line { rival_max_load: 0.0, ratio: None, ..line.clone() };
     let text = table::of(&[line, nothing], 0.99).to_string();
     assert!(text.contains("99.1, 87.4 (jspt)") && text.contains("1.32x"), "{text}");
-    assert!(text.contains("0.00 (jspt)") && text.contains("load at 99 %: weir"), "{text}");
+    assert!(text.contains("none (jspt)") && text.contains("load at 99 %: weir"), "{text}");
+}
+
+#[test]
+fn where_the_search_ended_is_told_as_the_least_and_no_ratio_is_made_of_a_rival_s() {
+    let line = Line {
+        change: String::new(),
+        loads: Vec::new(),
+        max_load: 19.85,
+        bounded: false,
+        rival: "jspt".to_owned(),
+        rival_max_load: 5.0,
+        rival_bounded: true,
+        ratio: Some(3.97),
+    };
+    let text = table::of(std::slice::from_ref(&line), 0.99).to_string();
+    for said in ["at least 19.85 |", "| 5.00 (jspt)", "| at least 3.97x"] {
+        assert!(text.contains(said), "{said} in {text}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let objectives = dir.path().join("slo.yaml");
+    std::fs::write(&objectives, "classes: [{ name: any, ttft_ms: 1e9, tpot_ms: 1e9 }]").unwrap();
+    let slo = ["--slo", objectives.to_str().unwrap(), "--requests", "50", "--seeds", "1"];
+    let args = asked(&dir, &[&slo[..], &["--rivals", "least-request", "--load", "1"]].concat());
+    let (setting, question) = (args.setting().unwrap(), args.question().unwrap());
+    let line = Line::of(&setting, Change::Nothing, &question).unwrap();
+    assert!(!line.bounded && !line.rival_bounded && line.ratio.is_none(), "{line:?}");
+}
+
+#[test]
+fn without_an_objective_there_is_no_highest_load_to_compare() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = format!("{:#}", asked(&dir, &["--slo", "none"]).setting().err().unwrap());
+    assert!(error.contains("--slo none: without an objective"), "{error}");
 }
 
 #[test]
 fn what_makes_no_study_is_said_before_anything_is_simulated() {
     let dir = tempfile::tempdir().unwrap();
-    for (more, says) in
-        [(["--rivals", "nobody"], "nobody"), (["--load", "0"], "--load"), (["--at", "1.5"], "--at")]
-    {
+    for (more, says) in [
+        (
+            ["--rivals", "nobody"],
+            "--rivals \"nobody\": there is no policy \"nobody\"; known are round-robin",
+        ),
+        (["--rivals", "jspt,weir"], "--rivals \"weir\": that is who they are compared with"),
+        (["--load", "0"], "--load"),
+        (["--load", "-1"], "every --load must be above zero"),
+        (["--at", "1.5"], "--at"),
+        (["--at", "-1"], "--at"),
+    ] {
         let error = format!("{:#}", asked(&dir, &more).question().unwrap_err());
         assert!(error.contains(says), "{error}");
     }
@@ -126,16 +169,21 @@ fn a_run_that_is_too_short_for_a_load_is_warned_of() {
         change: String::new(),
         loads: Vec::new(),
         max_load: 1.0,
+        bounded: true,
         rival: String::new(),
         rival_max_load: 0.01,
+        rival_bounded: true,
         ratio: None,
     };
-    let notes = |requests| {
+    let notes_of = |line: &Line, requests| {
         let args = asked(&dir, &["--load", "0.9", "--requests", requests]);
-        args.notes(&args.setting().unwrap(), std::slice::from_ref(&line)).join("\n")
+        args.notes(&args.setting().unwrap(), std::slice::from_ref(line)).join("\n")
     };
+    let notes = |requests| notes_of(&line, requests);
     let few = notes("100");
     assert!(few.contains("too few for the highest load of weir:"), "{few}");
     assert!(few.contains("too few for load 0.9:"), "{few}");
     assert_eq!(notes("100000"), "");
+    let unbounded = Line { rival_bounded: false, ..line.clone() };
+    assert!(notes_of(&unbounded, "100000").contains("not bounded by this run"));
 }

@@ -56,7 +56,7 @@ const NO_TEXT: [(&[u8], &str); 8] = [
 ];
 /// Bytes of a first line that are looked at. No header is as long, and a file without line ends is not read whole for it.
 const LONGEST: u64 = 1 << 16;
-/// Characters of a first line that nobody knows which the message shows.
+/// Characters that a message shows of a first line that nobody knows, or of a name.
 const SHOWN: usize = 120;
 /// Tokens of a prompt or an answer at most. No model takes as many, and more are a mistake that would be simulated for hours.
 const MOST_TOKENS: u32 = 10_000_000;
@@ -81,6 +81,11 @@ fn moment(at_s: f64) -> Result<f64, String> {
         return Err("is after the year 5000: is it in another unit than its column's?".to_owned());
     }
     Ok(at_s)
+}
+
+/// The beginning of what a file holds, as much as a message shows of it.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
 }
 
 /// One request of a trace.
@@ -197,7 +202,7 @@ pub(crate) fn recorded(path: &Path, seed: u64) -> Result<Recorded, TraceError> {
     } else {
         let header = String::from_utf8_lossy(&first);
         let Some(columns) = table::Columns::of(header.trim()) else {
-            let header = header.trim().chars().take(SHOWN).collect();
+            let header = shown(header.trim());
             return Err(TraceError::Unknown { path: path.to_owned(), header });
         };
         (table::read(whole, at, &columns, seed), columns.have_times())

@@ -74,6 +74,8 @@ pub(super) struct Columns {
     class: Option<usize>,
     prefix: Option<usize>,
     prefix_tokens: Option<usize>,
+    /// One of these that the first line names twice: which of them is meant nobody knows.
+    twice: Option<&'static str>,
 }
 
 impl Columns {
@@ -101,6 +103,7 @@ impl Columns {
                 class: at("class"),
                 prefix: at("prefix_id"),
                 prefix_tokens: at("prefix_tokens"),
+                twice: twice(kind, &names),
             })
         })
     }
@@ -175,6 +178,13 @@ impl Columns {
     }
 }
 
+/// A column that is read and there twice.
+fn twice(kind: &Kind, names: &[&str]) -> Option<&'static str> {
+    let read = [kind.time, kind.input, kind.output, "class", "prefix_id", "prefix_tokens"];
+    let count = |name: &str| names.iter().filter(|known| known.eq_ignore_ascii_case(name)).count();
+    read.into_iter().find(|name| !name.is_empty() && count(name) > 1)
+}
+
 /// One row per second on average; who replays at a rate scales that.
 fn poisson(rows: &mut [Arrival], seed: u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
@@ -192,6 +202,9 @@ pub(super) fn read(
     columns: &Columns,
     seed: u64,
 ) -> Result<Vec<Arrival>, BadRow> {
+    if let Some(name) = columns.twice {
+        return Err(BadRow { line: first, reason: format!("the column {name:?} is there twice") });
+    }
     let (mut rows, mut failed, mut times) = (Vec::new(), 0, Times::default());
     let mut reader = csv::ReaderBuilder::new();
     // How many columns there are is for `arrival` to say, in its words.

@@ -109,6 +109,19 @@ fn a_plain_file_may_name_classes_and_prefixes() {
 }
 
 #[test]
+fn a_column_that_is_there_twice_is_refused_by_its_name_unless_nobody_reads_it() {
+    for (header, name) in [
+        ("arrival_s,input_tokens,output_tokens,class,Class", "class"),
+        ("arrival_s,input_tokens,input_tokens,output_tokens,class", "input_tokens"),
+        ("num_prefill_tokens,num_decode_tokens,x,y,num_decode_tokens", "num_decode_tokens"),
+    ] {
+        let said = message(&format!("\n{header}\n0,9,9,9,9\n"));
+        assert!(said.ends_with(&format!("line 2: the column {name:?} is there twice")), "{said}");
+    }
+    assert!(read_text("arrival_s,input_tokens,output_tokens,note,note\n0,9,9,a,b\n").is_ok());
+}
+
+#[test]
 fn a_prefix_may_be_named_as_a_data_frame_writes_it() {
     let rows = read_text(
         "arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens\n0,100,10,7.0,80.0\n1,100,10,,\n",

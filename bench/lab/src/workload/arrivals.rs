@@ -33,11 +33,14 @@ pub(super) fn steady(rate_rps: f64, count: usize, seed: u64) -> Result<Vec<Call>
     Ok(times.into_iter().enumerate().map(call).collect())
 }
 
-/// The arrivals of stages, at most so many.
+/// The arrivals of stages, at most so many: stages behind the last of them are not made.
 pub(super) fn staged(stages: &[(f64, f64)], count: usize, seed: u64) -> Vec<Call> {
     let mut rng = stream(seed, "arrivals");
     let (mut calls, mut start_s) = (Vec::new(), 0.0);
     for (stage, &(rate_rps, for_s)) in stages.iter().enumerate() {
+        if calls.len() >= count {
+            break;
+        }
         let times = times((rate_rps * for_s).round() as usize, for_s, &mut rng);
         let call = |(index, at_s)| Call { at_s: start_s + at_s, stage, index };
         calls.extend(times.into_iter().enumerate().map(call));
@@ -94,6 +97,8 @@ mod tests {
         assert!(of(2).all(|call| (150.0..160.0).contains(&call.at_s)));
         assert_eq!(of(2).map(|call| call.index).collect::<Vec<_>>(), (0..50).collect::<Vec<_>>());
         assert_eq!(staged(&[(2.0, 100.0)], 7, 3).len(), 7);
+        let first = staged(&[(2.0, 100.0), (0.0, 50.0), (5.0, 10.0)], 210, 3);
+        assert_eq!(first, calls[..210], "the same requests where fewer are asked for");
     }
 
     #[test]

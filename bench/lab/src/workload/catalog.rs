@@ -8,6 +8,7 @@ use super::{
     BuiltIn, Mixture, Replay, Shape, Shaped, Source,
     scenarios::{self, SCENARIOS, VARIANTS},
 };
+use crate::bounds::MOST_REQUESTS;
 
 /// A name of the catalogue, what is behind it, and how it is made under a seed.
 struct Entry {
@@ -64,9 +65,7 @@ fn plain(name: &str, seed: u64, most_tokens: u64) -> Result<Arc<dyn Source>> {
         return Ok(Arc::new(Replay::read(Path::new(file))?.held_by(most_tokens)?));
     }
     if let Some(factor) = name.strip_prefix("ladder:") {
-        let factor: f64 = factor.parse().with_context(|| format!("{factor:?} is no factor"))?;
-        ensure!(factor.is_finite() && factor > 0.0, "{name:?}: a factor is above zero");
-        return Ok(Arc::new(scenarios::production_ladder(name, factor, seed)));
+        return ladder(name, factor, seed);
     }
     match entries().into_iter().find(|entry| entry.name.eq_ignore_ascii_case(name)) {
         Some(entry) => (entry.build)(seed),
@@ -75,6 +74,21 @@ fn plain(name: &str, seed: u64, most_tokens: u64) -> Result<Arc<dyn Source>> {
             bail!("no scenario is called {name:?}; there are {}", known.join(", "))
         }
     }
+}
+
+/// The production ladder at its rates times a factor.
+fn ladder(name: &str, factor: &str, seed: u64) -> Result<Arc<dyn Source>> {
+    let factor: f64 = factor.parse().with_context(|| format!("{factor:?} is no factor"))?;
+    ensure!(factor.is_finite() && factor > 0.0, "{name:?}: a factor is above zero");
+    let ladder = scenarios::production_ladder(name, factor, seed);
+    // In floating point: whole numbers would overflow before such a factor is refused.
+    let stages = ladder.stages().into_iter().flatten();
+    let requests: f64 = stages.map(|(rate_rps, for_s)| rate_rps * for_s).sum();
+    ensure!(
+        requests <= MOST_REQUESTS as f64,
+        "{name:?} is of {requests:.0} requests, and at most {MOST_REQUESTS} are made: a lower factor"
+    );
+    Ok(Arc::new(ladder))
 }
 
 fn entry<S: Source + 'static>(

@@ -57,6 +57,8 @@ pub(super) struct Facts {
 
 /// Requests over which the means of open conversations are counted.
 const OPEN_SAMPLE: usize = 3000;
+/// And those of stages, at most: every published ladder has fewer.
+pub(super) const STAGED_SAMPLE: usize = 30_000;
 
 /// Kinds of text.
 const SYSTEM: u64 = 1;
@@ -133,7 +135,7 @@ impl Conversation {
 
     fn count_means(&self) -> Means {
         let count = match (&self.stages, self.reading) {
-            (Some(_), _) => usize::MAX,
+            (Some(_), _) => STAGED_SAMPLE,
             (None, Reading::Open(_)) => OPEN_SAMPLE,
             (None, _) => self.facts.usual.1,
         };

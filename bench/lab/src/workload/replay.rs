@@ -89,7 +89,7 @@ impl Replay {
         let unknown: BTreeSet<_> =
             named.filter(|name| objectives.place_of(name).is_none()).collect();
         if !unknown.is_empty() {
-            let classes = unknown.into_iter().collect::<Vec<_>>().join(", ");
+            let classes = unknown.into_iter().map(trace::shown).collect::<Vec<_>>().join(", ");
             tracing::warn!(
                 classes,
                 "the objectives have no such class: its rows are drawn by share"

@@ -9,7 +9,7 @@ use std::{
 use weir_core::Policy;
 
 use super::{
-    conversation::Facts,
+    conversation::{Facts, STAGED_SAMPLE},
     length::Length,
     scenarios::{PRODUCTION_ANSWER, PRODUCTION_QUESTION},
     *,
@@ -228,6 +228,27 @@ fn a_ladder_has_its_own_rates_whatever_is_asked_for() {
     assert_eq!(source("ladder:0.5").stages().unwrap()[2], (2.5, 200.0));
     assert_eq!(source("ladder-5").stages(), Some(&[(5.0, 800.0)][..]));
     assert!(source("production").stages().is_none());
+}
+
+#[test]
+fn a_ladder_of_more_requests_than_are_made_is_refused_by_name() {
+    assert_eq!(staged_requests(source("ladder:2083").stages().unwrap()), 9_998_400);
+    for (name, requests) in
+        [("ladder:2084", "10003200"), ("ladder:1e9", "4800000000000"), ("ladder:1e306", "inf")]
+    {
+        let error = scenario(name, 1).err().unwrap().to_string();
+        let said = format!("{name:?} is of {requests} requests, and at most 10000000 are made");
+        assert!(error.starts_with(&said), "{error}");
+    }
+}
+
+#[test]
+fn the_means_of_published_stages_are_of_all_their_requests() {
+    let listed = names().into_iter().filter_map(|(name, _)| scenario(&name, 1).ok());
+    let staged: Vec<usize> =
+        listed.filter_map(|source| source.stages().map(staged_requests)).collect();
+    assert!(staged.len() > 8, "{staged:?}");
+    assert!(staged.iter().all(|requests| *requests <= STAGED_SAMPLE), "{staged:?}");
 }
 
 #[test]

@@ -12,6 +12,9 @@ use crate::{
     scheduler::{Scheduler, flight::Flight},
 };
 
+/// Most others of a name that are told.
+const NAMESAKES: usize = 5;
+
 impl Scheduler {
     pub(super) fn explain_waiting(&self, now: Time, waiting: &Waiting, looks: &[Look]) -> String {
         let request = &waiting.request;
@@ -38,7 +41,22 @@ impl Scheduler {
         }
         let left = span(self.refused_in_ms(now, waiting));
         let unless = if self.no_pod_since.is_some() { "no pod is ready" } else { "it still waits" };
-        text + &format!(" It is refused if {unless} in {left}.")
+        text + &format!(" It is refused if {unless} in {left}.{}", self.namesakes(waiting))
+    }
+
+    /// A sentence, after a blank: which others that wait are called as this one is, the youngest first.
+    fn namesakes(&self, waiting: &Waiting) -> String {
+        let (id, name) = (waiting.request.id, &waiting.request.name);
+        let is_called_so = |other: &RequestId| {
+            self.board.get(*other).is_some_and(|other| other.request.name == *name)
+        };
+        let others = self.names.find(name).filter(|other| *other != id && is_called_so(other));
+        let numbers: Vec<String> =
+            others.take(NAMESAKES).map(|other| format!("#{}", other.0)).collect();
+        if numbers.is_empty() {
+            return String::new();
+        }
+        format!(" Of those that wait, others are called so too: {}.", numbers.join(", "))
     }
 
     /// The waiting request that a reason points to: the head of its lane, or the head that is first.
@@ -162,13 +180,13 @@ pub(super) fn explain_ended(now: Time, ended: &Ended, name: impl Fn(PodId) -> Ar
         Outcome::Ended(kind) => kind,
     };
     let how = match kind {
-        EndKind::Complete => "was served completely",
-        EndKind::ClientGone => "lost its client during the response",
-        EndKind::PodError => "got an error of the pod's own",
-        EndKind::BadRequest => "was refused as wrong",
-        EndKind::PodFailed => "was lost by the pod",
+        EndKind::Complete => "was served completely by",
+        EndKind::ClientGone => "lost its client during the response of",
+        EndKind::PodError => "was answered with an error by",
+        EndKind::BadRequest => "was refused as wrong by",
+        EndKind::PodFailed => "was lost by",
     };
-    let mut text = format!("{called} {how} by {pod}; it ended {ago} ago. It waited {waited}.");
+    let mut text = format!("{called} {how} {pod}; it ended {ago} ago. It waited {waited}.");
     if let Some(ttft_ms) = ended.ttft_ms {
         let slo = judge::ttft_slo_ms(&ended.slo);
         text += &format!(" First token after {}{}.", span(ttft_ms), promised(slo));
@@ -182,4 +200,47 @@ pub(super) fn explain_ended(now: Time, ended: &Ended, name: impl Fn(PodId) -> Ar
 
 fn promised(slo_ms: Option<f64>) -> String {
     slo_ms.map_or_else(String::new, |slo_ms| format!(" ({} promised)", span(slo_ms)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Band, Slo};
+
+    fn ended(kind: EndKind) -> Ended {
+        Ended {
+            at: Time::ZERO,
+            id: RequestId(7),
+            name: "st1".into(),
+            band: Band(0),
+            tenant: None,
+            arrived: Time::ZERO,
+            slo: Slo { ttft: None, tpot: None },
+            outcome: Outcome::Ended(kind),
+            input_tokens: 0,
+            output_tokens: 0,
+            attempts: 1,
+            pod: Some(PodId(0)),
+            waited: Duration::ZERO,
+            ttft_ms: None,
+            tpot_ms: None,
+            predicted_ttft_ms: None,
+            predicted_tpot_ms: None,
+            attained: false,
+        }
+    }
+
+    #[test]
+    fn how_a_request_ended_is_a_sentence_that_names_its_pod() {
+        for (kind, how) in [
+            (EndKind::Complete, "was served completely by pod-0"),
+            (EndKind::ClientGone, "lost its client during the response of pod-0"),
+            (EndKind::PodError, "was answered with an error by pod-0"),
+            (EndKind::BadRequest, "was refused as wrong by pod-0"),
+            (EndKind::PodFailed, "was lost by pod-0"),
+        ] {
+            let text = explain_ended(Time::ZERO, &ended(kind), |_| "pod-0".into());
+            assert!(text.starts_with(&format!("request st1 {how}; it ended ")), "{text}");
+        }
+    }
 }

@@ -7,14 +7,14 @@ use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
-use weir_core::{Band, inspect::Filter};
+use weir_core::{Band, RequestId, inspect::Filter};
 
 use super::{
     audit::{self, Change},
     fault::{ErrorBody, Fault},
     guard::Caller,
     request::{RequestDetail, Wanted, detail, filter},
-    seat::Seat,
+    seat::{Pool, Seat},
     take::{Body, Name, PoolAsk, some_whole, whole},
 };
 use crate::hub::{Hub, seat::Called};
@@ -33,7 +33,7 @@ pub struct Cancelled {
     request_body = PoolAsk,
     responses(
         (status = 200, body = Cancelled),
-        (status = 409, body = ErrorBody, description = "It does not wait, or two may be meant"),
+        (status = 409, body = ErrorBody, description = "It does not wait, or several may be meant"),
         (status = "4XX", body = ErrorBody),
     )
 )]
@@ -55,34 +55,79 @@ pub(super) async fn cancel(
     seat.aside(cancel).await
 }
 
-/// Does something to the waiting request of a name, in the pool where it waits. Digits that are the name of one
-/// request and the number of another are refused: what was meant is not guessed.
+/// Most numbers of requests of one name that a refusal lists.
+const LISTED: usize = 20;
+/// Waiting requests of one page, where those of a name are looked for.
+const PAGE: usize = 1000;
+
+/// Does something to the waiting request that a name means, in the pool where it waits; says which that is.
 fn on_waiting(
     seat: &Seat,
     pool: Option<&str>,
     name: &str,
     act: impl Fn(&Hub, &Called) -> bool,
-) -> Result<(), Fault> {
+) -> Result<RequestId, Fault> {
     let pools = seat.pools(pool)?;
+    let number = meant(&pools, name)?;
+    // By its number: another one that is called so may have come meanwhile.
+    if pools.iter().any(|pool| act(pool.hub, &Called::Id(number))) {
+        return Ok(number);
+    }
+    Err(Fault::Conflict(format!("the request {name} does not wait any more")))
+}
+
+/// The number of the request that a name means. A name that several waiting requests have, and digits that are the name
+/// of one request and the number of another, are refused: what was meant is not guessed.
+fn meant(pools: &[Pool<'_>], name: &str) -> Result<RequestId, Fault> {
     let known = |which: Called| {
         let number = pools.iter().find_map(|pool| pool.hub.number(&which))?;
         Some((which, number))
     };
-    let meant: Vec<_> = Called::readings(name).into_iter().filter_map(known).collect();
-    let which = match &meant[..] {
-        [] => return Err(Fault::not_found("request", name)),
-        [(_, called), (_, numbered)] if called != numbered => {
-            return Err(Fault::Conflict(format!(
-                "{name} is what one request is called and the number of another; say #{} or #{}",
-                called.0, numbered.0
-            )));
-        }
-        [(which, _), ..] => which,
-    };
-    if pools.iter().any(|pool| act(pool.hub, which)) {
-        return Ok(());
+    let known: Vec<_> = Called::readings(name).into_iter().filter_map(known).collect();
+    let is_a_name = matches!(&known[..], [(Called::Name(_), _), ..]);
+    let waiting = if is_a_name { waiting_called(pools, name) } else { vec![] };
+    if waiting.len() > 1 {
+        return Err(several(name, &waiting));
     }
-    Err(Fault::Conflict(format!("the request {name} does not wait any more")))
+    match &known[..] {
+        [] => Err(Fault::not_found("request", name)),
+        [(_, called), (_, numbered)] if called != numbered => Err(Fault::Conflict(format!(
+            "{name} is what one request is called and the number of another; say #{} or #{}",
+            called.0, numbered.0
+        ))),
+        [(_, number), ..] => Ok(waiting.first().copied().unwrap_or(*number)),
+    }
+}
+
+/// The numbers of all that wait and are called so, of each pool the oldest first. A walk over what waits: of a name only
+/// the youngest is known without.
+fn waiting_called(pools: &[Pool<'_>], name: &str) -> Vec<RequestId> {
+    let (everything, mut found) = (Filter::default(), Vec::new());
+    for pool in pools {
+        let mut after = None;
+        loop {
+            let page = pool.hub.waiting_page(&everything, after, PAGE);
+            let called_so = page.requests.iter().filter(|one| *one.request_id == *name);
+            found.extend(called_so.map(|one| one.id));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Several requests may be meant: these.
+fn several(name: &str, numbers: &[RequestId]) -> Fault {
+    let listed: Vec<String> =
+        numbers.iter().take(LISTED).map(|number| format!("#{}", number.0)).collect();
+    let more = match numbers.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!(", or one of {more} more"),
+    };
+    let (all, listed) = (numbers.len(), listed.join(" or "));
+    Fault::Conflict(format!("{all} waiting requests are called {name}; say {listed}{more}"))
 }
 
 /// The band that a request is to have.
@@ -105,7 +150,7 @@ pub struct MoveAsk {
     request_body = MoveAsk,
     responses(
         (status = 200, body = RequestDetail),
-        (status = 409, body = ErrorBody, description = "It does not wait, or two may be meant"),
+        (status = 409, body = ErrorBody, description = "It does not wait, or several may be meant"),
         (status = "4XX", body = ErrorBody),
     )
 )]
@@ -121,8 +166,8 @@ pub(super) async fn shift(
         let change = Change { action: "move", pool: seat.written(pool), what: &what };
         audit::change(seat, &caller, change, || {
             seat.decides(pool)?;
-            on_waiting(seat, pool, &name, |hub, which| hub.move_waiting(which, band))?;
-            Ok((Json(detail(seat, pool, &name)?), 1))
+            let number = on_waiting(seat, pool, &name, |hub, which| hub.move_waiting(which, band))?;
+            Ok((Json(detail(seat, pool, &format!("#{}", number.0))?), 1))
         })
     };
     seat.aside(shift).await

@@ -43,6 +43,9 @@ pub enum ApiError {
     /// What came is no request, or one with a head that is too large.
     #[error("{}", misread_message(.0))]
     Misread(StatusCode),
+    /// It does not say once for whom it is.
+    #[error("a request needs exactly one Host header")]
+    Hosts,
     /// The body is compressed.
     #[error(
         "the body must not be encoded; send it without Content-Encoding, and with no Transfer-Encoding but chunked"
@@ -192,6 +195,9 @@ impl ApiError {
                 (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed", None)
             }
             Self::Misread(status) => (*status, INVALID, misread_code(*status), None),
+            Self::Hosts => {
+                (StatusCode::BAD_REQUEST, INVALID, misread_code(StatusCode::BAD_REQUEST), None)
+            }
             Self::InvalidKey(_) => (StatusCode::UNAUTHORIZED, INVALID, "invalid_api_key", None),
             Self::RateExceeded(_) => {
                 (StatusCode::TOO_MANY_REQUESTS, RATE, "rate_limit_exceeded", None)
@@ -210,10 +216,10 @@ impl ApiError {
             Self::Unreadable(Unreadable::Json(_)) => {
                 (StatusCode::BAD_REQUEST, INVALID, "invalid_json", None)
             }
-            Self::Unreadable(Unreadable::Form) => {
+            Self::Unreadable(Unreadable::Form | Unreadable::Twice(_)) => {
                 (StatusCode::BAD_REQUEST, INVALID, "invalid_form", None)
             }
-            Self::Unreadable(Unreadable::NoModel) => {
+            Self::Unreadable(Unreadable::NoModel | Unreadable::OddModel) => {
                 (StatusCode::BAD_REQUEST, INVALID, "missing_required_parameter", Some("model"))
             }
             Self::UnknownModel(_) => {

@@ -40,12 +40,18 @@ pub enum Unreadable {
     /// Not one JSON object, or a key given twice.
     #[error("the body is not a JSON object that can be read: {0}")]
     Json(String),
-    /// Not a form, or a field given twice.
+    /// Not a form, or not one that all read alike.
     #[error("the body is not a multipart form that can be read")]
     Form,
-    /// A model that is not a string, or none where there are several.
+    /// A form that has this field twice.
+    #[error("the form has the field `{0}` twice; send it once")]
+    Twice(&'static str),
+    /// None where there are several.
     #[error("you must provide a model: a string that is not empty")]
     NoModel,
+    /// A model that is not a string.
+    #[error("`model` must be a string")]
+    OddModel,
 }
 
 /// The facts of a body.
@@ -231,7 +237,7 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
         return audio(body);
     }
     let fields = read(body)?;
-    let named = |model| lenient::string(model).ok_or(Unreadable::NoModel);
+    let named = |model| lenient::string(model).ok_or(Unreadable::OddModel);
     let model = fields.model.map(named).transpose()?.filter(|model| !model.is_empty());
     let (text, shape, prompt) = prompt(endpoint, &fields);
     Ok(Peek {
@@ -250,7 +256,7 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
 
 /// The facts of a form with a recording. How long that is nobody knows before it is decoded.
 fn audio(body: &[u8]) -> Result<Peek<'_>, Unreadable> {
-    let [model, stream] = form::fields(body, ["model", "stream"]).ok_or(Unreadable::Form)?;
+    let [model, stream] = form::fields(body, ["model", "stream"])?;
     let model = model.map(str::trim).filter(|model| !model.is_empty());
     Ok(Peek {
         model: model.map(Cow::Borrowed),

@@ -1,10 +1,10 @@
 //! `weir decisions`: what was decided lately, why, and what lost.
 
 use clap::Args;
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::{
-    answers::{Decision, Decisions, decisions::Alternative, has},
+    answers::{self, Decision, Decisions, decisions::Alternative},
     failure::Failure,
     output::{
         OutputArgs, Sheet,
@@ -20,7 +20,7 @@ pub(super) struct DecisionsArgs {
     /// Model whose pool is meant; all of them when left out
     #[arg(long, value_name = "MODEL")]
     pool: Option<String>,
-    /// Those about one request, by its x-request-id
+    /// Those about one request, by its x-request-id; where none is remembered the exit code is 66
     #[arg(long, value_name = "ID")]
     request: Option<String>,
     /// Most decisions, the newest first
@@ -40,28 +40,26 @@ pub(super) fn run(args: &DecisionsArgs) -> Result<(), Failure> {
         .with("limit", Some(args.limit))
         .with("request_id", args.request.as_ref());
     let (format, answer) = (args.output.output, admin.get(path.as_str())?);
-    match args.request {
-        Some(_) => format.print::<Decisions>("decisions", answer),
-        None => format.print::<All>("decisions", answer),
+    if let Some(request) = &args.request {
+        known(request, &answer)?;
     }
+    format.print::<Decisions>("decisions", answer)
 }
 
-/// Whatever was decided: where there is nothing, nothing was.
-#[derive(Debug, Default, Deserialize)]
-#[serde(transparent)]
-struct All(Decisions);
-
-has! { All: "decisions"; }
-
-impl Sheet for All {
-    fn sheet(&self, wide: bool) -> String {
-        self.0.grid(wide).text_or("no decision is remembered yet")
+/// Whether anything is remembered of the request that was asked for.
+fn known(request: &str, answer: &Value) -> Result<(), Failure> {
+    let of_it: Decisions = answers::read(answer.clone())
+        .map_err(|error| Failure::not_understood("decisions", error))?;
+    if of_it.decisions.is_empty() {
+        let said = format!("no decision on the request {request:?} is remembered");
+        return Err(Failure::NotFound(said));
     }
+    Ok(())
 }
 
 impl Sheet for Decisions {
     fn sheet(&self, wide: bool) -> String {
-        self.grid(wide).text_or("no such decision is remembered")
+        self.grid(wide).text_or("no decision is remembered yet")
     }
 }
 
@@ -136,9 +134,16 @@ mod tests {
         }
         assert!(text.contains("predicted_wait"), "{text}");
         assert!(!decisions.sheet(false).contains("kv_full"));
-        // Of another request there may be many.
-        let none = Decisions::default().sheet(false);
-        assert_eq!(none, "no such decision is remembered\n");
-        assert_eq!(All::default().sheet(false), "no decision is remembered yet\n");
+        assert_eq!(Decisions::default().sheet(false), "no decision is remembered yet\n");
+    }
+
+    #[test]
+    fn a_request_of_which_no_decision_is_remembered_is_not_found() {
+        let failure = known("nosuch", &json!({"decisions": []})).unwrap_err();
+        assert_eq!(failure.code(), 66);
+        assert_eq!(failure.to_string(), "no decision on the request \"nosuch\" is remembered");
+        let decided = json!({"decisions": [{"request_id": "r-9", "kind": "dispatch"}]});
+        assert_eq!(known("r-9", &decided), Ok(()));
+        assert_eq!(known("r-9", &json!({})).unwrap_err().code(), 1, "that is another answer");
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct ExplainArgs {
     /// Its prompt, in tokens
     #[arg(long, value_name = "TOKENS", required_unless_present = "request")]
     input_tokens: Option<u32>,
-    /// Its response, in tokens; predicted when left out
+    /// Most tokens of its response, as a client's max_tokens; what is predicted below that counts
     #[arg(long, value_name = "TOKENS")]
     output_tokens: Option<u32>,
     /// Its objective for the first token, in milliseconds

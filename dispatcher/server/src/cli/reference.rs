@@ -17,7 +17,8 @@ dispatcher's admin listener (`admin.listen`): plain HTTP, so reach a remote one 
 
 /// What stands after the exit codes.
 const CLIENTS: &str = "
-Errors are on standard error, one line that says what to do; a wrong configuration has a line for each problem.
+Errors are on standard error, one line that says what to do; a wrong configuration has a line for each problem, and under a command line that
+cannot be read stands its usage.
 
 Of several dispatchers one decides (docs/replicas.md). Where another one is asked, `weir: HOST:PORT decides for MODEL; what waits is told there` is on standard
 error, whatever else is printed.

@@ -52,14 +52,18 @@ fn tree(text: &str) -> Result<Value, serde_yaml_ng::Error> {
 
 /// Adds every mistake in a tree.
 fn read_on(mut rest: Value, lines: &Lines, problems: &mut Vec<Problem>) {
+    let mut taken: Vec<String> = Vec::new();
     while problems.len() < MOST {
         let again = serde_yaml_ng::to_string(&rest).unwrap_or_default();
         let Err(error) = serde_yaml_ng::from_str::<RawConfig>(&again) else { return };
         let mistake = Mistake { line: None, ..Mistake::of(&error) };
-        problems.push(mistake.problem(lines));
+        if !mistake.misses_one_of(&taken) {
+            problems.push(mistake.problem(lines));
+        }
         if !take_out(&mut rest, &mistake.key) {
             return;
         }
+        taken.push(mistake.key);
     }
 }
 
@@ -87,6 +91,13 @@ impl Mistake {
             None => path.to_owned(),
         };
         Self { key, line, message: plain_words(&with_suggestion(said)) }
+    }
+
+    /// Whether all that is wrong is that one of these keys is not there: the file has it, and it was taken out.
+    fn misses_one_of(&self, taken: &[String]) -> bool {
+        let missing = self.message.strip_prefix("missing field `");
+        let key = missing.and_then(|rest| rest.strip_suffix('`'));
+        key.is_some_and(|key| taken.contains(&format!("{}.{key}", self.key)))
     }
 
     fn problem(&self, lines: &Lines) -> Problem {

@@ -150,6 +150,28 @@ fn a_value_of_the_wrong_kind_is_refused_with_its_key_and_line() {
 }
 
 #[test]
+fn a_kind_that_is_not_known_is_not_said_to_be_missing_too() {
+    let of = |policy: &str| {
+        problems(&format!(
+            "pools:\n  - model: m\n    policy: {{ preset: weir, {policy} }}\n    pods: [ {{ ulr: x }} ]\n"
+        ))
+    };
+    let pods = "line 4: pools[0].pods[0].ulr: unknown key `ulr`; did you mean `url`?";
+    for (policy, key) in
+        [("filters: [ { kind: zz } ]", "filters[0].kind"), ("scorer: { kind: zz }", "scorer.kind")]
+    {
+        let said = of(policy);
+        let lines: Vec<&str> = said.lines().collect();
+        let [kind, other] = lines[..] else { panic!("{said}") };
+        let start = format!("line 3: pools[0].policy.{key}: unknown value `zz`");
+        assert!(kind.starts_with(&start), "{said}");
+        assert_eq!(other, pods);
+    }
+    let said = of("scorer: { stretegy: most }");
+    assert!(said.contains("pools[0].policy.scorer: missing field `kind`"), "{said}");
+}
+
+#[test]
 fn mistakes_in_keys_and_kinds_are_found_all_at_once() {
     let text = problems(
         "lisen: x\npools:\n  - modle: m\n    pods: [ { url: 3 } ]\n  - pods: none\nqueue: 7\n\

@@ -9,9 +9,10 @@
 //!
 //! A pod that answers, but badly, is taken out too: it is done with each request at once, looks idle, and would be given
 //! most of them. But a bad answer may be the fault of what was asked, which another pod would answer as badly. So it takes
-//! more of them in a row, with no good answer between, and they never open the breaker of the last pod that is ready. What
-//! failed before its first token is made up for by anybody's first token, for a pod whose streams are long has few ends; a
-//! stream that broke off in the middle only by one that did not.
+//! more of them in a row, with no good answer between, and they never open the breaker of the last pod that is ready. Nor does
+//! what a pod took and left without an answer, for the same reason. What failed before its first token is made up for by
+//! anybody's first token, for a pod whose streams are long has few ends; a stream that broke off in the middle only by one that
+//! did not.
 //!
 //! Every change is told to the listener, once, in order.
 
@@ -41,13 +42,15 @@ const LONGEST_HOLD: Duration = Duration::from_secs(30);
 pub enum Failing {
     /// See [`Breaker::failed`]: nothing reached the pod, which may be for want of a way to it.
     Undelivered,
-    /// The same of what has reached it.
+    /// The same of what has reached it, which may be what it fails at.
     Unanswered,
     /// See [`Breaker::answered_badly`].
     Badly {
         /// After its first token.
         begun: bool,
     },
+    /// See [`Breaker::failed`]: it says itself that it takes nothing, 503.
+    Unwilling,
 }
 
 /// Told of every change: `Broken` when it opens, `Ready` when it closes.
@@ -144,19 +147,20 @@ impl Breaker {
     /// A request did not go well. `others`: another pod is ready. Whether that is to be said: once in a row of failures.
     pub fn fails(&self, failing: Failing, others: bool) -> bool {
         match failing {
-            Failing::Undelivered | Failing::Unanswered => self.failed(),
+            Failing::Undelivered | Failing::Unwilling => self.failed(true),
+            Failing::Unanswered => self.failed(others),
             Failing::Badly { begun } => self.answered_badly(begun, others),
         }
     }
 
     /// A request could not be delivered or was not answered: no connection, no first token in time,
-    /// or a 503 before any token. Whether that is to be said: once in a row of failures.
-    pub fn failed(&self) -> bool {
+    /// or a 503 before any token. `may`: that may open it. Whether it is to be said: once in a row of failures.
+    pub fn failed(&self, may: bool) -> bool {
         let mut state = self.state.lock();
         state.unanswered = state.unanswered.saturating_add(1);
         state.unbegun = state.unbegun.saturating_add(1);
         let unanswered = state.unanswered;
-        self.counts(&mut state, |_| unanswered >= FAILURES, true)
+        self.counts(&mut state, |_| unanswered >= FAILURES, may)
     }
 
     /// The pod's answer was an error of its own, or was lost; `begun`: after its first token. `others`: another pod is ready,
@@ -289,9 +293,9 @@ mod tests {
     fn only_failures_in_a_row_open_it() {
         let (breaker, heard) = told(true);
         for _ in 0..5 {
-            breaker.failed();
+            breaker.failed(true);
             breaker.scrape_failed();
-            breaker.failed();
+            breaker.failed(true);
             breaker.succeeded();
             breaker.scrape_succeeded();
         }
@@ -316,6 +320,21 @@ mod tests {
     }
 
     #[test]
+    fn the_last_pod_stays_whatever_it_does_not_answer_but_not_where_it_takes_nothing() {
+        let fails = |failing: Failing, others: bool| {
+            let (breaker, _) = told(true);
+            let said: Vec<bool> = (0..4).map(|_| breaker.fails(failing, others)).collect();
+            (breaker.is_open(), said)
+        };
+        let said = vec![false, false, true, false];
+        assert_eq!(fails(Failing::Unanswered, false), (false, said.clone()));
+        assert_eq!(fails(Failing::Unanswered, true), (true, said.clone()));
+        for failing in [Failing::Undelivered, Failing::Unwilling] {
+            assert_eq!(fails(failing, false), (true, said.clone()));
+        }
+    }
+
+    #[test]
     fn a_stream_that_begins_does_not_make_up_for_those_that_were_cut() {
         let (breaker, _) = told(true);
         for _ in 0..BAD_ANSWERS {
@@ -329,8 +348,8 @@ mod tests {
     async fn a_stream_that_begins_makes_up_for_what_did_not() {
         let (breaker, heard) = told(true);
         for _ in 0..9 {
-            breaker.failed();
-            breaker.failed();
+            breaker.failed(true);
+            breaker.failed(true);
             breaker.answered_badly(false, true);
             breaker.begins();
         }
@@ -358,7 +377,7 @@ mod tests {
         breaker.scrape_succeeded();
         breaker.answered_badly(false, false);
         assert!(!breaker.is_open(), "on probation neither");
-        assert!(!breaker.failed());
+        assert!(!breaker.failed(true));
         assert!(breaker.is_open(), "but one that does not answer is of no use");
     }
 
@@ -366,7 +385,7 @@ mod tests {
     async fn what_traffic_opened_stays_open_for_the_hold() {
         let (breaker, _) = told(true);
         for _ in 0..FAILURES {
-            breaker.failed();
+            breaker.failed(true);
         }
         breaker.scrape_succeeded();
         assert!(breaker.is_open(), "a pod that only answers scrapes is not well");
@@ -379,11 +398,11 @@ mod tests {
     async fn on_probation_one_failure_opens_it_for_twice_as_long() {
         let (breaker, _) = told(true);
         for _ in 0..FAILURES {
-            breaker.failed();
+            breaker.failed(true);
         }
         tokio::time::advance(FIRST_HOLD).await;
         breaker.scrape_succeeded();
-        breaker.failed();
+        breaker.failed(true);
         tokio::time::advance(FIRST_HOLD).await;
         breaker.scrape_succeeded();
         assert!(breaker.is_open());
@@ -396,13 +415,13 @@ mod tests {
     async fn an_answer_ends_the_probation() {
         let (breaker, _) = told(true);
         for _ in 0..FAILURES {
-            breaker.failed();
+            breaker.failed(true);
         }
         breaker.succeeded();
         tokio::time::advance(FIRST_HOLD).await;
         breaker.scrape_succeeded();
         breaker.succeeded();
-        breaker.failed();
+        breaker.failed(true);
         assert!(!breaker.is_open(), "one failure of a well pod is one failure");
     }
 
@@ -410,13 +429,13 @@ mod tests {
     async fn the_hold_has_a_bound() {
         let (breaker, _) = told(true);
         for _ in 0..FAILURES {
-            breaker.failed();
+            breaker.failed(true);
         }
         for _ in 0..10 {
             tokio::time::advance(LONGEST_HOLD).await;
             breaker.scrape_succeeded();
             assert!(!breaker.is_open());
-            breaker.failed();
+            breaker.failed(true);
         }
     }
 }

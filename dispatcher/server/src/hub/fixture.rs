@@ -109,11 +109,19 @@ pub(crate) fn assert_settled(hub: &Hub) {
     assert!(hub.idle());
 }
 
+/// Turns that everything else has between two looks, at most.
+const MOST_TURNS: u32 = 64;
+
 /// Returns once `done` says so, letting everything else on this thread go on meanwhile.
 pub(crate) async fn until(what: &str, done: impl Fn() -> bool) {
     let waiting = async {
+        let mut turns = 1;
+        // Where it takes long to find out, everything else would have a turn now and then only.
         while !done() {
-            tokio::task::yield_now().await;
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+            turns = MOST_TURNS.min(2 * turns);
         }
     };
     tokio::time::timeout(Duration::from_secs(60), waiting).await.expect(what);

@@ -255,16 +255,14 @@ impl Loader {
             let done = match order {
                 Order::Reload => {
                     self.tried = None;
-                    self.reload.counter.refused.lock().clear();
+                    self.check_refused();
                     self.follow_pin(true);
                     self.look();
                     Ok(())
                 }
                 Order::Pin(version) => self.pin_on_order(version),
                 Order::Unpin => self.unpin_on_order(),
-                Order::Rollback => {
-                    self.predecessor().and_then(|version| self.pin_on_order(version))
-                }
+                Order::Rollback => self.roll_back(),
             };
             tracing::info!(?order, ?done, "ordered by an operator");
             // Whoever asked may have gone.
@@ -279,14 +277,30 @@ impl Loader {
         serves.map(|version| if version == 0 { handed } else { version }).collect()
     }
 
-    /// The newest version before the one in service. A pool may serve an older one than was handed over last, which
+    /// Pins the newest version before the one in service that can serve. Where none can, what is wrong with the newest is said.
+    fn roll_back(&mut self) -> Result<(), OrderError> {
+        let mut failed = Err(OrderError::NoPredecessor);
+        for version in self.predecessors() {
+            let pinned = self.pin_on_order(version);
+            if pinned.is_ok() {
+                return pinned;
+            }
+            if failed == Err(OrderError::NoPredecessor) {
+                failed = pinned;
+            }
+        }
+        failed
+    }
+
+    /// The versions before the one in service, newest first. A pool may serve an older one than was handed over last, which
     /// it has rolled back, and a newer one where it had rolled back what was handed over.
-    fn predecessor(&self) -> Result<u64, OrderError> {
+    fn predecessors(&self) -> Vec<u64> {
         let handed = self.reload.tally.version.load(Relaxed);
         let serving = self.in_service().into_iter().fold(handed, u64::min);
-        let versions = shelf::versions(&self.reload.bundles).into_iter();
-        let before = versions.filter(|version| *version < serving).max();
-        before.ok_or(OrderError::NoPredecessor)
+        let mut versions = shelf::versions(&self.reload.bundles);
+        versions.retain(|version| *version < serving);
+        versions.sort_unstable_by(|one, other| other.cmp(one));
+        versions
     }
 
     /// Whether what a pool serves is gone from the disk.
@@ -363,20 +377,37 @@ impl Loader {
 
     fn load(&self, dir: &Path, offer: fn(Box<Bundle>) -> Offer) -> Result<u64, BundleError> {
         // All or none: pools of one dispatcher do not serve different versions on purpose.
-        let slots = &self.reload.slots;
-        let bundles = slots.iter().map(|_| Bundle::load_by(&self.evaluators, dir));
+        let bundles = self.reload.slots.iter().map(|_| self.read(dir));
         let bundles = bundles.collect::<Result<Vec<_>, _>>()?;
-        if let Some(manifest) = bundles.first().map(|bundle| &bundle.manifest)
-            && !manifest.fits(&self.reload.classes)
-        {
-            let (bundle, ours) = (manifest.classes.clone(), self.reload.classes.clone());
-            return Err(BundleError::OtherClasses { bundle, ours });
-        }
         let version = bundles.first().map_or(0, Bundle::version);
         bundles.first().into_iter().for_each(say_evaluator);
         let offers = bundles.into_iter().map(|bundle| offer(Box::new(bundle)));
         self.reload.hand_over(offers);
         Ok(version)
+    }
+
+    /// A bundle that has passed every check.
+    fn read(&self, dir: &Path) -> Result<Bundle, BundleError> {
+        let bundle = Bundle::load_by(&self.evaluators, dir)?;
+        if bundle.manifest.fits(&self.reload.classes) {
+            return Ok(bundle);
+        }
+        let (bundle, ours) = (bundle.manifest.classes.clone(), self.reload.classes.clone());
+        Err(BundleError::OtherClasses { bundle, ours })
+    }
+
+    /// Looks again at every bundle that was refused, and forgets that of those which are sound by now, or gone.
+    fn check_refused(&self) {
+        let known = self.reload.counter.refused.lock().clone();
+        for version in known.into_keys() {
+            let dir = self.reload.bundles.join(bundle_name(version));
+            let error = if dir.is_dir() { self.read(&dir).err() } else { None };
+            let mut refused = self.reload.counter.refused.lock();
+            match error {
+                Some(error) => refused.insert(version, error.to_string()),
+                None => refused.remove(&version),
+            };
+        }
     }
 
     /// Counts a refusal and keeps its reason.

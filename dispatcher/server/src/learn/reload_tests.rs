@@ -173,6 +173,54 @@ fn an_operator_pins_unpins_and_rolls_back() {
     assert_eq!(served(&mut chain), 2);
 }
 
+/// Makes a bundle one that is refused, and says what undoes that.
+fn spoil(folder: &Path, version: u64) -> impl Fn() + use<> {
+    let model = folder.join("bundles").join(bundle_name(version)).join(MODEL_FILE);
+    let sound = fs::read(&model).unwrap();
+    fs::write(&model, "spoiled").unwrap();
+    move || fs::write(&model, &sound).unwrap()
+}
+
+#[test]
+fn a_rollback_passes_over_what_cannot_serve() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, mut chain, shelf) = shelf(folder.path());
+    publish(folder.path());
+    (2..=4).for_each(|version| copy(folder.path(), 1, version));
+    loader.look();
+    assert_eq!(served(&mut chain), 4);
+    let restores = [3, 2].map(|version| spoil(folder.path(), version));
+    order(&mut loader, &shelf, Order::Rollback).unwrap();
+    assert_eq!((served(&mut chain), shelf.pinned()), (1, Some(1)));
+    order(&mut loader, &shelf, Order::Pin(4)).unwrap();
+    restores.into_iter().skip(1).for_each(|restore| restore());
+    order(&mut loader, &shelf, Order::Rollback).unwrap();
+    assert_eq!((served(&mut chain), shelf.pinned()), (2, Some(2)));
+    let _restore = spoil(folder.path(), 1);
+    let refused = order(&mut loader, &shelf, Order::Rollback);
+    assert!(matches!(refused, Err(OrderError::Refused { version: 1, .. })), "{refused:?}");
+    assert_eq!((served(&mut chain), shelf.pinned()), (2, Some(2)));
+}
+
+#[test]
+fn a_reload_looks_again_at_what_was_refused_whatever_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut loader, _chain, shelf) = shelf(folder.path());
+    publish(folder.path());
+    copy(folder.path(), 1, 2);
+    copy(folder.path(), 1, 3);
+    loader.look();
+    let restore = spoil(folder.path(), 2);
+    order(&mut loader, &shelf, Order::Pin(2)).unwrap_err();
+    let refused = || shelf.bundles()[1].refused.is_some();
+    order(&mut loader, &shelf, Order::Reload).unwrap();
+    assert!(refused(), "it is as it was");
+    restore();
+    assert!(refused(), "nobody has looked");
+    order(&mut loader, &shelf, Order::Reload).unwrap();
+    assert!(!refused());
+}
+
 #[test]
 fn a_pin_holds_in_the_next_process_and_for_all_that_take_bundles_from_the_folder() {
     let folder = tempfile::tempdir().unwrap();

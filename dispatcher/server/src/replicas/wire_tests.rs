@@ -91,6 +91,10 @@ fn errands() -> Vec<Errand> {
             pod: "10.0.0.1:8000".to_owned(),
             failing: Failing::Badly { begun: true },
         }),
+        Errand::HoldAgainst(Charge {
+            pod: "10.0.0.1:8000".to_owned(),
+            failing: Failing::Unwilling,
+        }),
     ]
 }
 
@@ -153,7 +157,7 @@ fn what_travels_is_what_belongs_to_the_protocol() {
     // Whoever changes a value makes the number of the protocol another one, and this digest with it.
     assert_eq!(
         (wire::PROTOCOL, xxh3_64(&bytes)),
-        (5, 15_210_871_681_774_243_359),
+        (6, 2_572_611_167_968_937_309),
         "{} bytes",
         bytes.len()
     );

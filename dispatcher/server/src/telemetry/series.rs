@@ -4,8 +4,8 @@
 //! nothing else, and docs/metrics.md is this table in words, which a test keeps equal.
 //!
 //! Label values come from the configuration (models, objectives, pods), from DNS (pods) and from fixed lists
-//! (reasons, outcomes), never from a client, so that no client can grow the number of series. The one exception is
-//! bounded: the tenants of [`super::compat`].
+//! (reasons, outcomes), never from a client, so that no client can grow the number of series. The exceptions are bounded: the
+//! tenants of [`super::compat`], and what an error says of why no model serves, of which there is one at a time.
 
 use std::fmt::Write as _;
 
@@ -273,7 +273,7 @@ const HEAD: &str = "\
 # Metrics
 
 Served at `/metrics` of the admin listener. Label values come from the configuration, from DNS (pods) and from fixed lists, never from
-a client; the one exception is `fairness_id` under `telemetry.compat_metrics`, a tenant as its client's header may name it, of which there
+a client. One exception is the `reason` of `weir_predictor_fallback`, which may be what an error says, up to 100 characters of it and one at a time; the other is `fairness_id` under `telemetry.compat_metrics`, a tenant as its client's header may name it, of which there
 are `telemetry.max_tenants` at most. Times are in seconds unless the name says otherwise. This page is generated from
 `dispatcher/server/src/telemetry/series.rs`, and a test keeps the two equal.
 

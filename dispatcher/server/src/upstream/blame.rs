@@ -37,7 +37,7 @@ pub(super) fn answered(lease: &Lease, status: u16, begun: bool) {
         ..300 => (&pod.answers.good, None),
         400..500 => (&pod.answers.refused, None),
         // It says itself that it takes nothing.
-        503 => (&pod.answers.failed, Some(Failing::Unanswered)),
+        503 => (&pod.answers.failed, Some(Failing::Unwilling)),
         500 | 502 | 504 => (&pod.answers.failed, Some(Failing::Badly { begun })),
         // It cannot do what was asked, and says so; or it points elsewhere, where Weir does not go.
         _ => (&pod.answers.failed, None),

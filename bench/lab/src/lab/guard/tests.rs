@@ -145,6 +145,14 @@ fn a_slice_that_nobody_knows_and_a_folder_that_is_not_there_are_errors() {
 }
 
 #[test]
+fn a_subject_that_nobody_knows_is_an_error_with_those_that_are_known() {
+    let error = guard("--subject foo").contender().unwrap_err().to_string();
+    let begin = r#"--subject "foo": there is no policy "foo"; known are weir, round-robin"#;
+    assert!(error.starts_with(begin), "{error}");
+    assert_eq!(guard("").contender().unwrap().name(), WEIR);
+}
+
+#[test]
 fn a_renewal_keeps_the_slices_that_were_not_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("guard.json");

@@ -9,8 +9,8 @@ use crate::{
         group::{Group, groups},
         html::Table,
         input::Runs,
-        plot::{Axis, Guide, Line, Lines, Look, Marked, Unit},
-        words::{number, percent, times},
+        plot::{Axis, Guide, Line, Lines, Look, Marked, Picture, Unit},
+        words::{counted, number, percent, times},
     },
     study::Row,
 };
@@ -26,34 +26,91 @@ pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
     Ok(Some(Section {
         id: "by-load",
         title: "Attainment and goodput against the load",
-        lead: format!(
-            "{} settings, each at several loads with the same arrivals for every policy.",
-            parts.len()
-        ),
-        how: "Attainment is the share of all requests sent that met both objectives; a refused one has missed them. Goodput counts those requests per second, over all classes. Bands are 95 % intervals over the seeds.",
+        lead: lead(&groups),
+        how: "Attainment is the share of all requests sent that met both objectives; a refused one has missed them. Goodput counts those requests per second, over all classes. Bands are 95 % intervals over the seeds. What ran far from the loads of the curves is in the numbers only.",
         parts,
     }))
 }
 
+/// How many settings, and at how many loads they are.
+fn lead(groups: &[Group<'_>]) -> String {
+    let is_several = |group: &&Group<'_>| loads(group.of_class()).len() > 1;
+    let several = groups.iter().filter(is_several).count();
+    let loads = match (groups.len(), several) {
+        (1, 0) => "at one load".to_owned(),
+        (1, _) => "at several loads".to_owned(),
+        (_, 0) => "each at one load".to_owned(),
+        (all, several) if all == several => "each at several loads".to_owned(),
+        _ => format!("{several} of them at several loads"),
+    };
+    let settings = counted(groups.len(), "setting", "settings");
+    format!("{settings}, {loads}, with the same arrivals for every policy.")
+}
+
 fn part(group: &Group<'_>, runs: &Runs, cast: &Cast) -> Result<Part> {
-    let loads = loads(group);
-    let (run, lead) = (group.what_was_run(runs), shows(group, &loads));
-    let attained = curves(group, cast, Kind::Attainment).draw()?;
-    let goodput = curves(group, cast, Kind::Goodput).draw()?;
-    let pictures = if loads.len() > 1 { vec![attained, goodput] } else { Vec::new() };
+    let (run, lead) = (group.what_was_run(runs), shows(group, &compared(group)));
+    let curves = [Kind::Attainment, Kind::Goodput].map(|kind| curves(group, cast, kind));
+    let drawn = curves.iter().filter(|curves| curves.lines.iter().any(is_curve));
+    let pictures: Vec<Picture> = drawn.map(Lines::draw).collect::<Result<_>>()?;
     let open = pictures.is_empty();
     Ok(Part { heading: group.heading.clone(), run, lead, pictures, table: table(group), open })
 }
 
-/// Loads at which at least half of the policies were run: a search leaves others of its own.
-fn loads(group: &Group<'_>) -> Vec<f64> {
-    let mut loads: Vec<f64> = group.of_class().filter_map(|row| row.load).collect();
+fn is_curve(line: &Line) -> bool {
+    line.points.len() > 1
+}
+
+/// The loads of rows, each once and in their order.
+fn loads<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<f64> {
+    let mut loads: Vec<f64> = rows.filter_map(|row| row.load).collect();
     loads.sort_by(f64::total_cmp);
-    let all = loads.clone();
     loads.dedup();
-    let policies = group.policies().len();
-    loads.retain(|load| 2 * all.iter().filter(|other| *other == load).count() >= policies);
     loads
+}
+
+/// The loads of which a comparison can be told: those at which two policies ran, or all where there are none.
+fn compared(group: &Group<'_>) -> Vec<f64> {
+    let all = loads(group.of_class());
+    let at = |load: &f64| group.of_class().filter(|row| row.load == Some(*load)).count();
+    let several: Vec<f64> = all.iter().copied().filter(|load| at(load) > 1).collect();
+    if several.is_empty() { all } else { several }
+}
+
+/// The rows that are drawn: those on the axis of the curves, and all of a policy that would have no curve with these alone.
+fn drawn<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
+    let of = |policy: &str| loads(rows.iter().copied().filter(|row| row.policy == policy));
+    let Some((least, most)) = axis(rows) else { return rows.to_vec() };
+    let is_near = |load: &f64| (least..=most).contains(load);
+    let is_drawn = |row: &&Row| {
+        let own = of(&row.policy);
+        let has_none = own.iter().filter(|load| is_near(load)).count() < 2;
+        row.load.as_ref().is_some_and(is_near) || own.len() > 1 && has_none
+    };
+    rows.iter().copied().filter(is_drawn).collect()
+}
+
+/// From where to where the curves go: over the loads that two policies share of those that ran at two or more, or over all loads
+/// of these where fewer than two are shared. Another load makes it longer if it is no further away than the axis is long: one
+/// that is would press the curves together.
+fn axis(rows: &[&Row]) -> Option<(f64, f64)> {
+    let has_curve =
+        |row: &&&Row| rows.iter().any(|other| other.policy == row.policy && other.load != row.load);
+    let curved = || rows.iter().filter(has_curve).copied();
+    let ran = |load: &f64| curved().filter(|row| row.load == Some(*load)).count();
+    let all = loads(curved());
+    let shared: Vec<f64> = all.iter().copied().filter(|load| ran(load) > 1).collect();
+    let first = if shared.len() > 1 { shared } else { all };
+    let (mut least, mut most) = (*first.first()?, *first.last()?);
+    let known = loads(rows.iter().copied());
+    let next = |least: f64, most: f64| {
+        let away = |load: f64| (least - load).max(load - most);
+        let near = |load: &f64| away(*load) > 0.0 && away(*load) <= most - least;
+        known.iter().copied().find(near)
+    };
+    while let Some(load) = next(least, most) {
+        (least, most) = (least.min(load), most.max(load));
+    }
+    Some((least, most))
 }
 
 /// Weir and the best rival, at the load nearest to 1 and at the highest one.
@@ -135,13 +192,17 @@ impl Kind {
 }
 
 fn curves(group: &Group<'_>, cast: &Cast, kind: Kind) -> Lines {
-    let rows = kind.rows(group);
+    let rows = drawn(&kind.rows(group));
     let mut best_first = group.policies();
+    best_first.retain(|policy| rows.iter().any(|row| row.policy == *policy));
     let total = |policy: &str| -> f64 {
         rows.iter().filter(|row| row.policy == policy).map(|row| kind.value(row)).sum()
     };
     best_first.sort_by(|a, b| total(b).total_cmp(&total(a)));
     let line = |(policy, look): (&str, Look)| line(&rows, policy, look, kind);
+    let lines = cast.looks(&best_first).into_iter().map(line);
+    // A single point shows by its marker alone, which only those have that are named.
+    let lines = lines.filter(|line| line.look.named || is_curve(line)).collect();
     let class = &group.class;
     let (title, y, guides, file) = match kind {
         Kind::Attainment => {
@@ -159,7 +220,7 @@ fn curves(group: &Group<'_>, cast: &Cast, kind: Kind) -> Lines {
         title,
         x: Axis::new("load (1.0 = what the pool holds by formula)", Unit::Number),
         y,
-        lines: cast.looks(&best_first).into_iter().map(line).collect(),
+        lines,
         guides,
     }
 }
@@ -212,4 +273,56 @@ fn table(group: &Group<'_>) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(policy: &str, loads: &[f64]) -> Vec<Row> {
+        let row =
+            |load: &f64| Row { policy: policy.to_owned(), load: Some(*load), ..Row::default() };
+        loads.iter().map(row).collect()
+    }
+
+    /// The loads of a policy that are drawn.
+    fn drawn_of(policy: &str, rows: &[Vec<Row>]) -> Vec<f64> {
+        let rows: Vec<&Row> = rows.iter().flatten().collect();
+        loads(drawn(&rows).into_iter().filter(|row| row.policy == policy))
+    }
+
+    #[test]
+    fn policies_that_ran_at_one_load_take_no_curve_from_those_that_ran_at_several() {
+        let mut rows = vec![ran("weir", &[0.5, 1.0]), ran("push", &[0.5, 1.0])];
+        rows.extend(["a", "b", "c", "d", "e", "f"].map(|policy| ran(policy, &[1.0])));
+        assert_eq!(drawn_of("weir", &rows), [0.5, 1.0]);
+        assert_eq!(drawn_of("push", &rows), [0.5, 1.0]);
+        assert_eq!(drawn_of("f", &rows), [1.0], "a point beside the curves");
+    }
+
+    #[test]
+    fn a_stray_load_of_one_policy_does_not_bend_the_axis() {
+        let near = [0.5, 1.0, 1.3];
+        let rows = [ran("weir", &near), ran("push", &[0.5, 1.0, 1.3, 7.2]), ran("other", &[9.0])];
+        assert_eq!(drawn_of("push", &rows), near);
+        assert!(drawn_of("other", &rows).is_empty());
+        let rows = [ran("weir", &[0.5, 1.0]), ran("other", &[7.2])];
+        assert_eq!((drawn_of("weir", &rows).len(), drawn_of("other", &rows).len()), (2, 0));
+    }
+
+    #[test]
+    fn a_curve_goes_on_where_those_of_others_end() {
+        let own = [0.2, 0.5, 1.0, 1.3, 1.6, 2.0];
+        let rows = [ran("weir", &own), ran("push", &[0.5, 1.0])];
+        assert_eq!(drawn_of("weir", &rows), own);
+    }
+
+    #[test]
+    fn whoever_ran_at_two_loads_has_a_curve() {
+        let rows = [ran("weir", &[0.5, 1.0]), ran("push", &[0.5, 1.0]), ran("far", &[5.0, 7.0])];
+        assert_eq!(drawn_of("far", &rows), [5.0, 7.0]);
+        let rows = [ran("weir", &[0.5, 1.0]), ran("push", &[1.0, 7.2])];
+        assert_eq!(drawn_of("push", &rows), [1.0, 7.2]);
+        assert_eq!(drawn_of("weir", &[ran("weir", &[0.5, 1.0, 7.2])]), [0.5, 1.0, 7.2]);
+    }
 }

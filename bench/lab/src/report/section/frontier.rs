@@ -10,7 +10,7 @@ use crate::{
         html::Table,
         input::Runs,
         plot::{Axis, Cloud, Points, Unit},
-        words::{change, ms, number, percent, slug},
+        words::{change, counted, load as at_words, ms, number, percent, slug},
     },
     study::Row,
 };
@@ -57,8 +57,8 @@ pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
         id: "frontier",
         title: "What is paid for what",
         lead: format!(
-            "{} frontiers: what a policy gives to some requests, others pay for.",
-            parts.len()
+            "{}: what a policy gives to some requests, others pay for.",
+            counted(parts.len(), "frontier", "frontiers")
         ),
         how: "Each point is a policy, over all classes. The line joins those that no other beats in both figures. With objectives: attainment of the largest 5 % of the prompts against attainment of all, up and to the right is better. Without: mean end-to-end time against mean TTFT, down and to the left is better.",
         parts,
@@ -79,11 +79,6 @@ fn loads(group: &Group<'_>, trade: Trade) -> Vec<Option<f64>> {
     loads.dedup();
     loads.extend(usable().find(Option::is_none));
     loads
-}
-
-/// A load in words.
-fn at_words(load: Option<f64>) -> String {
-    load.map_or_else(|| "its own rates".to_owned(), |load| format!("load {}", number(load)))
 }
 
 fn part(group: &Group<'_>, trade: Trade, runs: &Runs, cast: &Cast) -> Result<Option<Part>> {

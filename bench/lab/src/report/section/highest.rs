@@ -52,6 +52,11 @@ fn lead(groups: &[Group<'_>]) -> String {
             "Against the best rival, `{SUBJECT_NAME}` holds {} of the load.{caveat}",
             times(*only)
         ),
+        ([low, .., high], _) if times(*low) == times(*high) => format!(
+            "Against the best rival of each setting, `{SUBJECT_NAME}` holds {} of the load in {} comparisons.{caveat}",
+            times(*low),
+            ratios.len(),
+        ),
         ([low, .., high], Some(middle)) => format!(
             "Against the best rival of each setting, `{SUBJECT_NAME}` holds {} to {} of the load, {} in the median of {} comparisons.{caveat}",
             times(*low),

@@ -11,7 +11,7 @@ use crate::{
         input::Runs,
         plot::{Axis, Guide, Line, Lines, Look, Marked, Unit},
         scene::{Scene, scenes},
-        words::{ms, percent},
+        words::{counted, ms, percent},
     },
     workload::Objective,
 };
@@ -65,8 +65,8 @@ pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
         id: "latency",
         title: "How long requests took",
         lead: format!(
-            "Distributions over single requests, in {} runs of one seed each.",
-            runs.series.len()
+            "Distributions over single requests, in {} of one seed each.",
+            counted(runs.series.len(), "run", "runs")
         ),
         how: "A curve says which share of the served requests took at most so long; further left is faster. TTFT counts from arrival. The upright line is the objective. Refused requests are not in the curves.",
         parts,

@@ -10,7 +10,7 @@ use crate::report::{
     html::Table,
     input::{LimitLine, Placed, Runs},
     plot::{Bar, Bars, Look, Unit},
-    words::{exact, ms, number, percent, slug, times},
+    words::{counted, exact, ms, number, percent, range, slug, times},
 };
 
 pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
@@ -69,12 +69,11 @@ fn lead(scenes: &[Vec<&Placed<LimitLine>>]) -> String {
     shares.sort_by(f64::total_cmp);
     match (shares.first(), shares.last()) {
         (Some(least), Some(most)) => format!(
-            "`{SUBJECT_NAME}` reaches {} to {} of the limit in {} settings.",
-            percent(*least),
-            percent(*most),
-            shares.len(),
+            "`{SUBJECT_NAME}` reaches {} of the limit in {}.",
+            range(&percent(*least), &percent(*most)),
+            counted(shares.len(), "setting", "settings"),
         ),
-        _ => format!("{} settings.", scenes.len()),
+        _ => format!("{}.", counted(scenes.len(), "setting", "settings")),
     }
 }
 
@@ -84,14 +83,14 @@ fn part(runs: &Runs, placed: &[&Placed<LimitLine>], cast: &Cast) -> Result<Part>
     let (common, heading) = (runs.common(*setting), runs.heading(*setting));
     let heading = format!("{heading}, load {}", exact(of.load));
     let run = format!(
-        "{} policies in front of {}; traffic `{}` at load {}; {}; {} seeds, {} requests counted in all.",
-        lines.len(),
+        "{} in front of {}; traffic `{}` at load {}; {}; {}, {} counted in all.",
+        counted(lines.len(), "policy", "policies"),
         common.pool_words(),
         common.workload,
         number(of.load),
         mix_words(&common.mix),
-        of.seeds,
-        of.requests,
+        counted(of.seeds, "seed", "seeds"),
+        counted(of.requests, "request", "requests"),
     );
     let mut part = Part { heading, run, ..Part::default() };
     part.table = Table::new([

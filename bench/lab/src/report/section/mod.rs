@@ -4,6 +4,7 @@
 //!
 //! # Layout
 //! - `targets`: the table of targets; `highest`: highest loads; `by_load`: attainment and goodput against the load
+//! - `plain`: figures without a load or without objectives
 //! - `limits`: how far from what no scheduler could beat; `variants`: Weir with a part taken away; `frontier`: what is paid for what
 //! - `latency`, `timeline`, `prediction`: from the series of single requests
 //! - `screening`: who was looked at briefly; `sources`: the run files
@@ -13,6 +14,7 @@ mod frontier;
 mod highest;
 mod latency;
 mod limits;
+mod plain;
 mod prediction;
 mod screening;
 mod sources;
@@ -67,6 +69,7 @@ pub(super) fn all(runs: &Runs, cast: &Cast) -> Result<Vec<Section>> {
         targets::section(runs),
         highest::section(runs, cast)?,
         by_load::section(runs, cast)?,
+        plain::section(runs),
         frontier::section(runs, cast)?,
         limits::section(runs, cast)?,
         variants::section(runs, cast)?,

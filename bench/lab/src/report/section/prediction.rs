@@ -10,7 +10,7 @@ use crate::report::{
     input::Runs,
     plot::{Axis, Cloud, Guide, Points, Unit},
     scene::{Scene, scenes},
-    words::percent,
+    words::{counted, percent},
 };
 
 /// Points in a picture.
@@ -66,7 +66,7 @@ pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
     Ok(Some(Section {
         id: "prediction",
         title: "What was predicted and what came",
-        lead: format!("{} runs, request by request.", parts.len()),
+        lead: format!("{}, request by request.", counted(parts.len(), "run", "runs")),
         how: "A point is a request; on the dashed line the prediction was right. Predictions were made at dispatch, of which the wait before is no part. The error is the mean of |predicted - measured| / measured; coverage is how often the measured value was within the bound that was said to hold nine times out of ten.",
         parts,
     }))

@@ -10,7 +10,7 @@ use crate::{
         html::Table,
         input::Runs,
         plot::{Bar, Bars, Look, Unit},
-        words::{asked, ms, number, percent},
+        words::{asked, counted, ms, number, percent},
     },
     study::Row,
 };
@@ -21,17 +21,23 @@ pub(super) fn section(runs: &Runs) -> Result<Option<Section>> {
     if parts.is_empty() {
         return Ok(None);
     }
-    let most = groups.iter().map(|group| group.policies().len()).max().unwrap_or_default();
     Ok(Some(Section {
         id: "screening",
         title: "Who else was looked at",
-        lead: format!(
-            "Up to {most} rivals in each of {} settings, briefly: this chose whom to run in full.",
-            groups.len()
-        ),
+        lead: format!("{}, briefly: this chose whom to run in full.", looked_at(&groups)),
         how: "With few seeds and requests these figures scatter widely, and short runs end before queues grow: compare them with one another, not with those above.",
         parts,
     }))
+}
+
+/// How many rivals in how many settings.
+fn looked_at(groups: &[Group<'_>]) -> String {
+    let most = groups.iter().map(|group| group.policies().len()).max().unwrap_or_default();
+    let rivals = counted(most, "rival", "rivals");
+    match groups.len() {
+        1 => format!("{rivals} in 1 setting"),
+        settings => format!("Up to {rivals} in each of {settings} settings"),
+    }
 }
 
 fn part(group: &Group<'_>, runs: &Runs) -> Result<Part> {

@@ -3,7 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::{Part, Section, limits};
-use crate::report::{group, html::Table, input::Runs, scene, words::clock};
+use crate::report::{
+    group,
+    html::Table,
+    input::Runs,
+    scene,
+    words::{clock, counted},
+};
 
 pub(super) fn section(runs: &Runs) -> Option<Section> {
     if runs.files.is_empty() {
@@ -25,11 +31,11 @@ pub(super) fn section(runs: &Runs) -> Option<Section> {
         id: "sources",
         title: "Run files",
         lead: format!(
-            "This page was made of {} run files with {} rows.{left_out}{superseded}",
-            runs.files.len(),
-            runs.rows.len()
+            "This page was made of {} with {}.{left_out}{superseded}",
+            counted(runs.files.len(), "run file", "run files"),
+            counted(runs.rows.len(), "row", "rows")
         ),
-        how: "The simulation is deterministic: the same command gives the same rows on any machine.",
+        how: "The simulation is deterministic: the same command gives the same rows on the same kind of machine. Another processor architecture, or another library of mathematical functions, may round otherwise.",
         parts: vec![Part { table, open: true, ..Part::default() }],
     })
 }
@@ -46,7 +52,7 @@ fn superseded(runs: &Runs) -> String {
     }
     let name = |file: usize| runs.files.get(file).map_or("", |file| &file.name);
     let one = |((file, by), count): (&(usize, usize), &usize)| {
-        let runs = if *count == 1 { "1 run".to_owned() } else { format!("{count} runs") };
+        let runs = counted(*count, "run", "runs");
         let by = if file == by { "another of the same file" } else { name(*by) };
         format!("{runs} of {} by {by}", name(*file))
     };

@@ -6,19 +6,22 @@ use crate::report::{
     html::Table,
     input::Runs,
     target::{Judged, Keep},
-    words::{clock, number, percent, times},
+    words::{clock, counted, number, percent, times},
 };
 
 pub(super) fn section(runs: &Runs) -> Option<Section> {
     let summary = runs.summary.as_ref()?;
     let count = |verdict| summary.targets.iter().filter(|target| target.passed == verdict).count();
     let (kept, missed, not_run) = (count(Some(true)), count(Some(false)), count(None));
+    let was = |count: usize| if count == 1 { "was" } else { "were" };
     let lead = format!(
-        "`{}` took {} and simulated {} requests per second. Of {} targets {kept} were reached and {missed} missed; {not_run} were not run.",
+        "`{}` took {} and simulated {} requests per second. Of {} {kept} {} reached and {missed} missed; {not_run} {} not run.",
         summary.command,
         clock(summary.seconds),
         number(summary.requests_per_s.round()),
-        summary.targets.len(),
+        counted(summary.targets.len(), "target", "targets"),
+        was(kept),
+        was(not_run),
     );
     let mut table = Table::new([
         "",

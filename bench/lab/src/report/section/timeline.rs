@@ -10,7 +10,7 @@ use crate::report::{
     input::Runs,
     plot::{Axis, Guide, Line, Lines, Look, Marked, Unit},
     scene::{Scene, scenes},
-    words::{number, percent},
+    words::{counted, number, percent},
 };
 
 /// Headroom outside of this is drawn at the edge.
@@ -72,7 +72,10 @@ pub(super) fn section(runs: &Runs, cast: &Cast) -> Result<Option<Section>> {
     Ok(Some(Section {
         id: "timeline",
         title: "How a run went",
-        lead: format!("{} settings, second by second; all classes together.", parts.len()),
+        lead: format!(
+            "{}, second by second; all classes together.",
+            counted(parts.len(), "setting", "settings")
+        ),
         how: "A policy that pushes has no queue of its own: its requests wait inside the pods. Headroom is what the prediction at dispatch leaves of the objective, the median of the requests that were dispatched then: at 0 % the objective is just met, below it is missed.",
         parts,
     }))
@@ -111,9 +114,9 @@ fn part(scene: &Scene<'_>, cast: &Cast) -> Result<Part> {
     if let Some(series) = named.or_else(|| scene.series.first()) {
         let figures = Figures::of(series);
         part.lead += &format!(
-            " With `{}` at most {} requests waited at once, {} in the mean, and at most {} were on pods.",
+            " With `{}` at most {} waited at once, {} in the mean, and at most {} ran on pods.",
             series.policy,
-            number(figures.most_waiting.round()),
+            counted(figures.most_waiting.round() as usize, "request", "requests"),
             number(figures.mean_waiting),
             number(figures.most_running.round()),
         );

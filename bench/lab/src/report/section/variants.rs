@@ -53,9 +53,7 @@ impl Asked<'_> {
     fn shows(&self, rows: &[&Row]) -> String {
         let (question, unit) = match (self.weir.at, self.weir.load) {
             (Some(at), _) => (format!("The highest load at {}", words::asked(at)), "%"),
-            (None, load) => {
-                (format!("Attainment at load {}", number(load.unwrap_or(0.0))), "points")
-            }
+            (None, load) => (format!("Attainment at {}", words::load(load)), "points"),
         };
         match rows.last().map(|row| (row, self.change(row))).filter(|(_, change)| *change < -0.05) {
             Some((row, change)) => {
@@ -68,9 +66,7 @@ impl Asked<'_> {
     fn is_about(&self) -> String {
         match (self.weir.at, self.weir.load) {
             (Some(at), _) => format!("highest load at {}, change in percent", words::asked(at)),
-            (None, load) => {
-                format!("attainment at load {}, change in points", number(load.unwrap_or(0.0)))
-            }
+            (None, load) => format!("attainment at {}, change in points", words::load(load)),
         }
     }
 }
@@ -108,8 +104,8 @@ fn worst(groups: &[Group<'_>]) -> String {
     let worst = sums.iter().map(mean).min_by(|a, b| a.1.total_cmp(&b.1));
     worst.map_or_else(String::new, |(name, change)| {
         format!(
-            "{} variants; the dearest is `{name}`, {change:+.1} in the mean over what was asked.",
-            sums.len()
+            "{}; the dearest is `{name}`, {change:+.1} in the mean over what was asked.",
+            words::counted(sums.len(), "variant", "variants")
         )
     })
 }

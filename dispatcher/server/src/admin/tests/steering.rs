@@ -166,6 +166,57 @@ async fn digits_are_what_a_client_calls_a_request_before_they_are_a_number() {
 }
 
 #[tokio::test]
+async fn a_name_that_several_waiting_requests_have_is_refused_with_their_numbers() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    let called = |id, name: &str| {
+        side.hub().admit(named(side.hub(), id, |request| request.name = name.into()))
+    };
+    let _tickets = [called(1, "dup"), called(2, "other"), called(3, "dup"), called(4, "4")];
+    let steer = async |of: &str, how: &str| {
+        let path = format!("/api/v1/requests/{of}/{how}");
+        let body = if how == "move" { r#"{"band": 3}"# } else { "{}" };
+        let (status, _, answer) = side.ask(Method::POST, &path, &[], body).await;
+        (status.as_u16(), answer)
+    };
+    for how in ["cancel", "move"] {
+        let (status, answer) = steer("dup", how).await;
+        let why = "2 waiting requests are called dup; say #1 or #3";
+        assert_eq!((status, &answer["error"]["code"]), (409, &"conflict".into()), "{answer}");
+        assert_eq!(answer["error"]["message"], why);
+    }
+    assert_eq!(side.hub().summary().waiting, 4, "nothing of that changed anything");
+    let shown = side.get("/api/v1/requests/dup").await;
+    assert_eq!(shown["id"], 3, "the youngest");
+    let told = shown["explanation"].as_str().unwrap();
+    assert!(told.ends_with(" Of those that wait, others are called so too: #1."), "{told}");
+    assert_eq!(steer("%231", "move").await.1["id"], 1, "the one that was moved");
+    assert_eq!(steer("%233", "cancel").await.0, 200);
+    let shown = side.get("/api/v1/requests/dup").await;
+    assert_eq!(shown["id"], 1, "the one that still waits");
+    assert!(!shown["explanation"].as_str().unwrap().contains("called so"), "{shown}");
+    assert_eq!(steer("dup", "cancel").await.0, 200, "one is left of that name");
+    let again = steer("dup", "cancel").await;
+    assert_eq!(again.0, 409, "{}", again.1);
+    assert_eq!((steer("4", "cancel").await.0, side.hub().summary().waiting), (200, 1));
+}
+
+#[tokio::test]
+async fn of_many_requests_of_one_name_a_few_are_listed() {
+    let side = side(&RawAdmin::default(), LOOPBACK).await;
+    let called =
+        |id| side.hub().admit(named(side.hub(), id, |request| request.name = "dup".into()));
+    let _tickets: Vec<_> = (1..=25).map(called).collect();
+    let path = "/api/v1/requests/dup/cancel";
+    let (_, _, answer) = side.ask(Method::POST, path, &[], "{}").await;
+    let why = answer["error"]["message"].as_str().unwrap();
+    assert!(why.starts_with("25 waiting requests are called dup; say #1 or #2 or"), "{why}");
+    assert!(why.ends_with("#20, or one of 5 more"), "{why}");
+    let shown = side.get("/api/v1/requests/dup").await;
+    let told = shown["explanation"].as_str().unwrap();
+    assert!(told.ends_with("called so too: #24, #23, #22, #21, #20."), "{told}");
+}
+
+#[tokio::test]
 async fn a_request_that_is_called_cancel_is_shown_moved_and_cancelled() {
     let side = side(&RawAdmin::default(), LOOPBACK).await;
     let path = "/api/v1/requests/cancel";

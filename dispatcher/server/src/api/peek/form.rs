@@ -9,17 +9,38 @@ use memchr::{
     memmem::{self, Finder},
 };
 
+use super::Unreadable;
+
 /// Longest head of a part: a name, and that of a file in two ways of writing.
 const LONGEST_HEAD: usize = 8 << 10;
 /// Longest value of a field that is looked for: a name or a word.
 const LONGEST_VALUE: usize = 1024;
 
-/// What these fields of a form are, each `None` if it is not there. The whole is `None` when it is no form, gives one of them twice
-/// or at a length that nothing has, or has a part whose name is none to some.
+/// What these fields of a form are, each `None` if it is not there.
+///
+/// # Errors
+/// When it is no form, has one of them at a length that nothing has, or has a part whose name is none to some; or, where that is all
+/// that is wrong, when it has one of them twice.
 pub(super) fn fields<'a, const N: usize>(
     body: &'a [u8],
-    names: [&str; N],
-) -> Option<[Option<&'a str>; N]> {
+    names: [&'static str; N],
+) -> Result<[Option<&'a str>; N], Unreadable> {
+    let (mut fields, mut twice) = ([None; N], None);
+    let take = |name: &[u8], value: &'a [u8]| {
+        let place = names.iter().zip(&mut fields).find(|(wanted, _)| wanted.as_bytes() == name);
+        let Some((name, field)) = place else { return Some(()) };
+        let value = std::str::from_utf8(value).ok().filter(|_| value.len() <= LONGEST_VALUE)?;
+        if field.replace(value).is_some() {
+            twice = twice.or(Some(*name));
+        }
+        Some(())
+    };
+    walk(body, take).ok_or(Unreadable::Form)?;
+    twice.map_or(Ok(fields), |name| Err(Unreadable::Twice(name)))
+}
+
+/// Takes the parts of a form one by one, each by its name and its value; `None` when it is none, or when that is what is said of a part.
+fn walk<'a>(body: &'a [u8], mut take: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>) -> Option<()> {
     let body = body.trim_ascii_start();
     let delimiter = body.get(..memmem::find(body, b"\r\n")?)?;
     if delimiter.len() <= 2 || !delimiter.starts_with(b"--") {
@@ -27,7 +48,6 @@ pub(super) fn fields<'a, const N: usize>(
     }
     let delimiter = [b"\r\n", delimiter].concat();
     let finder = Finder::new(&delimiter);
-    let mut fields = [None; N];
     // Where a part begins: behind the delimiter, with the end of its line.
     let mut rest = body.get(delimiter.len() - 2..)?;
     while let Some(part) = rest.strip_prefix(b"\r\n") {
@@ -35,15 +55,10 @@ pub(super) fn fields<'a, const N: usize>(
         let (content, after) = part.split_at_checked(end)?;
         rest = after.get(delimiter.len()..)?;
         let (name, value) = named(content)?;
-        let place = names.iter().zip(&mut fields).find(|(wanted, _)| wanted.as_bytes() == name);
-        let Some((_, field)) = place else { continue };
-        let value = std::str::from_utf8(value).ok().filter(|_| value.len() <= LONGEST_VALUE)?;
-        if field.replace(value).is_some() {
-            return None;
-        }
+        take(name, value)?;
     }
     // The last delimiter says so.
-    rest.starts_with(b"--").then_some(fields)
+    rest.starts_with(b"--").then_some(())
 }
 
 /// The name and the value of a part.
@@ -127,8 +142,12 @@ mod tests {
         parts.iter().map(part).collect::<String>() + "--x--\r\n"
     }
 
-    fn read(form: &str) -> Option<[Option<&str>; 2]> {
+    fn whole(form: &str) -> Result<[Option<&str>; 2], Unreadable> {
         fields(form.as_bytes(), ["model", "stream"])
+    }
+
+    fn read(form: &str) -> Option<[Option<&str>; 2]> {
+        whole(form).ok()
     }
 
     #[test]
@@ -143,11 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_says_is_no_field_and_what_is_said_twice_is_no_form() {
+    fn what_a_file_says_is_no_field_and_a_field_that_is_there_twice_is_named() {
         let spoof = "--y\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nother\r\n--y";
         let (file, model) = (("name=\"file\"", spoof), ("name=\"model\"", "whisper"));
         assert_eq!(read(&form(&[file, model])), Some([Some("whisper"), None]));
-        assert_eq!(read(&form(&[model, model])), None);
+        assert_eq!(whole(&form(&[model, file, model])), Err(Unreadable::Twice("model")));
+        assert_eq!(whole(&form(&[file, file])), Ok([None; 2]), "no field that is looked for");
+        let broken = form(&[model, model]).replace("--x--", "--x");
+        assert_eq!(whole(&broken), Err(Unreadable::Form), "what is no form says nothing twice");
     }
 
     #[test]
@@ -188,7 +210,8 @@ mod tests {
             &far,
         ] {
             let other = ("name=\"other\"", "x");
-            assert_eq!(read(&form(&[other, (head, "whisper")])), None, "{head}");
+            let form = form(&[other, (head, "whisper")]);
+            assert_eq!(whole(&form), Err(Unreadable::Form), "{head}");
         }
         let (fits, long) = ("m".repeat(LONGEST_VALUE), "m".repeat(LONGEST_VALUE + 1));
         assert_eq!(read(&form(&[("name=model", &fits)])), Some([Some(&*fits), None]));
@@ -198,9 +221,9 @@ mod tests {
 
     #[test]
     fn what_is_no_form_is_told_apart() {
-        let whole = form(&[("name=\"model\"", "whisper")]);
-        for cut in 0..whole.len() - 4 {
-            assert_eq!(read(&whole[..cut]), None, "{cut}");
+        let sound = form(&[("name=\"model\"", "whisper")]);
+        for cut in 0..sound.len() - 4 {
+            assert_eq!(read(&sound[..cut]), None, "{cut}");
         }
         for text in ["", "{}", "--\r\n\r\n--", "a\r\nb", "--x\n\n--x--"] {
             assert_eq!(read(text), None, "{text}");

@@ -272,7 +272,7 @@ fn a_model_that_is_no_string_is_refused_and_an_empty_one_is_none() {
     for body in [r#"{"model":5}"#, r#"{"model":["m"]}"#, r#"{"model":"\ud800"}"#] {
         assert_eq!(
             peek(Endpoint::Chat, body.as_bytes()).unwrap_err(),
-            Unreadable::NoModel,
+            Unreadable::OddModel,
             "{body}"
         );
     }
@@ -320,7 +320,7 @@ fn deep_nesting_does_not_overflow_the_stack() {
         }
     }
     let model = format!(r#"{{"model":{nested}}}"#);
-    assert_eq!(peek(Endpoint::Chat, model.as_bytes()).unwrap_err(), Unreadable::NoModel);
+    assert_eq!(peek(Endpoint::Chat, model.as_bytes()).unwrap_err(), Unreadable::OddModel);
 }
 
 #[test]

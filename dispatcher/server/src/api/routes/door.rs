@@ -5,7 +5,7 @@ use std::{future::ready, rc::Rc, sync::Arc};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{
-    HeaderMap, HeaderValue, Request, Response, StatusCode,
+    HeaderMap, HeaderValue, Request, Response,
     header::{AUTHORIZATION, CONTENT_TYPE},
     request::Parts,
     uri::PathAndQuery,
@@ -154,7 +154,7 @@ impl Door {
         let admitted = if headers::has_one_host(&head.headers, head.version) {
             settings.admit(&head.headers)
         } else {
-            Err(ApiError::Misread(StatusCode::BAD_REQUEST))
+            Err(ApiError::Hosts)
         };
         let guest = match admitted {
             Ok(guest) => guest,

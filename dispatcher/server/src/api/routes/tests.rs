@@ -252,6 +252,8 @@ async fn a_call_without_a_host_or_with_two_is_no_request() {
         }
         let answer = ask(&door, call).await;
         assert_eq!((answer.status, &answer.json["error"]["code"]), (400, &"invalid_http".into()));
+        let said = &answer.json["error"]["message"];
+        assert_eq!(said, "a request needs exactly one Host header");
     }
     assert_eq!(counted(&door, ["none", "none", "bad_request", "400"]), 2.0);
 }

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::cli::output::figures::many;
+
 /// Every pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -125,8 +127,10 @@ impl Breaker {
         let state = if self.open { "open" } else { "closed" };
         match (&self.reason, self.failures) {
             (None, 0) if !self.open => String::new(),
-            (Some(reason), failures) => format!("{state}, {failures} failures: {reason}"),
-            (None, failures) => format!("{state}, {failures} failures"),
+            (Some(reason), failures) => {
+                format!("{state}, {}: {reason}", many(failures, "failure"))
+            }
+            (None, failures) => format!("{state}, {}", many(failures, "failure")),
         }
     }
 }

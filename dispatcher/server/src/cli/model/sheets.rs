@@ -9,7 +9,7 @@ use crate::cli::{
     },
     output::{
         Sheet,
-        figures::{count, percent, text, time},
+        figures::{self, count, percent, text, time},
         table::{Grid, Left, Right, facts, plain},
     },
 };
@@ -73,8 +73,8 @@ fn row(pool: &Model, version: &Version) -> [String; 10] {
 }
 
 fn off(errors: Option<&Errors>) -> String {
-    let percent = |error: fn(&Errors) -> Option<f64>| percent(errors.and_then(error));
-    format!("{}/{}", percent(|errors| errors.mape_ttft), percent(|errors| errors.mape_tpot))
+    let off = |error: fn(&Errors) -> Option<f64>| figures::off(errors.and_then(error));
+    format!("{}/{}", off(|errors| errors.mape_ttft), off(|errors| errors.mape_tpot))
 }
 
 fn covered(errors: Option<&Errors>) -> String {

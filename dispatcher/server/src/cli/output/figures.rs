@@ -1,5 +1,7 @@
 //! Times, sizes and shares in a few characters. What is not known is a dash.
 
+use std::fmt::Display;
+
 /// Not known, or does not apply.
 pub(crate) const UNKNOWN: &str = "-";
 
@@ -59,6 +61,20 @@ pub(crate) fn percent(share: Option<f64>) -> String {
     }
 }
 
+/// By what share a prediction is off, as whole percent: it may be more than all of what was measured.
+pub(crate) fn off(share: Option<f64>) -> String {
+    match share.filter(|share| share.is_finite()) {
+        None => UNKNOWN.to_owned(),
+        Some(share) => format!("{:.0}%", share * 100.0),
+    }
+}
+
+/// So many of something: `1 failure`, `4 failures`.
+pub(crate) fn many<N: Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
+    let end = if number == N::from(1u8) { "" } else { "s" };
+    format!("{number} {what}{end}")
+}
+
 /// A text, or a dash.
 pub(crate) fn text(text: &str) -> String {
     if text.is_empty() { UNKNOWN } else { text }.to_owned()
@@ -113,5 +129,16 @@ mod tests {
             [percent(Some(1.0)), percent(Some(0.984)), percent(Some(0.41))],
             ["100%", "98.4%", "41%"]
         );
+    }
+
+    #[test]
+    fn what_a_prediction_is_off_by_has_one_form() {
+        let shares = [Some(0.94), Some(0.03), Some(1.5), None];
+        assert_eq!(shares.map(off), ["94%", "3%", "150%", "-"]);
+    }
+
+    #[test]
+    fn one_of_something_has_no_plural() {
+        assert_eq!([0, 1, 2].map(|number| many(number, "pod")), ["0 pods", "1 pod", "2 pods"]);
     }
 }

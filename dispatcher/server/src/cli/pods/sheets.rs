@@ -4,7 +4,7 @@ use crate::cli::{
     answers::{Pod, PodRequest, Pods},
     output::{
         Sheet,
-        figures::{count, percent, text, time},
+        figures::{count, many, off, percent, text, time},
         table::{Grid, Left, Right, facts},
     },
 };
@@ -51,8 +51,8 @@ impl Sheet for Pods {
                 text(&pod.class),
                 text(&pod.address),
                 pod.dispatched.to_string(),
-                percent(pod.error_ttft),
-                percent(pod.error_tpot),
+                off(pod.error_ttft),
+                off(pod.error_tpot),
                 count(pod.ledger_minus_scrape),
             ]);
         }
@@ -89,8 +89,8 @@ impl Sheet for Pod {
             (
                 "ledger",
                 format!(
-                    "{} residents, {} pending with {} tokens to compute, {} tokens of context",
-                    self.residents,
+                    "{}, {} pending with {} tokens to compute, {} tokens of context",
+                    many(self.residents, "resident"),
                     self.pending,
                     count(self.pending_tokens),
                     count(self.kv_tokens)
@@ -125,10 +125,7 @@ impl Sheet for Pod {
                     time(self.stall_budget_ms)
                 ),
             ),
-            (
-                "off by",
-                format!("ttft {}, tpot {}", percent(self.error_ttft), percent(self.error_tpot)),
-            ),
+            ("off by", format!("ttft {}, tpot {}", off(self.error_ttft), off(self.error_tpot))),
             (
                 "dispatched",
                 format!(
@@ -198,6 +195,8 @@ mod tests {
         assert_eq!(note(&draining), "3 left, about 9.0s more");
         let broken = pod(json!({"breaker": {"open": true, "failures": 4, "reason": "refused"}}));
         assert_eq!(note(&broken), "breaker open, 4 failures: refused");
+        let once = pod(json!({"breaker": {"open": true, "failures": 1}}));
+        assert_eq!(note(&once), "breaker open, 1 failure");
         assert_eq!(note(&pod(json!({"phase": "ready", "breaker": {"open": false}}))), "");
     }
 
@@ -205,11 +204,14 @@ mod tests {
     fn one_pod_shows_its_requests_with_objective_and_pace() {
         let pod: Pod = from_value(json!({
             "pool": "m", "pod": "pod-0", "phase": "ready", "step_ms": 31.0, "tightest_tpot_ms": 50.0,
+            "residents": 1, "error_ttft": 0.94, "error_tpot": 0.03,
             "requests": [{"id": 3, "request_id": "r-3", "decoding": true, "tpot_slo_ms": 50.0, "tpot_ms": 32.4}],
         }))
         .unwrap();
         let text = pod.sheet(false);
         assert!(text.contains("a step takes 31ms, the tightest resident wants 50ms"), "{text}");
+        assert!(text.contains("1 resident, 0 pending"), "{text}");
+        assert!(text.contains("ttft 94%, tpot 3%"), "{text}");
         assert!(
             text.contains("r-3") && text.contains("decodes") && text.contains("32ms"),
             "{text}"

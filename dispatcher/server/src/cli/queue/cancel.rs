@@ -8,7 +8,7 @@ use crate::cli::{
     answers::{self, has},
     confirm::confirm,
     failure::Failure,
-    output::{Format, Sheet, print, say, show, table::plain},
+    output::{Format, Sheet, figures::many, print, say, show, table::plain},
     remote::{Admin, path::Path},
 };
 
@@ -94,7 +94,7 @@ fn by_filter(admin: &Admin, format: Format, what: &CancelArgs) -> Result<(), Fai
             return format.print::<Matched>("cancel", answer);
         }
         show(&matched.sheet(false));
-        confirm(false, &format!("cancel {} waiting requests", matched.matched))?;
+        confirm(false, &format!("cancel {}", many(matched.matched, "waiting request")))?;
     }
     let answer = admin.post("/requests/cancel", &what.filter.body(false))?;
     format.print::<Matched>("cancel", answer)

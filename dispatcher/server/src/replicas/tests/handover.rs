@@ -1,6 +1,7 @@
 //! Another one decides than before.
 
 use super::*;
+use crate::replicas::call::QUEUED;
 
 /// One request of a client that may leave at any moment, over a network that may lose it before its pod. Its response is of so many events
 /// at most.
@@ -232,7 +233,7 @@ async fn one_that_is_asked_to_stop_hands_its_own_streams_over() {
 async fn more_than_a_channel_holds_is_handed_over_all_the_same() {
     let all = addresses::<2>();
     let younger = Member::start(1, &all, SECRET);
-    let waits: Vec<Ticket> = (0..20_000).map(|id| younger.admit(id)).collect();
+    let waits: Vec<Ticket> = (0..QUEUED as u64 * 5 / 4).map(|id| younger.admit(id)).collect();
     let elder = Member::start(0, &all, SECRET);
     younger.follows(Some(all[0])).await;
     until("they wait there", || elder.waiting() == waits.len()).await;

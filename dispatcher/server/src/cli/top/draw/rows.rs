@@ -12,7 +12,7 @@ use super::Paint;
 use crate::cli::{
     answers::{Decision, Lane, Pod, Waiting},
     output::{
-        figures::{count, drain, percent, text, time},
+        figures::{count, drain, many, percent, text, time},
         table::plain,
     },
     pods::note,
@@ -134,11 +134,6 @@ impl<const N: usize> Part<'_, N> {
 fn as_wide_as<'a>(names: impl Iterator<Item = &'a str>) -> Constraint {
     let widest = names.map(|name| name.chars().count()).max().unwrap_or_default();
     Constraint::Length(u16::try_from(widest).unwrap_or(u16::MAX).clamp(7, 36))
-}
-
-/// A count and what is counted.
-fn many(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn cell(text: &str) -> Piece<'static> {
