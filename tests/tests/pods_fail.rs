@@ -177,6 +177,26 @@ async fn a_pods_own_server_errors_are_passed_on() {
 }
 
 #[tokio::test]
+async fn the_only_pod_stays_whatever_it_leaves_without_an_answer_and_goes_where_it_says_503() {
+    let config = json!({"upstream": {"first_token_timeout_s": 1}});
+    let mut stage = Plan::default().config(config).raise().await;
+    stage.pods[0].fault(json!({"kind": "hang", "count": 4})).await;
+    for reply in at_once(&stage, 4).await {
+        reply.assert_error(504, "upstream_timeout");
+    }
+    assert_eq!(stage.weir.readyz().await.status, 200);
+    stage.assert_serves().await;
+    stage.pods[0].fault(json!({"kind": "status_503", "count": 3})).await;
+    for _ in 0..3 {
+        assert_eq!(stage.call(&Call::chat(5)).await.status, 503);
+    }
+    stage.weir.without_pods().await;
+    stage.weir.ready().await;
+    stage.assert_serves().await;
+    stage.assert_settled().await;
+}
+
+#[tokio::test]
 async fn a_pod_that_comes_back_is_served_from_again() {
     let mut stage = Stage::simple().await;
     stage.assert_serves().await;

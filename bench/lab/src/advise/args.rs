@@ -81,7 +81,8 @@ impl AdviseArgs {
     /// # Errors
     /// When the arguments make no question, or a file cannot be read or written.
     pub fn run(self) -> Result<ExitCode> {
-        let ((setting, replay), contender) = (self.setting()?, Contender::asked(&self.policy)?);
+        let ((setting, replay), contender) =
+            (self.setting()?, Contender::asked("--policy", &self.policy)?);
         let json = ResultFile::asked(self.json.as_deref())?.sparing([
             ("--trace", self.trace.as_deref()),
             ("--pool", self.pool.as_deref()),

@@ -67,25 +67,29 @@ impl Contender {
     /// # Errors
     /// When nobody is called that.
     pub fn named(name: &str) -> Result<Self> {
-        let known = match name.split_once(':') {
-            Some(("weir", variant)) => ablation::named(name, variant).map(Some),
-            _ => Ok(Self::counted(name).or_else(|| Self::own(name)).or_else(|| ruled::named(name))),
-        };
-        let known = known.with_context(|| format!("--policy {name:?}"))?;
-        if let Some(known) = known {
-            return Ok(known);
-        }
-        let policy: Policy = name.parse().with_context(|| format!("--policy {name:?}"))?;
-        Ok(Self::scheduler(name, move |config| config.policy = policy))
+        Self::known(name).with_context(|| format!("--policy {name:?}"))
     }
 
-    /// The same, for whoever may have misspelt it: those that are known are told.
+    /// The same by a flag, for whoever may have misspelt it: those that are known are told.
     ///
     /// # Errors
     /// When nobody is called that.
-    pub(crate) fn asked(name: &str) -> Result<Self> {
-        let known = |error| anyhow!("{error:#}; known are {}", Self::all().join(", "));
-        Self::named(name).map_err(known)
+    pub(crate) fn asked(flag: &str, name: &str) -> Result<Self> {
+        let known =
+            |error| anyhow!("{flag} {name:?}: {error:#}; known are {}", Self::all().join(", "));
+        Self::known(name).map_err(known)
+    }
+
+    fn known(name: &str) -> Result<Self> {
+        let known = match name.split_once(':') {
+            Some(("weir", variant)) => Some(ablation::named(name, variant)?),
+            _ => Self::counted(name).or_else(|| Self::own(name)).or_else(|| ruled::named(name)),
+        };
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let policy: Policy = name.parse()?;
+        Ok(Self::scheduler(name, move |config| config.policy = policy))
     }
 
     /// Those that a word means: `all`, `rivals`, `caps`, `variants` of Weir, or one name.

@@ -1,5 +1,5 @@
 //! How far a highest load could go: the load beyond which nobody can, and where Weir misses a target what the oracle has in time at the
-//! load that the target asks for. The oracle takes minutes of a core for a thousand requests, and is asked with few of two seeds.
+//! load that the target asks for. The oracle takes minutes of a core for the thousands of requests of a seed, and is asked with two.
 //! One stretch of a trace is easy where the next is not: so Weir's share of the very same requests stands beside it.
 
 use std::time::Instant;
@@ -17,11 +17,7 @@ use super::{
 use crate::{
     contender::Contender,
     limits::{Sight, bound, oracle_attains},
-    study::Setting,
 };
-
-/// Requests of a seed that the oracle is asked about, at most.
-const ORACLE_REQUESTS: usize = 2500;
 
 /// What there is to have of a row about a highest load.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,11 +54,9 @@ pub(super) fn reach(
         let Ask::Load(at) = row.ask else { return Ok(None) };
         let oracle = missing(showings, row, at).map(|load| {
             let (seeds, sight) = (&SCREEN_SEEDS, Sight::default());
-            let requests = ORACLE_REQUESTS.min(stage.setting.requests);
-            let setting = Setting { requests, ..(*stage.setting).clone() };
-            let share = oracle_attains(&setting, load, seeds, sight, threads)?;
+            let share = oracle_attains(&stage.setting, load, seeds, sight, threads)?;
             let weir = Contender::named(WEIR)?;
-            let own = Probe::new(&setting, &weir, seeds).share_at(load, Share::Attained)?;
+            let own = Probe::new(&stage.setting, &weir, seeds).share_at(load, Share::Attained)?;
             let beyond = Beyond { load, shares: [share, own] };
             progress.say(&format!("oracle {:<17} {}", stage.entry.case.id, beyond.words()));
             Ok::<_, anyhow::Error>(beyond)

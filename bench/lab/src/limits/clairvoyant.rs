@@ -7,7 +7,8 @@
 //! passed it is put aside until a pod has nothing else to do, or refused where only a promise counts. It looks at one request at
 //! a time and knows nothing of those that have not come: it is what can be reached by seeing well, not the best there is.
 //!
-//! A fork costs as much as simulating the pod until it is idle. [`Sight`] says how many pods are tried each time.
+//! A fork costs as much as simulating the pod until it is idle, or until nothing can be gained any more: the request is late, or
+//! others are, for as much. [`Sight`] says how many pods are tried each time.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -95,6 +96,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Time after which what is held is tried again.
 const RETRY: Duration = Duration::from_millis(50);
 
+/// Milliseconds of a trial after which it is looked at whether it still can gain something.
+const LOOK_MS: f64 = 500.0;
+
 struct Clairvoyant {
     requests: Arc<[SimRequest]>,
     pods: Vec<Mirror>,
@@ -154,6 +158,22 @@ impl Fate {
         within(self.first_ms - self.arrived_ms, self.ttft_ms, 1.0)
             && within(self.last_ms - self.first_ms, self.tpot_ms, self.gaps)
     }
+
+    /// Whether it is late although what has not come by `now_ms` came right then.
+    fn late_by(&self, now_ms: f64) -> bool {
+        let come = |ms: f64| if ms > 0.0 { ms } else { now_ms };
+        let soonest = Self { first_ms: come(self.first_ms), last_ms: come(self.last_ms), ..*self };
+        !soonest.in_time()
+    }
+}
+
+/// How long a trial goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    /// Until the pod is idle.
+    Idle,
+    /// Until then, or until it is known that nothing is gained.
+    Vain,
 }
 
 /// A request, when it came, and what it counts for in time.
@@ -191,7 +211,7 @@ impl Mirror {
     }
 
     /// What would become of everybody with one more request.
-    fn try_with(&self, pod: usize, now_ms: f64, came: &Came<'_>) -> Option<Trial> {
+    fn try_with(&self, pod: usize, now_ms: f64, came: &Came<'_>, until: Until) -> Option<Trial> {
         let Came { asked, came_ms, worth } = *came;
         let mut engine = self.engine.clone();
         let sequence = engine.submit(now_ms, job(asked)).ok()?;
@@ -208,14 +228,30 @@ impl Mirror {
         let mut fates = self.residents.clone();
         fates.push(Resident { sequence, fate: newcomer });
         let mut outputs = Vec::new();
-        engine.advance(f64::INFINITY, &mut outputs);
-        for output in outputs {
-            let one = fates.iter_mut().find(|one| one.sequence == output.id());
-            let Some(Resident { fate, .. }) = one else { continue };
-            match output {
-                Output::Token { at_ms, .. } => fate.first_ms = seen_ms(at_ms),
-                Output::Finished { at_ms, .. } => fate.last_ms = seen_ms(at_ms),
+        let mut lost = 0;
+        let mut look_ms = if until == Until::Vain { now_ms + LOOK_MS } else { f64::INFINITY };
+        loop {
+            engine.advance(look_ms, &mut outputs);
+            for output in outputs.drain(..) {
+                let place = fates.iter().position(|one| one.sequence == output.id());
+                let place = place.unwrap_or(fates.len());
+                let Some(Resident { fate, .. }) = fates.get_mut(place) else { continue };
+                match output {
+                    Output::Token { at_ms, .. } => fate.first_ms = seen_ms(at_ms),
+                    Output::Finished { at_ms, .. } => {
+                        fate.last_ms = seen_ms(at_ms);
+                        let was = self.residents.get(place).is_some_and(|one| one.fate.in_time());
+                        lost += if was && !fate.in_time() { fate.worth } else { 0 };
+                    }
+                }
             }
+            if engine.next_event_ms().is_none() {
+                break;
+            }
+            if lost >= worth || fates.last().is_some_and(|one| one.fate.late_by(look_ms)) {
+                return Some(Trial { pod, gain: 0, delay_ms: 0.0, fates: Vec::new() });
+            }
+            look_ms += LOOK_MS;
         }
         let in_time = |those: &[Resident]| -> i64 {
             those.iter().filter(|one| one.fate.in_time()).map(|one| one.fate.worth).sum()
@@ -264,7 +300,8 @@ impl Clairvoyant {
         let mut drawn = drawn.into_vec();
         drawn.sort_unstable();
         let of = |pods: &mut dyn Iterator<Item = usize>| {
-            let trials = pods.filter_map(|pod| self.pods.get(pod)?.try_with(pod, ms(now), came));
+            let trials = pods
+                .filter_map(|pod| self.pods.get(pod)?.try_with(pod, ms(now), came, Until::Vain));
             trials.min_by(|one, other| {
                 other.gain.cmp(&one.gain).then(one.delay_ms.total_cmp(&other.delay_ms))
             })
@@ -339,7 +376,7 @@ impl Clairvoyant {
             let idle = self.pods.iter().enumerate().filter(|(_, pod)| pod.residents.is_empty());
             let one = &self.came(&asked, came);
             let trial = idle
-                .filter_map(|(pod, mirror)| mirror.try_with(pod, ms(now), one))
+                .filter_map(|(pod, mirror)| mirror.try_with(pod, ms(now), one, Until::Idle))
                 .min_by(|one, other| one.delay_ms.total_cmp(&other.delay_ms));
             let Some(trial) = trial else { return };
             self.aside.pop_front();

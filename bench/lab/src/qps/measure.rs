@@ -76,7 +76,7 @@ pub(super) struct Effort {
 /// Who holds requests has no bound on their wait here: the benchmark waits for every answer.
 pub(super) fn contender(name: &str) -> Result<Contender> {
     if name != "weir" {
-        return Contender::asked(name);
+        return Contender::asked("--policy", name);
     }
     Ok(Contender::scheduler(name, |config| {
         (config.policy, config.bounds.max_wait) = (Policy::Weir, PATIENCE);

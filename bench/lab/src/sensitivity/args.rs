@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::{
@@ -177,9 +177,5 @@ impl SensitivityArgs {
 /// A rival by its name.
 fn rival(name: &str) -> Result<Contender> {
     ensure!(name != WEIR, "--rivals {name:?}: that is who they are compared with");
-    Contender::named(name).map_err(|error| {
-        let known = Contender::all().into_iter().filter(|known| *known != WEIR);
-        let known = known.collect::<Vec<_>>().join(", ");
-        anyhow!("--rivals {name:?}: {}; known are {known}", error.root_cause())
-    })
+    Contender::asked("--rivals", name)
 }

@@ -145,7 +145,7 @@ fn what_makes_no_study_is_said_before_anything_is_simulated() {
     for (more, says) in [
         (
             ["--rivals", "nobody"],
-            "--rivals \"nobody\": there is no policy \"nobody\"; known are round-robin",
+            "--rivals \"nobody\": there is no policy \"nobody\"; known are weir, round-robin",
         ),
         (["--rivals", "jspt,weir"], "--rivals \"weir\": that is who they are compared with"),
         (["--load", "0"], "--load"),

@@ -79,6 +79,17 @@ fn the_last_sliver_of_the_last_bin_is_too_little_to_answer_from() {
 }
 
 #[test]
+fn the_least_that_follows_is_in_the_first_bin_that_holds_anything() {
+    let mut history = history(500);
+    seen(&mut history, [500; 100]);
+    let bin = history.bins[first_bin_beyond(&history.bins, 499)];
+    for generated in [0, 20, 300] {
+        let reached = generated + history.remaining(None, 100, None, generated, 0.0);
+        assert_eq!(reached, bin.lower + 1, "after {generated}");
+    }
+}
+
+#[test]
 fn short_lengths_are_told_apart_exactly() {
     let mut history = history(500);
     seen(&mut history, [7; 300]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    PodId, Reason, Request, RequestId, Time,
+    PodId, Reason, RequestId, Time,
     decisions::{Decision, Ended, Outcome},
     headroom::judge,
     inspect::{AlternativeView, DecisionView, EndedView, Inspection, State},
@@ -14,13 +14,20 @@ impl Scheduler {
     /// The request that a client calls so, if it waits, is in flight, or ended a moment ago; of several the youngest, those that
     /// wait first.
     pub fn find(&self, name: &str) -> Option<RequestId> {
-        let is_called = |request: &Request| &*request.name == name;
-        let waits = |id: &RequestId| self.board.get(*id).is_some_and(|one| is_called(&one.request));
-        let runs = |id: &RequestId| self.flights.get(id).is_some_and(|one| is_called(&one.request));
-        let waiting = self.names.find(name).find(waits);
+        let runs = |id: &RequestId| {
+            self.flights.get(id).is_some_and(|flight| &*flight.request.name == name)
+        };
+        let waiting = self.waiting_called(name).next();
         let alive = waiting.or_else(|| self.names.find(name).find(runs));
         let ended = || self.ended.newest().find(|(_, ended)| &*ended.name == name);
         alive.or_else(|| ended().map(|(_, ended)| ended.id))
+    }
+
+    /// The waiting requests that clients call so, the youngest first. Of a name that very many have the oldest are not known.
+    pub fn waiting_called<'a>(&'a self, name: &'a str) -> impl Iterator<Item = RequestId> + 'a {
+        let waits =
+            move |id: &RequestId| self.board.get(*id).is_some_and(|one| &*one.request.name == name);
+        self.names.find(name).filter(waits)
     }
 
     /// Everything known of a request; `None` when it is not known, or ended too long ago.

@@ -47,10 +47,7 @@ impl Scheduler {
     /// A sentence, after a blank: which others that wait are called as this one is, the youngest first.
     fn namesakes(&self, waiting: &Waiting) -> String {
         let (id, name) = (waiting.request.id, &waiting.request.name);
-        let is_called_so = |other: &RequestId| {
-            self.board.get(*other).is_some_and(|other| other.request.name == *name)
-        };
-        let others = self.names.find(name).filter(|other| *other != id && is_called_so(other));
+        let others = self.waiting_called(name).filter(|other| *other != id);
         let numbers: Vec<String> =
             others.take(NAMESAKES).map(|other| format!("#{}", other.0)).collect();
         if numbers.is_empty() {

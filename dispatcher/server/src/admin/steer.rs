@@ -57,8 +57,6 @@ pub(super) async fn cancel(
 
 /// Most numbers of requests of one name that a refusal lists.
 const LISTED: usize = 20;
-/// Waiting requests of one page, where those of a name are looked for.
-const PAGE: usize = 1000;
 
 /// Does something to the waiting request that a name means, in the pool where it waits; says which that is.
 fn on_waiting(
@@ -85,7 +83,8 @@ fn meant(pools: &[Pool<'_>], name: &str) -> Result<RequestId, Fault> {
     };
     let known: Vec<_> = Called::readings(name).into_iter().filter_map(known).collect();
     let is_a_name = matches!(&known[..], [(Called::Name(_), _), ..]);
-    let waiting = if is_a_name { waiting_called(pools, name) } else { vec![] };
+    let called = |pool: &Pool<'_>| pool.hub.waiting_called(name);
+    let waiting: Vec<_> = if is_a_name { pools.iter().flat_map(called).collect() } else { vec![] };
     if waiting.len() > 1 {
         return Err(several(name, &waiting));
     }
@@ -99,35 +98,13 @@ fn meant(pools: &[Pool<'_>], name: &str) -> Result<RequestId, Fault> {
     }
 }
 
-/// The numbers of all that wait and are called so, of each pool the oldest first. A walk over what waits: of a name only
-/// the youngest is known without.
-fn waiting_called(pools: &[Pool<'_>], name: &str) -> Vec<RequestId> {
-    let (everything, mut found) = (Filter::default(), Vec::new());
-    for pool in pools {
-        let mut after = None;
-        loop {
-            let page = pool.hub.waiting_page(&everything, after, PAGE);
-            let called_so = page.requests.iter().filter(|one| *one.request_id == *name);
-            found.extend(called_so.map(|one| one.id));
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-    }
-    found
-}
-
-/// Several requests may be meant: these.
+/// Several requests may be meant: these, the youngest first.
 fn several(name: &str, numbers: &[RequestId]) -> Fault {
     let listed: Vec<String> =
         numbers.iter().take(LISTED).map(|number| format!("#{}", number.0)).collect();
-    let more = match numbers.len().saturating_sub(LISTED) {
-        0 => String::new(),
-        more => format!(", or one of {more} more"),
-    };
-    let (all, listed) = (numbers.len(), listed.join(" or "));
-    Fault::Conflict(format!("{all} waiting requests are called {name}; say {listed}{more}"))
+    let more = if numbers.len() > LISTED { " or another number" } else { "" };
+    let listed = listed.join(" or ");
+    Fault::Conflict(format!("several waiting requests are called {name}; say {listed}{more}"))
 }
 
 /// The band that a request is to have.

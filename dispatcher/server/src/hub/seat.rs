@@ -231,6 +231,11 @@ impl Hub {
         })
     }
 
+    /// The numbers of the waiting requests that are called so, the youngest first.
+    pub fn waiting_called(&self, name: &str) -> Vec<RequestId> {
+        self.look(|scheduler, _| scheduler.waiting_called(name).collect())
+    }
+
     /// What would become of a request. Nothing is sent and nothing changes.
     pub fn suppose(&self, what: &Supposition) -> Supposed {
         self.at_desk(|desk, now, _| desk.scheduler.suppose(now, what))

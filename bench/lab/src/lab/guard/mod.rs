@@ -20,7 +20,7 @@ mod verdict;
 
 use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, time::Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::{
@@ -98,7 +98,7 @@ impl GuardArgs {
 
     /// What was measured, and a line about each slice that could not be.
     fn measured(&self, wanted: &[&Slice]) -> Result<(Vec<Measured>, Vec<String>)> {
-        let subject = self.contender()?;
+        let subject = Contender::asked("--subject", &self.subject)?;
         let traces = folder(self.traces.as_deref());
         let (mut measured, mut left) = (Vec::new(), Vec::new());
         for slice in wanted {
@@ -110,14 +110,6 @@ impl GuardArgs {
         }
         ensure!(!measured.is_empty(), "nothing to measure: {}", left.join(", "));
         Ok((measured, left))
-    }
-
-    /// Who is guarded.
-    fn contender(&self) -> Result<Contender> {
-        Contender::named(&self.subject).map_err(|error| {
-            let (why, known) = (error.root_cause(), Contender::all().join(", "));
-            anyhow!("--subject {:?}: {why}; known are {known}", self.subject)
-        })
     }
 
     fn threads(&self) -> usize {

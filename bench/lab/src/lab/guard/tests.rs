@@ -146,10 +146,10 @@ fn a_slice_that_nobody_knows_and_a_folder_that_is_not_there_are_errors() {
 
 #[test]
 fn a_subject_that_nobody_knows_is_an_error_with_those_that_are_known() {
-    let error = guard("--subject foo").contender().unwrap_err().to_string();
+    let error = guard("--subject foo").measured(&[]).unwrap_err().to_string();
     let begin = r#"--subject "foo": there is no policy "foo"; known are weir, round-robin"#;
     assert!(error.starts_with(begin), "{error}");
-    assert_eq!(guard("").contender().unwrap().name(), WEIR);
+    assert_eq!(guard("").subject, WEIR);
 }
 
 #[test]
