@@ -233,9 +233,9 @@ impl Mirror {
         loop {
             engine.advance(look_ms, &mut outputs);
             for output in outputs.drain(..) {
-                let place = fates.iter().position(|one| one.sequence == output.id());
-                let place = place.unwrap_or(fates.len());
-                let Some(Resident { fate, .. }) = fates.get_mut(place) else { continue };
+                let mut known = fates.iter_mut().enumerate();
+                let one = known.find(|(_, one)| one.sequence == output.id());
+                let Some((place, Resident { fate, .. })) = one else { continue };
                 match output {
                     Output::Token { at_ms, .. } => fate.first_ms = seen_ms(at_ms),
                     Output::Finished { at_ms, .. } => {
@@ -415,4 +415,39 @@ fn refuse(place: usize, reason: RefusalReason, waited: Duration) -> Action {
 
 fn ms(time: Time) -> f64 {
     time.as_micros() as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::tests::{GPU, pool, request, slo},
+        *,
+    };
+
+    #[test]
+    fn a_trial_ends_early_only_where_it_gains_nothing() {
+        let engine = pool(&[GPU], 2048).seeded(1).remove(0).engine;
+        let mut mirror = Mirror::new(EngineConfig { every_token: false, ..engine });
+        let (mut gained, mut ended_early) = (0, 0);
+        for place in 0..60 {
+            let now_ms = 70.0 * place as f64;
+            mirror.advance(now_ms);
+            let input = if place % 5 == 0 { 6000 } else { 300 };
+            let asked =
+                request(place, 70 * place as u64, input, 30 + 5 * place as u32, slo(600, 30));
+            let came = Came { asked: &asked, came_ms: now_ms, worth: 1 };
+            let [vain, idle] = [Until::Vain, Until::Idle]
+                .map(|until| mirror.try_with(0, now_ms, &came, until).unwrap());
+            assert_eq!(vain.gain > 0, idle.gain > 0, "{place}");
+            if vain.gain > 0 {
+                assert_eq!((vain.gain, vain.delay_ms), (idle.gain, idle.delay_ms), "{place}");
+                mirror.engine.submit(now_ms, job(&asked)).unwrap();
+                mirror.residents = vain.fates;
+                gained += 1;
+            } else {
+                ended_early += usize::from(vain.fates.is_empty());
+            }
+        }
+        assert!(gained > 10 && ended_early > 10, "{gained} {ended_early}");
+    }
 }

@@ -14,10 +14,10 @@ use crate::{
     workload::Replay,
 };
 
-const GPU: &str = "h100-qwen3-32b-tp2";
+pub(super) const GPU: &str = "h100-qwen3-32b-tp2";
 
 /// Pods without noise.
-fn pool(gpus: &[&str], chunk_tokens: u32) -> Pool {
+pub(super) fn pool(gpus: &[&str], chunk_tokens: u32) -> Pool {
     let mut pool = Pool::of(gpus[0], 0, None).unwrap();
     pool.classes.clear();
     for gpu in gpus {
@@ -34,7 +34,7 @@ fn noisy(mut pool: Pool) -> Pool {
     pool
 }
 
-fn request(place: usize, at_ms: u64, input: u32, output: u32, slo: Slo) -> SimRequest {
+pub(super) fn request(place: usize, at_ms: u64, input: u32, output: u32, slo: Slo) -> SimRequest {
     SimRequest {
         request: Request {
             slo,
@@ -54,7 +54,7 @@ fn request(place: usize, at_ms: u64, input: u32, output: u32, slo: Slo) -> SimRe
     }
 }
 
-fn slo(ttft_ms: u64, tpot_ms: u64) -> Slo {
+pub(super) fn slo(ttft_ms: u64, tpot_ms: u64) -> Slo {
     let ms = |ms| Some(Duration::from_millis(ms));
     Slo { ttft: ms(ttft_ms), tpot: ms(tpot_ms) }
 }
