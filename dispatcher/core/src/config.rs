@@ -262,8 +262,10 @@ pub struct PullConfig {
     pub late_share: f64,
     /// Uncached tokens a colder pod must cost more before a head waits for its warm pod.
     pub warm_gap_tokens: u32,
-    /// Share of the TTFT objective that must be left after the colder pod's TTFT to wait. Where less than a twentieth is left a cold
-    /// start is not counted on, and a head waits for as long as the warm pod can be in time.
+    /// Share of the TTFT objective that must be left after the colder pod's TTFT to wait. With less a head joins the prompts that are
+    /// pending on the warm pod if it is in time behind them, waits on if it would still have three tenths of its objective to spare
+    /// there, or else starts cold. Where less than a twentieth is left a cold start is not counted on, and a head waits for as long as
+    /// the warm pod can be in time.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub warm_slack: f64,
     /// How many times its own time a computed prompt counts where a request has no objectives: it displaces what others would

@@ -211,9 +211,14 @@ impl Ledger {
         Some((prefill, self.residents.len() - 1))
     }
 
-    /// Notes how far a resident has come.
-    pub fn progress(&mut self, id: RequestId, generated: u32, config: &PullConfig) -> Option<Come> {
-        self.progress_of(self.seat(id)?, generated, config)
+    /// Notes how far a resident has come, which was last seen in a place.
+    pub fn progress(
+        &mut self,
+        (id, seat): (RequestId, usize),
+        generated: u32,
+        config: &PullConfig,
+    ) -> Option<Come> {
+        self.progress_of(self.seat(id, seat)?, generated, config)
     }
 
     /// The same of the one in a place among the residents.
@@ -258,7 +263,7 @@ impl Ledger {
             self.leave(pending.resident.band);
             return true;
         }
-        let Some(at) = self.seat(id) else { return false };
+        let Some(at) = self.seat(id, usize::MAX) else { return false };
         self.ids.swap_remove(at);
         self.paces.swap_remove(at);
         let resident = self.residents.swap_remove(at);
@@ -270,9 +275,10 @@ impl Ledger {
         true
     }
 
-    /// Where a resident is.
-    fn seat(&self, id: RequestId) -> Option<usize> {
-        self.ids.iter().position(|one| *one == id)
+    /// Where a resident is that was last seen in a place: there, unless another's end has moved it.
+    fn seat(&self, id: RequestId, seen: usize) -> Option<usize> {
+        let stays = self.ids.get(seen) == Some(&id);
+        if stays { Some(seen) } else { self.ids.iter().position(|one| *one == id) }
     }
 
     fn take_pending(&mut self, at: usize) -> Pending {

@@ -245,18 +245,59 @@ fn a_prefix_that_too_many_share_gets_a_second_pod_before_its_requests_are_late()
 #[test]
 fn where_a_cold_start_may_as_well_be_late_a_head_waits_for_its_warm_pod_to_the_end() {
     // Cold it takes 272 ms.
-    for (ttft_ms, waits) in [(280, true), (290, false)] {
+    for (ttft_ms, joins) in [(280, false), (290, true)] {
         let mut world = world(2);
         let first = world.arrive(shares_a_prompt);
-        let warm = world.pod_of(first).unwrap();
+        let warm = world.pod_of(first);
         world.pass(Duration::from_millis(100));
         let second = world.arrive(|request| {
             shares_a_prompt(request);
             request.slo = slo(ttft_ms, 50);
         });
+        assert_eq!(world.pod_of(second), warm.filter(|_| joins));
         world.pass(Duration::from_millis(200));
         world.send(Event::FirstToken(first));
-        assert_eq!(world.pod_of(second) == Some(warm), waits, "{:?}", world.pod_of(second));
+        assert_eq!(world.pod_of(second), warm, "{ttft_ms}");
+    }
+}
+
+#[test]
+fn before_a_cold_start_is_too_late_a_head_joins_what_is_pending_on_its_warm_pod() {
+    let mut world = world(2);
+    let first = world.arrive(shares_a_prompt);
+    let warm = world.pod_of(first);
+    let second = world.arrive(|request| {
+        shares_a_prompt(request);
+        request.slo = slo(500, 50);
+    });
+    world.pass(Duration::from_millis(150));
+    assert_eq!(world.scheduler.reason(second), Some(Reason::WaitsForWarmPod));
+    world.pass(Duration::from_millis(50));
+    assert_eq!(world.pod_of(second), warm);
+}
+
+#[test]
+fn a_head_that_cannot_join_waits_on_for_a_warm_pod_that_leaves_it_much_time() {
+    // Cold it takes 272 ms, and less than 10 with its prompt.
+    for (ttft_ms, waits_on) in [(600, true), (1000, false)] {
+        let mut config = steps_are_shared();
+        config.classes = vec![PodClass { max_sequences: 1, ..PodClass::default() }];
+        let mut world = World::new(config, 2);
+        let first = world.arrive(shares_a_prompt);
+        let warm = world.pod_of(first);
+        world.send(Event::FirstToken(first));
+        let head = world.arrive(|request| {
+            shares_a_prompt(request);
+            request.slo = slo(ttft_ms, 50);
+        });
+        assert_eq!(world.scheduler.reason(head), Some(Reason::WaitsForWarmPod));
+        let would_go_cold = ttft_ms - 272 - 15;
+        world.pass(Duration::from_millis(would_go_cold));
+        assert_eq!(world.pod_of(head).is_none(), waits_on, "{:?}", world.scheduler.reason(head));
+        if waits_on {
+            world.end(first, EndKind::Complete);
+            assert_eq!(world.pod_of(head), warm);
+        }
     }
 }
 

@@ -32,8 +32,10 @@ pub(super) struct Errand {
     pub(super) levels: Vec<(Share, f64)>,
     /// Given loads.
     pub(super) loads: Vec<f64>,
-    /// Whether highest loads are only read off the given ones.
+    /// Whether highest loads are only read off, from the given ones and from these.
     pub(super) is_brief: bool,
+    /// The lowest first: looked at until none of the levels is held.
+    pub(super) around: Vec<f64>,
 }
 
 /// What a policy showed in a case.
@@ -64,14 +66,14 @@ impl Errand {
         let mut errand = Self::default();
         for row in rows {
             match row.ask {
-                Ask::Load(at) | Ask::Trained(at) => errand.level(Share::Attained, at),
-                Ask::LoadFrom16(at) => errand.level(Share::From16, at),
+                Ask::Load(_) | Ask::Trained(_) | Ask::LoadFrom16(_) => {}
                 Ask::Goodput(_) => errand.load(OVERLOAD),
                 Ask::Largest | Ask::WorstWait | Ask::Cost => errand.load(LARGE_LOAD),
                 Ask::MeanE2e | Ask::MeanTtft => errand.load(FREE_LOAD),
                 Ask::MedianE2e | Ask::MedianTtft => errand.load(1.0),
                 Ask::Error(_) | Ask::Coverage(_) => errand.load(LIVE_LOAD),
             }
+            add(&mut errand.levels, level(row.ask));
         }
         errand
     }
@@ -87,36 +89,30 @@ impl Errand {
 
     /// The same for a screening: highest loads are read off a few loads around the one that Weir held.
     pub(super) fn in_brief(&self, weir: Option<&Showing>) -> Self {
-        let mut errand = Self { is_brief: true, ..self.clone() };
         let held = weir.and_then(|weir| weir.levels.first()).map(|level| level.2.load.value);
-        if let Some(held) = held {
-            AROUND
-                .iter()
-                .for_each(|part| errand.load((held.max(0.02) * part * 100.0).round() / 100.0));
-        }
-        errand
+        let near = |held: f64| AROUND.map(|part| (held.max(0.02) * part * 100.0).round() / 100.0);
+        let around = held.map(near).into_iter().flatten().collect();
+        Self { is_brief: true, around, ..self.clone() }
     }
 
-    fn level(&mut self, share: Share, at: f64) {
-        if !self.levels.contains(&(share, at)) {
-            self.levels.push((share, at));
-        }
+    /// The same without those highest loads that are not among these.
+    pub(super) fn only_levels(mut self, levels: &[(Share, f64)]) -> Self {
+        self.levels.retain(|level| levels.contains(level));
+        self
     }
 
     fn load(&mut self, load: f64) {
-        if !self.loads.contains(&load) {
-            self.loads.push(load);
-        }
+        add(&mut self.loads, Some(load));
     }
 
-    /// Simulations per seed that it takes, about.
-    pub(super) fn simulations(&self) -> usize {
-        let sought = match self.levels.len() {
+    /// Simulations per seed that highest loads take, about.
+    pub(super) fn sought(&self) -> usize {
+        match self.levels.len() {
             0 => 0,
-            _ if self.is_brief => AROUND.len(),
+            // Few rivals hold a level at the highest of them.
+            _ if self.is_brief => AROUND.len() - 1,
             levels => 11 + 4 * (levels - 1),
-        };
-        self.loads.len() + sought
+        }
     }
 
     /// Runs it.
@@ -138,6 +134,11 @@ impl Errand {
         }
         for load in &self.loads {
             probe.at(*load)?;
+        }
+        for load in &self.around {
+            if self.levels.iter().any(|(share, at)| probe.may_hold(*load, *share, *at)) {
+                probe.at(*load)?;
+            }
         }
         if self.is_brief {
             let estimates = self.levels.iter();
@@ -190,31 +191,49 @@ impl Showing {
     }
 }
 
+/// The highest load that an ask is about.
+const fn level(ask: Ask) -> Option<(Share, f64)> {
+    match ask {
+        Ask::Load(at) | Ask::Trained(at) => Some((Share::Attained, at)),
+        Ask::LoadFrom16(at) => Some((Share::From16, at)),
+        _ => None,
+    }
+}
+
+/// Adds what is not there yet.
+fn add<T: PartialEq>(list: &mut Vec<T>, new: Option<T>) {
+    list.extend(new.filter(|new| !list.contains(new)));
+}
+
 fn serves_all(row: &Row) -> bool {
     (row.refused + row.rejected) as f64 <= 0.005 * row.requests as f64
 }
 
+/// A rival that is run in full, and the highest loads of which it was among the best: nobody asks for its others.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Finalist<'a> {
+    /// Who.
+    pub(super) policy: &'a str,
+    /// What is sought.
+    pub(super) levels: Vec<(Share, f64)>,
+}
+
 /// The best rivals of a screening for the rows of a case, each once, in the order of the rows.
-pub(super) fn finalists(rows: &[Wanted], screened: &[Showing]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
+pub(super) fn finalists<'a>(rows: &[Wanted], screened: &'a [Showing]) -> Vec<Finalist<'a>> {
+    let mut finalists: Vec<Finalist<'a>> = Vec::new();
     for row in rows {
-        if matches!(row.ask, Ask::MedianE2e | Ask::MedianTtft) {
-            names.push(LADDER_RIVAL.to_owned());
-        }
+        let is_named = matches!(row.ask, Ask::MedianE2e | Ask::MedianTtft);
         let most = if matches!(row.ask, Ask::Goodput(_)) { BEST_OF_KIND } else { BEST };
-        names.extend(
-            best(screened, row.ask, most).into_iter().map(|showing| showing.policy.clone()),
-        );
-    }
-    let mut once: Vec<String> = Vec::new();
-    names.retain(|name| {
-        let new = !once.contains(name);
-        if new {
-            once.push(name.clone());
+        let best = best(screened, row.ask, most).into_iter().map(|showing| showing.policy.as_str());
+        for policy in is_named.then_some(LADDER_RIVAL).into_iter().chain(best) {
+            if let Some(known) = finalists.iter_mut().find(|known| known.policy == policy) {
+                add(&mut known.levels, level(row.ask));
+            } else {
+                finalists.push(Finalist { policy, levels: level(row.ask).into_iter().collect() });
+            }
         }
-        new
-    });
-    names
+    }
+    finalists
 }
 
 /// The best of these for an ask, the best first.
@@ -255,5 +274,73 @@ impl Entry {
     pub(super) fn setting(&self, traces: Option<&Path>, usual: usize) -> Result<Setting> {
         let setting = self.case.setting(traces, usual)?;
         setting.ok_or_else(|| anyhow::anyhow!(self.case.missing(traces)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::reading::Reading;
+
+    const LEVELS: [(Share, f64); 2] = [(Share::Attained, 0.99), (Share::Attained, 0.95)];
+
+    /// Holds so much at 99 % and at 95 %, with so many in time in overload.
+    fn showing(policy: &str, held: [f64; 2], goodput_rps: f64) -> Showing {
+        let highest =
+            |value| Highest { load: Reading { value, without: Vec::new() }, rows: Vec::new() };
+        let levels = LEVELS.iter().zip(held).map(|(level, held)| (level.0, level.1, highest(held)));
+        let rows = vec![Row { goodput_rps, ..Row::default() }];
+        let at = AtLoad { load: OVERLOAD, rows, each: Vec::new() };
+        Showing { policy: policy.to_owned(), levels: levels.collect(), loads: vec![at] }
+    }
+
+    #[test]
+    fn a_finalist_is_asked_for_the_highest_loads_of_which_it_was_among_the_best() {
+        let want = |ask| Wanted { case: "a-one", ask, start: None, target: 1.0 };
+        let rows = [Ask::Load(0.99), Ask::Load(0.95), Ask::Goodput(Kind::Push)].map(want);
+        let screened = [
+            showing("random", [0.5, 0.9], 1.0),
+            showing("jspt", [0.4, 0.8], 9.0),
+            showing("round-robin", [0.3, 0.5], 2.0),
+            showing("power-of-two", [0.2, 0.7], 3.0),
+            showing("load-prefix", [0.1, 0.1], 4.0),
+        ];
+        let finalists = finalists(&rows, &screened);
+        let asked: Vec<(&str, &[(Share, f64)])> =
+            finalists.iter().map(|one| (one.policy, one.levels.as_slice())).collect();
+        let wanted = [
+            ("random", &LEVELS[..]),
+            ("jspt", &LEVELS),
+            ("round-robin", &LEVELS[..1]),
+            ("power-of-two", &LEVELS[1..]),
+            ("load-prefix", &[]),
+        ];
+        assert_eq!(asked, wanted);
+        let errand = Errand::of(&rows);
+        assert_eq!(
+            (errand.levels.as_slice(), errand.loads.as_slice()),
+            (&LEVELS[..], &[OVERLOAD][..])
+        );
+        assert_eq!(
+            errand.clone().only_levels(&LEVELS[1..]),
+            Errand { levels: vec![LEVELS[1]], ..errand }
+        );
+    }
+
+    #[test]
+    fn a_screening_goes_no_higher_than_where_nothing_is_held() {
+        let setting = Case::named("a-one").unwrap().setting(None, 200).unwrap().unwrap();
+        let errand = Errand {
+            levels: LEVELS.to_vec(),
+            loads: vec![4.0],
+            is_brief: true,
+            around: vec![0.1, 0.2, 6.0],
+        };
+        let contender = Contender::named("round-robin").unwrap();
+        let showing = errand.run(&setting, &contender, &[1]).unwrap();
+        let loads: Vec<f64> = showing.loads.iter().map(|at| at.load).collect();
+        assert_eq!(loads, [0.1, 0.2, 4.0]);
+        let held = LEVELS.map(|(share, at)| showing.highest(share, at).unwrap().load.value);
+        assert!(0.2 < held[0] && held[0] < held[1] && held[1] < 4.0, "{held:?}");
     }
 }

@@ -9,7 +9,7 @@ use super::{
 const STEPS: [usize; 7] = [800, 1200, 1600, 2000, 2500, 3000, 3500];
 /// The most of a screening.
 const BRIEF: usize = 1600;
-/// Seeds of the screening.
+/// Seeds of the screening, and of what is compared with limits.
 pub(super) const SCREEN_SEEDS: [u64; 2] = [1, 2];
 /// Seeds of Weir's variants.
 pub(super) const VARIANT_SEEDS: [u64; 3] = [1, 2, 3];
@@ -68,24 +68,32 @@ pub(super) fn parts(seconds: f64) -> Parts {
 pub(super) fn screening(entry: &Entry, per_request_s: f64) -> Work {
     let errand = Errand::of(&entry.rows).in_brief(None);
     // Weir's own search counts as two more.
-    let runs = (2 + rivals(&entry.rows).len()) * errand.simulations() * SCREEN_SEEDS.len();
+    let each = errand.loads.len() + errand.sought();
+    let runs = (2 + rivals(&entry.rows).len()) * each * screen_seeds(entry.least).len();
     Work { per_request_s: runs as f64 * per_request_s, least: entry.least }
+}
+
+/// Seeds of a screening with so many requests in each: where one has as many as two do elsewhere, it is enough to know who is run
+/// in full.
+pub(super) fn screen_seeds(requests: usize) -> &'static [u64] {
+    if requests >= SCREEN_SEEDS.len() * BRIEF { &SCREEN_SEEDS[..1] } else { &SCREEN_SEEDS }
 }
 
 /// What the finals of a case cost.
 pub(super) fn finals(entry: &Entry, seeds: usize, per_request_s: f64) -> Work {
     let errand = Errand::of(&entry.rows).in_full(entry.case);
-    let runs = finalists(entry) * errand.simulations() * seeds;
+    let (all, sought) = finalists(entry);
+    let runs = (all * errand.loads.len() + sought * errand.sought()) * seeds;
     Work { per_request_s: runs as f64 * per_request_s, least: entry.least }
 }
 
-/// Weir and the rivals that are run in full, on average.
-fn finalists(entry: &Entry) -> usize {
+/// Weir and the rivals that are run in full, on average, and how many of them are asked for a highest load.
+fn finalists(entry: &Entry) -> (usize, usize) {
     match entry.rows.first().map(|row| row.ask) {
-        Some(ask) if !ask.is_contest() => 2,
-        Some(Ask::MeanE2e | Ask::MeanTtft) => 4,
-        Some(Ask::MedianE2e | Ask::MedianTtft) => 2,
-        _ => 6,
+        Some(ask) if !ask.is_contest() => (2, 2),
+        Some(Ask::MeanE2e | Ask::MeanTtft) => (4, 0),
+        Some(Ask::MedianE2e | Ask::MedianTtft) => (2, 0),
+        _ => (7, 4),
     }
 }
 

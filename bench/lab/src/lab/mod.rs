@@ -50,7 +50,7 @@ use crate::{
 };
 use case::{CASES, Case, check_folder, check_only, folder, is_asked};
 use contest::{Entry, Showing};
-use effort::Work;
+use effort::{Work, screen_seeds};
 use judge::{Evidence, not_run};
 use output::Output;
 use progress::Progress;
@@ -284,10 +284,12 @@ fn reasons(left: &[Left]) -> Vec<String> {
 }
 
 fn notes(effort: &Effort) -> Vec<String> {
+    let each = effort.screening.iter().map(|requests| screen_seeds(*requests).len());
+    let screen_seeds: Vec<usize> = each.collect();
     vec![
         format!(
-            "All rivals were screened with {} seeds and {} requests per seed, at a few loads around the one that Weir held; Weir and the best three per question (two of each kind for goodput) were then run with {} seeds and {} requests per seed, and only these figures are in the table.",
-            effort::SCREEN_SEEDS.len(), range(&effort.screening), effort.seeds.len(), range(&effort.requests),
+            "All rivals were screened with {} seeds and {} requests per seed, at a few loads around the one that Weir held; Weir and the best three per question (two of each kind for goodput) were then run with {} seeds and {} requests per seed, and only these figures are in the table. The highest load of a policy was sought where it was among the best three for it.",
+            range(&screen_seeds), range(&effort.screening), effort.seeds.len(), range(&effort.requests),
         ),
         "The same seed is the same arrivals, lengths, classes and noise for everybody. Intervals are jackknifed over the seeds, paired.".to_owned(),
         "All policies predict by step times that they learn in the run; metrics are scraped every 50 ms.".to_owned(),

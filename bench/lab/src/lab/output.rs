@@ -8,7 +8,11 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use super::{Effort, Rounds, contest::Showing, effort};
+use super::{
+    Effort, Rounds,
+    contest::Showing,
+    effort::{VARIANT_SEEDS, screen_seeds},
+};
 use crate::{
     limits::Line,
     report::{self, SeriesFile, Summary},
@@ -74,8 +78,8 @@ impl Output {
             let screening = effort.screening.get(place).copied().unwrap_or_default();
             let written = [
                 ("full", &rounds.finals, full),
-                ("variants", &rounds.variants, (effort::VARIANT_SEEDS.len(), full.1)),
-                ("screening", &rounds.screened, (effort::SCREEN_SEEDS.len(), screening)),
+                ("variants", &rounds.variants, (VARIANT_SEEDS.len(), full.1)),
+                ("screening", &rounds.screened, (screen_seeds(screening).len(), screening)),
             ];
             for (round, showings, (seeds, requests)) in written {
                 let showings = showings.get(place).map(Vec::as_slice).unwrap_or_default();

@@ -99,6 +99,13 @@ impl<'a> Probe<'a> {
         Highest { load: Reading { value: load, without: Vec::new() }, rows: Vec::new() }
     }
 
+    /// Whether this share may be `at` of a load, as no lower one that was run has less: what falls below it is taken to stay there.
+    pub(super) fn may_hold(&self, load: f64, share: Share, at: f64) -> bool {
+        let class = self.top_class();
+        let lower = self.seen.iter().filter(|seen| seen.load < load);
+        lower.map(|seen| seen.mean(&class, share, None)).all(|mean| mean >= at)
+    }
+
     /// The loads that were run with all seeds, the lowest first.
     pub(super) fn complete(&self) -> Vec<f64> {
         let full = self.seen.iter().filter(|seen| seen.each.len() == self.seeds.len());
@@ -170,11 +177,7 @@ impl<'a> Probe<'a> {
     /// a straight line. At no load all attain.
     fn crossing(&self, share: Share, at: f64, left_out: Option<usize>) -> f64 {
         let class = self.top_class();
-        let mean = |seen: &Seen| {
-            let others = seen.each.iter().enumerate().filter(|(seed, _)| Some(*seed) != left_out);
-            let shares: Vec<f64> = others.map(|(_, rows)| of(rows, &class, share)).collect();
-            shares.iter().sum::<f64>() / shares.len().max(1) as f64
-        };
+        let mean = |seen: &Seen| seen.mean(&class, share, left_out);
         let full = self.seen.iter().filter(|seen| seen.each.len() == self.seeds.len());
         let mut points: Vec<(f64, f64)> = full.map(|seen| (seen.load, mean(seen))).collect();
         points.push((0.0, 1.0));
@@ -187,6 +190,15 @@ impl<'a> Probe<'a> {
             (Some((low, _)), None) => *low,
             (None, _) => 0.0,
         }
+    }
+}
+
+impl Seen {
+    /// The mean share of a class over the seeds that were run, without one of them if so.
+    fn mean(&self, class: &str, share: Share, left_out: Option<usize>) -> f64 {
+        let others = self.each.iter().enumerate().filter(|(seed, _)| Some(*seed) != left_out);
+        let shares: Vec<f64> = others.map(|(_, rows)| of(rows, class, share)).collect();
+        shares.iter().sum::<f64>() / shares.len().max(1) as f64
     }
 }
 

@@ -5,8 +5,8 @@ use std::{path::Path, sync::Arc, time::Instant};
 use anyhow::{Context, Result};
 
 use super::{
-    contest::{Entry, Errand, Showing, WEIR, best, finalists, rivals},
-    effort::{SCREEN_SEEDS, VARIANT_SEEDS},
+    contest::{Entry, Errand, Finalist, Showing, WEIR, best, finalists, rivals},
+    effort::{SCREEN_SEEDS, VARIANT_SEEDS, screen_seeds},
     progress::Progress,
     wanted::{Ask, EXACT, LARGE_LOAD, OVERLOAD},
 };
@@ -34,8 +34,18 @@ pub(super) struct Stage<'a> {
     pub(super) setting: Arc<Setting>,
 }
 
+/// Who is run in a case, for what, and with which seeds.
+struct Task<'a> {
+    /// The case's place among the stages.
+    place: usize,
+    name: &'a str,
+    errand: Errand,
+    seeds: &'a [u64],
+}
+
 impl Stage<'_> {
-    fn run(&self, errand: &Errand, name: &str, seeds: &[u64]) -> Result<Showing> {
+    fn run(&self, Task { name, errand, seeds, .. }: &Task<'_>) -> Result<Showing> {
+        let (name, seeds) = (*name, *seeds);
         if name != EXACT {
             return errand.run(&self.setting, &Contender::named(name)?, seeds);
         }
@@ -91,23 +101,24 @@ pub(super) fn screen(
     threads: usize,
     started: Instant,
 ) -> Result<Vec<Vec<Showing>>> {
-    let of = |stage: &Stage<'_>| Errand::of(&stage.entry.rows);
-    let sought =
-        |stage: &Stage<'_>| !rivals(&stage.entry.rows).is_empty() && !of(stage).levels.is_empty();
-    let places = || stages.iter().enumerate();
-    let weirs: Vec<(usize, &str)> =
-        places().filter(|(_, stage)| sought(stage)).map(|(place, _)| (place, WEIR)).collect();
-    let levels = |stage: &Stage<'_>| Errand { loads: Vec::new(), ..of(stage) };
-    let held = run(stages, &weirs, &SCREEN_SEEDS, threads, (started, "screening"), |_, stage| {
-        levels(stage)
-    })?;
-    let everybody = |(place, stage): (usize, &Stage<'_>)| {
-        rivals(&stage.entry.rows).into_iter().map(move |name| (place, name)).collect::<Vec<_>>()
+    let task = |place, stage: &Stage<'_>, name, errand| {
+        let seeds = screen_seeds(stage.setting.requests);
+        Task { place, name, errand, seeds }
     };
-    let tasks: Vec<(usize, &str)> = places().flat_map(everybody).collect();
-    run(stages, &tasks, &SCREEN_SEEDS, threads, (started, "screening"), |place, stage| {
-        of(stage).in_brief(held.get(place).and_then(|showings| showings.first()))
-    })
+    let places = || stages.iter().enumerate();
+    let weirs = places().filter_map(|(place, stage)| {
+        let errand = Errand::of(&stage.entry.rows);
+        let level = errand.levels.first().filter(|_| !rivals(&stage.entry.rows).is_empty())?;
+        let errand = Errand { levels: vec![*level], ..Errand::default() };
+        Some(task(place, stage, WEIR, errand))
+    });
+    let held = run(stages, weirs.collect(), threads, (started, "screening"))?;
+    let everybody = places().zip(&held).flat_map(|((place, stage), held)| {
+        let errand = Errand::of(&stage.entry.rows).in_brief(held.first());
+        let rivals = rivals(&stage.entry.rows).into_iter();
+        rivals.map(move |name| task(place, stage, name, errand.clone()))
+    });
+    run(stages, everybody.collect(), threads, (started, "screening"))
 }
 
 /// Weir and the best rivals of the screening, in full. Cases in their order, Weir first.
@@ -121,24 +132,19 @@ pub(super) fn finals(
     threads: usize,
     started: Instant,
 ) -> Result<Vec<Vec<Showing>>> {
-    let named: Vec<Vec<String>> = stages
-        .iter()
-        .zip(screened)
-        .map(|(stage, screened)| {
-            let best = finalists(&stage.entry.rows, screened);
-            let is_asked = stage.entry.rows.iter().any(|row| matches!(row.ask, Ask::Trained(_)));
-            let exact = is_asked.then(|| EXACT.to_owned());
-            std::iter::once(WEIR.to_owned()).chain(exact).chain(best).collect()
+    let tasks = stages.iter().zip(screened).enumerate().flat_map(|(place, (stage, screened))| {
+        let rows = &stage.entry.rows;
+        let errand = Errand::of(rows).in_full(stage.entry.case);
+        let is_asked = rows.iter().any(|row| matches!(row.ask, Ask::Trained(_)));
+        let own = std::iter::once(WEIR).chain(is_asked.then_some(EXACT));
+        let own = own.map(|policy| Finalist { policy, levels: errand.levels.clone() });
+        let all: Vec<Finalist<'_>> = own.chain(finalists(rows, screened)).collect();
+        all.into_iter().map(move |Finalist { policy, levels }| {
+            let errand = errand.clone().only_levels(&levels);
+            Task { place, name: policy, errand, seeds }
         })
-        .collect();
-    let tasks: Vec<(usize, &str)> = named
-        .iter()
-        .enumerate()
-        .flat_map(|(place, names)| names.iter().map(move |name| (place, name.as_str())))
-        .collect();
-    run(stages, &tasks, seeds, threads, (started, "in full"), |_, stage| {
-        Errand::of(&stage.entry.rows).in_full(stage.entry.case)
-    })
+    });
+    run(stages, tasks.collect(), threads, (started, "in full"))
 }
 
 /// Weir's variants where rows ask for them, and in the second case of the table.
@@ -161,16 +167,13 @@ pub(super) fn variants(
     // Weir too: with as many seeds as they.
     let names: Vec<&str> =
         Contender::all().into_iter().filter(|name| name.starts_with(WEIR)).collect();
-    let tasks: Vec<(usize, &str)> = stages
-        .iter()
-        .enumerate()
-        .filter(|(_, stage)| load(stage).is_some())
-        .flat_map(|(place, _)| names.iter().map(move |name| (place, *name)))
-        .collect();
-    run(stages, &tasks, &VARIANT_SEEDS, threads, (started, "variant"), |_, stage| Errand {
-        loads: load(stage).into_iter().collect(),
-        ..Errand::default()
-    })
+    let of_stage = |(place, stage)| Some((place, load(stage)?));
+    let tasks = stages.iter().enumerate().filter_map(of_stage).flat_map(|(place, load)| {
+        let errand = Errand { loads: vec![load], ..Errand::default() };
+        let names = names.iter();
+        names.map(move |name| Task { place, name, errand: errand.clone(), seeds: &VARIANT_SEEDS })
+    });
+    run(stages, tasks.collect(), threads, (started, "variant"))
 }
 
 /// Single requests of one seed at full load, of Weir and the rivals that came first, in three cases.
@@ -219,25 +222,23 @@ pub(super) fn limits(
     stages.iter().zip(finals).map(of_stage).collect()
 }
 
-/// Does the tasks, which are places of stages and names of contenders; their showings by stage.
-fn run<'a>(
-    stages: &'a [Stage<'a>],
-    tasks: &[(usize, &str)],
-    seeds: &[u64],
+/// Does the tasks; their showings by stage.
+fn run(
+    stages: &[Stage<'_>],
+    tasks: Vec<Task<'_>>,
     threads: usize,
     (started, phase): (Instant, &str),
-    errand: impl Fn(usize, &Stage<'a>) -> Errand + Sync,
 ) -> Result<Vec<Vec<Showing>>> {
     let progress = Progress::new(started, tasks.len());
-    let job = |(place, name): (usize, &str)| {
-        let stage = stages.get(place).context("a case that is there")?;
-        let showing = stage.run(&errand(place, stage), name, seeds);
-        let showing = showing.with_context(|| format!("{} with {name}", stage.entry.case.id))?;
-        progress.done(&format!("{phase} {:<17} {}", stage.entry.case.id, told(&showing)));
-        Ok((place, showing))
+    let job = |task: &Task<'_>| {
+        let stage = stages.get(task.place).context("a case that is there")?;
+        let id = stage.entry.case.id;
+        let showing = stage.run(task).with_context(|| format!("{id} with {}", task.name))?;
+        progress.done(&format!("{phase} {id:<17} {}", told(&showing)));
+        Ok((task.place, showing))
     };
     let job = &job;
-    let jobs = tasks.iter().map(|task| Box::new(move || job(*task)) as Job<'_, Result<_>>);
+    let jobs = tasks.iter().map(|task| Box::new(move || job(task)) as Job<'_, Result<_>>);
     let mut by_stage: Vec<Vec<Showing>> = stages.iter().map(|_| Vec::new()).collect();
     for done in in_parallel(jobs.collect(), threads) {
         let (place, showing): (usize, Showing) = done?;

@@ -180,14 +180,39 @@ impl Floor<'_> {
         if filter::ungated(pod, waiting, outlook) {
             return Ok(());
         }
-        let pull = &self.config.pull;
+        self.has_memory(waiting, outlook, pod)?;
+        judge::step_gate(pod, outlook, self.now, &self.config.pull)?;
+        self.bears(waiting, outlook, pod, self.room_tokens(waiting, outlook))
+    }
+
+    /// The same for one that joins the prompts which are pending on a pod, as many as there are.
+    pub(super) fn cheap_to_join(&self, waiting: &Waiting, outlook: &Outlook) -> Result<(), Reason> {
+        let pod = self.pods.as_slice().get(outlook.place).ok_or(Reason::NoPodReady)?;
+        self.has_memory(waiting, outlook, pod)?;
+        self.bears(waiting, outlook, pod, f64::INFINITY)
+    }
+
+    fn has_memory(
+        &self,
+        waiting: &Waiting,
+        outlook: &Outlook,
+        pod: &PodState,
+    ) -> Result<(), Reason> {
         let share = self.memory_share(waiting, pod);
-        filter::fits_memory(pod, waiting, outlook, share, self.now, pull)?;
-        judge::step_gate(pod, outlook, self.now, pull)?;
-        let room_tokens = self.room_tokens(waiting, outlook);
+        filter::fits_memory(pod, waiting, outlook, share, self.now, &self.config.pull)
+    }
+
+    /// Whether a pod with so much room for pending tokens, and those that decode there, bear a head.
+    fn bears(
+        &self,
+        waiting: &Waiting,
+        outlook: &Outlook,
+        pod: &PodState,
+        room_tokens: f64,
+    ) -> Result<(), Reason> {
         let bounds = (room_tokens, self.bearable(waiting));
         let pace_ms = self.pace_to_keep_ms(waiting);
-        judge::cheap_gates(pace_ms, outlook, &pod.ledger, bounds, self.now, pull)
+        judge::cheap_gates(pace_ms, outlook, &pod.ledger, bounds, self.now, &self.config.pull)
     }
 
     /// How many residents a head may put at risk now.

@@ -10,7 +10,8 @@
 //! fits on another. Where requests wait for long, or a head without objectives is not due yet, those of its band pass that fit.
 //! Lower bands it holds back altogether: at once, or, where `bind_share` says so, when it has waited that share
 //! of its TTFT objective, and until then they go as if it had not come. A late request goes only in a pass that held nobody
-//! back ([`late`]). A head waits for the pod that has its prompt while that one can be in time.
+//! back ([`late`]). A head waits for the pod that has its prompt while that one can be in time, and joins what is pending there rather
+//! than start cold in the last moment.
 //! A head that could not be delivered somewhere holds back only the pods it may still use: the others
 //! can never serve it, and nobody waits for what cannot happen.
 
@@ -21,6 +22,7 @@ use crate::{
     decide::{
         Choice, Floor, affinity, filter, late,
         pick::{Fit, Pick},
+        warm::Course,
     },
     explain::Reason,
     headroom::Outlook,
@@ -257,9 +259,9 @@ fn try_head(
     }
     let elsewhere = pick_elsewhere(floor, hold, (band, id), behind);
     match elsewhere.unwrap_or_else(|| floor.pick(id, &hold.claimed)) {
-        Pick::Fits(fit) => match floor.begin_wait(id, &fit, &hold.claimed) {
-            Some(warm) => wait_for(floor, hold, id, (Reason::WaitsForWarmPod, Some(warm))),
-            None => Turn::Go(fit.choice(id)),
+        Pick::Fits(fit) => match floor.course(id, fit, &hold.claimed) {
+            Course::Waits(warm) => wait_for(floor, hold, id, (Reason::WaitsForWarmPod, Some(warm))),
+            Course::Goes(fit) => Turn::Go(fit.choice(id)),
         },
         Pick::Blocked(reason @ Reason::WaitsForFasterPod, soonest) => {
             wait_for(floor, hold, id, (reason, soonest))

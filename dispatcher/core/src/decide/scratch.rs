@@ -45,8 +45,8 @@ pub struct Scratch {
     pub heads: Vec<Head>,
     /// Heads that can no longer meet their objective.
     pub lost: Vec<RequestId>,
-    /// Streams that have come further: pod, which, how far each of its sequences is, and new events.
-    pub moved: Vec<(PodId, RequestId, [u32; 2])>,
+    /// Streams that have come further: pod, which and where it was, how far each of its sequences is, and new events.
+    pub moved: Vec<(PodId, (RequestId, usize), [u32; 2])>,
     /// In which order they are told of: pods above 32 bits, places among them below.
     pub order: Vec<u64>,
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::{
     PodId, RequestId, TICK, Time,
     decide::{Floor, affinity, filter, pick::Fit, standing::Shut},
+    explain::Reason,
     headroom::{Outlook, start},
     policy::Affinity,
     prefix::Match,
@@ -17,6 +18,22 @@ use crate::{
 
 /// Share of its TTFT objective that a cold start is predicted to leave where it can be counted on: with less it may as well be late.
 const SURE_SHARE: f64 = 0.05;
+
+/// Share of it that the warm pod must leave for a head to wait on when it would soon be too late for a cold start.
+const HOLDS_OUT_SHARE: f64 = 0.3;
+
+/// What a head does that fits somewhere.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "taken apart where it is made; a box would allocate in every decision"
+)]
+pub(super) enum Course {
+    /// It goes.
+    Goes(Fit),
+    /// It waits for the pod that has its prompt.
+    Waits(PodId),
+}
 
 /// A head's wait for a pod.
 #[derive(Clone, Copy, Debug)]
@@ -59,21 +76,41 @@ impl Floor<'_> {
         Some(wait.pod)
     }
 
-    /// The warm pod that a head rather waits for than start cold where it fits, while that pod can still be
-    /// in time. It may be claimed by another: a cold start costs everybody, for it takes the place of what
-    /// others have cached. Shortly before the cold start would be too late as well the head takes it, so that
-    /// a prompt that one pod cannot serve to all gets a second one. Where that cannot be counted on the head waits for as long as
-    /// the warm pod can be in time.
+    /// What a head does that fits on a pod: rather than start cold there it waits for its warm pod, while that one can still be in
+    /// time. It may be claimed by another: a cold start costs everybody, for it takes the place of what others have cached.
     ///
-    /// One that is promised nothing waits while it costs everybody less, and no longer than it saves: beside an empty pod what its own
-    /// first token is sooner by, else what all save together, a minute at most.
-    pub(super) fn begin_wait(
+    /// Shortly before the cold start would be too late the head joins what is pending on the warm pod, if nobody claims that and it
+    /// is in time behind it. If it cannot, it waits on where that pod leaves it much time, and else it takes the cold start, so that a
+    /// prompt that one pod cannot serve to all gets a second one.
+    pub(super) fn course(&mut self, id: RequestId, fit: Fit, claimed: &[PodId]) -> Course {
+        let Some(warm) = self.warmer(id, &fit) else { return Course::Goes(fit) };
+        if let Some((pod, most)) = self.worth_waiting(id, &fit, warm)
+            && let Some(pod) = self.begin_wait(id, &pod, most, claimed)
+        {
+            return Course::Waits(pod);
+        }
+        if claimed.contains(&warm.pod) {
+            return Course::Goes(fit);
+        }
+        if let Some(joined) = self.joins(id, &warm) {
+            return Course::Goes(joined);
+        }
+        if let Some(most) = self.holds_out(id, &warm)
+            && let Some(pod) = self.begin_wait(id, &warm, most, claimed)
+        {
+            return Course::Waits(pod);
+        }
+        Course::Goes(fit)
+    }
+
+    /// Begins the wait for a pod, for so long at most.
+    fn begin_wait(
         &mut self,
         id: RequestId,
-        fit: &Fit,
+        warm: &Outlook,
+        most: Duration,
         claimed: &[PodId],
     ) -> Option<PodId> {
-        let (warm, most) = self.worth_waiting(id, fit)?;
         let ends = self.now.plus(most.min(TICK));
         let (waiting, pod) = (self.board.get(id)?, self.pods.as_slice().get(warm.place)?);
         let shut_until = self.shut_until(waiting, pod);
@@ -81,7 +118,7 @@ impl Floor<'_> {
         let since = since.map_or(self.now, |wait| wait.since);
         // One that would take it was left for another by what the policy goes by: there is nothing to wait for.
         let claimed = shut_until.is_none() && claimed.contains(&warm.pod);
-        if shut_until.is_none() && !claimed && self.takes(id, &warm) {
+        if shut_until.is_none() && !claimed && self.takes(id, warm) {
             return None;
         }
         // Where only a prediction is against the pod, that stands until the pod changes.
@@ -98,9 +135,46 @@ impl Floor<'_> {
         fits.first().is_some_and(|fit| self.judge(id, fit).is_ok())
     }
 
-    /// The warm pod that is worth waiting for, and how long at most.
-    fn worth_waiting(&self, id: RequestId, fit: &Fit) -> Option<(Outlook, Duration)> {
-        let warm = self.warmer(id, fit)?;
+    /// A head on its warm pod, where nothing is against it but the prompts before it there, and it is surely in time behind them.
+    fn joins(&mut self, id: RequestId, warm: &Outlook) -> Option<Fit> {
+        let waiting = self.board.get(id).filter(|waiting| !waiting.late)?;
+        let [slo_ms, left_ms] = self.ttft_left_ms(waiting)?;
+        let shut = self.cheap(waiting, warm).err();
+        let for_others = matches!(shut, Some(Reason::PendingFull | Reason::StepFull));
+        if !for_others || self.cheap_to_join(waiting, warm).is_err() {
+            return None;
+        }
+        let fit = self.predict(id, &[*warm]).first().copied()?;
+        let takes_ms = f64::from(fit.prediction.ttft_ms.p50);
+        let is_sure = takes_ms + SURE_SHARE * slo_ms <= left_ms;
+        (is_sure && self.judge(id, &fit).is_ok()).then_some(fit)
+    }
+
+    /// How long at most a head waits for its warm pod when it would soon be too late for another.
+    fn holds_out(&self, id: RequestId, warm: &Outlook) -> Option<Duration> {
+        let [slo_ms, left_ms] = self.ttft_left_ms(self.board.get(id)?)?;
+        let most_ms = left_ms - warm.ttft_ms - HOLDS_OUT_SHARE * slo_ms;
+        (most_ms > 0.0).then(|| milliseconds(most_ms))
+    }
+
+    /// The TTFT objective of a head that has one, and how much of it is left, in milliseconds.
+    fn ttft_left_ms(&self, waiting: &Waiting) -> Option<[f64; 2]> {
+        waiting.request.slo.ttft?;
+        let slo_ms = waiting.request.may_wait().as_secs_f64() * 1e3;
+        Some([slo_ms, slo_ms - self.now.ms_since(waiting.request.arrived)])
+    }
+
+    /// The pod that is worth waiting for of those that are warmer than where a head fits, and how long at most.
+    ///
+    /// One that is promised nothing waits while it costs everybody less, and no longer than it saves: beside an empty pod what its own
+    /// first token is sooner by, else what all save together, a minute at most. Where a cold start cannot be counted on, a head waits
+    /// for as long as the warm pod can be in time.
+    fn worth_waiting(
+        &self,
+        id: RequestId,
+        fit: &Fit,
+        warm: Outlook,
+    ) -> Option<(Outlook, Duration)> {
         let waiting = self.board.get(id)?;
         let request = &waiting.request;
         if request.slo.is_empty() {
@@ -112,12 +186,9 @@ impl Floor<'_> {
             } else {
                 saved_ms.min(request.may_wait().as_secs_f64() * 1e3)
             };
-            let left = Duration::try_from_secs_f64((most_ms - waited_ms) / 1e3).unwrap_or(TICK);
-            return (waited_ms < most_ms).then_some((cheaper, left));
+            return (waited_ms < most_ms).then(|| (cheaper, milliseconds(most_ms - waited_ms)));
         }
-        request.slo.ttft?;
-        let slo_ms = request.may_wait().as_secs_f64() * 1e3;
-        let left_ms = slo_ms - self.now.ms_since(request.arrived);
+        let [slo_ms, left_ms] = self.ttft_left_ms(waiting)?;
         let slack_ms = left_ms - f64::from(fit.prediction.ttft_ms.p50);
         let most_ms = if slack_ms < SURE_SHARE * slo_ms {
             left_ms - warm.ttft_ms
@@ -125,7 +196,7 @@ impl Floor<'_> {
             slack_ms - self.config.pull.warm_slack * slo_ms
         };
         let waits = most_ms > 0.0 && warm.ttft_ms <= left_ms;
-        waits.then(|| (warm, Duration::try_from_secs_f64(most_ms / 1000.0).unwrap_or(TICK)))
+        waits.then(|| (warm, milliseconds(most_ms)))
     }
 
     /// The pod with the most of a request's prompt, if it is so much warmer than the one where it fits that
@@ -164,4 +235,8 @@ impl Floor<'_> {
                 && self.pods.get(&known.pod).is_some_and(|pod| filter::usable(pod, waiting))
         })
     }
+}
+
+fn milliseconds(ms: f64) -> Duration {
+    Duration::try_from_secs_f64(ms / 1e3).unwrap_or(TICK)
 }

@@ -33,7 +33,7 @@ fn pending(id: u64, band: i8, tokens: u32) -> Pending {
 enum Step {
     Debit(i8, u32),
     FirstToken(u64),
-    Progress(u64, u32),
+    Progress(u64, usize, u32),
     Expect(usize, f64),
     Credit(u64),
 }
@@ -42,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (-1..2i8, 1..5000u32).prop_map(|(band, tokens)| Step::Debit(band, tokens)),
         2 => (0..60u64).prop_map(Step::FirstToken),
-        2 => (0..60u64, 0..20u32).prop_map(|(id, generated)| Step::Progress(id, generated)),
+        2 => (0..60u64, 0..9usize, 0..20u32).prop_map(|(id, seat, generated)| Step::Progress(id, seat, generated)),
         1 => (0..10usize, 1.0..100.0f64).prop_map(|(seat, tokens)| Step::Expect(seat, tokens)),
         2 => (0..60u64).prop_map(Step::Credit),
     ]
@@ -59,8 +59,10 @@ proptest! {
                 Step::FirstToken(id) => {
                     ledger.first_token(RequestId(id), now, &config);
                 }
-                Step::Progress(id, generated) => {
-                    ledger.progress(RequestId(id), generated, &config);
+                Step::Progress(id, seat, generated) => {
+                    let come = ledger.progress((RequestId(id), seat), generated, &config);
+                    let there = come.map(|come| ledger.residents()[come.seat].id);
+                    prop_assert_eq!(there, ledger.ids.iter().copied().find(|one| one.0 == id));
                 }
                 Step::Expect(seat, tokens) => ledger.expect(seat, tokens, 9, &config),
                 Step::Credit(id) => {

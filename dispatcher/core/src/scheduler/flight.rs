@@ -40,6 +40,8 @@ pub(super) struct Flight {
     late: bool,
     pub(super) sent: Time,
     pub(super) first_token: Option<Time>,
+    /// Its place among the pod's residents, when it was last looked for.
+    pub(super) seat: usize,
     /// Events with some of the answer, as far as was told.
     pub(super) events: u32,
     /// Tokens that come with one after a sequence's first. As known when it was sent, or more since: its count never falls.
@@ -89,6 +91,7 @@ impl Flight {
             late: waiting.late,
             sent,
             first_token: None,
+            seat: 0,
             events: 0,
             tokens_per_event,
             uncached_tokens,
@@ -271,10 +274,10 @@ impl Scheduler {
     fn note_last_events(&mut self, end: &End) {
         let Some(flight) = self.flights.get_mut(&end.id) else { return };
         let fresh = flight.come_to(end.events);
-        let (id, come) = (flight.pod, [flight.generated(), fresh]);
+        let (id, seat, come) = (flight.pod, flight.seat, [flight.generated(), fresh]);
         let Some(pod) = self.pods.get_mut(&id) else { return };
         if pod.steps_apart() {
-            self.advance(id, end.id, come);
+            self.advance(id, (end.id, seat), come);
         } else {
             pod.meter.came(fresh);
         }

@@ -54,7 +54,7 @@ impl Scheduler {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
             let fresh = flight.come_to(events);
             order.push(u64::from(flight.pod.0) << 32 | moved.len() as u64);
-            moved.push((flight.pod, id, [flight.generated(), fresh]));
+            moved.push((flight.pod, (id, flight.seat), [flight.generated(), fresh]));
             if flight.first_token.is_none() {
                 self.first_token(now, id);
             }
@@ -62,19 +62,30 @@ impl Scheduler {
         // One pod after the other, that what they need of it is in the processor's cache.
         order.sort_unstable();
         for place in &order {
-            if let Some((pod, id, come)) = moved.get(*place as u32 as usize) {
-                self.advance(*pod, *id, *come);
+            let Some((pod, one, come)) = moved.get(*place as u32 as usize) else { continue };
+            let seat = self.advance(*pod, *one, *come);
+            if let Some(seat) = seat.filter(|seat| *seat != one.1)
+                && let Some(flight) = self.flights.get_mut(&one.0)
+            {
+                flight.seat = seat;
             }
         }
         self.scratch.order = order;
         self.scratch.moved = moved;
     }
 
-    pub(super) fn advance(&mut self, pod: PodId, id: RequestId, [generated, fresh]: [u32; 2]) {
-        let Some(pod) = self.pods.get_mut(&pod) else { return };
-        let come = pod.ledger.progress(id, generated, &self.config.pull);
+    /// A resident, last seen in a place, has come to so many tokens per sequence, with so many new events. Returns where it is.
+    pub(super) fn advance(
+        &mut self,
+        pod: PodId,
+        resident: (RequestId, usize),
+        [generated, fresh]: [u32; 2],
+    ) -> Option<usize> {
+        let pod = self.pods.get_mut(&pod)?;
+        let come = pod.ledger.progress(resident, generated, &self.config.pull);
         pod.meter.came(fresh);
         note_progress(pod, come, f64::from(fresh), &self.length, &self.config.pull);
+        come.map(|come| come.seat)
     }
 
     /// The same of the one in a place among a pod's residents, whose events are not seen.

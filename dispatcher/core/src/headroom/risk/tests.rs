@@ -65,7 +65,7 @@ fn ledger(residents: Vec<Pending>, config: &PullConfig) -> Ledger {
         let Resident { id, first_token, generated, remaining, .. } = pending.resident;
         ledger.debit(pending);
         ledger.first_token(id, first_token, config);
-        ledger.progress(id, generated, config);
+        ledger.progress((id, seat), generated, config);
         ledger.expect(seat, remaining, u32::MAX, config);
     }
     ledger
