@@ -28,7 +28,7 @@ demo: need-cargo native ## run the demo; KEEP=1 leaves it running, POLICY=<name>
 	$(CARGO) build --release --locked --package weir --package weir-bench --bins
 	$(BINARIES)/weir-bench demo $(if $(KEEP),--keep) $(if $(POLICY),--policy $(POLICY)) $(if $(POOL),--pool $(POOL))
 
-lab: need-cargo native ## run the lab (more than half an hour on two cores): target/lab/summary.json and report.html; replays the traces in WEIR_TRACES if set
+lab: need-cargo native ## run the lab (under 40 minutes on two cores): target/lab/summary.json and report.html; replays the traces in WEIR_TRACES if set
 	$(CARGO) build --release --locked --package weir-bench --bins
 	$(BINARIES)/weir-bench lab $(LAB)
 

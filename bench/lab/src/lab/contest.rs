@@ -95,12 +95,6 @@ impl Errand {
         Self { is_brief: true, around, ..self.clone() }
     }
 
-    /// The same without those highest loads that are not among these.
-    pub(super) fn only_levels(mut self, levels: &[(Share, f64)]) -> Self {
-        self.levels.retain(|level| levels.contains(level));
-        self
-    }
-
     fn load(&mut self, load: f64) {
         add(&mut self.loads, Some(load));
     }
@@ -173,6 +167,14 @@ impl Showing {
         self.loads.iter().find(|at| (at.load - load).abs() < 1e-6)
     }
 
+    /// Adds what it showed at other loads.
+    pub(super) fn add_loads(&mut self, loads: Vec<AtLoad>) {
+        let new = |at: &AtLoad| self.at(at.load).is_none();
+        let new: Vec<AtLoad> = loads.into_iter().filter(new).collect();
+        self.loads.extend(new);
+        self.loads.sort_by(|one, other| one.load.total_cmp(&other.load));
+    }
+
     /// What it is worth to an ask: more is better. `None` where it was not looked at, or is no rival to it.
     fn worth(&self, ask: Ask) -> Option<f64> {
         let all = |load: f64| self.at(load)?.rows.first();
@@ -192,7 +194,7 @@ impl Showing {
 }
 
 /// The highest load that an ask is about.
-const fn level(ask: Ask) -> Option<(Share, f64)> {
+pub(super) const fn level(ask: Ask) -> Option<(Share, f64)> {
     match ask {
         Ask::Load(at) | Ask::Trained(at) => Some((Share::Attained, at)),
         Ask::LoadFrom16(at) => Some((Share::From16, at)),
@@ -209,31 +211,18 @@ fn serves_all(row: &Row) -> bool {
     (row.refused + row.rejected) as f64 <= 0.005 * row.requests as f64
 }
 
-/// A rival that is run in full, and the highest loads of which it was among the best: nobody asks for its others.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Finalist<'a> {
-    /// Who.
-    pub(super) policy: &'a str,
-    /// What is sought.
-    pub(super) levels: Vec<(Share, f64)>,
-}
-
 /// The best rivals of a screening for the rows of a case, each once, in the order of the rows.
-pub(super) fn finalists<'a>(rows: &[Wanted], screened: &'a [Showing]) -> Vec<Finalist<'a>> {
-    let mut finalists: Vec<Finalist<'a>> = Vec::new();
+pub(super) fn finalists<'a>(rows: &[Wanted], screened: &'a [Showing]) -> Vec<&'a str> {
+    let mut names = Vec::new();
     for row in rows {
-        let is_named = matches!(row.ask, Ask::MedianE2e | Ask::MedianTtft);
-        let most = if matches!(row.ask, Ask::Goodput(_)) { BEST_OF_KIND } else { BEST };
-        let best = best(screened, row.ask, most).into_iter().map(|showing| showing.policy.as_str());
-        for policy in is_named.then_some(LADDER_RIVAL).into_iter().chain(best) {
-            if let Some(known) = finalists.iter_mut().find(|known| known.policy == policy) {
-                add(&mut known.levels, level(row.ask));
-            } else {
-                finalists.push(Finalist { policy, levels: level(row.ask).into_iter().collect() });
-            }
+        if matches!(row.ask, Ask::MedianE2e | Ask::MedianTtft) {
+            add(&mut names, Some(LADDER_RIVAL));
         }
+        let most = if matches!(row.ask, Ask::Goodput(_)) { BEST_OF_KIND } else { BEST };
+        let best = best(screened, row.ask, most);
+        best.into_iter().for_each(|showing| add(&mut names, Some(showing.policy.as_str())));
     }
-    finalists
+    names
 }
 
 /// The best of these for an ask, the best first.
@@ -295,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finalist_is_asked_for_the_highest_loads_of_which_it_was_among_the_best() {
+    fn the_finalists_are_the_best_for_each_row_each_once() {
         let want = |ask| Wanted { case: "a-one", ask, start: None, target: 1.0 };
         let rows = [Ask::Load(0.99), Ask::Load(0.95), Ask::Goodput(Kind::Push)].map(want);
         let screened = [
@@ -304,32 +293,17 @@ mod tests {
             showing("round-robin", [0.3, 0.5], 2.0),
             showing("power-of-two", [0.2, 0.7], 3.0),
             showing("load-prefix", [0.1, 0.1], 4.0),
+            showing("least-request", [0.1, 0.1], 3.0),
         ];
-        let finalists = finalists(&rows, &screened);
-        let asked: Vec<(&str, &[(Share, f64)])> =
-            finalists.iter().map(|one| (one.policy, one.levels.as_slice())).collect();
-        let wanted = [
-            ("random", &LEVELS[..]),
-            ("jspt", &LEVELS),
-            ("round-robin", &LEVELS[..1]),
-            ("power-of-two", &LEVELS[1..]),
-            ("load-prefix", &[]),
-        ];
-        assert_eq!(asked, wanted);
+        let wanted = ["random", "jspt", "round-robin", "power-of-two", "load-prefix"];
+        assert_eq!(finalists(&rows, &screened), wanted);
         let errand = Errand::of(&rows);
-        assert_eq!(
-            (errand.levels.as_slice(), errand.loads.as_slice()),
-            (&LEVELS[..], &[OVERLOAD][..])
-        );
-        assert_eq!(
-            errand.clone().only_levels(&LEVELS[1..]),
-            Errand { levels: vec![LEVELS[1]], ..errand }
-        );
+        assert_eq!((errand.levels, errand.loads), (LEVELS.to_vec(), vec![OVERLOAD]));
     }
 
     #[test]
     fn a_screening_goes_no_higher_than_where_nothing_is_held() {
-        let setting = Case::named("a-one").unwrap().setting(None, 200).unwrap().unwrap();
+        let setting = Case::named("c-one").unwrap().setting(None, 100).unwrap().unwrap();
         let errand = Errand {
             levels: LEVELS.to_vec(),
             loads: vec![4.0],

@@ -1,7 +1,7 @@
 //! `weir-bench lab`: the whole table of targets, from scratch, in the time that there is.
 //!
-//! Every case of the table is run in three rounds. All rivals are screened with two seeds and fewer requests; Weir and those
-//! of them that did best are then run in full, with at least five seeds, and judged; Weir's variants and single requests are
+//! Every case of the table is run in three rounds. All rivals are screened with one or two seeds; Weir and those of them that
+//! did best are then run in full, with at least five seeds, and judged; Weir's variants and single requests are
 //! for the pictures. How many requests a seed has is chosen once, from how fast this machine is and how much time there is, and
 //! is in every command that repeats a row. The result is `summary.json` with every row of the table, run files in `runs/`, one
 //! page and its pictures.
@@ -13,7 +13,7 @@
 //! - `case`: the settings; `wanted`: the table; `contest`: who is run where
 //! - `probe`: one policy load by load; `reading`: a figure and its interval; `effort`: how much fits
 //! - `guard`: `weir-bench guard`, a few small slices of it that CI runs
-//! - `stage`: the rounds; `reach`: how far a highest load could go; `judge`: rows from what was shown
+//! - `stage`: the rounds; `race`: which rival holds the highest load; `reach`: how far a highest load could go; `judge`: rows from what was shown
 //! - `output`: files; `progress`: what is said meanwhile
 
 mod case;
@@ -24,6 +24,7 @@ mod judge;
 mod output;
 mod probe;
 mod progress;
+mod race;
 mod reach;
 mod reading;
 mod stage;
@@ -288,7 +289,7 @@ fn notes(effort: &Effort) -> Vec<String> {
     let screen_seeds: Vec<usize> = each.collect();
     vec![
         format!(
-            "All rivals were screened with {} seeds and {} requests per seed, at a few loads around the one that Weir held; Weir and the best three per question (two of each kind for goodput) were then run with {} seeds and {} requests per seed, and only these figures are in the table. The highest load of a policy was sought where it was among the best three for it.",
+            "All rivals were screened with {} seeds and {} requests per seed, at a few loads around the one that Weir held; Weir and the best three per question (two of each kind for goodput) were then run with {} seeds and {} requests per seed, and only these figures are in the table. The rival of a highest load is the one of all that holds most: the first of the screening was searched in full, everybody else was run a step above it, and whoever held that was searched in turn.",
             range(&screen_seeds), range(&effort.screening), effort.seeds.len(), range(&effort.requests),
         ),
         "The same seed is the same arrivals, lengths, classes and noise for everybody. Intervals are jackknifed over the seeds, paired.".to_owned(),

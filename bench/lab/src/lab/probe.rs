@@ -80,7 +80,7 @@ impl<'a> Probe<'a> {
     /// # Errors
     /// When the study cannot be run.
     pub(super) fn highest(&mut self, share: Share, at: f64) -> Result<Highest> {
-        let found = seek(|load| self.passes(load, share, at))?;
+        let found = seek(|load| self.passes(load, (share, at), NEAR))?;
         let load = found.load;
         // Nothing passes: the figures of a load at which next to nothing comes.
         let shown = if load > 0.0 { load } else { 0.01 };
@@ -114,13 +114,21 @@ impl<'a> Probe<'a> {
         loads
     }
 
-    fn passes(&mut self, load: f64, share: Share, at: f64) -> Result<bool> {
+    /// Whether this share is at least `at` of a load. The seeds are run until they cannot be any more.
+    ///
+    /// # Errors
+    /// When the study cannot be run.
+    pub(super) fn holds(&mut self, load: f64, share: Share, at: f64) -> Result<bool> {
+        self.passes(load, (share, at), 0.0)
+    }
+
+    fn passes(&mut self, load: f64, (share, at): (Share, f64), near: f64) -> Result<bool> {
         let class = self.top_class();
         let count = self.seeds.len();
         let most = |sum: f64, done: usize| (sum + (count - done) as f64) / count as f64;
         self.run(load, |each, done| {
             let sum: f64 = each.iter().map(|rows| of(rows, &class, share)).sum();
-            most(sum, done) < at - NEAR
+            most(sum, done) < at - near - 1e-9
         })?;
         let Some(seen) = self.find(load) else { return Ok(false) };
         let sum: f64 = seen.each.iter().map(|rows| of(rows, &class, share)).sum();

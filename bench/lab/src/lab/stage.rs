@@ -5,9 +5,10 @@ use std::{path::Path, sync::Arc, time::Instant};
 use anyhow::{Context, Result};
 
 use super::{
-    contest::{Entry, Errand, Finalist, Showing, WEIR, best, finalists, rivals},
+    contest::{Entry, Errand, Showing, WEIR, best, finalists, rivals},
     effort::{SCREEN_SEEDS, VARIANT_SEEDS, screen_seeds},
     progress::Progress,
+    race::{merge, races},
     wanted::{Ask, EXACT, LARGE_LOAD, OVERLOAD},
 };
 use crate::{
@@ -35,12 +36,15 @@ pub(super) struct Stage<'a> {
 }
 
 /// Who is run in a case, for what, and with which seeds.
-struct Task<'a> {
+pub(super) struct Task<'a> {
     /// The case's place among the stages.
-    place: usize,
-    name: &'a str,
-    errand: Errand,
-    seeds: &'a [u64],
+    pub(super) place: usize,
+    /// Who.
+    pub(super) name: &'a str,
+    /// What for.
+    pub(super) errand: Errand,
+    /// With which seeds.
+    pub(super) seeds: &'a [u64],
 }
 
 impl Stage<'_> {
@@ -55,7 +59,8 @@ impl Stage<'_> {
     }
 }
 
-type Job<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
+/// Work for a thread.
+pub(super) type Job<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
 
 /// Seconds per request on one thread, for each case: of Weir and of a rival that overloads pods.
 ///
@@ -121,30 +126,32 @@ pub(super) fn screen(
     run(stages, everybody.collect(), threads, (started, "screening"))
 }
 
-/// Weir and the best rivals of the screening, in full. Cases in their order, Weir first.
+/// Weir and the best rivals of the screening, in full, and those who hold the highest loads. Cases in their order, Weir first.
 ///
 /// # Errors
 /// When a study cannot be run.
-pub(super) fn finals(
+pub(super) fn finals<'a>(
     stages: &[Stage<'_>],
-    screened: &[Vec<Showing>],
-    seeds: &[u64],
+    screened: &'a [Vec<Showing>],
+    seeds: &'a [u64],
     threads: usize,
     started: Instant,
 ) -> Result<Vec<Vec<Showing>>> {
-    let tasks = stages.iter().zip(screened).enumerate().flat_map(|(place, (stage, screened))| {
+    let searched = races(stages, screened, seeds, threads, started)?;
+    let of_case = |(place, (stage, screened)): (usize, (&Stage<'_>, &'a Vec<Showing>))| {
         let rows = &stage.entry.rows;
-        let errand = Errand::of(rows).in_full(stage.entry.case);
+        let sought = Errand::of(rows).in_full(stage.entry.case);
+        let given = Errand { levels: Vec::new(), ..sought.clone() };
         let is_asked = rows.iter().any(|row| matches!(row.ask, Ask::Trained(_)));
         let own = std::iter::once(WEIR).chain(is_asked.then_some(EXACT));
-        let own = own.map(|policy| Finalist { policy, levels: errand.levels.clone() });
-        let all: Vec<Finalist<'_>> = own.chain(finalists(rows, screened)).collect();
-        all.into_iter().map(move |Finalist { policy, levels }| {
-            let errand = errand.clone().only_levels(&levels);
-            Task { place, name: policy, errand, seeds }
-        })
-    });
-    run(stages, tasks.collect(), threads, (started, "in full"))
+        let own = own.map(move |name| (name, sought.clone()));
+        let rivals = finalists(rows, screened).into_iter().map(move |name| (name, given.clone()));
+        own.chain(rivals).map(move |(name, errand)| Task { place, name, errand, seeds })
+    };
+    let tasks = stages.iter().zip(screened).enumerate().flat_map(of_case).collect();
+    let mut finals = run(stages, tasks, threads, (started, "in full"))?;
+    merge(&mut finals, searched);
+    Ok(finals)
 }
 
 /// Weir's variants where rows ask for them, and in the second case of the table.
@@ -223,7 +230,10 @@ pub(super) fn limits(
 }
 
 /// Does the tasks; their showings by stage.
-fn run(
+///
+/// # Errors
+/// When a study cannot be run.
+pub(super) fn run(
     stages: &[Stage<'_>],
     tasks: Vec<Task<'_>>,
     threads: usize,
