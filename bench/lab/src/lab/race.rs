@@ -32,9 +32,9 @@ struct Race<'a> {
 ///
 /// # Errors
 /// When a study cannot be run.
-pub(super) fn races<'a>(
+pub(super) fn races(
     stages: &[Stage<'_>],
-    screened: &'a [Vec<Showing>],
+    screened: &[Vec<Showing>],
     seeds: &[u64],
     threads: usize,
     started: Instant,
@@ -165,7 +165,7 @@ mod tests {
     const LEVEL: (Share, f64) = (Share::Attained, 0.95);
     const SEEDS: [u64; 2] = [1, 2];
 
-    fn screened(policy: &str, load: f64) -> Showing {
+    fn showing(policy: &str, load: f64) -> Showing {
         let highest = Highest { load: Reading { value: load, without: vec![] }, rows: vec![] };
         let levels = vec![(LEVEL.0, LEVEL.1, highest)];
         Showing { policy: policy.to_owned(), levels, loads: Vec::new() }
@@ -188,14 +188,14 @@ mod tests {
         assert!(holders[0].0 + 0.05 < most, "{holders:?}");
         // The screening has it the wrong way round.
         let order = names.iter().zip([0.9, 0.8, 0.7]);
-        let screened = vec![order.map(|(name, load)| screened(name, load)).collect::<Vec<_>>()];
+        let screened = vec![order.map(|(name, load)| showing(name, load)).collect::<Vec<_>>()];
         let stages = [Stage { entry: &entry, setting: setting.clone() }];
         let searched = races(&stages, &screened, &SEEDS, 2, Instant::now()).unwrap();
         let loads = searched[0].iter().map(|showing| showing.levels[0].2.load.value);
         assert_eq!(loads.fold(0.0, f64::max), most);
         assert_eq!(searched[0][0].policy, names[0], "the first of the screening goes first");
         // Where it is the first, nobody else is searched.
-        let best = vec![vec![screened[0][0].clone(), super::tests::screened(names[2], 1.0)]];
+        let best = vec![vec![screened[0][0].clone(), showing(names[2], 1.0)]];
         let searched = races(&stages, &best, &SEEDS, 2, Instant::now()).unwrap();
         assert_eq!((searched[0].len(), searched[0][0].policy.as_str()), (1, names[2]));
     }
@@ -208,7 +208,7 @@ mod tests {
             loads: vec![at(0.7), at(1.3)],
             ..Showing::default()
         };
-        let mut searched = [screened("jspt", 0.6), screened("random", 0.5)];
+        let mut searched = [showing("jspt", 0.6), showing("random", 0.5)];
         searched[0].loads = vec![at(0.6), at(0.7)];
         let mut finals = vec![vec![known]];
         merge(&mut finals, vec![searched.to_vec()]);
