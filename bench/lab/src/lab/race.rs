@@ -12,10 +12,10 @@ use super::{
     progress::Progress,
     stage::{Job, Stage, Task, run},
 };
-use crate::{contender::Contender, study::in_parallel};
-
-/// A step of the search for a highest load.
-const STEP: f64 = 0.01;
+use crate::{
+    contender::Contender,
+    study::{RESOLUTION, in_parallel},
+};
 
 /// One highest load of one case.
 struct Race<'a> {
@@ -108,7 +108,7 @@ fn challenge(
     let job = |race: &Race<'_>, name: &str| {
         let stage = stages.get(race.place).context("a case that is there")?;
         let (share, at) = race.level;
-        let load = ((race.held + STEP) / STEP).round() * STEP;
+        let load = ((race.held / RESOLUTION).round() + 1.0) / RESOLUTION.recip();
         let contender = Contender::named(name)?;
         let holds = Probe::new(&stage.setting, &contender, seeds).holds(load, share, at)?;
         let told = if holds { "holds" } else { "does not hold" };

@@ -54,7 +54,7 @@ pub(crate) use pool_file::read as read_pool;
 pub use row::Row;
 pub(crate) use row::one_dispatcher;
 pub use seek::max_load;
-pub(crate) use seek::{Found, GoesOn, max_load_of, seek, told};
+pub(crate) use seek::{Found, GoesOn, RESOLUTION, max_load_of, seek, told};
 pub(crate) use spread::{Quantiles, half_width};
 
 /// What all contenders of a study share.

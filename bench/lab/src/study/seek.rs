@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// How finely the load is sought.
-pub(super) const RESOLUTION: f64 = 0.01;
+pub(crate) const RESOLUTION: f64 = 0.01;
 /// Where the climb starts: most contenders hold this much of most workloads.
 const START: f64 = 0.5;
 /// A step of the climb.
