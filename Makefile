@@ -36,8 +36,8 @@ guard: need-cargo ## fail when Weir's goodput against its best rival has fallen 
 	$(CARGO) build --release --locked --package weir-bench --bins
 	$(BINARIES)/weir-bench guard $(GUARD)
 
-instructions: need-cargo need-valgrind ## fail when the scheduler takes more instructions than are stored (under three minutes); INSTRUCTIONS=--renew stores them
-	$(CARGO) build --release --locked --package weir-bench --bins
+instructions: need-cargo need-valgrind ## fail when a decision, a request or a token takes more instructions than are stored (under five minutes); INSTRUCTIONS=--renew stores them
+	$(CARGO) build --release --locked --package weir --package weir-bench --bins
 	$(BINARIES)/weir-bench instructions $(INSTRUCTIONS)
 
 test: need-cargo need-absolute-data-folders native ## run every test; reads the folders WEIR_TRACES, WEIR_VECTORS, WEIR_CALIBRATION if set

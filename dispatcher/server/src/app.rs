@@ -19,7 +19,7 @@ use weir_schema::Predict;
 
 use crate::{
     admin::{self, seat::Seat, settings::Settings},
-    api::{self, Api, Plane, PlaneConfig, models::NameTaken, plane::room},
+    api::{self, Api, Listeners, Plane, PlaneConfig, models::NameTaken, plane::room},
     clock::{self, Clock},
     config::{
         Config, Origin, PoolConfig, Reloader,
@@ -134,7 +134,10 @@ impl App {
     pub fn start(config: Config, origin: &Origin) -> Result<Self, ServeError> {
         let listen = |address| move |error| ServeError::Listen { address, error };
         descriptors::raise();
-        // First what may fail, so that nothing is left behind.
+        // First what may fail, so that nothing is left behind. Who comes before there is anybody to serve waits: once the admin side
+        // says that this dispatcher is ready, nobody is refused.
+        let listeners = Listeners::bind(config.listen, config.threads);
+        let listeners = listeners.map_err(listen(config.listen))?;
         let door = admin::bind(config.admin).map_err(listen(config.admin))?;
         let admin = door.local_addr()?;
         let others = config.replicas.clone().map(|others| {
@@ -213,8 +216,8 @@ impl App {
         let side = Worker::spawn_async("weir-admin", move |stop| admin::run(door, seat, stop))?;
 
         // Last the door that requests come through.
-        let plane = PlaneConfig { listen: config.listen, threads: config.threads, limits, room };
-        let plane = api::start(plane, &api, config.upstream).map_err(listen(config.listen))?;
+        let plane = PlaneConfig { listeners, limits, room };
+        let plane = api::start(plane, &api, config.upstream)?;
         tracing::info!(api = %plane.address(), %admin, "serving");
         let workers = Workers {
             config: changes,

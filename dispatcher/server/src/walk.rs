@@ -4,6 +4,12 @@
 //! said, and serde says what it is.
 
 use memchr::memchr2;
+use wide::u8x16;
+
+/// Bytes that are looked at together.
+const BLOCK: usize = 64;
+/// What backslashes escape most, beside themselves and quotes.
+const USUAL: [u8; 2] = [b'n', b't'];
 
 /// A place in a text in which spaces are all the white space that there is.
 pub struct Walk<'a> {
@@ -85,20 +91,20 @@ impl<'a> Walk<'a> {
     /// A string, from quote to quote.
     fn string(&mut self) -> Option<()> {
         (self.peek()? == b'"').then_some(())?;
-        self.at += 1;
-        loop {
-            self.at += memchr2(b'"', b'\\', self.rest())?;
-            let (first, after) = self.rest().split_first()?;
-            if *first == b'"' {
-                self.at += 1;
-                return Some(());
+        let text = self.text.as_bytes();
+        let mut at = self.at + 1;
+        let end = loop {
+            at += memchr2(b'"', b'\\', text.get(at..)?)?;
+            if text.get(at) == Some(&b'"') {
+                break at;
             }
-            self.at += match after.first()? {
-                b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 2,
-                b'u' if after.get(1..5)?.iter().all(u8::is_ascii_hexdigit) => 6,
-                _ => return None,
-            };
-        }
+            match escaped_run(text, at)? {
+                Run::Closed(quote) => break quote,
+                Run::Plain(next) => at = next,
+            }
+        };
+        self.at = end + 1;
+        Some(())
     }
 
     /// Anything without others inside.
@@ -159,6 +165,99 @@ impl<'a> Walk<'a> {
             self.takes(b':')?;
         }
         Some(())
+    }
+}
+
+/// How a part of a string ends in which escapes are near each other.
+enum Run {
+    /// At the string's end, the quote there.
+    Closed(usize),
+    /// With bytes that are nothing but text; the next escape, or the end, is further on.
+    Plain(usize),
+}
+
+/// Steps from the backslash there over escapes that are near each other, ends of lines or quoted words.
+fn escaped_run(text: &[u8], mut at: usize) -> Option<Run> {
+    let mut escapes = Escapes::default();
+    loop {
+        let (rest, mut last) = (text.get(at..)?, [b' '; BLOCK]);
+        let block = match rest.first_chunk() {
+            Some(block) => block,
+            None => {
+                last.get_mut(..rest.len())?.copy_from_slice(rest);
+                &last
+            }
+        };
+        let (quotes, backslashes) = (places(block, [b'"']), places(block, [b'\\']));
+        let escaped = escapes.of(backslashes);
+        let ends = quotes & !escaped;
+        // Before the end, if it is here.
+        let mut odd = escaped & !(quotes | backslashes) & !ends & ends.wrapping_sub(1);
+        if odd & odd.wrapping_sub(1) > 0 {
+            odd &= !places(block, USUAL);
+        }
+        while odd > 0 {
+            is_escape(text.get(at + odd.trailing_zeros() as usize..)?).then_some(())?;
+            odd &= odd - 1;
+        }
+        if ends > 0 {
+            return Some(Run::Closed(at + ends.trailing_zeros() as usize));
+        }
+        (rest.len() >= BLOCK).then_some(())?;
+        at += BLOCK;
+        if quotes | backslashes == 0 {
+            return Some(Run::Plain(at));
+        }
+    }
+}
+
+/// Where the block has one of these bytes: a bit for each place, the first the lowest.
+fn places<const N: usize>(block: &[u8; BLOCK], bytes: [u8; N]) -> u64 {
+    let (parts, _) = block.as_chunks();
+    parts.iter().rev().fold(0, |places, part| {
+        let part = u8x16::new(*part);
+        let equal = bytes.map(|byte| part.simd_eq(u8x16::splat(byte)));
+        let any = equal.into_iter().fold(u8x16::ZERO, |any, one| any | one);
+        places << 16 | u64::from(any.to_bitmask() & 0xffff)
+    })
+}
+
+/// What backslashes escape, block by block.
+#[derive(Default)]
+struct Escapes {
+    /// The first bit: the next block begins with a byte that is escaped.
+    carried: u64,
+}
+
+impl Escapes {
+    /// The bytes of the next block that follow a backslash which is not escaped itself.
+    fn of(&mut self, backslashes: u64) -> u64 {
+        let behind = backslashes << 1 | self.carried;
+        if backslashes & behind == 0 {
+            self.carried = backslashes >> 63;
+            return behind;
+        }
+        // Several in a row: every other one escapes.
+        let mut escaped = std::mem::take(&mut self.carried);
+        let mut left = backslashes & !escaped;
+        while left > 0 {
+            let escapes = left & left.wrapping_neg();
+            self.carried = escapes >> 63;
+            escaped |= escapes << 1;
+            left &= !(escapes | escapes << 1);
+        }
+        escaped
+    }
+}
+
+/// Whether the bytes begin with one that may stand behind a backslash, and have what it needs.
+fn is_escape(bytes: &[u8]) -> bool {
+    match bytes.split_first() {
+        Some((b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', _)) => true,
+        Some((b'u', after)) => {
+            after.get(..4).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+        }
+        _ => false,
     }
 }
 

@@ -33,20 +33,34 @@ pub(super) fn compiler() -> Option<String> {
 /// # Errors
 /// When valgrind or the workload fails, or its output says no count.
 pub(super) fn count(workload: &str, handicap: u32) -> Result<u64> {
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    let mut valgrind = callgrind();
     valgrind.args(COUNTED.map(|function| format!("--toggle-collect={function}")));
     valgrind.arg(env::current_exe().context("where this program is")?);
     valgrind.args(["instructions", "--workload", workload, "--handicap", &handicap.to_string()]);
     let output = valgrind.output().context("cannot run valgrind")?;
-    let (told, said) = (String::from_utf8(output.stdout)?, String::from_utf8_lossy(&output.stderr));
+    let (answer, said) =
+        (String::from_utf8(output.stdout)?, String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "{workload} under valgrind: {}", last_lines(&said));
-    let times: u64 = told.trim().parse().with_context(|| format!("{workload} said {told:?}"))?;
-    let all = collected(&said).with_context(|| format!("no count in: {}", last_lines(&said)))?;
-    Ok(all / times.max(1))
+    let times: u64 =
+        answer.trim().parse().with_context(|| format!("{workload} said {answer:?}"))?;
+    Ok(told(&said)? / times.max(1))
+}
+
+/// Valgrind, which counts what the program takes that is to follow.
+pub(super) fn callgrind() -> Command {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    valgrind
 }
 
 /// The count in what callgrind says.
+///
+/// # Errors
+/// When it says none, with the last that it says.
+pub(super) fn told(said: &str) -> Result<u64> {
+    collected(said).with_context(|| format!("no count in: {}", last_lines(said)))
+}
+
 pub(super) fn collected(said: &str) -> Option<u64> {
     let line = said.lines().rev().find_map(|line| Some(line.split_once(SAYS)?.1))?;
     line.trim().parse().ok()

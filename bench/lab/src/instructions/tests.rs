@@ -42,6 +42,11 @@ fn what_is_stored_is_of_the_workloads_and_says_its_compiler() {
 }
 
 #[test]
+fn a_workload_of_the_whole_program_is_not_done_in_this_one() {
+    assert!(work::Work::named("hop-small").unwrap().run(0).is_err());
+}
+
+#[test]
 fn a_workload_that_does_not_exist_is_an_error() {
     assert!(work::Work::named("decide-7").is_err());
 }

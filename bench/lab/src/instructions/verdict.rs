@@ -4,7 +4,7 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{TOLERANCE, work::Work};
+use super::work::Work;
 
 /// What a count means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +49,8 @@ impl Counted {
     pub(super) fn verdict(&self, is_same_compiler: bool) -> Verdict {
         match self.change().filter(|_| is_same_compiler) {
             None => Verdict::Unjudged,
-            Some(change) if change > TOLERANCE => Verdict::More,
-            Some(change) if change < -TOLERANCE => Verdict::Fewer,
+            Some(change) if change > self.work.tolerance => Verdict::More,
+            Some(change) if change < -self.work.tolerance => Verdict::Fewer,
             Some(_) => Verdict::Kept,
         }
     }
@@ -60,8 +60,8 @@ impl Counted {
 pub(super) fn table(counted: &[Counted], is_same_compiler: bool) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
-    table.set_header(["workload", "instructions per", "stored", "counted", "change", ""]);
-    let numbers = table.column_iter_mut().skip(2).take(3);
+    table.set_header(["workload", "instructions per", "stored", "counted", "change", "may", ""]);
+    let numbers = table.column_iter_mut().skip(2).take(4);
     numbers.for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     for one in counted {
         table.add_row([
@@ -71,6 +71,7 @@ pub(super) fn table(counted: &[Counted], is_same_compiler: bool) -> Table {
             one.count.to_string(),
             one.change()
                 .map_or_else(|| "-".to_owned(), |change| format!("{:+.2} %", change * 100.0)),
+            format!("{:.0} %", one.work.tolerance * 100.0),
             one.verdict(is_same_compiler).to_string(),
         ]);
     }

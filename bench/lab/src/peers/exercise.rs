@@ -2,8 +2,7 @@
 //!
 //! It is the same work each time: so many requests of each kind, from prompts that a seed makes. They are not those that
 //! `weir-bench peers` measures with, which are one prompt again and again; here prompts differ, some go on from the one
-//! before, bodies have what clients put into them, and for a part of the time requests wait. Weir is ended by SIGTERM, as
-//! its operator would, because only a program that ends by itself writes what it has counted.
+//! before, bodies have what clients put into them, and for a part of the time requests wait.
 
 use std::{
     env, fs,
@@ -20,18 +19,12 @@ use clap::Args;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use tokio::{
     task::JoinSet,
-    time::{Instant, interval_at, sleep},
+    time::{Instant, interval_at},
 };
 
-use super::{
-    load::Caller,
-    model,
-    pod::Pods,
-    setup::{free_address, pod_lines},
-    wire::MODEL,
-};
+use super::{life::Site, load::Caller, model, pod::Pods, wire::MODEL};
 use crate::{
-    children::{Child, INTERRUPTED, unless_interrupted},
+    children::{INTERRUPTED, unless_interrupted},
     http_get,
     prompt::{Segment, write_text},
 };
@@ -42,9 +35,6 @@ const PODS: [usize; 2] = [4, 8];
 const SEQUENCES: [u32; 2] = [16384, 4];
 /// Prompts of each kind.
 const PROMPTS: u64 = 256;
-/// How long Weir has to come up, and to end.
-const PATIENCE: Duration = Duration::from_secs(60);
-const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Let a dispatcher that counts its branches serve every kind of request, and end it
 ///
@@ -110,16 +100,18 @@ impl ExerciseArgs {
             None => env::current_exe()?.with_file_name("weir"),
         };
         let trained = model::trained(&dir.join("model"))?;
+        let trained = trained.as_path();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let exercised = runtime.block_on(unless_interrupted(async {
             let [few, many] = PODS;
             let [roomy, tight] = SEQUENCES;
             for (pods, sequences, bundles) in
-                [(few, roomy, Some(&trained)), (many, tight, Some(&trained)), (few, tight, None)]
+                [(few, roomy, Some(trained)), (many, tight, Some(trained)), (few, tight, None)]
             {
                 let pods = Pods::start(pods).await?;
-                let site = Site { dir: &dir, pods: &pods.addresses, sequences, bundles };
-                Box::pin(site.exercise(&weir, self.percent)).await?;
+                let (dir, pods) = (dir.as_path(), pods.addresses.as_slice());
+                let site = Site { dir, pods, sequences, bundles, scraped_every: None };
+                Box::pin(exercise(&site, &weir, self.percent)).await?;
             }
             Ok(())
         }))?;
@@ -127,64 +119,17 @@ impl ExerciseArgs {
     }
 }
 
-/// What Weir is put in front of.
-struct Site<'a> {
-    dir: &'a Path,
-    pods: &'a [SocketAddr],
-    /// Requests that a pod may run.
-    sequences: u32,
-    bundles: Option<&'a PathBuf>,
-}
-
-impl Site<'_> {
-    /// One life of Weir, from its start over all kinds of load to its end.
-    async fn exercise(&self, weir: &Path, percent: u32) -> Result<()> {
-        let (target, admin) = (free_address()?, free_address()?);
-        let file = self.dir.join("weir.yaml");
-        fs::write(&file, self.yaml(target, admin))
-            .with_context(|| format!("cannot write {}", file.display()))?;
-        let mut command = Command::new(weir);
-        command.arg("serve").arg("--config").arg(file);
-        let mut process = Child::start("weir", &mut command, &self.dir.join("log"))?;
-        let start = Instant::now();
-        while http_get::get(admin, "/readyz").await.is_err() {
-            process.check()?;
-            ensure!(start.elapsed() < PATIENCE, "not ready within {PATIENCE:?}");
-            sleep(ASK_AGAIN).await;
-        }
-        if self.bundles.is_some() {
-            model::serves(admin).await?;
-        }
-        for kind in &KINDS {
-            kind.play(target, percent).await?;
-            http_get::get(admin, "/metrics").await?;
-        }
-        process.terminate(PATIENCE).await
+/// One life of Weir, from its start over all kinds of load to its end.
+async fn exercise(site: &Site<'_>, weir: &Path, percent: u32) -> Result<()> {
+    let life = site.begin(Command::new(weir)).await?;
+    if site.bundles.is_some() {
+        model::serves(life.admin).await?;
     }
-
-    /// Only what is not Weir's default, and objectives that nothing misses.
-    fn yaml(&self, listen: SocketAddr, admin: SocketAddr) -> String {
-        let pods = pod_lines(self.pods);
-        let bundles = self.bundles.map_or_else(|| self.dir.join("none"), Clone::clone);
-        format!(
-            "listen: {listen}
-admin: {{ listen: {admin} }}
-classes:
-  - {{ name: bench, chunk_tokens: 8192, max_sequences: {sequences}, kv_blocks: 1000000, block_tokens: 16 }}
-pools:
-  - model: {MODEL}
-    pods:
-{pods}objectives:
-  standard: {{ band: 0, ttft_ms: 600000, tpot_ms: 60000 }}
-service_tiers: {{}}
-model: {{ bundles: {bundles:?} }}
-spool: {{ dir: {spool:?} }}
-log: {{ level: warn }}
-",
-            sequences = self.sequences,
-            spool = self.dir.join("spool"),
-        )
+    for kind in &KINDS {
+        kind.play(life.target, percent).await?;
+        http_get::get(life.admin, "/metrics").await?;
     }
+    life.end().await
 }
 
 impl Kind {

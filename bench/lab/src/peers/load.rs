@@ -99,6 +99,14 @@ impl Caller {
         }
     }
 
+    /// Sends a request so many times, each when the one before was answered.
+    pub(super) async fn ask_again(&mut self, request: &[u8], times: u32) -> Result<()> {
+        for _ in 0..times {
+            self.ask(request).await?;
+        }
+        Ok(())
+    }
+
     /// Opens a stream and reads its first token.
     async fn open(target: SocketAddr, request: Bytes) -> Result<TcpStream> {
         let mut stream = TcpStream::connect(target).await.context("cannot connect")?;

@@ -10,14 +10,17 @@
 //! - `peer`: who is compared; `setup`: how each is configured and started; `tools`: finding and installing them
 //! - `pod`: the pods; `load`: requests in a closed loop, at a rate, streamed, idle; `wire`: their bytes
 //! - `exercise`: Weir by itself under the load that its profile is taken from, which is another one than these
+//! - `counted`: Weir by itself with the same requests each time, for `weir-bench instructions`; `life`: starting and ending it
 //! - `threads`: Weir by itself with one data-plane thread and with more
 //! - `cost`: CPU time and memory of a process with its children
 //! - `figures`: medians, spread and ratios of a row; `table`: rows for people and programs
 
 mod args;
 mod cost;
+mod counted;
 mod exercise;
 mod figures;
+mod life;
 mod load;
 mod model;
 mod peer;
@@ -30,4 +33,5 @@ mod tools;
 mod wire;
 
 pub use args::PeersArgs;
+pub(crate) use counted::{SMALL_BYTES, Served};
 pub use exercise::ExerciseArgs;

@@ -8,12 +8,28 @@ pub(super) const MODEL: &str = "m";
 /// Tokens of a stream that stays silent after the first.
 pub(super) const IDLE_TOKENS: u32 = 100_000;
 
+/// Text with a line break every 80 bytes, escaped as JSON escapes it.
+const PROSE: &str =
+    "A request waits here until a pod has room for it, and then it goes at once. Sir\\n";
+/// Lines as programs have them: short, indented, with quotes; an escape for each 11 bytes.
+const CODE: &str =
+    r#"        if pod == \"north\" {\n            send(&pod, \"now\", 7)?;\n        }\n"#;
+
 /// A request for an answer in one piece, with a body of this many bytes.
 pub(super) fn whole(body_bytes: usize) -> Vec<u8> {
+    of(body_bytes, PROSE)
+}
+
+/// The same, of which the prompt is a program.
+pub(super) fn code(body_bytes: usize) -> Vec<u8> {
+    of(body_bytes, CODE)
+}
+
+fn of(body_bytes: usize, line: &str) -> Vec<u8> {
     let open =
         format!(r#"{{"model":"{MODEL}","max_tokens":16,"messages":[{{"role":"user","content":""#);
     let close = r#""}]}"#;
-    let text = prompt(body_bytes.saturating_sub(open.len() + close.len()));
+    let text = prompt(line, body_bytes.saturating_sub(open.len() + close.len()));
     post(&format!("{open}{text}{close}"))
 }
 
@@ -21,15 +37,13 @@ pub(super) fn whole(body_bytes: usize) -> Vec<u8> {
 pub(super) fn stream(tokens: u32) -> Vec<u8> {
     post(&format!(
         r#"{{"model":"{MODEL}","stream":true,"max_tokens":{tokens},"messages":[{{"role":"user","content":"{}"}}]}}"#,
-        prompt(64)
+        prompt(PROSE, 64)
     ))
 }
 
-/// Text with a line break every 80 bytes, escaped as JSON escapes it.
-fn prompt(bytes: usize) -> String {
-    const LINE: &str =
-        "A request waits here until a pod has room for it, and then it goes at once. Sir\\n";
-    let mut text = LINE.repeat(bytes / LINE.len());
+/// So many bytes of a line again and again.
+fn prompt(line: &str, bytes: usize) -> String {
+    let mut text = line.repeat(bytes / line.len());
     text.extend(std::iter::repeat_n('x', bytes - text.len()));
     text
 }

@@ -41,5 +41,5 @@ pub mod routes;
 pub mod wait;
 
 pub use config::{ApiConfig, RawApi};
-pub use plane::{Plane, PlaneConfig};
+pub use plane::{Listeners, Plane, PlaneConfig};
 pub use routes::{Api, Pool, start};

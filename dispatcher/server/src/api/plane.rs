@@ -80,12 +80,10 @@ const PROBE_EVERY: Duration = Duration::from_secs(15);
 const READ_AHEAD: usize = 408 << 10;
 
 /// What the data plane is told.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PlaneConfig {
-    /// Where it listens.
-    pub listen: SocketAddr,
-    /// Its threads; at least one is started.
-    pub threads: usize,
+    /// Where it listens, with a thread for each.
+    pub listeners: Listeners,
     /// Bounds on what a client may send and for how long.
     pub limits: Limits,
     /// The places of its connections.
@@ -111,13 +109,12 @@ enum Phase {
 }
 
 impl Plane {
-    /// Listens and starts the threads. `make` makes the service of one thread, on that thread; it may
+    /// Starts the threads. `make` makes the service of one thread, on that thread; it may
     /// spawn local tasks, and is told when what runs is to end. `misread` answers what hyper cannot read as a request. The memory
     /// is for what clients have not taken of their responses.
     ///
     /// # Errors
-    /// When the address cannot be listened on, also when another process does, or the system gives no
-    /// thread.
+    /// When the system gives no thread.
     pub fn start<M, S, A, B>(
         (config, memory): (PlaneConfig, Memory),
         misread: A,
@@ -130,13 +127,11 @@ impl Plane {
         B: Body<Data = Bytes> + Unpin + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let threads = config.threads.max(1);
         let (room, limits) = (config.room, config.limits);
-        let listeners = listen(config.listen, threads)?;
-        let address = listeners.first().map_or(Ok(config.listen), StdListener::local_addr)?;
+        let Listeners { address, sockets } = config.listeners;
         let (phase, observed) = watch::channel(Phase::Open);
         let closing = Closing::default();
-        for (number, listener) in listeners.into_iter().enumerate() {
+        for (number, listener) in sockets.into_iter().enumerate() {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let (make, observed, closing) = (make.clone(), observed.clone(), closing.clone());
             let (misread, room, memory) = (misread.clone(), room.clone(), memory.clone());
@@ -203,17 +198,31 @@ pub fn room(limits: &Limits) -> Arc<Room> {
     Room::of(max_connections)
 }
 
-/// One socket per thread, all on one address.
-fn listen(address: SocketAddr, threads: usize) -> io::Result<Vec<StdListener>> {
-    // A single socket, without SO_REUSEPORT, fails if another process listens there. With it two
-    // processes would share the port in silence, so it is tried without first.
-    let first = open(address, false)?;
-    if threads == 1 {
-        return Ok(vec![first]);
+/// Where connections wait for a plane from now on, whenever that starts: a socket for each of its threads, all on one address.
+#[derive(Debug)]
+pub struct Listeners {
+    /// With the port that the system chose, if it was to choose.
+    address: SocketAddr,
+    sockets: Vec<StdListener>,
+}
+
+impl Listeners {
+    /// For so many threads; at least one.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on, also when another process does.
+    pub fn bind(address: SocketAddr, threads: usize) -> io::Result<Self> {
+        // A single socket, without SO_REUSEPORT, fails if another process listens there. With it two
+        // processes would share the port in silence, so it is tried without first.
+        let first = open(address, false)?;
+        let address = first.local_addr()?;
+        if threads <= 1 {
+            return Ok(Self { address, sockets: vec![first] });
+        }
+        drop(first);
+        let sockets = (0..threads).map(|_| open(address, true)).collect::<io::Result<_>>()?;
+        Ok(Self { address, sockets })
     }
-    let address = first.local_addr()?;
-    drop(first);
-    (0..threads).map(|_| open(address, true)).collect()
 }
 
 fn open(address: SocketAddr, shared: bool) -> io::Result<StdListener> {

@@ -1,6 +1,6 @@
 //! A call's way from its head to the pool that serves it.
 //!
-//! Order: path and method, key, rate, body, facts, pool, terms, [`upstream::serve()`]. The cheap
+//! Order: path and method, key, rate, body, facts, pool, terms, [`serve`](crate::upstream::serve()). The cheap
 //! refusals come first, and nothing of a body is kept for a client that is not let in.
 
 mod door;

@@ -10,7 +10,12 @@ use weir_core::prefix::{BLOCK_BYTES, Reply, Turn, prompt_name};
 
 use crate::walk::Walk;
 
-static ASSISTANT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br#""assistant""#));
+const ASSISTANT: &[u8] = br#""assistant""#;
+static ROLE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(ASSISTANT));
+/// What is searched first for the last answer, from the end: most conversations have it there.
+const NEAR_BYTES: usize = 2048;
+/// How many times as much comes next.
+const FURTHER: usize = 4;
 
 /// Objects that are looked at for the one that has the last such word in it: a message may have parts before its role.
 const MOST_TRIED: usize = 8;
@@ -22,13 +27,28 @@ pub(super) fn of(text: &[u8], blocks: &[u64], seed: u64) -> Turn {
 }
 
 fn reply(text: &[u8], blocks: &[u64], seed: u64) -> Option<Reply> {
-    let at = ASSISTANT.find_iter(text).last()?;
+    let at = last_role(text)?;
     let (before, end) = message(text, at)?;
     Some(Reply {
         to: named(before, blocks, seed),
         from: (before.len() / BLOCK_BYTES) as u32,
         end: (end / BLOCK_BYTES) as u32,
     })
+}
+
+/// Where the role of an answer stands last.
+fn last_role(text: &[u8]) -> Option<usize> {
+    let (mut end, mut width) = (text.len(), NEAR_BYTES);
+    while end > 0 {
+        let start = end.saturating_sub(width);
+        // One that begins before the end may go beyond it.
+        let reach = text.len().min(end + ASSISTANT.len() - 1);
+        if let Some(at) = ROLE.find_iter(text.get(start..reach)?).last() {
+            return Some(start + at);
+        }
+        (end, width) = (start, width * FURTHER);
+    }
+    None
 }
 
 /// The messages without the bracket that closes them.

@@ -20,7 +20,8 @@ fn limits() -> Limits {
 
 fn config(threads: usize) -> PlaneConfig {
     let room = Room::of(limits().max_connections);
-    PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads, limits: limits(), room }
+    let listeners = Listeners::bind((Ipv4Addr::LOCALHOST, 0).into(), threads).unwrap();
+    PlaneConfig { listeners, limits: limits(), room }
 }
 
 /// A service that says when a request has arrived and then holds it until it is let go.
@@ -321,11 +322,19 @@ async fn all_threads_listen_on_one_port_and_a_second_plane_is_refused() {
         assert!(read_to_end(client).await.starts_with("HTTP/1.1 200"));
     }
     for threads in [1, 2] {
-        let taken = PlaneConfig { listen: plane.address(), ..config(threads) };
-        let again = Plane::start((taken, Memory::of(0)), misread, |_| {
-            service_fn(async |_| Ok(Response::new(Full::default())))
-        });
+        let again = Listeners::bind(plane.address(), threads);
         assert_eq!(again.map(drop).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+}
+
+#[tokio::test]
+async fn who_comes_before_the_threads_start_waits_for_them() {
+    for threads in [1, 3] {
+        let config = config(threads);
+        let mut client = TcpStream::connect(config.listeners.address).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        let _plane = start_echo(config);
+        assert!(read_to_end(client).await.starts_with("HTTP/1.1 200"));
     }
 }
 

@@ -16,7 +16,7 @@ use super::*;
 use crate::{
     api::{
         config::{Limits, RawApi, RawKey, RawLimits},
-        plane::room,
+        plane::{Listeners, room},
     },
     fleet::Pod,
     upstream::RawUpstream,
@@ -482,7 +482,8 @@ async fn what_is_no_request_is_answered_in_the_shape_of_the_others_and_counted()
 }
 
 fn plane_config(threads: usize, limits: Limits) -> PlaneConfig {
-    PlaneConfig { listen: (Ipv4Addr::LOCALHOST, 0).into(), threads, limits, room: room(&limits) }
+    let listeners = Listeners::bind((Ipv4Addr::LOCALHOST, 0).into(), threads).unwrap();
+    PlaneConfig { listeners, limits, room: room(&limits) }
 }
 
 /// A pod that answers with what it was sent.

@@ -9,7 +9,13 @@ fn by_serde(body: &[u8]) -> Option<Fields<'_>> {
 }
 
 fn texts() -> impl Strategy<Value = String> {
-    prop_oneof!["[ -~]{0,12}", any::<String>(), Just("\"\\\u{7f}\u{1}\n".to_owned())]
+    prop_oneof![
+        "[ -~]{0,12}",
+        any::<String>(),
+        Just("\"\\\u{7f}\u{1}\n".to_owned()),
+        // Longer than what is looked at together, with escapes close to each other and far.
+        "([a-z ]{0,90}[\"\\\\\n\t\u{1}]{1,3}){0,6}",
+    ]
 }
 
 fn keys() -> impl Strategy<Value = String> {
@@ -126,14 +132,37 @@ fn what_is_left_to_serde() {
     assert_eq!((priority.priority, priority.stream), (Some(Raw("null")), None));
 }
 
+/// An escape, and the quote that ends the string, wherever they lie in what is looked at together.
+#[test]
+fn an_escape_is_one_wherever_it_stands() {
+    for (before, between) in
+        (0..70).flat_map(|before| (0..70).map(move |between| (before, between)))
+    {
+        for escapes in ["\\", "\"", "\u{1}", "\n\n", "\\\""] {
+            let (first, second) = ("x".repeat(before), "y".repeat(between));
+            let prompt = format!("\n{first}{escapes}{second}{escapes}");
+            let body = json!({"prompt": prompt, "stream": true}).to_string();
+            let fields = read(body.as_bytes());
+            assert!(fields.is_some() && fields == by_serde(body.as_bytes()), "{body}");
+        }
+        let faulty =
+            format!("{{\"prompt\":\"\\n{}\\x{}\"}}", "x".repeat(before), "y".repeat(between));
+        assert_eq!(read(faulty.as_bytes()), None, "{faulty}");
+    }
+}
+
 /// What looks at many bytes at a time must miss none of them.
 #[test]
 fn one_wrong_byte_anywhere_in_a_long_body_is_noticed() {
-    for text in ["plain words, ", "\u{4e09}\u{5343}\u{5b57}", "\u{e9}t\u{e9} \u{1f680}"] {
-        let body = json!({"model": "m", "messages": [text.repeat(40)]}).to_string();
+    let repeated = ["plain words, ", "\u{4e09}\u{5343}\u{5b57}", "\u{e9}t\u{e9} \u{1f680}"];
+    // A line break and a quotation, and nothing after them that a backslash may stand before.
+    let once = ["\n", "\""].map(|escape| format!("{escape}{}", "XYZ, ".repeat(60)));
+    for text in repeated.map(|text| text.repeat(40)).iter().chain(&once) {
+        let body = json!({"model": "m", "messages": [text]}).to_string();
         let fields = read(body.as_bytes());
         assert!(fields.is_some() && fields == by_serde(body.as_bytes()), "{body}");
-        for at in 25..body.len() - 4 {
+        // Behind the first escape, if there is one.
+        for at in 29..body.len() - 4 {
             for wrong in [0xff, 0xc0, b'\n', 0] {
                 let mut bytes = body.clone().into_bytes();
                 bytes[at] = wrong;

@@ -58,6 +58,29 @@ fn of_several_answers_the_last_one_counts() {
     assert_ne!(second.reply.unwrap().to, second.name);
 }
 
+/// However far from the end it stands, across the bounds of what is searched at a time too.
+#[test]
+fn the_last_role_is_found_wherever_it_stands() {
+    let length = 16_000;
+    let mut far = NEAR_BYTES;
+    let mut places = vec![0, 1, length - ASSISTANT.len()];
+    while far < length {
+        places.extend(length - far - ASSISTANT.len() - 1..length - far + 2);
+        far += far * FURTHER;
+    }
+    for place in places {
+        let mut text = vec![b'x'; length];
+        text[place..place + ASSISTANT.len()].copy_from_slice(ASSISTANT);
+        assert_eq!(last_role(&text), Some(place));
+        if let Some(earlier) = text.get_mut(..place).and_then(|text| text.last_chunk_mut()) {
+            *earlier = *ASSISTANT.first_chunk::<11>().unwrap();
+            assert_eq!(last_role(&text), Some(place));
+        }
+    }
+    assert_eq!(last_role(&vec![b'x'; length]), None);
+    assert_eq!(last_role(b""), None);
+}
+
 #[test]
 fn white_space_between_messages_and_behind_them_changes_no_name_of_what_came_before() {
     let said = r#"{"role": "assistant", "content": "facetiously"}"#;
