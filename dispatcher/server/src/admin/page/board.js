@@ -1,7 +1,7 @@
 // What comes with every board: vital figures, trouble, lanes, classes, refusals, decisions.
 
 import { at, h, keyed, mark, percent, put, vary } from "./dom.js";
-import { bytes, count, drain, minus, plain, share, time, version, why } from "./words.js";
+import { bytes, count, drain, inARow, minus, plain, share, time, version, why } from "./words.js";
 
 const LANES_SHOWN = 10;
 const DECISIONS_SHOWN = 40;
@@ -80,7 +80,7 @@ function* podTrouble(pods) {
   const [first, ...others] = broken;
   const names = broken.slice(0, 4).map((pod) => pod.pod).join(", ");
   const what = others.length ? `${broken.length} pods are broken` : `${first.pod} is broken`;
-  const reason = plain(first.breaker?.reason ?? `${first.breaker?.failures ?? 0} failures in a row`);
+  const reason = plain(first.breaker?.reason ?? inARow(first.breaker?.failures));
   yield { level: "tight", what, why: others.length ? `${names}${broken.length > 4 ? ", …" : ""}; the first: ${reason}` : reason, href: podLink(first) };
 }
 

@@ -4,13 +4,13 @@ import { h, percent } from "./dom.js";
 import { requestLink } from "./board.js";
 import { levelOf, used } from "./pods.js";
 import { factList } from "./request.js";
-import { count, minus, plain, share, time } from "./words.js";
+import { count, inARow, minus, plain, share, time } from "./words.js";
 
 /** The blocks of a pod's page, from GET /pods/{name}. */
 export function drawPod(of) {
   const { pace, kv } = used(of);
   return [
-    of.breaker?.open && h("p", { class: "because late" }, `Broken: ${plain(of.breaker.reason ?? `${of.breaker.failures} failures in a row`)}.`),
+    of.breaker?.open && h("p", { class: "because late" }, `Broken: ${plain(of.breaker.reason ?? inARow(of.breaker.failures))}.`),
     of.drain && draining(of),
     h("div", { class: "meters", "data-level": levelOf(of) },
       meter("Step against the tightest TPOT", pace, of.tightest_tpot_ms ? `${time(of.step_ms)} of ${time(of.tightest_tpot_ms)}` : `${time(of.step_ms)}, nobody has one`),

@@ -20,6 +20,9 @@ export function time(ms) {
   return parts(ms / 1000);
 }
 
+/** What a pod is taken out for, where it did not say why. */
+export const inARow = (failures = 0) => `${count(failures)} ${failures === 1 ? "failure" : "failures in a row"}`;
+
 /** A predicted drain: an hour is as far as it is predicted. */
 export const drain = (ms) => (ms >= 3_600_000 ? "over 1 h" : time(ms));
 

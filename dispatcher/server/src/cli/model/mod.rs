@@ -31,20 +31,30 @@ enum ModelCommand {
     Ls(ListArgs),
     /// Show one version with what each feature adds, or why it is not used
     Show {
-        /// Its number
+        /// Its number, also as its folder is named
+        #[arg(value_parser = number)]
         version: u64,
     },
     /// Look for new bundles now
     Reload,
     /// Serve one version and keep to it
     Pin {
-        /// Its number
+        /// Its number, also as its folder is named
+        #[arg(value_parser = number)]
         version: u64,
     },
     /// Go back to the newest version, and to rolling back by error in service
     Unpin,
     /// Pin the version before the serving one
     Rollback,
+}
+
+/// A version's number: `9`, `v9`, `v000000000009`.
+fn number(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix('v').unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.parse().ok().filter(|_| is_number);
+    number.ok_or_else(|| "no number of a version, like 9 or v000000000009".to_owned())
 }
 
 #[derive(Clone, Debug, Args)]
@@ -72,4 +82,19 @@ pub(super) fn run(args: ModelArgs) -> Result<(), Failure> {
         ModelCommand::Rollback => ("rollback", json!({})),
     };
     format.print::<Models>(verb, admin.post(&format!("/models/{verb}"), &body)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_told_by_its_number_or_by_the_name_of_its_folder() {
+        for text in ["9", "v9", "v000000000009"] {
+            assert_eq!(number(text), Ok(9));
+        }
+        for text in ["", "v", "+9", "v-9", "nine", "vv9", "99999999999999999999"] {
+            assert!(number(text).is_err(), "{text}");
+        }
+    }
 }
