@@ -1,6 +1,7 @@
 //! Late requests: what can be in time goes first, and has pods left for it.
 //!
-//! They go in the order of their arrival, in a pass that held nobody back, and wait for the pod that has their prompt. A long
+//! They go in the order of their arrival, in a pass that held nobody back, and wait for the pod that has their prompt, unless
+//! several do ([`company`](super::company)). A long
 //! prompt keeps everybody from its pod for seconds, and were all pods at work on such, whoever comes next would be late as well. So
 //! at most a share of them is at work on those of late requests ([`late_share`]), and a larger one as the next of these comes near
 //! its longest wait. Where nobody came for as long as such a prompt takes that could be in time, no pod is left idle for one.
@@ -22,12 +23,28 @@ use crate::{
 
 /// The late request that goes first, if it fits anywhere.
 pub(super) fn pass(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
+    first(floor, |floor, id| try_late(floor, hold, id))
+}
+
+/// The same in a pass that held somebody back: what goes now goes for several.
+pub(super) fn ahead(floor: &mut Floor<'_>, hold: &Hold) -> Option<Choice> {
+    first(floor, |floor, id| {
+        floor.refresh(id);
+        floor.goes_ahead(id, &hold.claimed).map_or(Turn::Next, |fit| Turn::Go(fit.choice(id)))
+    })
+}
+
+/// Looks at the first of each lane, until one goes or lets nobody pass.
+fn first(
+    floor: &mut Floor<'_>,
+    mut turn_of: impl FnMut(&mut Floor<'_>, RequestId) -> Turn,
+) -> Option<Choice> {
     let mut heads = std::mem::take(&mut floor.scratch.heads);
     floor.board.late_heads_into(&mut heads);
     let mut turn = Turn::Next;
     for (_, rank) in &heads {
         floor.turn_to(rank.id());
-        turn = try_late(floor, hold, rank.id());
+        turn = turn_of(floor, rank.id());
         if !matches!(turn, Turn::Next) {
             break;
         }
@@ -43,6 +60,9 @@ pub(super) fn pass(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
 /// the pods to others, lets nobody pass, except to pods that did not take it.
 fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId) -> Turn {
     floor.refresh(id);
+    if let Some(fit) = floor.goes_ahead(id, &hold.claimed) {
+        return Turn::Go(fit.choice(id));
+    }
     let leaves = floor.board.get(id).is_some_and(|waiting| floor.leaves_pods(waiting));
     let pick = (!leaves).then(|| floor.pick(id, &hold.claimed));
     if let Some(Pick::Fits(fit)) = pick {

@@ -8,13 +8,14 @@
 //! - [`scorer`], [`picker`]: which pod is better, and which one is taken
 //! - [`delay`]: what a request without objectives costs on a pod
 //! - [`admission`]: who is refused on arrival; [`scratch`]: memory that is used again;
-//!   [`standing`]: pods that need not be looked at again; [`warm`]: waits for the pod that has the prompt
+//!   [`standing`]: pods that need not be looked at again; [`warm`]: waits for the pod that has the prompt, [`company`]: with others
 //!
 //! A pass changes nothing but notes (reasons and claims) on the board; the scheduler books its
 //! choice and calls again until there is none.
 
 pub mod admission;
 pub mod affinity;
+pub mod company;
 pub mod delay;
 pub mod failover;
 pub mod filter;

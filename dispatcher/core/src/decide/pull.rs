@@ -187,7 +187,7 @@ pub fn pass(floor: &mut Floor<'_>) -> Option<Choice> {
         return choice;
     }
     if hold.any {
-        return None;
+        return late::ahead(floor, &hold);
     }
     let wanted = std::mem::take(&mut hold.wanted);
     hold.claimed.extend(wanted);
@@ -249,6 +249,9 @@ fn try_head(
     if let Some(head) = hold.blocked.filter(|_| !may_pass(floor, hold, id)) {
         note(floor, id, Reason::BehindHead { head });
         return Turn::Next;
+    }
+    if let Some(fit) = floor.goes_ahead(id, &hold.claimed) {
+        return Turn::Go(fit.choice(id));
     }
     if let Some(warm) = floor.still_waits(id, &hold.claimed) {
         return wait_for(floor, hold, id, (Reason::WaitsForWarmPod, Some(warm)));

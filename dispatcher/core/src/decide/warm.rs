@@ -77,13 +77,16 @@ impl Floor<'_> {
     }
 
     /// What a head does that fits on a pod: rather than start cold there it waits for its warm pod, while that one can still be in
-    /// time. It may be claimed by another: a cold start costs everybody, for it takes the place of what others have cached.
+    /// time. It may be claimed by another: a cold start costs everybody, for it takes the place of what others have cached. One that is
+    /// for several ([`company`](crate::decide::company)) is worth that.
     ///
     /// Shortly before the cold start would be too late the head joins what is pending on the warm pod, if nobody claims that and it
-    /// is in time behind it. If it cannot, it waits on where that pod leaves it much time, and else it takes the cold start, so that a
-    /// prompt that one pod cannot serve to all gets a second one.
+    /// is in time behind it. If it cannot, it waits on where that pod leaves it much time, and else it takes the cold start.
     pub(super) fn course(&mut self, id: RequestId, fit: Fit, claimed: &[PodId]) -> Course {
         let Some(warm) = self.warmer(id, &fit) else { return Course::Goes(fit) };
+        if self.is_for_several(id, &warm) {
+            return Course::Goes(fit);
+        }
         if let Some((pod, most)) = self.worth_waiting(id, &fit, warm)
             && let Some(pod) = self.begin_wait(id, &pod, most, claimed)
         {
@@ -158,7 +161,7 @@ impl Floor<'_> {
     }
 
     /// The TTFT objective of a head that has one, and how much of it is left, in milliseconds.
-    fn ttft_left_ms(&self, waiting: &Waiting) -> Option<[f64; 2]> {
+    pub(super) fn ttft_left_ms(&self, waiting: &Waiting) -> Option<[f64; 2]> {
         waiting.request.slo.ttft?;
         let slo_ms = waiting.request.may_wait().as_secs_f64() * 1e3;
         Some([slo_ms, slo_ms - self.now.ms_since(waiting.request.arrived)])

@@ -394,6 +394,13 @@ impl Board {
         ages.filter_map(|(_, id)| self.entries.get(id))
     }
 
+    /// Those behind a request in its lane, the next one first.
+    pub fn followers(&self, waiting: &Waiting) -> impl Iterator<Item = &Waiting> {
+        let rank = waiting.rank();
+        let lane = self.lane(waiting.key()).into_iter();
+        lane.flat_map(move |lane| lane.behind(rank)).filter_map(|rank| self.entries.get(rank.id()))
+    }
+
     /// Late requests.
     pub fn late_len(&self) -> usize {
         self.late.values().map(Lane::len).sum()

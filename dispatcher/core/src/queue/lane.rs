@@ -30,6 +30,11 @@ impl Lane {
         self.queue.last().copied()
     }
 
+    /// Those behind a rank, the next one first.
+    pub fn behind(&self, rank: Rank) -> impl Iterator<Item = Rank> {
+        self.queue.range(..rank).rev().copied()
+    }
+
     /// Requests in the lane.
     pub fn len(&self) -> usize {
         self.queue.len()

@@ -1,0 +1,81 @@
+//! A further pod for a prompt that several wait for.
+//!
+//! A head waits for the pod that has its prompt, for a cold start takes the place of what others have cached. Where those behind it wait
+//! for the same, that pod does not serve them as fast as they come, and a cold start is not for the head alone: everybody who comes after
+//! it finds the prompt on one pod more. So such a head goes wherever it fits. And where a cold start would be late, one that has
+//! waited for most of its objective, or is late, goes all the same, to a pod that bears it: else all others would be late on the same pod, time and again,
+//! while the other pods have nothing to do. One at a time: as long as a pod computes the prompt nobody else begins with it.
+
+use crate::{
+    PodId, RequestId,
+    decide::{Floor, affinity, pick::Fit},
+    headroom::{Outlook, start},
+    policy::Affinity,
+    queue::Waiting,
+};
+
+/// Requests behind a head that wait for what it waits for.
+const COMPANY: usize = 2;
+/// Those behind it among which they are looked for.
+const LOOKED_AT: usize = 16;
+/// Share of its TTFT objective after which a head that is not late yet makes a cold start that is, for the others.
+const GIVEN_UP_SHARE: f64 = 0.8;
+
+impl Floor<'_> {
+    /// Whether a cold start of a head would be for others too that wait for its warm pod.
+    pub(super) fn is_for_several(&self, id: RequestId, warm: &Outlook) -> bool {
+        let waiting = self.board.get(id).filter(|waiting| !waiting.request.slo.is_empty());
+        waiting.is_some_and(|waiting| {
+            self.has_company(waiting, affinity::cached_share(waiting, warm.pod))
+        })
+    }
+
+    /// Whether several wait for a share of a head's prompt that pods have, and none of these is about to have more of it.
+    fn has_company(&self, waiting: &Waiting, share: f64) -> bool {
+        let blocks = &waiting.request.blocks;
+        let known = (share * blocks.len() as f64).round() as usize;
+        // Names go on from the one before: who has the last one in common has them all.
+        let Some((last, name)) =
+            known.checked_sub(1).and_then(|last| Some((last, blocks.get(last)?)))
+        else {
+            return false;
+        };
+        let waits_too = |other: &&Waiting| other.request.blocks.get(last) == Some(name);
+        let followers = self.board.followers(waiting).take(LOOKED_AT);
+        followers.filter(waits_too).take(COMPANY).count() == COMPANY
+            && !waiting.matches().iter().any(|known| self.computes_much(known.pod))
+    }
+
+    /// Whether a pod is at work on a long part of a prompt.
+    fn computes_much(&self, pod: PodId) -> bool {
+        let gap_tokens = f64::from(self.config.pull.warm_gap_tokens);
+        let pending = self.pods.get(&pod).map(|pod| pod.ledger.pending()).unwrap_or_default();
+        pending.iter().any(|prompt| prompt.uncached_tokens >= gap_tokens)
+    }
+
+    /// Where a head starts cold that will be late there, for those who wait for the same. Only where its own pace is kept, and nobody else
+    /// is put at more risk than it may put.
+    pub(super) fn goes_ahead(&mut self, id: RequestId, claimed: &[PodId]) -> Option<Fit> {
+        let waits = |waiting: &&Waiting| {
+            self.rules.affinity == Affinity::WarmWait && !waiting.request.immediate
+        };
+        let waiting = self.board.get(id).filter(waits)?;
+        let [slo_ms, left_ms] = self.ttft_left_ms(waiting)?;
+        if !waiting.late && left_ms > (1.0 - GIVEN_UP_SHARE) * slo_ms {
+            return None;
+        }
+        let share = waiting.matches().iter().map(|known| known.share).fold(0.0, f64::max);
+        if !self.has_company(waiting, share) {
+            return None;
+        }
+        let warm_tokens = start::uncached(f64::from(waiting.input_tokens), share);
+        let is_cold = |on: &Outlook| {
+            affinity::much_colder(on.uncached_tokens, warm_tokens, &self.config.pull)
+        };
+        let free = self.usable(waiting).filter(|pod| !claimed.contains(&pod.spec.id));
+        let cold = free.map(|pod| self.outlook(waiting, pod)).filter(is_cold);
+        let open = cold.filter(|on| self.cheap(waiting, on).is_ok());
+        let soonest = open.min_by(|one, other| one.ttft_ms.total_cmp(&other.ttft_ms))?;
+        self.predict(id, &[soonest]).first().copied()
+    }
+}
