@@ -136,6 +136,9 @@ fn others() -> Vec<Entry> {
         entry("multi-pattern", "four patterns of a real log (AIBrix RFC)", |seed| {
             Ok(Mixture::multi_pattern(seed))
         }),
+        entry("apps", "two applications, with a system prompt of 11000 tokens each", |seed| {
+            Ok(scenarios::applications("apps", seed))
+        }),
         entry("demo", "the mix of weir-bench demo", BuiltIn::new),
     ]
 }

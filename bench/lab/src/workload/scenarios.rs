@@ -177,3 +177,19 @@ pub(super) fn production_stage(name: &str, rate_rps: f64, seed: u64) -> Conversa
 pub(super) fn production(name: &str, seed: u64) -> Conversation {
     Conversation::new(name, PRODUCTION, Reading::Kept, None, seed)
 }
+
+/// Two applications, everybody else's first question each: what all requests of one have in common takes nearly a second to compute.
+const APPLICATIONS: Facts = Facts {
+    groups: 2,
+    users_per_group: 20_000,
+    system_tokens: 11_000,
+    question: Length::around(200, 60),
+    answer: Length::around(150, 50),
+    context_tokens: CONTEXT_TOKENS,
+    usual: (20.0, 4000),
+};
+
+/// Requests of two applications with a long system prompt each.
+pub(super) fn applications(name: &str, seed: u64) -> Conversation {
+    Conversation::new(name, APPLICATIONS, Reading::Open(1), None, seed)
+}

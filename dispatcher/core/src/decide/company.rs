@@ -24,10 +24,8 @@ const GIVEN_UP_SHARE: f64 = 0.8;
 impl Floor<'_> {
     /// Whether a cold start of a head would be for others too that wait for its warm pod.
     pub(super) fn is_for_several(&self, id: RequestId, warm: &Outlook) -> bool {
-        let waiting = self.board.get(id).filter(|waiting| !waiting.request.slo.is_empty());
-        waiting.is_some_and(|waiting| {
-            self.has_company(waiting, affinity::cached_share(waiting, warm.pod))
-        })
+        let waiting = self.board.get(id);
+        waiting.is_some_and(|one| self.has_company(one, affinity::cached_share(one, warm.pod)))
     }
 
     /// Whether several wait for a share of a head's prompt that pods have, and none of these is about to have more of it.

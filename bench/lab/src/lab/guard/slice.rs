@@ -34,7 +34,7 @@ const fn case(id: &'static str, title: &'static str, traffic: Traffic, mix: &'st
 }
 
 /// All of them, the quick ones first.
-pub(super) const SLICES: [Slice; 5] = [
+pub(super) const SLICES: [Slice; 6] = [
     Slice {
         case: case(
             "patterns",
@@ -53,6 +53,13 @@ pub(super) const SLICES: [Slice; 5] = [
         requests: 5000,
         seeds: 10,
         rivals: &["aibrix-pull", "pattern-pull", "cap-64-bands", "cap-128-bands"],
+    },
+    Slice {
+        case: case("apps", "two applications", Traffic::Scenario("apps"), "two"),
+        load: 0.9,
+        requests: 4000,
+        seeds: 10,
+        rivals: &["least-request", "llumnix-slo", "jspt"],
     },
     Slice {
         case: case("c-two", "scenario C", Traffic::Scenario("C:open"), "two"),
