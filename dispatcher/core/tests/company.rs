@@ -21,7 +21,7 @@ fn asks(ttft_ms: u64) -> impl FnOnce(&mut Request) {
 }
 
 /// So many pods for two requests each: the first has the prompt and both on it, the others one of their own.
-fn taken(pods: u32, config: SchedulerConfig) -> (World, PodId) {
+fn taken(pods: u32, config: SchedulerConfig) -> Option<(World, PodId)> {
     let classes = vec![PodClass { max_sequences: 2, ..PodClass::default() }];
     let mut world = World::new(SchedulerConfig { classes, ..config }, pods);
     let mut warm = None;
@@ -30,13 +30,13 @@ fn taken(pods: u32, config: SchedulerConfig) -> (World, PodId) {
         warm = world.pod_of(id).filter(|pod| warm.is_none_or(|warm| *pod == warm));
         world.send(Event::FirstToken(id));
     }
-    let warm = warm.unwrap();
+    let warm = warm?;
     for _ in 1..pods {
         let other = world.arrive(|request| request.slo = slo(10_000, 1000));
         assert!(world.pod_of(other).is_some_and(|pod| pod != warm));
         world.send(Event::FirstToken(other));
     }
-    (world, warm)
+    Some((world, warm))
 }
 
 fn wait<const N: usize>(world: &mut World, ttft_ms: u64) -> [RequestId; N] {
@@ -47,7 +47,7 @@ fn wait<const N: usize>(world: &mut World, ttft_ms: u64) -> [RequestId; N] {
 
 #[test]
 fn a_head_that_others_wait_with_starts_cold_where_it_fits() {
-    let (mut world, warm) = taken(2, steps_are_shared());
+    let (mut world, warm) = taken(2, steps_are_shared()).unwrap();
     let [head, _] = wait(&mut world, 10_000);
     world.pass(TICK);
     assert_eq!(world.scheduler.reason(head), Some(Reason::WaitsForWarmPod), "one is behind it");
@@ -58,7 +58,7 @@ fn a_head_that_others_wait_with_starts_cold_where_it_fits() {
 
 #[test]
 fn those_that_wait_for_another_prompt_on_the_same_pod_are_no_company() {
-    let (mut world, _) = taken(2, steps_are_shared());
+    let (mut world, _) = taken(2, steps_are_shared()).unwrap();
     let [head] = wait(&mut world, 10_000);
     for name in 1..=3 {
         let other = world.arrive(|request| {
@@ -73,7 +73,7 @@ fn those_that_wait_for_another_prompt_on_the_same_pod_are_no_company() {
 
 #[test]
 fn one_pod_at_a_time_gets_the_prompt() {
-    let (mut world, warm) = taken(3, steps_are_shared());
+    let (mut world, warm) = taken(3, steps_are_shared()).unwrap();
     let [first, second, _, _] = wait(&mut world, 10_000);
     world.pass(TICK);
     let cold = world.pod_of(first).unwrap();
@@ -87,7 +87,7 @@ fn one_pod_at_a_time_gets_the_prompt() {
 #[test]
 fn where_a_cold_start_is_late_the_head_of_several_goes_ahead_when_it_is_nearly_so_itself() {
     for (others, goes) in [(1, false), (2, true)] {
-        let (mut world, warm) = taken(2, steps_are_shared());
+        let (mut world, warm) = taken(2, steps_are_shared()).unwrap();
         let [head] = wait(&mut world, 250);
         for _ in 0..others {
             let [_] = wait(&mut world, 250);
@@ -102,7 +102,7 @@ fn where_a_cold_start_is_late_the_head_of_several_goes_ahead_when_it_is_nearly_s
 
 #[test]
 fn of_those_that_are_late_already_one_goes_ahead_even_if_somebody_is_held_back() {
-    let (mut world, warm) = taken(2, steps_are_shared());
+    let (mut world, warm) = taken(2, steps_are_shared()).unwrap();
     let [head, _] = wait(&mut world, 20);
     assert_eq!(world.scheduler.reason(head), Some(Reason::Late));
     // In time, and to wait for the warm pod as well.
@@ -120,7 +120,7 @@ fn a_policy_that_waits_for_no_pod_goes_ahead_for_nobody() {
     let mut rules = Policy::Weir.rules();
     rules.affinity = Affinity::None;
     let config = SchedulerConfig { rules: Some(rules), ..steps_are_shared() };
-    let (mut world, _) = taken(2, config);
+    let (mut world, _) = taken(2, config).unwrap();
     let [head, _, _] = wait(&mut world, 250);
     world.pass(Duration::from_millis(210));
     assert_eq!(world.pod_of(head), None);
