@@ -56,7 +56,7 @@ fn listed() -> Vec<String> {
 #[test]
 fn every_source_keeps_what_a_source_promises() {
     let names = listed();
-    assert_eq!(names.len(), 28, "{names:?}");
+    assert_eq!(names.len(), 29, "{names:?}");
     for name in &names {
         let made = requests(name, 6.0, 400);
         assert_eq!(made.len(), 400, "{name}");
