@@ -6,8 +6,8 @@ mod world;
 use std::time::Duration;
 
 use weir_core::{
-    Event, PodClass, PodId, Policy, PromptSize, Reason, Request, RequestId, SchedulerConfig, TICK,
-    policy::Affinity,
+    Event, PodClass, PodId, Policy, PromptSize, Reason, Request, RequestId, SchedulerConfig, Slo,
+    TICK, policy::Affinity,
 };
 use world::{World, slo, steps_are_shared};
 
@@ -52,6 +52,23 @@ fn a_head_that_others_wait_with_starts_cold_where_it_fits() {
     world.pass(TICK);
     assert_eq!(world.scheduler.reason(head), Some(Reason::WaitsForWarmPod), "one is behind it");
     let [_] = wait(&mut world, 10_000);
+    world.pass(TICK);
+    assert!(world.pod_of(head).is_some_and(|pod| pod != warm));
+}
+
+#[test]
+fn so_does_one_that_is_promised_nothing() {
+    let (mut world, warm) = taken(2, steps_are_shared()).unwrap();
+    let ask = |world: &mut World| {
+        world.arrive(|request| {
+            asks(0)(request);
+            request.slo = Slo::default();
+        })
+    };
+    let (head, _) = (ask(&mut world), ask(&mut world));
+    world.pass(TICK);
+    assert_eq!(world.scheduler.reason(head), Some(Reason::WaitsForWarmPod), "one is behind it");
+    ask(&mut world);
     world.pass(TICK);
     assert!(world.pod_of(head).is_some_and(|pod| pod != warm));
 }

@@ -85,7 +85,7 @@ impl InstructionsArgs {
     }
 
     /// The workloads that are asked for.
-    fn chosen(&self) -> Result<Vec<&'static Work>> {
+    pub(super) fn chosen(&self) -> Result<Vec<&'static Work>> {
         let named = |start: &String| work::ALL.iter().any(|work| work.name.starts_with(start));
         if let Some(unknown) = self.only.iter().find(|start| !named(start)) {
             let names = work::ALL.map(|work| work.name).join(", ");

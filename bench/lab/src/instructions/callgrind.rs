@@ -43,7 +43,7 @@ pub(super) fn count(workload: &str, handicap: u32) -> Result<u64> {
     ensure!(output.status.success(), "{workload} under valgrind: {}", last_lines(&said));
     let times: u64 =
         answer.trim().parse().with_context(|| format!("{workload} said {answer:?}"))?;
-    Ok(told(&said)? / times.max(1))
+    Ok(collected(&said)? / times.max(1))
 }
 
 /// Valgrind, which counts what the program takes that is to follow.
@@ -57,13 +57,10 @@ pub(super) fn callgrind() -> Command {
 ///
 /// # Errors
 /// When it says none, with the last that it says.
-pub(super) fn told(said: &str) -> Result<u64> {
-    collected(said).with_context(|| format!("no count in: {}", last_lines(said)))
-}
-
-pub(super) fn collected(said: &str) -> Option<u64> {
-    let line = said.lines().rev().find_map(|line| Some(line.split_once(SAYS)?.1))?;
-    line.trim().parse().ok()
+pub(super) fn collected(said: &str) -> Result<u64> {
+    let line = said.lines().rev().find_map(|line| Some(line.split_once(SAYS)?.1));
+    let count = line.and_then(|line| line.trim().parse().ok());
+    count.with_context(|| format!("no count in: {}", last_lines(said)))
 }
 
 fn last_lines(said: &str) -> String {

@@ -39,17 +39,13 @@ pub(super) struct Weir {
 }
 
 impl Hop {
-    /// What the two lives serve, and of how many things the difference is. `handicap` makes prompts longer by so many bytes.
-    fn lives(self, handicap: u32) -> ([Served; 2], u64) {
+    /// What the two lives serve. `handicap` makes prompts longer by so many bytes.
+    fn lives(self, handicap: u32) -> [Served; 2] {
         let [small, long] = [SMALL_BYTES, LONG_BYTES].map(|bytes| bytes + handicap as usize);
         match self {
-            Self::Small => ([0, 4000].map(|count| Served::Whole(count, small)), 4000),
-            Self::Long => ([0, 1000].map(|count| Served::Code(count, long)), 1000),
-            Self::Token => {
-                let [few, many] = TOKENS;
-                let more = STREAMS as u64 * u64::from(many - few);
-                (TOKENS.map(|tokens| Served::Streams(STREAMS, tokens)), more)
-            }
+            Self::Small => [0, 4000].map(|count| Served::Whole(count, small)),
+            Self::Long => [0, 1000].map(|count| Served::Code(count, long)),
+            Self::Token => TOKENS.map(|tokens| Served::Streams(STREAMS, tokens)),
         }
     }
 
@@ -60,7 +56,8 @@ impl Hop {
     pub(super) fn count(self, weir: &Weir, handicap: u32) -> Result<Option<u64>> {
         std::fs::create_dir_all(&weir.dir)
             .with_context(|| format!("cannot make {}", weir.dir.display()))?;
-        let (lives, times) = self.lives(handicap);
+        let lives = self.lives(handicap);
+        let more = |[few, many]: [u64; 2]| many.saturating_sub(few);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let counted = runtime.block_on(unless_interrupted(async {
             let mut counted = [0; 2];
@@ -68,10 +65,10 @@ impl Hop {
                 let mut valgrind = callgrind::callgrind();
                 valgrind.arg(&weir.program);
                 let said = Box::pin(served.through(valgrind, &weir.dir)).await;
-                *count = callgrind::told(&said.with_context(|| format!("{served:?}"))?)?;
+                *count = callgrind::collected(&said.with_context(|| format!("{served:?}"))?)?;
             }
             Ok(counted)
         }))?;
-        Ok(counted.map(|[few, many]| many.saturating_sub(few) / times))
+        Ok(counted.map(|counted| more(counted) / more(lives.map(Served::times)).max(1)))
     }
 }

@@ -1,6 +1,7 @@
 //! The comparison without callgrind, and the workloads without counting.
 
 use super::{
+    InstructionsArgs,
     callgrind::collected,
     stored::Stored,
     verdict::{Counted, Verdict, table},
@@ -30,8 +31,8 @@ fn the_guard_trips_above_the_tolerance_and_tells_of_a_gain() {
 fn the_count_is_read_from_what_callgrind_says() {
     let said =
         "==7== Events    : Ir\n==7== Collected : 123456\n==7== \n==7== I   refs:      123,456\n";
-    assert_eq!(collected(said), Some(123_456));
-    assert_eq!(collected("==7== nothing"), None);
+    assert_eq!(collected(said).unwrap(), 123_456);
+    assert!(collected("==7== nothing").unwrap_err().to_string().contains("nothing"));
 }
 
 #[test]
@@ -39,6 +40,26 @@ fn what_is_stored_is_of_the_workloads_and_says_its_compiler() {
     let stored = Stored::built_in().unwrap();
     assert!(stored.compiler.starts_with("rustc "), "{}", stored.compiler);
     assert!(stored.counts.keys().all(|name| work::Work::named(name).is_ok()), "{stored:?}");
+}
+
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    instructions: InstructionsArgs,
+}
+
+#[test]
+fn only_the_workloads_that_are_asked_for_are_counted() {
+    let names = |words: &str| {
+        let words = std::iter::once("instructions").chain(words.split_whitespace());
+        let line = <Line as clap::Parser>::try_parse_from(words).unwrap();
+        let chosen = line.instructions.chosen().map_err(|error| error.to_string())?;
+        Ok(chosen.iter().map(|work| work.name).collect::<Vec<_>>())
+    };
+    assert_eq!(names("--only hop-s,queue"), Ok(vec!["queue-10000", "hop-small"]));
+    assert_eq!(names("").map(|all| all.len()), Ok(work::ALL.len()));
+    let error: String = names("--only hop,typo").unwrap_err();
+    assert!(error.contains("\"typo\"") && error.contains("hop-token"), "{error}");
 }
 
 #[test]

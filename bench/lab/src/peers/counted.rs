@@ -32,6 +32,14 @@ pub enum Served {
 }
 
 impl Served {
+    /// How many requests that is, or tokens.
+    pub fn times(self) -> u64 {
+        match self {
+            Self::Whole(requests, _) | Self::Code(requests, _) => u64::from(requests),
+            Self::Streams(count, tokens) => count as u64 * u64::from(tokens),
+        }
+    }
+
     /// Serves it through Weir, which `program` starts, with all of its files in `dir`, and says what that wrote.
     ///
     /// # Errors

@@ -9,7 +9,7 @@
 use crate::{
     PodId, RequestId,
     decide::{Floor, affinity, pick::Fit},
-    headroom::{Outlook, start},
+    headroom::Outlook,
     policy::Affinity,
     queue::Waiting,
 };
@@ -22,22 +22,15 @@ const LOOKED_AT: usize = 16;
 const GIVEN_UP_SHARE: f64 = 0.8;
 
 impl Floor<'_> {
-    /// Whether a cold start of a head would be for others too that wait for its warm pod.
-    pub(super) fn is_for_several(&self, id: RequestId, warm: &Outlook) -> bool {
-        let waiting = self.board.get(id);
-        waiting.is_some_and(|one| self.has_company(one, affinity::cached_share(one, warm.pod)))
-    }
-
-    /// Whether several wait for a share of a head's prompt that pods have, and none of these is about to have more of it.
-    fn has_company(&self, waiting: &Waiting, share: f64) -> bool {
+    /// Whether several wait for what pods have of a head's prompt, and none of these pods is about to have more of it. Then a cold start is for
+    /// them too.
+    pub(super) fn has_company(&self, id: RequestId) -> bool {
+        let Some(waiting) = self.board.get(id) else { return false };
         let blocks = &waiting.request.blocks;
-        let known = (share * blocks.len() as f64).round() as usize;
+        let known = (waiting.share * blocks.len() as f64).round() as usize;
         // Names go on from the one before: who has the last one in common has them all.
-        let Some((last, name)) =
-            known.checked_sub(1).and_then(|last| Some((last, blocks.get(last)?)))
-        else {
-            return false;
-        };
+        let last = known.checked_sub(1).and_then(|last| Some((last, blocks.get(last)?)));
+        let Some((last, name)) = last else { return false };
         let waits_too = |other: &&Waiting| other.request.blocks.get(last) == Some(name);
         let followers = self.board.followers(waiting).take(LOOKED_AT);
         followers.filter(waits_too).take(COMPANY).count() == COMPANY
@@ -62,11 +55,14 @@ impl Floor<'_> {
         if !waiting.late && left_ms > (1.0 - GIVEN_UP_SHARE) * slo_ms {
             return None;
         }
-        let share = waiting.matches().iter().map(|known| known.share).fold(0.0, f64::max);
-        if !self.has_company(waiting, share) {
+        // Mostly there are not so many, and what pods have of the prompt need not be looked up.
+        self.board.followers(waiting).nth(COMPANY - 1)?;
+        self.refresh(id);
+        if !self.has_company(id) {
             return None;
         }
-        let warm_tokens = start::uncached(f64::from(waiting.input_tokens), share);
+        let waiting = self.board.get(id)?;
+        let warm_tokens = self.warmest_tokens(waiting)?;
         let is_cold = |on: &Outlook| {
             affinity::much_colder(on.uncached_tokens, warm_tokens, &self.config.pull)
         };

@@ -10,7 +10,7 @@
 //! fits on another. Where requests wait for long, or a head without objectives is not due yet, those of its band pass that fit.
 //! Lower bands it holds back altogether: at once, or, where `bind_share` says so, when it has waited that share
 //! of its TTFT objective, and until then they go as if it had not come. A late request goes only in a pass that held nobody
-//! back ([`late`]). A head waits for the pod that has its prompt while that one can be in time, and joins what is pending there rather
+//! back ([`late`]), unless it goes for others ([`company`](super::company)). A head waits for the pod that has its prompt while that one can be in time, and joins what is pending there rather
 //! than start cold in the last moment.
 //! A head that could not be delivered somewhere holds back only the pods it may still use: the others
 //! can never serve it, and nobody waits for what cannot happen.

@@ -84,7 +84,7 @@ impl Floor<'_> {
     /// is in time behind it. If it cannot, it waits on where that pod leaves it much time, and else it takes the cold start.
     pub(super) fn course(&mut self, id: RequestId, fit: Fit, claimed: &[PodId]) -> Course {
         let Some(warm) = self.warmer(id, &fit) else { return Course::Goes(fit) };
-        if self.is_for_several(id, &warm) {
+        if self.has_company(id) {
             return Course::Goes(fit);
         }
         if let Some((pod, most)) = self.worth_waiting(id, &fit, warm)
