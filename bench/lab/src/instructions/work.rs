@@ -60,8 +60,8 @@ pub(super) const ALL: [Work; 6] = [
         what: What::Hop(Hop::Small),
     },
     Work {
-        name: "hop-32k",
-        per: "request of 32 KB, code",
+        name: "hop-24k",
+        per: "request of 24 KB, code",
         tolerance: TOLERANCE,
         what: What::Hop(Hop::Long),
     },
