@@ -60,7 +60,7 @@ use crate::{
     ratio::TokenRatio,
     spread::NumberMap,
 };
-use alive::Basis;
+use alive::{Asked, Basis, Steps};
 use flight::{Flight, Way};
 use hidden::Lateness;
 
@@ -125,6 +125,7 @@ pub struct Scheduler {
     losers: Losers,
     scratch: Scratch,
     basis: Basis,
+    asked: Asked,
     thorough: bool,
 }
 
@@ -175,6 +176,7 @@ impl Scheduler {
             losers: Losers::default(),
             scratch: Scratch::default(),
             basis: Basis::default(),
+            asked: Asked::default(),
             thorough: false,
         }
     }
@@ -266,8 +268,11 @@ impl Scheduler {
     }
 
     /// Notes what all pods are judged by; when it has changed, nothing that was found of them stands.
-    fn note_basis(&mut self) {
-        let steps = self.steps();
+    fn note_basis(&mut self, now: Time) {
+        if self.asked.steps(now).is_none() {
+            self.asked.note(now, self.steps());
+        }
+        let steps = self.steps_in_use(now);
         let basis = Basis {
             tightest_tpot_ms: self.tightest_tpot_ms(&steps),
             steps,
@@ -290,8 +295,13 @@ impl Scheduler {
         self.alive.tightest_tpot_ms(least_ms / self.config.pull.tpot_margin, self.board.held())
     }
 
+    /// The step times that pods are judged by.
+    fn steps_in_use(&self, now: Time) -> Steps {
+        self.asked.steps(now).cloned().unwrap_or_else(|| self.steps())
+    }
+
     /// The predictor's step times of the configuration's classes.
-    fn steps(&self) -> SmallVec<[StepTime; 4]> {
+    fn steps(&self) -> Steps {
         let class = |class| u16::try_from(class).unwrap_or(u16::MAX);
         let classes = 0..self.config.classes.len();
         classes.map(|index| self.step_time(class(index))).collect()
@@ -315,7 +325,7 @@ impl Scheduler {
 
     /// Everything that a pass reads.
     fn floor(&mut self, now: Time) -> Floor<'_> {
-        let steps = self.steps();
+        let steps = self.steps_in_use(now);
         Floor {
             tightest_tpot_ms: self.tightest_tpot_ms(&steps),
             top_band: self.top_band(),
@@ -344,7 +354,7 @@ impl Scheduler {
     /// Gives out requests until a pass finds none that can go.
     fn pull(&mut self, now: Time, actions: &mut Vec<Action>) {
         loop {
-            self.note_basis();
+            self.note_basis(now);
             let mut floor = self.floor(now);
             let lost = pull::hopeless(&mut floor);
             let choice = if lost.is_empty() { pull::pass(&mut floor) } else { None };

@@ -5,6 +5,7 @@
 //! prefix indexes and the learned lengths stay. A bound that is lowered below what waits refuses
 //! newcomers only.
 
+use super::alive::Asked;
 use crate::{
     SchedulerConfig, decide::score, length::LengthHistory, pattern::Pattern, policy::Dice,
     scheduler::Scheduler,
@@ -25,6 +26,7 @@ impl Scheduler {
             let pull = self.config.pull;
             self.pods.values_mut().for_each(|pod| pod.ledger.reprice(&pull));
         }
+        self.asked = Asked::default();
         self.pods.touch_all();
         let new_buckets = before.buckets != self.config.buckets;
         if before.buckets.input != self.config.buckets.input || before.length != self.config.length
