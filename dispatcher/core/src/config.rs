@@ -268,8 +268,8 @@ pub struct PullConfig {
     /// the warm pod can be in time.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub warm_slack: f64,
-    /// How many times its own time a computed prompt counts where a request has no objectives: it displaces what others would
-    /// find in the cache.
+    /// How many times its own time a computed prompt counts where a request has no objectives, and where one that many share is to be
+    /// computed on a further pod: it displaces what others would find in the cache.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 100)))]
     pub cold_weight: f64,
     /// Share of the KV cache that may be filled.

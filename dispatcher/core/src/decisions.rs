@@ -144,6 +144,11 @@ impl Losers {
         self.offer(Alternative { pod, verdict: None, ttft_ms, uncached_tokens, kept });
     }
 
+    /// One of them is the pod that it is after all.
+    pub fn passed_over(&mut self, pod: PodId) {
+        self.0.retain(|one| one.pod != pod);
+    }
+
     /// Keeps it in its place among the best: those that fitted first, then the earliest first token.
     fn offer(&mut self, one: Alternative) {
         let order = |one: &Alternative| (one.verdict.is_some(), one.ttft_ms);

@@ -38,6 +38,7 @@ pub mod queue;
 pub mod rate;
 pub mod ratio;
 pub mod recent_error;
+pub mod regrets;
 pub mod request;
 pub mod scheduler;
 pub mod snapshot;

@@ -41,7 +41,7 @@ mod view;
 use std::{collections::BTreeMap, time::Duration};
 
 use smallvec::SmallVec;
-use weir_schema::{Predict, StepTime};
+use weir_schema::Predict;
 
 use crate::{
     Action, Band, Counters, Event, Lesson, PodId, PodSpec, Progress, Refusal, RefusalReason,
@@ -58,9 +58,10 @@ use crate::{
     queue::{Board, Drain, Longest, Promised, Strain, Waiting},
     rate::Rate,
     ratio::TokenRatio,
+    regrets::Regrets,
     spread::NumberMap,
 };
-use alive::{Asked, Basis, Steps};
+use alive::{Asked, Basis};
 use flight::{Flight, Way};
 use hidden::Lateness;
 
@@ -91,6 +92,7 @@ pub struct Scheduler {
     in_time_at: Option<Time>,
     /// What is promised to everything that waits or is in flight.
     alive: Promised,
+    regrets: Regrets,
     counters: Counters,
     refused: BTreeMap<RefusalReason, u64>,
     last_picked: Option<PodId>,
@@ -152,6 +154,7 @@ impl Scheduler {
             longest: Longest::default(),
             in_time_at: None,
             alive: Promised::default(),
+            regrets: Regrets::default(),
             counters: Counters::default(),
             refused: BTreeMap::new(),
             last_picked: None,
@@ -267,52 +270,6 @@ impl Scheduler {
         self.longest.kept_for_ms(now, self.config.pull.long_prompt_ms)
     }
 
-    /// Notes what all pods are judged by; when it has changed, nothing that was found of them stands.
-    fn note_basis(&mut self, now: Time) {
-        if self.asked.steps(now).is_none() {
-            self.asked.note(now, self.steps());
-        }
-        let steps = self.steps_in_use(now);
-        let basis = Basis {
-            tightest_tpot_ms: self.tightest_tpot_ms(&steps),
-            steps,
-            top_band: self.top_band(),
-            open_classes: self.open_classes.clone(),
-        };
-        if self.basis != basis {
-            self.basis = basis;
-            self.pods.touch_all();
-        }
-    }
-
-    /// The smallest TPOT objective alive that a pod keeps for a request alone. One that none keeps, whoever asked for it, is no
-    /// reason to judge the steps of others by it.
-    fn tightest_tpot_ms(&self, steps: &[StepTime]) -> Option<f64> {
-        let of_class = |class: &u16| steps.get(usize::from(*class));
-        let alone_ms =
-            self.open_classes.iter().filter_map(of_class).map(|one| one.pace_ms(1.0, 0.0));
-        let least_ms = alone_ms.reduce(f64::min).unwrap_or_default();
-        self.alive.tightest_tpot_ms(least_ms / self.config.pull.tpot_margin, self.board.held())
-    }
-
-    /// The step times that pods are judged by.
-    fn steps_in_use(&self, now: Time) -> Steps {
-        self.asked.steps(now).cloned().unwrap_or_else(|| self.steps())
-    }
-
-    /// The predictor's step times of the configuration's classes.
-    fn steps(&self) -> Steps {
-        let class = |class| u16::try_from(class).unwrap_or(u16::MAX);
-        let classes = 0..self.config.classes.len();
-        classes.map(|index| self.step_time(class(index))).collect()
-    }
-
-    /// The predictor's step time of a class, with what a step brings.
-    fn step_time(&self, class: u16) -> StepTime {
-        let steps_per_token = 1.0 / self.per_event.tokens_per_step(class);
-        StepTime { steps_per_token, ..self.predictor.step_time(class) }
-    }
-
     /// How many times as long as a step a token to come is thought to take.
     ///
     /// Residents bear what a prompt takes out of the time of tokens that are to come, and others come meanwhile. Under overload, where
@@ -342,6 +299,7 @@ impl Scheduler {
             last: &mut self.last_picked,
             losers: &mut self.losers,
             pods: &self.pods,
+            regrets: &self.regrets,
             board: &mut self.board,
             steps,
             thorough: self.thorough,
@@ -429,6 +387,10 @@ impl Scheduler {
         self.note_start(choice.pod);
         self.unstreamed += usize::from(!flight.request.streamed);
         self.counters.dispatched += 1;
+        self.counters.spread += u64::from(choice.spreads);
+        if let Some(regret) = choice.regret {
+            self.regrets.note(now, regret);
+        }
         actions.push(Action::Dispatch(flight.dispatch()));
         self.flights.insert(choice.id, flight);
     }

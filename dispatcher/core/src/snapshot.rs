@@ -188,6 +188,8 @@ pub struct Counters {
     pub cancelled: u64,
     /// Requests moved behind those that can still make it.
     pub demoted: u64,
+    /// Requests that started cold so that a prompt which several share is on a further pod.
+    pub spread: u64,
     /// Refusals by reason.
     pub refused: Vec<(RefusalReason, u64)>,
     /// Events that named a request or pod the scheduler does not know.

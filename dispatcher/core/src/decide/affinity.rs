@@ -27,6 +27,15 @@ pub fn cached_share(waiting: &Waiting, pod: PodId) -> f64 {
     place.ok().and_then(|place| matches.get(place)).map_or(0.0, |known| known.share)
 }
 
+/// The last block of a waiting request's prompt up to a share of it, and its name. Names go on from the one before: who has it in
+/// common has all of them.
+pub fn last_block(waiting: &Waiting, share: f64) -> Option<(usize, u64)> {
+    let blocks = &waiting.request.blocks;
+    let known = (share * blocks.len() as f64).round() as usize;
+    let last = known.checked_sub(1)?;
+    Some((last, *blocks.get(last)?))
+}
+
 /// The shares of pods that are asked for in their order.
 #[derive(Debug)]
 pub struct Shares<'a>(std::iter::Peekable<std::slice::Iter<'a, Match>>);

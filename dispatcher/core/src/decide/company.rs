@@ -26,15 +26,15 @@ impl Floor<'_> {
     /// them too.
     pub(super) fn has_company(&self, id: RequestId) -> bool {
         let Some(waiting) = self.board.get(id) else { return false };
-        let blocks = &waiting.request.blocks;
-        let known = (waiting.share * blocks.len() as f64).round() as usize;
-        // Names go on from the one before: who has the last one in common has them all.
-        let last = known.checked_sub(1).and_then(|last| Some((last, blocks.get(last)?)));
-        let Some((last, name)) = last else { return false };
-        let waits_too = |other: &&Waiting| other.request.blocks.get(last) == Some(name);
+        let Some((last, name)) = affinity::last_block(waiting, waiting.share) else { return false };
+        let waits_too = |other: &&Waiting| other.request.blocks.get(last) == Some(&name);
         let followers = self.board.followers(waiting).take(LOOKED_AT);
-        followers.filter(waits_too).take(COMPANY).count() == COMPANY
-            && !waiting.matches().iter().any(|known| self.computes_much(known.pod))
+        followers.filter(waits_too).take(COMPANY).count() == COMPANY && !self.is_computed(waiting)
+    }
+
+    /// Whether one of the pods that have something of a prompt is about to have more.
+    pub(super) fn is_computed(&self, waiting: &Waiting) -> bool {
+        waiting.matches().iter().any(|known| self.computes_much(known.pod))
     }
 
     /// Whether a pod is at work on a long part of a prompt.

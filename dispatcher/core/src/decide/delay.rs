@@ -18,11 +18,16 @@ impl Floor<'_> {
     /// prompts that others would have found, so the stall counts several times. Times are the step-time
     /// model's. Which pods are looked at is decided by the short form of it that `headroom::start` has for all pods at once.
     pub fn delay_ms(&self, waiting: &Waiting, on: &Outlook) -> f64 {
+        self.lost_ms(waiting, on, self.config.pull.cold_weight)
+    }
+
+    /// The same where a computed prompt counts so many times.
+    pub(super) fn lost_ms(&self, waiting: &Waiting, on: &Outlook, cold_weight: f64) -> f64 {
         let tokens = f64::from(waiting.output_tokens);
         let own_ms = on.ttft_ms + tokens * self.prior_tpot_ms(on);
         let slower_ms = tokens * (on.pace_with_ms - on.pace_ms) * on.decodes;
         let stalled_ms = on.own_stall_ms * (1.0 + on.decodes);
-        own_ms + slower_ms + self.config.pull.cold_weight * stalled_ms
+        own_ms + slower_ms + cold_weight * stalled_ms
     }
 
     /// The warmer pod, not open to a head at this moment, on which it would cost so much less than

@@ -55,6 +55,11 @@ impl Grounds {
         self.note_classes();
     }
 
+    /// Sequences that decode on each once what is pending does.
+    pub fn decodes(&self) -> &[f64] {
+        self.starts.decodes()
+    }
+
     /// Notes what each pod has cached; both are in the order of the pods.
     fn note_shares(&mut self, matches: &[Match]) {
         self.cached_shares.fill(0.0);
@@ -85,8 +90,7 @@ impl Grounds {
 impl Floor<'_> {
     /// Looks at every pod for a request: what it has cached, and when the first token would come or what the request would cost.
     pub(super) fn survey(&self, waiting: &Waiting, grounds: &mut Grounds) {
-        self.update(grounds);
-        grounds.note_shares(waiting.matches());
+        self.look_around(waiting, grounds);
         let Grounds { alike, starts, cached_shares, answers_ms, .. } = grounds;
         let demand = score::demand(waiting);
         let question = if waiting.request.slo.is_empty() {
@@ -100,6 +104,12 @@ impl Floor<'_> {
             let steps = self.steps_of(*class);
             starts.answer(places.clone(), &steps, (question, &demand), shares, answers_ms);
         }
+    }
+
+    /// Looks at what every pod has to do, and what it has of a request cached.
+    pub(super) fn look_around(&self, waiting: &Waiting, grounds: &mut Grounds) {
+        self.update(grounds);
+        grounds.note_shares(waiting.matches());
     }
 
     /// Looks again at the pods that have changed. When one joins or leaves, all of them change.

@@ -29,7 +29,9 @@ pub(super) fn pass(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
 /// The same in a pass that held somebody back: what goes now goes for several.
 pub(super) fn ahead(floor: &mut Floor<'_>, hold: &Hold) -> Option<Choice> {
     let ahead = |floor: &mut Floor<'_>, id| floor.goes_ahead(id, &hold.claimed);
-    first(floor, |floor, id| ahead(floor, id).map_or(Turn::Next, |fit| Turn::Go(fit.choice(id))))
+    first(floor, |floor, id| {
+        ahead(floor, id).map_or(Turn::Next, |fit| Turn::Go(fit.choice(id).for_others()))
+    })
 }
 
 /// Looks at the first of each lane, until one goes or lets nobody pass.
@@ -58,7 +60,7 @@ fn first(
 /// the pods to others, lets nobody pass, except to pods that did not take it.
 fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId) -> Turn {
     if let Some(fit) = floor.goes_ahead(id, &hold.claimed) {
-        return Turn::Go(fit.choice(id));
+        return Turn::Go(fit.choice(id).for_others());
     }
     floor.refresh(id);
     let leaves = floor.board.get(id).is_some_and(|waiting| floor.leaves_pods(waiting));

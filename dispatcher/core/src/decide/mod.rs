@@ -8,7 +8,8 @@
 //! - [`scorer`], [`picker`]: which pod is better, and which one is taken
 //! - [`delay`]: what a request without objectives costs on a pod
 //! - [`admission`]: who is refused on arrival; [`scratch`]: memory that is used again;
-//!   [`standing`]: pods that need not be looked at again; [`warm`]: waits for the pod that has the prompt, [`company`]: with others
+//!   [`standing`]: pods that need not be looked at again; [`warm`]: waits for the pod that has the prompt, [`company`]: with others;
+//!   [`further`]: a further pod for what many share
 //!
 //! A pass changes nothing but notes (reasons and claims) on the board; the scheduler books its
 //! choice and calls again until there is none.
@@ -19,6 +20,7 @@ pub mod company;
 pub mod delay;
 pub mod failover;
 pub mod filter;
+pub mod further;
 pub mod grounds;
 pub mod heads;
 pub mod late;
@@ -47,6 +49,7 @@ use crate::{
     fleet::{PodState, Pods},
     policy::{Dice, Rules},
     queue::{Board, Waiting},
+    regrets::{Regret, Regrets},
 };
 
 /// Everything a pass reads.
@@ -69,6 +72,8 @@ pub struct Floor<'a> {
     pub pods: &'a Pods,
     /// What waits.
     pub board: &'a mut Board,
+    /// What it has cost that prompts are on too few pods.
+    pub regrets: &'a Regrets,
     /// Who predicts.
     pub predictor: &'a mut dyn Predict,
     /// Its step times of the classes of the configuration, in their order.
@@ -127,4 +132,15 @@ pub struct Choice {
     pub row: Row,
     /// What was predicted.
     pub prediction: Prediction,
+    /// What has been lost by the prompt not being on a further pod.
+    pub regret: Option<Regret>,
+    /// Whether it starts cold so that the prompt is on a further pod for several.
+    pub spreads: bool,
+}
+
+impl Choice {
+    /// One that is for several.
+    pub const fn for_others(self) -> Self {
+        Self { spreads: true, ..self }
+    }
 }

@@ -52,6 +52,8 @@ impl Fit {
             uncached_tokens: self.outlook.uncached_tokens,
             row: self.row,
             prediction: self.prediction,
+            regret: None,
+            spreads: false,
         }
     }
 }

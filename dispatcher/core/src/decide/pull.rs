@@ -251,7 +251,7 @@ fn try_head(
         return Turn::Next;
     }
     if let Some(fit) = floor.goes_ahead(id, &hold.claimed) {
-        return Turn::Go(fit.choice(id));
+        return Turn::Go(fit.choice(id).for_others());
     }
     if let Some(warm) = floor.still_waits(id, &hold.claimed) {
         return wait_for(floor, hold, id, (Reason::WaitsForWarmPod, Some(warm)));
@@ -264,7 +264,8 @@ fn try_head(
     match elsewhere.unwrap_or_else(|| floor.pick(id, &hold.claimed)) {
         Pick::Fits(fit) => match floor.course(id, fit, &hold.claimed) {
             Course::Waits(warm) => wait_for(floor, hold, id, (Reason::WaitsForWarmPod, Some(warm))),
-            Course::Goes(fit) => Turn::Go(fit.choice(id)),
+            Course::Goes(fit) => Turn::Go(floor.settled(id, &fit, &hold.claimed)),
+            Course::Spreads(fit) => Turn::Go(fit.choice(id).for_others()),
         },
         Pick::Blocked(reason @ Reason::WaitsForFasterPod, soonest) => {
             wait_for(floor, hold, id, (reason, soonest))

@@ -24,13 +24,11 @@ const HOLDS_OUT_SHARE: f64 = 0.3;
 
 /// What a head does that fits somewhere.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "taken apart where it is made; a box would allocate in every decision"
-)]
 pub(super) enum Course {
     /// It goes.
     Goes(Fit),
+    /// It goes, to a pod that several get the prompt on by that.
+    Spreads(Fit),
     /// It waits for the pod that has its prompt.
     Waits(PodId),
 }
@@ -85,7 +83,7 @@ impl Floor<'_> {
     pub(super) fn course(&mut self, id: RequestId, fit: Fit, claimed: &[PodId]) -> Course {
         let Some(warm) = self.warmer(id, &fit) else { return Course::Goes(fit) };
         if self.has_company(id) {
-            return Course::Goes(fit);
+            return Course::Spreads(fit);
         }
         if let Some((pod, most)) = self.worth_waiting(id, &fit, warm)
             && let Some(pod) = self.begin_wait(id, &pod, most, claimed)
@@ -141,16 +139,22 @@ impl Floor<'_> {
     /// A head on its warm pod, where nothing is against it but the prompts before it there, and it is surely in time behind them.
     fn joins(&mut self, id: RequestId, warm: &Outlook) -> Option<Fit> {
         let waiting = self.board.get(id).filter(|waiting| !waiting.late)?;
-        let [slo_ms, left_ms] = self.ttft_left_ms(waiting)?;
+        self.ttft_left_ms(waiting)?;
         let shut = self.cheap(waiting, warm).err();
         let for_others = matches!(shut, Some(Reason::PendingFull | Reason::StepFull));
         if !for_others || self.cheap_to_join(waiting, warm).is_err() {
             return None;
         }
         let fit = self.predict(id, &[*warm]).first().copied()?;
-        let takes_ms = f64::from(fit.prediction.ttft_ms.p50);
-        let is_sure = takes_ms + SURE_SHARE * slo_ms <= left_ms;
+        let is_sure = self.surely_in_time(self.board.get(id)?, &fit);
         (is_sure && self.judge(id, &fit).is_ok()).then_some(fit)
+    }
+
+    /// Whether the first token of a head can be counted on to come in time on a pod.
+    pub(super) fn surely_in_time(&self, waiting: &Waiting, fit: &Fit) -> bool {
+        let takes_ms = f64::from(fit.prediction.ttft_ms.p50);
+        let left = self.ttft_left_ms(waiting);
+        left.is_none_or(|[slo_ms, left_ms]| takes_ms + SURE_SHARE * slo_ms <= left_ms)
     }
 
     /// How long at most a head waits for its warm pod when it would soon be too late for another.

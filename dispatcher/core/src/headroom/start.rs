@@ -109,6 +109,12 @@ impl Starts {
         self.0.iter_mut().for_each(|row| row.resize(pods, 0.0));
     }
 
+    /// Sequences that decode on each once what is pending does.
+    pub fn decodes(&self) -> &[f64] {
+        let [.., decodes] = &self.0;
+        decodes
+    }
+
     /// Notes that of one.
     pub fn set(&mut self, place: usize, start: &Start) {
         let Start { chunk, step_ms, backlog_tokens, backlog_pairs, decodes } = *start;

@@ -170,6 +170,7 @@ impl Page {
             ("client_gone", counters.client_gone),
             ("cancelled", counters.cancelled),
             ("demoted", counters.demoted),
+            ("spread", counters.spread),
             ("ignored", counters.ignored),
         ];
         for (event, count) in events {
