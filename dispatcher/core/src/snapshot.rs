@@ -189,6 +189,7 @@ pub struct Counters {
     /// Requests moved behind those that can still make it.
     pub demoted: u64,
     /// Requests that started cold so that a prompt which several share is on a further pod.
+    #[serde(default)]
     pub spread: u64,
     /// Refusals by reason.
     pub refused: Vec<(RefusalReason, u64)>,
