@@ -65,6 +65,8 @@ impl<T> Ring<T> {
 pub enum Verdict {
     /// It was sent to a pod.
     Dispatch,
+    /// The same, to one on which it starts cold so that a prompt which several share is there as well.
+    Spread,
     /// It was refused.
     Refuse(RefusalReason),
     /// It was moved behind those that can still make it.
@@ -81,7 +83,7 @@ impl Verdict {
     /// The kind of decision.
     pub const fn kind(self) -> &'static str {
         match self {
-            Self::Dispatch => "dispatch",
+            Self::Dispatch | Self::Spread => "dispatch",
             Self::Refuse(_) => "refuse",
             Self::Demote => "demote",
             Self::Cancel => "cancel",
@@ -94,6 +96,7 @@ impl Verdict {
     pub const fn why(self) -> &'static str {
         match self {
             Self::Dispatch => "fits",
+            Self::Spread => "shared_prompt",
             Self::Refuse(reason) => reason.name(),
             Self::Demote => "hopeless",
             Self::Cancel => "client_left",

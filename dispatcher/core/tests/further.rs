@@ -53,6 +53,8 @@ fn a_prompt_that_many_share_is_computed_on_a_further_pod_once_that_has_paid() {
         let (came, [_, further]) = until_another_pod(&mut world, |who| shares(who, slo)).unwrap();
         assert!(came >= 8, "{came} are no crowd");
         assert_eq!(spread(&world), 1);
+        let decisions = world.scheduler.decisions(world.now, 0, 1, |_| true);
+        assert_eq!(decisions.first().map(|one| one.reason), Some("shared_prompt"));
         let next = world.arrive(shares(MANY, slo));
         assert_eq!(world.pod_of(next), Some(further), "which has it now, and less to do");
         assert_eq!(spread(&world), 1);

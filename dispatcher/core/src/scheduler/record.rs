@@ -18,6 +18,7 @@ impl Scheduler {
     /// A request goes to a pod; the pods that lost against it are known from the pick.
     pub(super) fn note_dispatch(&mut self, now: Time, waiting: &Waiting, choice: &Choice) {
         let wait_ms = now.ms_since(waiting.request.arrived);
+        let verdict = if choice.spreads { Verdict::Spread } else { Verdict::Dispatch };
         let mut alternatives = self.losers.take();
         alternatives.iter_mut().for_each(|one| one.ttft_ms += wait_ms);
         self.decisions.push(Decision {
@@ -26,7 +27,7 @@ impl Scheduler {
             ttft_ms: Some(wait_ms + f64::from(choice.prediction.ttft_ms.p50)),
             tpot_ms: Some(f64::from(choice.prediction.tpot_ms.p50)),
             alternatives,
-            ..Decision::of(now, &waiting.request, Verdict::Dispatch)
+            ..Decision::of(now, &waiting.request, verdict)
         });
     }
 

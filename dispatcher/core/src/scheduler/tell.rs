@@ -108,7 +108,7 @@ impl Scheduler {
         arrived.into_iter().for_each(|at| add(at, "arrived".to_owned()));
         let mut sent = false;
         for (_, decision) in self.decisions.newest().filter(|(_, one)| one.id == id) {
-            sent |= decision.verdict == Verdict::Dispatch;
+            sent |= matches!(decision.verdict, Verdict::Dispatch | Verdict::Spread);
             add(decision.at, told(decision, |pod| self.pod_name(pod)));
         }
         if let Some(flight) = flight {
@@ -149,6 +149,9 @@ fn told(decision: &Decision, name: impl Fn(PodId) -> Arc<str>) -> String {
     let pod = pod.as_deref().unwrap_or("a pod");
     match decision.verdict {
         Verdict::Dispatch => format!("sent to {pod}"),
+        Verdict::Spread => {
+            format!("sent to {pod}, so that the prompt it shares with others is there too")
+        }
         Verdict::Refuse(reason) => format!("refused: {}", reason.text()),
         Verdict::Demote => "put behind those that can still make it".to_owned(),
         Verdict::Cancel => "its client left".to_owned(),

@@ -184,6 +184,11 @@ export function drawDecisions(fresh, pool) {
   keyed(at("decision-rows"), items, (one) => one.key, makeDecision, () => {});
 }
 
+function note(one, lost) {
+  if (one.reason === "shared_prompt") return "for all who share its prompt";
+  return one.kind === "dispatch" && lost.length ? `rather than ${lost.join(", ")}` : `waited ${time(one.wait_ms)}`;
+}
+
 function makeDecision(one) {
   const [first, second] = one.alternatives?.filter((other) => other.pod !== one.pod) ?? [];
   const lost = [first, second].filter(Boolean).map((other) => `${other.pod} ${time(other.ttft_ms)}`);
@@ -192,5 +197,5 @@ function makeDecision(one) {
     h("b", {}, one.kind),
     h("span", { class: "name" }, one.request_id || one.id),
     h("span", {}, one.pod ? `to ${one.pod}, TTFT ${time(one.ttft_ms)}` : why(one.waited_for ?? one.reason)),
-    h("span", { class: "note" }, one.kind === "dispatch" && lost.length ? `rather than ${lost.join(", ")}` : `waited ${time(one.wait_ms)}`)));
+    h("span", { class: "note" }, note(one, lost))));
 }
