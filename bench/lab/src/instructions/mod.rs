@@ -27,5 +27,7 @@ pub use args::InstructionsArgs;
 /// How far a count may be above the stored one, as a share of it. Runs of one build differ by a third of that at most: maps with keys of
 /// their own for each process.
 pub const TOLERANCE: f64 = 0.03;
+/// The same of a request in the whole program: what comes by the clock is counted with it, and on a machine half as fast more of it comes.
+pub const OF_REQUESTS: f64 = 0.05;
 /// The same of what a token takes: how many come together, for which a thread wakes up once, is not the same twice.
 pub const OF_TOKENS: f64 = 0.1;

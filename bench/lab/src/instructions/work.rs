@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use weir_predict::Chain;
 
 use super::{
-    OF_TOKENS, TOLERANCE, callgrind,
+    OF_REQUESTS, OF_TOKENS, TOLERANCE, callgrind,
     hop::{Hop, Weir},
 };
 use crate::decide::{Course, Leaves, drive, turnover_us};
@@ -56,13 +56,13 @@ pub(super) const ALL: [Work; 6] = [
     Work {
         name: "hop-small",
         per: "request of 150 bytes",
-        tolerance: TOLERANCE,
+        tolerance: OF_REQUESTS,
         what: What::Hop(Hop::Small),
     },
     Work {
         name: "hop-24k",
         per: "request of 24 KB, code",
-        tolerance: TOLERANCE,
+        tolerance: OF_REQUESTS,
         what: What::Hop(Hop::Long),
     },
     Work {
