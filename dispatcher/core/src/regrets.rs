@@ -2,8 +2,8 @@
 //!
 //! Whether it pays that one pod more computes a prompt which many requests begin with cannot be said of one of them: that depends on
 //! how many are to come. So it is bought once it would have paid: what requests lost on the busy pods that have the prompt is summed
-//! up, and when that is as much as a cold start costs one of them makes it. Whatever comes, that costs at most twice what it would
-//! cost to know it beforehand.
+//! up, and when that is as much as a cold start costs one of them makes it. Where nothing of what they lost is left out, that costs at
+//! most twice what it would cost to know beforehand how many come.
 
 use std::time::Duration;
 

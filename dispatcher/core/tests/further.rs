@@ -93,3 +93,22 @@ fn with_an_affinity_that_waits_for_no_pod_nothing_is_spread() {
     until_another_pod(&mut world, |who| shares(who, slo(10_000, 1000)));
     assert_eq!(spread(&world), 0);
 }
+
+#[test]
+fn a_pod_that_has_more_than_a_quarter_as_much_to_do_is_no_further_one() {
+    for (others, goes) in [(1, true), (12, false)] {
+        let mut world = World::new(steps_are_shared(), 2);
+        let promised = slo(10_000, 1000);
+        let first = world.arrive(shares(MANY, promised));
+        world.send(Event::FirstToken(first));
+        let warm = world.pod_of(first).unwrap();
+        let mut elsewhere = 0;
+        while elsewhere < others {
+            let id = world.arrive(|request| request.slo = promised);
+            world.send(Event::FirstToken(id));
+            elsewhere += u64::from(world.pod_of(id) != Some(warm));
+        }
+        let went = until_another_pod(&mut world, |who| shares(who, promised));
+        assert_eq!(went.is_some(), goes, "{others} are there");
+    }
+}

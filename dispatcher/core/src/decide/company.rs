@@ -8,7 +8,7 @@
 
 use crate::{
     PodId, RequestId,
-    decide::{Floor, affinity, pick::Fit},
+    decide::{Choice, Floor, affinity},
     headroom::Outlook,
     policy::Affinity,
     queue::Waiting,
@@ -46,7 +46,7 @@ impl Floor<'_> {
 
     /// Where a head starts cold that will be late there, for those who wait for the same. Only where its own pace is kept, and nobody else
     /// is put at more risk than it may put.
-    pub(super) fn goes_ahead(&mut self, id: RequestId, claimed: &[PodId]) -> Option<Fit> {
+    pub(super) fn goes_ahead(&mut self, id: RequestId, claimed: &[PodId]) -> Option<Choice> {
         let waits = |waiting: &&Waiting| {
             self.rules.affinity == Affinity::WarmWait && !waiting.request.immediate
         };
@@ -70,6 +70,6 @@ impl Floor<'_> {
         let cold = free.map(|pod| self.outlook(waiting, pod)).filter(is_cold);
         let open = cold.filter(|on| self.cheap(waiting, on).is_ok());
         let soonest = open.min_by(|one, other| one.ttft_ms.total_cmp(&other.ttft_ms))?;
-        self.predict(id, &[soonest]).first().copied()
+        self.predict(id, &[soonest]).first().map(|fit| fit.choice(id).for_others())
     }
 }

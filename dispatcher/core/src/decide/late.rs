@@ -28,10 +28,7 @@ pub(super) fn pass(floor: &mut Floor<'_>, hold: &mut Hold) -> Option<Choice> {
 
 /// The same in a pass that held somebody back: what goes now goes for several.
 pub(super) fn ahead(floor: &mut Floor<'_>, hold: &Hold) -> Option<Choice> {
-    let ahead = |floor: &mut Floor<'_>, id| floor.goes_ahead(id, &hold.claimed);
-    first(floor, |floor, id| {
-        ahead(floor, id).map_or(Turn::Next, |fit| Turn::Go(fit.choice(id).for_others()))
-    })
+    first(floor, |floor, id| floor.goes_ahead(id, &hold.claimed).map_or(Turn::Next, Turn::Go))
 }
 
 /// Looks at the first of each lane, until one goes or lets nobody pass.
@@ -59,8 +56,8 @@ fn first(
 /// It has nothing to lose by waiting for the pod that has its prompt, unless another pod is empty. One that goes nowhere, or leaves
 /// the pods to others, lets nobody pass, except to pods that did not take it.
 fn try_late(floor: &mut Floor<'_>, hold: &mut Hold, id: RequestId) -> Turn {
-    if let Some(fit) = floor.goes_ahead(id, &hold.claimed) {
-        return Turn::Go(fit.choice(id).for_others());
+    if let Some(choice) = floor.goes_ahead(id, &hold.claimed) {
+        return Turn::Go(choice);
     }
     floor.refresh(id);
     let leaves = floor.board.get(id).is_some_and(|waiting| floor.leaves_pods(waiting));

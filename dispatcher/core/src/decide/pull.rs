@@ -250,8 +250,8 @@ fn try_head(
         note(floor, id, Reason::BehindHead { head });
         return Turn::Next;
     }
-    if let Some(fit) = floor.goes_ahead(id, &hold.claimed) {
-        return Turn::Go(fit.choice(id).for_others());
+    if let Some(choice) = floor.goes_ahead(id, &hold.claimed) {
+        return Turn::Go(choice);
     }
     if let Some(warm) = floor.still_waits(id, &hold.claimed) {
         return wait_for(floor, hold, id, (Reason::WaitsForWarmPod, Some(warm)));
