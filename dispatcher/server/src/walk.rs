@@ -88,13 +88,28 @@ impl<'a> Walk<'a> {
         self.text.get(from..self.at)
     }
 
+    /// What lies ahead, from the next byte that is no space.
+    pub fn ahead(&mut self) -> &'a [u8] {
+        self.spaces();
+        self.rest()
+    }
+
+    /// Such a value, if it comes next: one in brackets that is well formed, which nothing that follows makes longer.
+    pub fn value_like(&mut self, known: &str) -> Option<&'a str> {
+        self.spaces();
+        let end = self.at + known.len();
+        let value = self.text.get(self.at..end).filter(|value| *value == known)?;
+        self.at = end;
+        Some(value)
+    }
+
     /// A string, from quote to quote.
     fn string(&mut self) -> Option<()> {
         (self.peek()? == b'"').then_some(())?;
         let text = self.text.as_bytes();
         let mut at = self.at + 1;
         let end = loop {
-            at += memchr2(b'"', b'\\', text.get(at..)?)?;
+            at += quote_or_backslash(text.get(at..)?)?;
             if text.get(at) == Some(&b'"') {
                 break at;
             }
@@ -168,6 +183,20 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Where the first quote or backslash is, in most strings at hand.
+fn quote_or_backslash(text: &[u8]) -> Option<usize> {
+    const WANTED: [u8; 2] = [b'"', b'\\'];
+    let [quote, backslash] = WANTED;
+    let Some((near, far)) = text.split_first_chunk() else {
+        return memchr2(quote, backslash, text);
+    };
+    let found = any_of(u8x16::new(*near), WANTED).to_bitmask();
+    if found > 0 {
+        return Some(found.trailing_zeros() as usize);
+    }
+    Some(near.len() + memchr2(quote, backslash, far)?)
+}
+
 /// How a part of a string ends in which escapes are near each other.
 enum Run {
     /// At the string's end, the quote there.
@@ -215,11 +244,15 @@ fn escaped_run(text: &[u8], mut at: usize) -> Option<Run> {
 fn places<const N: usize>(block: &[u8; BLOCK], bytes: [u8; N]) -> u64 {
     let (parts, _) = block.as_chunks();
     parts.iter().rev().fold(0, |places, part| {
-        let part = u8x16::new(*part);
-        let equal = bytes.map(|byte| part.simd_eq(u8x16::splat(byte)));
-        let any = equal.into_iter().fold(u8x16::ZERO, |any, one| any | one);
+        let any = any_of(u8x16::new(*part), bytes);
         places << 16 | u64::from(any.to_bitmask() & 0xffff)
     })
+}
+
+/// Which of them are one of these bytes.
+fn any_of<const N: usize>(part: u8x16, bytes: [u8; N]) -> u8x16 {
+    let equal = bytes.map(|byte| part.simd_eq(u8x16::splat(byte)));
+    equal.into_iter().fold(u8x16::ZERO, |any, one| any | one)
 }
 
 /// What backslashes escape, block by block.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::callgrind;
 use crate::{
     children::unless_interrupted,
-    peers::{SMALL_BYTES, Served},
+    peers::{Prompt, SMALL_BYTES, Served},
 };
 
 /// Bytes of the body of a long request: as many as surely come in one piece. Linux sends what is written on its way once it is half of
@@ -26,7 +26,9 @@ pub(super) enum Hop {
     /// A small request.
     Small,
     /// One with a long prompt, a program.
-    Long,
+    Code,
+    /// One with long definitions of tools, the same each time.
+    Tools,
     /// A token of a stream.
     Token,
 }
@@ -44,8 +46,9 @@ impl Hop {
     fn lives(self, handicap: u32) -> [Served; 2] {
         let [small, long] = [SMALL_BYTES, LONG_BYTES].map(|bytes| bytes + handicap as usize);
         match self {
-            Self::Small => [0, 4000].map(|count| Served::Whole(count, small)),
-            Self::Long => [0, 1000].map(|count| Served::Code(count, long)),
+            Self::Small => [0, 4000].map(|count| Served::Whole(count, Prompt::Prose, small)),
+            Self::Code => [0, 1000].map(|count| Served::Whole(count, Prompt::Code, long)),
+            Self::Tools => [0, 1000].map(|count| Served::Whole(count, Prompt::Tools, long)),
             Self::Token => TOKENS.map(|tokens| Served::Streams(STREAMS, tokens)),
         }
     }

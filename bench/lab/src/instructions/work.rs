@@ -34,7 +34,7 @@ enum What {
 }
 
 /// The workloads. Predictions are those of the step-time model, which needs no library and no file.
-pub(super) const ALL: [Work; 6] = [
+pub(super) const ALL: [Work; 7] = [
     Work {
         name: "decide-100",
         per: "decision, 100 pods",
@@ -63,7 +63,13 @@ pub(super) const ALL: [Work; 6] = [
         name: "hop-24k",
         per: "request of 24 KB, code",
         tolerance: OF_REQUESTS,
-        what: What::Hop(Hop::Long),
+        what: What::Hop(Hop::Code),
+    },
+    Work {
+        name: "hop-tools",
+        per: "request of 24 KB, tools",
+        tolerance: OF_REQUESTS,
+        what: What::Hop(Hop::Tools),
     },
     Work {
         name: "hop-token",

@@ -9,7 +9,7 @@ use super::{
     life::Site,
     load::{Caller, Crew},
     pod::Pods,
-    wire,
+    wire::{self, Prompt},
 };
 
 const PODS: usize = 4;
@@ -23,10 +23,8 @@ const SCRAPED_EVERY: Duration = Duration::from_secs(10);
 /// What a life serves after its first requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Served {
-    /// So many requests one after another, with bodies of so many bytes.
-    Whole(u32, usize),
-    /// The same, with programs for prompts.
-    Code(u32, usize),
+    /// So many requests one after another, with such prompts and bodies of so many bytes.
+    Whole(u32, Prompt, usize),
     /// So many streams at once, of so many tokens.
     Streams(usize, u32),
 }
@@ -35,7 +33,7 @@ impl Served {
     /// How many requests that is, or tokens.
     pub fn times(self) -> u64 {
         match self {
-            Self::Whole(requests, _) | Self::Code(requests, _) => u64::from(requests),
+            Self::Whole(requests, ..) => u64::from(requests),
             Self::Streams(count, tokens) => count as u64 * u64::from(tokens),
         }
     }
@@ -58,8 +56,9 @@ impl Served {
         let mut caller = Caller::call(life.target).await?;
         caller.ask_again(&small, BEFORE).await?;
         match self {
-            Self::Whole(requests, bytes) => caller.ask_again(&wire::whole(bytes), requests).await?,
-            Self::Code(requests, bytes) => caller.ask_again(&wire::code(bytes), requests).await?,
+            Self::Whole(requests, prompt, bytes) => {
+                caller.ask_again(&wire::prompted(prompt, bytes), requests).await?;
+            }
             Self::Streams(count, tokens) => {
                 let crew = Crew::gather(life.target, count, &small).await?;
                 let outcome = crew.streams(&Bytes::from(wire::stream(tokens)), tokens).await;
@@ -83,8 +82,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut program = Command::new("sh");
         program.args(["-c", "echo no such thing >&2; exit 3"]);
-        let error =
-            Served::Whole(1, SMALL_BYTES).through(program, folder.path()).await.unwrap_err();
+        let error = Served::Whole(1, Prompt::Prose, SMALL_BYTES)
+            .through(program, folder.path())
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains("no such thing"), "{error}");
     }
 }

@@ -35,3 +35,4 @@ mod wire;
 pub use args::PeersArgs;
 pub(crate) use counted::{SMALL_BYTES, Served};
 pub use exercise::ExerciseArgs;
+pub(crate) use wire::Prompt;

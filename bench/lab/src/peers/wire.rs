@@ -15,19 +15,38 @@ const PROSE: &str =
 const CODE: &str =
     r#"        if pod == \"north\" {\n            send(&pod, \"now\", 7)?;\n        }\n"#;
 
+/// A tool that an agent may call, as the definitions have it that go with each of its requests.
+const TOOL: &str = r#"{"type":"function","function":{"name":"find_pods","description":"Finds the pods that serve a model and have room for a request.","parameters":{"type":"object","properties":{"model":{"type":"string","description":"Name of the model"},"phase":{"type":"string","enum":["ready","warming","draining"]},"limit":{"type":"integer","minimum":1,"maximum":100,"default":20}},"required":["model"],"additionalProperties":false}}}"#;
+
+/// What a prompt is made of.
+#[derive(Clone, Copy, Debug)]
+pub enum Prompt {
+    /// Sentences.
+    Prose,
+    /// A program.
+    Code,
+    /// Definitions of tools, and a question.
+    Tools,
+}
+
 /// A request for an answer in one piece, with a body of this many bytes.
 pub(super) fn whole(body_bytes: usize) -> Vec<u8> {
-    of(body_bytes, PROSE)
+    prompted(Prompt::Prose, body_bytes)
 }
 
-/// The same, of which the prompt is a program.
-pub(super) fn code(body_bytes: usize) -> Vec<u8> {
-    of(body_bytes, CODE)
-}
-
-fn of(body_bytes: usize, line: &str) -> Vec<u8> {
-    let open =
-        format!(r#"{{"model":"{MODEL}","max_tokens":16,"messages":[{{"role":"user","content":""#);
+/// The same with such a prompt.
+pub(super) fn prompted(by: Prompt, body_bytes: usize) -> Vec<u8> {
+    let (line, tools) = match by {
+        Prompt::Prose => (PROSE, String::new()),
+        Prompt::Code => (CODE, String::new()),
+        Prompt::Tools => {
+            let count = body_bytes / (TOOL.len() + 1);
+            (PROSE, format!(r#""tools":[{}],"#, vec![TOOL; count.saturating_sub(1)].join(",")))
+        }
+    };
+    let open = format!(
+        r#"{{"model":"{MODEL}","max_tokens":16,{tools}"messages":[{{"role":"user","content":""#
+    );
     let close = r#""}]}"#;
     let text = prompt(line, body_bytes.saturating_sub(open.len() + close.len()));
     post(&format!("{open}{text}{close}"))

@@ -16,6 +16,7 @@
 
 mod attached;
 mod form;
+mod known;
 mod lenient;
 mod member;
 mod members;

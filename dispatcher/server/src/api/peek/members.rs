@@ -4,11 +4,17 @@
 //! anything else, sound or not, nothing is said, and serde says what it is. Whatever is believed serde would have read the same;
 //! the tests hold the two against each other.
 
+use std::cell::RefCell;
+
 use simdutf8::basic::from_utf8;
 use smallvec::SmallVec;
 
-use super::{Fields, Raw};
+use super::{Fields, Raw, known::Known};
 use crate::walk::Walk;
+
+thread_local! {
+    static TOOLS: RefCell<Known> = RefCell::default();
+}
 
 /// The values of a body's members; `None` when serde is to be asked.
 pub(super) fn read(body: &[u8]) -> Option<Fields<'_>> {
@@ -18,7 +24,10 @@ pub(super) fn read(body: &[u8]) -> Option<Fields<'_>> {
     walk.takes(b'{')?;
     loop {
         let key = walk.key()?;
-        let value = walk.value()?;
+        let value = match key {
+            "tools" | "functions" => TOOLS.with_borrow_mut(|tools| tools.value(&mut walk)),
+            _ => walk.value(),
+        }?;
         if let Some(slot) = fields.slot(key) {
             if slot.is_some() || nulls.contains(&key) {
                 return None;

@@ -7,6 +7,7 @@ use std::{borrow::Cow, fmt};
 
 use memchr::memchr_iter;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use smallvec::SmallVec;
 
 use super::attached;
 
@@ -93,14 +94,10 @@ pub(super) fn without_attribution(system: &str) -> [&str; 2] {
 /// The parts as one text, without what is attached. Borrowed when there is nothing to join
 /// and nothing to leave out.
 pub(super) fn join<'a>(parts: impl Iterator<Item = &'a str>) -> Cow<'a, [u8]> {
-    let mut text = Cow::Borrowed(&b""[..]);
-    for part in parts {
-        let part = attached::replaced(part.as_bytes());
-        if text.is_empty() {
-            text = part;
-        } else {
-            text.to_mut().extend_from_slice(&part);
-        }
+    let parts = parts.map(|part| attached::replaced(part.as_bytes()));
+    let mut parts: SmallVec<[_; 4]> = parts.filter(|part| !part.is_empty()).collect();
+    if parts.len() > 1 {
+        return Cow::Owned(parts.concat());
     }
-    text
+    parts.pop().unwrap_or_default()
 }

@@ -19,8 +19,8 @@ fn texts() -> impl Strategy<Value = String> {
 }
 
 fn keys() -> impl Strategy<Value = String> {
-    const KNOWN: [&str; 8] =
-        ["model", "stream", "n", "messages", "max_tokens", "priority", "prompt", "input"];
+    const KNOWN: [&str; 9] =
+        ["model", "stream", "n", "messages", "max_tokens", "priority", "prompt", "input", "tools"];
     prop_oneof![proptest::sample::select(&KNOWN[..]).prop_map(str::to_owned), texts()]
 }
 
@@ -130,6 +130,25 @@ fn what_is_left_to_serde() {
     assert_eq!(read(b"{\"a\":\"\xff\"}"), None);
     let priority = read(b"{\"priority\":null,\"stream\":null}").unwrap();
     assert_eq!((priority.priority, priority.stream), (Some(Raw("null")), None));
+}
+
+#[test]
+fn tools_that_come_again_are_read_as_the_first_time() {
+    let tools = format!(r#"[{{"name":"a","description":"{}"}}]"#, "what it does ".repeat(200));
+    let broken = tools.replacen("a\"", "a\u{1}\"", 1);
+    for _ in 0..3 {
+        for rest in ["", r#","n":1"#, r#","functions":[]"#] {
+            let body = format!(r#"{{"tools":{tools}{rest}}}"#);
+            let fields = read(body.as_bytes());
+            assert_eq!(fields.as_ref().unwrap().tools, Some(Raw(&tools)));
+            assert_eq!(fields, by_serde(body.as_bytes()));
+        }
+        for rest in ["]", "1", ",", r#","tools":1"#, r#" "n":1"#] {
+            let body = format!(r#"{{"tools":{tools}{rest}}}"#);
+            assert_eq!(read(body.as_bytes()), None, "{rest}");
+        }
+        assert_eq!(read(format!(r#"{{"tools":{broken}}}"#).as_bytes()), None);
+    }
 }
 
 /// An escape, and the quote that ends the string, wherever they lie in what is looked at together.
