@@ -124,16 +124,19 @@ impl<'a> Walk<'a> {
 
     /// Anything without others inside.
     fn scalar(&mut self) -> Option<()> {
-        if self.peek()? == b'"' {
-            return self.string();
-        }
         let rest = self.rest();
-        let word =
-            [&b"true"[..], b"false", b"null"].into_iter().find(|word| rest.starts_with(word));
-        self.at += match word {
-            Some(word) => word.len(),
-            None => number(rest)?,
+        let word = match self.peek()? {
+            b'"' => return self.string(),
+            b't' => "true",
+            b'f' => "false",
+            b'n' => "null",
+            _ => {
+                self.at += number(rest)?;
+                return Some(());
+            }
         };
+        rest.starts_with(word.as_bytes()).then_some(())?;
+        self.at += word.len();
         Some(())
     }
 
@@ -150,6 +153,9 @@ impl<'a> Walk<'a> {
                     self.at += 1;
                     self.spaces();
                     if !matches!(self.peek()?, b'}' | b']') {
+                        if bracket == b'[' && self.peek()?.is_ascii_digit() {
+                            self.at += whole_numbers(self.rest());
+                        }
                         self.member(open)?;
                         continue;
                     }
@@ -225,6 +231,9 @@ fn escaped_run(text: &[u8], mut at: usize) -> Option<Run> {
         if odd & odd.wrapping_sub(1) > 0 {
             odd &= !places(block, USUAL);
         }
+        if odd & odd.wrapping_sub(1) > 0 {
+            odd &= !numbered(block);
+        }
         while odd > 0 {
             is_escape(text.get(at + odd.trailing_zeros() as usize..)?).then_some(())?;
             odd &= odd - 1;
@@ -240,13 +249,59 @@ fn escaped_run(text: &[u8], mut at: usize) -> Option<Run> {
     }
 }
 
-/// Where the block has one of these bytes: a bit for each place, the first the lowest.
+/// Where the block has one of these bytes.
 fn places<const N: usize>(block: &[u8; BLOCK], bytes: [u8; N]) -> u64 {
+    places_in(block, |part| any_of(part, bytes))
+}
+
+/// Where the block has bytes that are looked for: a bit for each place, the first the lowest.
+fn places_in(block: &[u8; BLOCK], wanted: impl Fn(u8x16) -> u8x16) -> u64 {
     let (parts, _) = block.as_chunks();
     parts.iter().rev().fold(0, |places, part| {
-        let any = any_of(u8x16::new(*part), bytes);
-        places << 16 | u64::from(any.to_bitmask() & 0xffff)
+        places << 16 | u64::from(wanted(u8x16::new(*part)).to_bitmask() & 0xffff)
     })
+}
+
+/// Where the block has the `u` of an escape by number, with all its digits.
+fn numbered(block: &[u8; BLOCK]) -> u64 {
+    let hex = places_in(block, |part| {
+        let lower = part | u8x16::splat(0x20);
+        within(part, b'0', b'9') | within(lower, b'a', b'f')
+    });
+    places(block, [b'u']) & hex >> 1 & hex >> 2 & hex >> 3 & hex >> 4
+}
+
+/// Bytes of the whole numbers at the start of an array that have a comma behind them, and perhaps a space behind that: the prompt may
+/// be in tokens. Only whole blocks are looked at.
+fn whole_numbers(bytes: &[u8]) -> usize {
+    let (blocks, _) = bytes.as_chunks::<BLOCK>();
+    // Of the byte before the block, in the lowest bit: whether it is a digit, a comma, a zero that begins a number.
+    let (mut digit, mut comma, mut zero) = (0, 0, 0);
+    let mut numbers = 0;
+    for (at, block) in (0..).step_by(BLOCK).zip(blocks) {
+        let digits = places_in(block, |part| within(part, b'0', b'9'));
+        let (commas, spaces) = (places(block, [b',']), places(block, [b' ']));
+        let behind_digits = digits << 1 | digit;
+        let zeros = places(block, [b'0']) & !behind_digits;
+        let faults = !(digits | commas | spaces)
+            | commas & !behind_digits
+            | spaces & !(commas << 1 | comma)
+            | digits & (zeros << 1 | zero);
+        if faults > 0 {
+            break;
+        }
+        if commas > 0 {
+            numbers = at + BLOCK - commas.leading_zeros() as usize;
+        }
+        (digit, comma, zero) = (digits >> 63, commas >> 63, zeros >> 63);
+    }
+    numbers
+}
+
+/// Which of them lie between two bytes.
+fn within(part: u8x16, first: u8, last: u8) -> u8x16 {
+    let from_first = part - u8x16::splat(first);
+    from_first.simd_eq(from_first.min(u8x16::splat(last - first)))
 }
 
 /// Which of them are one of these bytes.

@@ -31,6 +31,7 @@ fn values() -> impl Strategy<Value = Value> {
         any::<i64>().prop_map(Value::from),
         any::<f64>().prop_map(Value::from),
         texts().prop_map(Value::from),
+        proptest::collection::vec(any::<u16>(), 0..60).prop_map(Value::from),
     ];
     leaf.prop_recursive(5, 40, 5, |inner| {
         prop_oneof![
@@ -187,6 +188,56 @@ fn one_wrong_byte_anywhere_in_a_long_body_is_noticed() {
                 bytes[at] = wrong;
                 assert_eq!(read(&bytes), None, "{wrong} at {at}");
             }
+        }
+    }
+}
+
+/// Every byte of a long array of tokens replaced by others, and others put before it.
+#[test]
+fn whole_numbers_are_whole_wherever_they_stand() {
+    let tokens: Vec<u32> = (0..25).map(|token| token * 7919 % 100_000).collect();
+    for separator in [",", ", ", " ,", ",  "] {
+        let written: Vec<_> = tokens.iter().map(u32::to_string).collect();
+        let body = format!(r#"{{"prompt":[{}],"n":1}}"#, written.join(separator));
+        assert!(read(body.as_bytes()).is_some(), "{body}");
+        for (at, sign) in (0..body.len()).flat_map(|at| b"0,7 ]-.xe".map(|sign| (at, sign))) {
+            for end in [at, at + 1] {
+                let mut bytes = body.clone().into_bytes();
+                bytes.splice(at..end, [sign]);
+                let fields = read(&bytes);
+                let said = String::from_utf8_lossy(&bytes);
+                assert!(fields.is_none() || fields == by_serde(&bytes), "{said}");
+            }
+        }
+    }
+}
+
+#[test]
+fn behind_the_last_comma_of_an_array_there_is_a_value() {
+    for written in (1..100).map(|count| "7,".repeat(count)) {
+        for end in ["", "7", "70", " 7", ",7", "]", "x"] {
+            let body = format!(r#"{{"prompt":[{written}{end}]}}"#);
+            let sound = matches!(end, "7" | "70" | " 7");
+            let fields = read(body.as_bytes());
+            assert_eq!(fields.is_some(), sound, "{body}");
+            assert_eq!(fields, by_serde(body.as_bytes()));
+        }
+    }
+}
+
+/// Every byte of a text in which all letters are escaped by number, wherever that begins.
+#[test]
+fn an_escape_by_number_has_all_of_its_digits() {
+    for before in (0..64).step_by(7) {
+        let escapes = r"\u8bf7\uD83D\uDe00\u000a".repeat(5);
+        let body = format!(r#"{{"prompt":"{}{escapes}"}}"#, "x".repeat(before));
+        assert!(read(body.as_bytes()).is_some(), "{body}");
+        for (at, sign) in (12..body.len()).flat_map(|at| b"gu\\\"0".map(|sign| (at, sign))) {
+            let mut bytes = body.clone().into_bytes();
+            bytes.splice(at..=at, [sign]);
+            let fields = read(&bytes);
+            let said = String::from_utf8_lossy(&bytes);
+            assert!(fields.is_none() || fields == by_serde(&bytes), "{said}");
         }
     }
 }
