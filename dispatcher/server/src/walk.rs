@@ -94,7 +94,7 @@ impl<'a> Walk<'a> {
         self.rest()
     }
 
-    /// Such a value, if it comes next: one in brackets that is well formed, which nothing that follows makes longer.
+    /// That value, if it comes next. It is one in brackets and well formed: whatever follows, it ends there.
     pub fn value_like(&mut self, known: &str) -> Option<&'a str> {
         self.spaces();
         let end = self.at + known.len();

@@ -169,12 +169,17 @@ mod tests {
 
     #[test]
     fn a_request_has_a_body_of_the_size_that_was_asked_for() {
-        for bytes in [150, 32 << 10] {
-            let request = whole(bytes);
+        let kinds = [Prompt::Prose, Prompt::Code, Prompt::Tools];
+        for (kind, bytes) in
+            kinds.into_iter().flat_map(|kind| [150, 32 << 10].map(|bytes| (kind, bytes)))
+        {
+            let request = prompted(kind, bytes);
             let head = head(&request).unwrap();
             assert_eq!((head.length, request.len() - head.bytes), (Some(bytes), bytes));
             let body: serde_json::Value = serde_json::from_slice(&request[head.bytes..]).unwrap();
             assert_eq!(body["model"], MODEL);
+            let tools = body["tools"].as_array().map_or(0, Vec::len);
+            assert_eq!(tools > 50, matches!(kind, Prompt::Tools) && bytes > 150, "{tools}");
         }
         let request = stream(100);
         let head = head(&request).unwrap();
