@@ -48,7 +48,7 @@ const FIRST_PORT: u16 = 20_000;
 const PORTS: u32 = 12_000;
 
 /// An address that nobody listens on, and another one each time.
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let any = || {
         let offset = (std::process::id() * 61 + NEXT.fetch_add(1, Relaxed)) % PORTS;

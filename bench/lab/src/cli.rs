@@ -22,6 +22,7 @@ use crate::{
     sensitivity::SensitivityArgs,
     study::SimArgs,
     train::TrainArgs,
+    versus::VersusArgs,
 };
 
 /// The lab: simulated pods, load and a demo of Weir, without a GPU
@@ -45,6 +46,7 @@ enum Command {
     Advise(AdviseArgs),
     Rfc(RfcArgs),
     Honesty(HonestyArgs),
+    Versus(VersusArgs),
     Sensitivity(SensitivityArgs),
     Qps(QpsArgs),
     Peers(PeersArgs),
@@ -72,6 +74,7 @@ impl Cli {
             Command::Advise(advise) => advise.run(),
             Command::Rfc(rfc) => rfc.run(),
             Command::Honesty(honesty) => honesty.run(),
+            Command::Versus(versus) => versus.run(),
             Command::Sensitivity(sensitivity) => sensitivity.run(),
             Command::Qps(qps) => qps.run(),
             Command::Peers(peers) => peers.run(),

@@ -12,6 +12,8 @@
 //! - [`sim`]: the scheduler in front of modelled engines in virtual time, without a network
 //! - [`advise`]: what pods hold of one's own traffic, and how to set them
 //! - [`honesty`]: the simulation against the real program; [`sensitivity`]: its assumptions made otherwise
+//! - [`versus`]: `weir-bench versus`, one policy after the other in front of the same pods, over HTTP; `real`: what it and
+//!   [`honesty`] have in common
 //! - [`learned`]: the trainer and its bundles in that simulation
 //! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
 //! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
@@ -44,6 +46,7 @@ pub mod peers;
 pub mod pod;
 pub mod prompt;
 pub mod qps;
+mod real;
 pub mod report;
 mod results;
 pub mod rfc;
@@ -52,4 +55,5 @@ pub mod sim;
 pub mod study;
 pub mod trace;
 pub mod train;
+pub mod versus;
 pub mod workload;

@@ -5,16 +5,12 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::{figures::Figures, slice::Slice};
+use crate::real::{BUSY_LAG_MS, Figures, Slice};
 
 /// How far a simulated latency may be from the real one, as a share of it.
 const LATENCY_WITHIN: f64 = 0.10;
 /// How far a simulated attainment may be from the real one, as a difference of shares.
 const ATTAINMENT_WITHIN: f64 = 0.02;
-/// A load that is later than this at the 99th percentile shares its processor with others. The real program is then late as well, and
-/// holds back what it would have sent: by 10 to 25 % of the load where 25 ms and more were measured.
-const BUSY_LAG_MS: f64 = 20.0;
-
 /// Both runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Comparison {

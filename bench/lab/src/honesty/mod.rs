@@ -10,47 +10,13 @@
 //! The exit code is 0 if every figure holds, 1 if one does not, 2 if it could not be run.
 //!
 //! # Layout
-//! - `args`: the command line; `slice`: the requests; `real`, `simulated`: the two runs
-//! - `figures`: what a run comes to; `compare`: the two beside each other, and the verdict
+//! - `args`: the command line; `simulated`: the run of the simulation, beside that of `crate::real`
+//! - `compare`: the two beside each other, and the verdict
 
 mod args;
 mod compare;
-mod figures;
-mod real;
 mod simulated;
-mod slice;
 #[cfg(test)]
 mod tests;
 
 pub use args::HonestyArgs;
-
-use clap::ValueEnum;
-
-/// How latencies are predicted, on both sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Prediction {
-    /// By step times that are fitted online; no model
-    Fitted,
-    /// By that and by models that are trained every 30 s
-    Trained,
-}
-
-impl Prediction {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Fitted => "fitted",
-            Self::Trained => "trained",
-        }
-    }
-}
-
-/// What one request got, as its client saw it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Got {
-    /// Index of its class.
-    class: usize,
-    /// From sending to the first token; `None` when it was not served.
-    ttft_ms: Option<f64>,
-    /// Mean time per token after the first; `None` below two tokens.
-    tpot_ms: Option<f64>,
-}

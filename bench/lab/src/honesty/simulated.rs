@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use super::{Got, Prediction, slice::Slice};
 use crate::{
     contender::Contender,
+    real::{Got, Prediction, Slice},
     sim::{Outcome, Pool, Served, drive},
     study::Knowledge,
 };

@@ -50,18 +50,26 @@ pub(super) fn shared_out(work: &[Work], threads: usize, seconds: f64) -> Vec<usi
     requests
 }
 
-/// How time is shared between the rounds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Parts {
-    /// For the screening.
-    pub(super) screening_s: f64,
-    /// For Weir and the best rivals.
-    pub(super) finals_s: f64,
+/// How much of so many seconds is for the screening.
+pub(super) fn for_screening(left_s: f64) -> f64 {
+    left_s * 0.3
 }
 
-/// Shares of so many seconds. What is left is for variants, single requests, limits and the page.
-pub(super) fn parts(seconds: f64) -> Parts {
-    Parts { screening_s: seconds * 0.3, finals_s: seconds * 0.55 }
+/// How much of what the screening left is for Weir and the best rivals. The rest is for variants, single requests, limits and the
+/// page.
+pub(super) fn for_finals(left_s: f64) -> f64 {
+    left_s * 0.8
+}
+
+/// Seconds per request of each case: as the screening had it, and where a case has none, as a first short run had it and by as much
+/// slower as the others became.
+pub(super) fn paces(timed_s: &[f64], screened_s: &[Option<f64>]) -> Vec<f64> {
+    let each = || timed_s.iter().copied().zip(screened_s.iter().copied());
+    let both = each().filter_map(|(timed, screened)| Some((timed, screened?)));
+    let [timed, screened] =
+        both.fold([0.0, 0.0], |sums, (timed, screened)| [sums[0] + timed, sums[1] + screened]);
+    let slower = if timed > 0.0 { screened / timed } else { 1.0 };
+    each().map(|(timed, screened)| screened.unwrap_or(timed * slower)).collect()
 }
 
 /// What it costs to screen a case.
@@ -117,6 +125,12 @@ mod tests {
         assert_eq!(fitting(work(0.2), 2, 1000.0), 3500);
         assert_eq!(fitting(work(1e9), 1, 1.0), 800);
         assert_eq!(fitting(Work { least: 4000, ..work(1e9) }, 1, 1.0), 4000);
+    }
+
+    #[test]
+    fn a_case_without_a_screening_became_as_slow_as_the_others() {
+        assert_eq!(paces(&[1.0, 3.0, 2.0], &[Some(4.0), Some(4.0), None]), [4.0, 4.0, 4.0]);
+        assert_eq!(paces(&[1.0, 2.0], &[None, None]), [1.0, 2.0]);
     }
 
     #[test]

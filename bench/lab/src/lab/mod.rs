@@ -2,8 +2,8 @@
 //!
 //! Every case of the table is run in three rounds. All rivals are screened with one or two seeds; Weir and those of them that
 //! did best are then run in full, with at least five seeds, and judged; Weir's variants and single requests are
-//! for the pictures. How many requests a seed has is chosen once, from how fast this machine is and how much time there is, and
-//! is in every command that repeats a row. The result is `summary.json` with every row of the table, run files in `runs/`, one
+//! for the pictures. How many requests a seed has is chosen before each of the two, from how fast this machine is and how much time
+//! is left, and is in every command that repeats a row. The result is `summary.json` with every row of the table, run files in `runs/`, one
 //! page and its pictures.
 //!
 //! What needs a recorded trace is not run, and said so, where `WEIR_TRACES` does not have it. What cannot be run at all is an
@@ -36,7 +36,7 @@ use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Result, ensure};
@@ -90,7 +90,7 @@ pub struct LabArgs {
 /// A week.
 const MOST_MINUTES: f64 = 10_080.0;
 
-/// How much is run.
+/// How much was run.
 #[derive(Clone, Debug, PartialEq)]
 struct Effort {
     seeds: Vec<u64>,
@@ -98,7 +98,6 @@ struct Effort {
     requests: Vec<usize>,
     /// The same of the screening.
     screening: Vec<usize>,
-    threads: usize,
 }
 
 impl LabArgs {
@@ -113,18 +112,17 @@ impl LabArgs {
         let output = Output::prepare(&self.out)?;
         let progress = Progress::new(started, 0);
         reasons(&left).iter().for_each(|line| progress.say(line));
-        let effort = self.effort(&entries, started, &progress)?;
-        let rounds = self.rounds(&entries, &effort, started)?;
-        let mut targets = rounds.targets(&effort, self.traces());
+        let rounds = self.rounds(&entries, started)?;
+        let mut targets = rounds.targets(self.traces());
         targets.extend(left.iter().flat_map(Left::targets));
         targets.sort_by_key(|target| table().iter().position(|row| row.id() == target.id));
-        output.runs(&rounds, &effort, self.traces())?;
+        output.runs(&rounds, self.traces())?;
         let seconds = started.elapsed().as_secs_f64();
         let summary = Summary {
             command: command(),
             seconds,
             requests_per_s: (simulated() - before) as f64 / seconds.max(1e-9),
-            notes: notes(&effort),
+            notes: notes(&rounds.effort),
             targets,
         };
         output.summary(&summary)?;
@@ -171,60 +169,88 @@ impl LabArgs {
         Ok((entries, left))
     }
 
-    /// What fits into the time.
-    fn effort(&self, entries: &[Entry], started: Instant, progress: &Progress) -> Result<Effort> {
-        let threads = self.threads.or_else(|| std::thread::available_parallelism().ok());
-        let threads = threads.map_or(1, NonZeroUsize::get);
-        let seeds: Vec<u64> = (1..=self.seeds).collect();
+    /// How much is screened.
+    fn screening(&self, entries: &[Entry], started: Instant) -> Result<Screening> {
+        let threads = self.threads();
         if let Some(requests) = self.requests {
-            let (requests, screening) =
-                (vec![requests; entries.len()], vec![requests.div_ceil(2); entries.len()]);
-            return Ok(Effort { seeds, requests, screening, threads });
+            let requests = vec![requests.div_ceil(2); entries.len()];
+            return Ok(Screening { requests, timed_s: Vec::new() });
         }
-        let pace = stage::timed(entries, self.traces(), threads)?;
-        let left = Duration::from_secs_f64(self.minutes * 60.0).saturating_sub(started.elapsed());
-        let parts = effort::parts(left.as_secs_f64());
-        let each = || entries.iter().zip(&pace);
-        let work: Vec<Work> = each().map(|(entry, pace)| effort::screening(entry, *pace)).collect();
-        let screening =
-            effort::brief(effort::shared_out(&work, threads, parts.screening_s), entries);
-        let work: Vec<Work> =
-            each().map(|(entry, pace)| effort::finals(entry, seeds.len(), *pace)).collect();
-        let requests = effort::shared_out(&work, threads, parts.finals_s);
-        for ((entry, pace), (screening, requests)) in each().zip(screening.iter().zip(&requests)) {
-            progress.say(&format!(
-                "{:<17} {:6.0} requests/s and thread: {} per seed in the screening, {} in full",
-                entry.case.id,
-                1.0 / pace.max(1e-9),
-                screening,
-                requests,
-            ));
-        }
-        Ok(Effort { seeds, requests, screening, threads })
+        let timed_s = stage::timed(entries, self.traces(), threads)?;
+        let seconds = effort::for_screening(self.left_s(started));
+        let each = entries.iter().zip(&timed_s);
+        let work: Vec<Work> = each.map(|(entry, pace)| effort::screening(entry, *pace)).collect();
+        let requests = effort::brief(effort::shared_out(&work, threads, seconds), entries);
+        Ok(Screening { requests, timed_s })
     }
 
-    fn rounds<'a>(
-        &self,
-        entries: &'a [Entry],
-        effort: &Effort,
-        started: Instant,
-    ) -> Result<Rounds<'a>> {
-        let traces = self.traces();
-        let (threads, seeds) = (effort.threads, effort.seeds.as_slice());
-        let screened =
-            stage::screen(&stage::stages(entries, traces, &effort.screening)?, threads, started)?;
-        let stages = stage::stages(entries, traces, &effort.requests)?;
-        let finals = stage::finals(&stages, &screened, seeds, threads, started)?;
+    /// Requests per seed in full, by case: what fits into the time that the screening left, at the pace that the screening had. A
+    /// machine may be slower by then than it was in its first seconds.
+    fn in_full(&self, screening: &Screening, stages: &[Stage<'_>], started: Instant) -> Vec<usize> {
+        if let Some(requests) = self.requests {
+            return vec![requests; stages.len()];
+        }
+        let progress = Progress::new(started, 0);
+        let shown: Vec<Option<f64>> = stages.iter().map(Stage::per_request_s).collect();
+        let paces = effort::paces(&screening.timed_s, &shown);
+        let each = || stages.iter().zip(&paces);
+        let finals = |(stage, pace): (&Stage<'_>, &f64)| {
+            effort::finals(stage.entry, self.seeds as usize, *pace)
+        };
+        let work: Vec<Work> = each().map(finals).collect();
+        let seconds = effort::for_finals(self.left_s(started));
+        let requests = effort::shared_out(&work, self.threads(), seconds);
+        for ((stage, pace), (screened, requests)) in
+            each().zip(screening.requests.iter().zip(&requests))
+        {
+            progress.say(&format!(
+                "{:<17} {:6.0} requests/s and thread: {screened} per seed in the screening, {requests} in full",
+                stage.entry.case.id,
+                1.0 / pace.max(1e-9),
+            ));
+        }
+        requests
+    }
+
+    /// Seconds of the time there is that are left.
+    fn left_s(&self, started: Instant) -> f64 {
+        (self.minutes * 60.0 - started.elapsed().as_secs_f64()).max(0.0)
+    }
+
+    fn threads(&self) -> usize {
+        let threads = self.threads.or_else(|| std::thread::available_parallelism().ok());
+        threads.map_or(1, NonZeroUsize::get)
+    }
+
+    fn rounds<'a>(&self, entries: &'a [Entry], started: Instant) -> Result<Rounds<'a>> {
+        let (traces, threads) = (self.traces(), self.threads());
+        let seeds: Vec<u64> = (1..=self.seeds).collect();
+        let screening = self.screening(entries, started)?;
+        let stages = stage::stages(entries, traces, &screening.requests)?;
+        let screened = stage::screen(&stages, threads, started)?;
+        let requests = self.in_full(&screening, &stages, started);
+        let stages = stage::stages(entries, traces, &requests)?;
+        let finals = stage::finals(&stages, &screened, &seeds, threads, started)?;
         let variants = stage::variants(&stages, threads, started)?;
         let series = stage::series(&stages, &finals, threads)?;
         let limits = stage::limits(&stages, &finals, threads)?;
-        let reach = reach::reach(&stages, &finals, seeds, threads, started)?;
-        Ok(Rounds { stages, screened, finals, variants, series, limits, reach })
+        let reach = reach::reach(&stages, &finals, &seeds, threads, started)?;
+        let effort = Effort { seeds, requests, screening: screening.requests };
+        Ok(Rounds { effort, stages, screened, finals, variants, series, limits, reach })
     }
+}
+
+/// How much is screened.
+struct Screening {
+    /// Requests per seed, by case.
+    requests: Vec<usize>,
+    /// Seconds per request of a first short run of each case, where requests per seed are not given.
+    timed_s: Vec<f64>,
 }
 
 /// What all rounds came to; lists are by case.
 struct Rounds<'a> {
+    effort: Effort,
     stages: Vec<Stage<'a>>,
     screened: Vec<Vec<Showing>>,
     finals: Vec<Vec<Showing>>,
@@ -235,7 +261,7 @@ struct Rounds<'a> {
 }
 
 impl Rounds<'_> {
-    fn targets(&self, effort: &Effort, traces: Option<&Path>) -> Vec<Target> {
+    fn targets(&self, traces: Option<&Path>) -> Vec<Target> {
         let shown = self.stages.iter().zip(&self.finals).zip(&self.variants);
         let bounds = self.limits.iter().zip(&self.reach);
         let judged =
@@ -246,7 +272,7 @@ impl Rounds<'_> {
                     variants,
                     limits,
                     reach,
-                    seeds: effort.seeds.len(),
+                    seeds: self.effort.seeds.len(),
                     requests: stage.setting.requests,
                     traces,
                 };

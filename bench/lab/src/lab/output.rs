@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::{
-    Effort, Rounds,
+    Rounds,
     contest::Showing,
     effort::{VARIANT_SEEDS, screen_seeds},
 };
@@ -66,13 +66,8 @@ impl Output {
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub(super) fn runs(
-        &self,
-        rounds: &Rounds<'_>,
-        effort: &Effort,
-        traces: Option<&Path>,
-    ) -> Result<()> {
-        let of_case = rounds.stages.iter().enumerate();
+    pub(super) fn runs(&self, rounds: &Rounds<'_>, traces: Option<&Path>) -> Result<()> {
+        let (effort, of_case) = (&rounds.effort, rounds.stages.iter().enumerate());
         for (place, stage) in of_case {
             let full = (effort.seeds.len(), stage.setting.requests);
             let screening = effort.screening.get(place).copied().unwrap_or_default();

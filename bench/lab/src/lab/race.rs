@@ -189,7 +189,7 @@ mod tests {
         // The screening has it the wrong way round.
         let order = names.iter().zip([0.9, 0.8, 0.7]);
         let screened = vec![order.map(|(name, load)| showing(name, load)).collect::<Vec<_>>()];
-        let stages = [Stage { entry: &entry, setting: setting.clone() }];
+        let stages = [Stage::new(&entry, (*setting).clone())];
         let searched = races(&stages, &screened, &SEEDS, 2, Instant::now()).unwrap();
         let loads = searched[0].iter().map(|showing| showing.levels[0].2.load.value);
         assert_eq!(loads.fold(0.0, f64::max), most);

@@ -1,6 +1,13 @@
 //! The work itself: calibration, screening, finals, variants and single runs, on all threads.
 
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
 
 use anyhow::{Context, Result};
 
@@ -15,7 +22,7 @@ use crate::{
     contender::Contender,
     limits::{Line, compare},
     report::Series,
-    study::{Knowledge, Setting, in_parallel, once},
+    study::{Knowledge, Setting, in_parallel, once, simulated_here},
 };
 
 /// Requests of the run that a case is timed with.
@@ -33,6 +40,15 @@ pub(super) struct Stage<'a> {
     pub(super) entry: &'a Entry,
     /// What contenders share.
     pub(super) setting: Arc<Setting>,
+    /// What its tasks took so far.
+    spent: Spent,
+}
+
+/// Time of threads, and the requests that were simulated in it.
+#[derive(Debug, Default)]
+struct Spent {
+    us: AtomicU64,
+    requests: AtomicU64,
 }
 
 /// Who is run in a case, for what, and with which seeds.
@@ -47,8 +63,29 @@ pub(super) struct Task<'a> {
     pub(super) seeds: &'a [u64],
 }
 
-impl Stage<'_> {
-    fn run(&self, Task { name, errand, seeds, .. }: &Task<'_>) -> Result<Showing> {
+impl<'a> Stage<'a> {
+    /// Nothing is run yet.
+    pub(super) fn new(entry: &'a Entry, setting: Setting) -> Self {
+        Self { entry, setting: Arc::new(setting), spent: Spent::default() }
+    }
+
+    /// Seconds of a thread per request, of the tasks so far; `None` before the first.
+    pub(super) fn per_request_s(&self) -> Option<f64> {
+        let requests = self.spent.requests.load(Ordering::Relaxed);
+        let us = self.spent.us.load(Ordering::Relaxed);
+        (requests > 0).then(|| us as f64 / 1e6 / requests as f64)
+    }
+
+    /// Does a task, and counts what it takes.
+    fn run(&self, task: &Task<'_>) -> Result<Showing> {
+        let (started, before) = (Instant::now(), simulated_here());
+        let showing = self.showing(task);
+        self.spent.us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+        self.spent.requests.fetch_add(simulated_here() - before, Ordering::Relaxed);
+        showing
+    }
+
+    fn showing(&self, Task { name, errand, seeds, .. }: &Task<'_>) -> Result<Showing> {
         let (name, seeds) = (*name, *seeds);
         if name != EXACT {
             return errand.run(&self.setting, &Contender::named(name)?, seeds);
@@ -92,7 +129,7 @@ pub(super) fn stages<'a>(
     requests: &[usize],
 ) -> Result<Vec<Stage<'a>>> {
     let stage = |(entry, requests): (&'a Entry, &usize)| {
-        Ok(Stage { entry, setting: Arc::new(entry.setting(traces, *requests)?) })
+        Ok(Stage::new(entry, entry.setting(traces, *requests)?))
     };
     entries.iter().zip(requests).map(stage).collect()
 }

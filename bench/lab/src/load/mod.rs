@@ -31,6 +31,7 @@ pub(crate) use call::{OUTPUT_TOKENS_HEADER, body};
 pub use class::{Class, parse_classes};
 pub use mix::{DemoMix, MixMeans};
 pub use outcome::{Failure, Outcome, Record};
+pub(crate) use plan::requests as planned;
 pub use plan::{LoadPlan, MaxTokens, Planned};
 pub use replay::{ClassTally, Tally, run};
 pub use report::{ClassReport, LoadReport, Percentiles};

@@ -86,7 +86,7 @@ fn sent_at(at_s: f64) -> Result<Duration> {
 ///
 /// # Errors
 /// When a row names a class that is not among `classes`, or comes later than anybody waits for.
-pub(super) fn requests(rows: Vec<Arrival>, classes: &[Class], seed: u64) -> Result<Vec<Planned>> {
+pub(crate) fn requests(rows: Vec<Arrival>, classes: &[Class], seed: u64) -> Result<Vec<Planned>> {
     let mut rng = SmallRng::seed_from_u64(seed);
     rows.into_iter()
         .map(|row| {

@@ -26,6 +26,7 @@ mod table;
 mod tests;
 
 use std::{
+    cell::Cell,
     fmt,
     path::PathBuf,
     sync::{
@@ -205,9 +206,23 @@ impl Setting {
 /// Requests that this process has simulated: speed is told in them.
 static SIMULATED: AtomicU64 = AtomicU64::new(0);
 
+thread_local! {
+    static SIMULATED_HERE: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Requests that this process has simulated so far, in all studies.
 pub fn simulated() -> u64 {
     SIMULATED.load(Ordering::Relaxed)
+}
+
+/// Those of them that this thread has.
+pub fn simulated_here() -> u64 {
+    SIMULATED_HERE.get()
+}
+
+fn count_simulated(requests: u64) {
+    SIMULATED.fetch_add(requests, Ordering::Relaxed);
+    SIMULATED_HERE.set(SIMULATED_HERE.get() + requests);
 }
 
 /// One simulation: the requests of a seed at a load, and what became of them.
@@ -224,7 +239,7 @@ pub fn once(
     let pool = &setting.pool;
     let dispatcher = setting.dispatcher(contender, seed)?;
     let run = drive(&pool.seeded(seed), pool.scrape_every, dispatcher, &requests);
-    SIMULATED.fetch_add(requests.len() as u64, Ordering::Relaxed);
+    count_simulated(requests.len() as u64);
     Ok((requests, run))
 }
 
@@ -244,7 +259,7 @@ fn once_while(
         goes_on(place, outcome)
     };
     let run = drive_while(&pool.seeded(seed), pool.scrape_every, dispatcher, requests, counted);
-    SIMULATED.fetch_add(over, Ordering::Relaxed);
+    count_simulated(over);
     Ok(run)
 }
 

@@ -7,7 +7,7 @@ use weir_core::{Band, PromptSize, Request, RequestId, Slo, Time, prefix};
 
 use super::Got;
 use crate::{
-    load::{Class, DemoMix, LoadPlan, MaxTokens, MixMeans, Planned, body, parse_classes},
+    load::{self, Class, DemoMix, LoadPlan, MaxTokens, MixMeans, Planned, body},
     prompt,
     results::name_of_file,
     sim::{Pool, SimRequest},
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Lone requests that go first.
-pub(super) const PROBES: usize = 10;
+pub(crate) const PROBES: usize = 10;
 /// From one of them to the next, and from the last one to the load.
 const PROBE_EVERY: Duration = Duration::from_millis(800);
 /// Share of the load that is left out of the figures: both sides start knowing nothing.
@@ -27,17 +27,35 @@ const BLOCK_TOKENS: u32 = 16;
 const MEASURED: (f64, f64) = (100.0, 300.0);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The requests of both runs.
+/// Which rows of a trace: those of the seconds from `from_s` on that come in `for_s` at the load, or as many after those and their
+/// like, `number` times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Stretch {
+    pub(crate) from_s: f64,
+    pub(crate) for_s: f64,
+    pub(crate) number: usize,
+}
+
+/// How much comes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rate {
+    /// A share of what the pods hold by formula.
+    Load(f64),
+    /// So many requests per second.
+    PerSecond(f64),
+}
+
+/// The requests of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Slice {
+pub(crate) struct Slice {
     /// Where they are from.
-    pub name: String,
+    pub(crate) name: String,
     /// Requests per second, the first ones not counted.
-    pub rps: f64,
+    pub(crate) rps: f64,
     /// Their classes.
-    pub classes: Vec<Class>,
+    pub(crate) classes: Vec<Class>,
     /// The probes and the load.
-    pub requests: Vec<Planned>,
+    pub(crate) requests: Vec<Planned>,
     /// What they say of their answers' length.
     max_tokens: MaxTokens,
     /// Sets their texts apart.
@@ -46,54 +64,61 @@ pub(super) struct Slice {
 
 impl Slice {
     /// The demo's mix for some seconds.
-    pub(super) fn of_mix(pool: &Pool, for_s: f64, load: f64, seed: u64) -> Result<Self> {
-        let shares = ["interactive:0.5", "standard:0.2", "batch:0.3"].map(str::to_owned);
-        let classes = parse_classes(&shares, &[])?;
+    pub(crate) fn of_mix(
+        pool: &Pool,
+        for_s: f64,
+        rate: Rate,
+        classes: &[Class],
+        seed: u64,
+    ) -> Result<Self> {
         let mix = |stretch, seed| {
-            DemoMix { stretches: vec![stretch], classes: classes.clone(), seed }.requests()
+            DemoMix { stretches: vec![stretch], classes: classes.to_vec(), seed }.requests()
         };
         let MixMeans { input_tokens, output_tokens, shared } = MixMeans::of(&mix(MEASURED, seed)?);
         let means = Means { input_tokens, output_tokens, hit: shared };
-        let rps = load * capacity_rps(pool, &means, &classes)?;
+        let rps = rate.rps(pool, &means, classes)?;
         Self::new("demo".to_owned(), rps, mix((rps, for_s), seed)?, classes, seed)
     }
 
-    /// The rows of a trace from a second on, compressed or stretched to the load.
-    pub(super) fn of_trace(
+    /// A stretch of the rows of a trace, compressed or stretched to the load.
+    pub(crate) fn of_trace(
         path: &Path,
         pool: &Pool,
-        (from_s, for_s): (f64, f64),
-        load: f64,
+        stretch: Stretch,
+        rate: Rate,
+        classes: &[Class],
         run: u64,
     ) -> Result<Self> {
+        let Stretch { from_s, for_s, number } = stretch;
         let rows = trace::read(path, 1)?;
         let name = name_of_file(path);
-        let classes = parse_classes(&["interactive".to_owned()], &[])?;
         let held = Replay::new(name.clone(), rows.clone())?.held_by(pool.most_tokens())?;
         let means = held.means();
-        let rps = load * capacity_rps(pool, &means, &classes)?;
+        let rps = rate.rps(pool, &means, classes)?;
         let count = (rps * for_s).round() as usize;
-        let cut: Vec<Arrival> =
-            rows.into_iter().skip_while(|row| row.at_s < from_s).take(count).collect();
-        ensure!(cut.len() == count, "{name}: only {} rows from second {from_s} on", cut.len());
+        let later = rows.into_iter().skip_while(|row| row.at_s < from_s);
+        let mut cut: Vec<Arrival> = later.skip(number * count).take(count).collect();
+        ensure!(
+            cut.len() == count,
+            "{name}: only {} rows from second {from_s} on",
+            number * count + cut.len()
+        );
         let first_s = cut.first().map_or(0.0, |row| row.at_s);
         let span_s = cut.last().map_or(0.0, |row| row.at_s) - first_s;
         ensure!(span_s > 0.0, "{name}: the rows are all at one moment");
-        let planned = |row: Arrival| Planned {
-            at: Duration::from_secs_f64((row.at_s - first_s) * for_s / span_s),
-            class: 0,
-            input_tokens: row.input_tokens,
-            output_tokens: row.output_tokens,
-            prefix: row.prefix,
-        };
-        Self::new(name, rps, cut.into_iter().map(planned).collect(), classes, run)
+        for row in &mut cut {
+            row.at_s = (row.at_s - first_s) * for_s / span_s;
+            // Where one class is asked for all are of it, whatever a row says.
+            row.class.take_if(|_| classes.len() == 1);
+        }
+        Self::new(name, rps, load::planned(cut, classes, run)?, classes, run)
     }
 
     fn new(
         name: String,
         rps: f64,
         load: Vec<Planned>,
-        classes: Vec<Class>,
+        classes: &[Class],
         run: u64,
     ) -> Result<Self> {
         ensure!(load.len() >= 20, "{name}: {} requests are too few to compare", load.len());
@@ -107,16 +132,28 @@ impl Slice {
         let after = PROBE_EVERY * PROBES as u32;
         let later = load.into_iter().map(|one| Planned { at: one.at + after, ..one });
         let requests = (0..PROBES as u32).map(probe).chain(later).collect();
-        Ok(Self { name, rps, classes, requests, max_tokens: MaxTokens::Unsaid, run })
+        Ok(Self {
+            name,
+            rps,
+            classes: classes.to_vec(),
+            requests,
+            max_tokens: MaxTokens::Unsaid,
+            run,
+        })
+    }
+
+    /// The same in other words: what one run left in the caches is not found by the next.
+    pub(crate) fn apart(&self, run: u64) -> Self {
+        Self { run, ..self.clone() }
     }
 
     /// The same for engines that compute their answers: the requests say how long these are.
-    pub(super) fn exact(self) -> Self {
+    pub(crate) fn exact(self) -> Self {
         Self { max_tokens: MaxTokens::Exactly, ..self }
     }
 
     /// What goes over the wire to `target`.
-    pub(super) fn plan(&self, target: SocketAddr, model: &str) -> LoadPlan {
+    pub(crate) fn plan(&self, target: SocketAddr, model: &str) -> LoadPlan {
         LoadPlan {
             target,
             model: model.to_owned(),
@@ -129,20 +166,20 @@ impl Slice {
     }
 
     /// What the simulation gets: of each body what Weir reads in it, and what the pod's engine does.
-    pub(super) fn sim_requests(&self, model: &str) -> Result<Vec<SimRequest>> {
+    pub(crate) fn sim_requests(&self, model: &str) -> Result<Vec<SimRequest>> {
         let plan = self.plan(SocketAddr::from(([127, 0, 0, 1], 0)), model);
         let requests = self.requests.iter().enumerate();
         requests.map(|(place, planned)| sim_request(&plan, planned, place)).collect()
     }
 
     /// Places of the requests that are compared.
-    pub(super) fn compared(&self) -> std::ops::Range<usize> {
+    pub(crate) fn compared(&self) -> std::ops::Range<usize> {
         let load = self.requests.len() - PROBES;
         PROBES + (load as f64 * WARM_UP).floor() as usize..self.requests.len()
     }
 
     /// What a lone request takes longer in reality than in the simulation, in milliseconds: the median of the probes.
-    pub(super) fn network_ms(&self, real: &[Got], simulated: &[Vec<Got>]) -> f64 {
+    pub(crate) fn network_ms(&self, real: &[Got], simulated: &[Vec<Got>]) -> f64 {
         let probes = |run: &[Got]| {
             run.iter().take(PROBES).filter_map(|got| got.ttft_ms).collect::<Vec<f64>>()
         };
@@ -155,6 +192,16 @@ impl Slice {
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
+}
+
+impl Rate {
+    /// Requests per second.
+    fn rps(self, pool: &Pool, means: &Means, classes: &[Class]) -> Result<f64> {
+        match self {
+            Self::Load(load) => Ok(load * capacity_rps(pool, means, classes)?),
+            Self::PerSecond(rps) => Ok(rps),
+        }
+    }
 }
 
 fn capacity_rps(pool: &Pool, means: &Means, classes: &[Class]) -> Result<f64> {
@@ -194,8 +241,8 @@ fn sim_request(plan: &LoadPlan, planned: &Planned, place: usize) -> Result<SimRe
     })
 }
 
-/// As Weir's default configuration has them.
-fn band(class: &str) -> Band {
+/// The band of a class: as Weir's default configuration has it, 0 of one that it does not know.
+pub(super) fn band(class: &str) -> Band {
     match class {
         "interactive" => Band(1),
         "batch" => Band(-1),

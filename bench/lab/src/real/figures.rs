@@ -1,29 +1,33 @@
 //! What a run comes to.
 
-use super::{Got, slice::Slice};
-use crate::load::Percentiles;
+use super::{Got, Slice};
+use crate::load::{Class, Percentiles};
 
 /// The figures that are compared. Latencies are in milliseconds.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Figures {
-    pub ttft: Percentiles,
-    pub tpot: Percentiles,
+pub(crate) struct Figures {
+    pub(crate) ttft: Percentiles,
+    pub(crate) tpot: Percentiles,
     /// Share of all compared requests inside both objectives.
-    pub attained: f64,
+    pub(crate) attained: f64,
     /// The same of each class; `None` without a request of it.
-    pub attained_by_class: Vec<Option<f64>>,
+    pub(crate) attained_by_class: Vec<Option<f64>>,
     /// Requests that were not served.
-    pub not_served: usize,
+    pub(crate) not_served: usize,
 }
 
 impl Figures {
     /// The compared requests of a run, with `added_ms` on every TTFT.
-    pub(super) fn of(slice: &Slice, run: &[Got], added_ms: f64) -> Self {
+    pub(crate) fn of(slice: &Slice, run: &[Got], added_ms: f64) -> Self {
         let compared = run.get(slice.compared()).unwrap_or_default();
         let later = |got: &Got| Got { ttft_ms: got.ttft_ms.map(|ms| ms + added_ms), ..*got };
-        let all: Vec<Got> = compared.iter().map(later).collect();
+        Self::over(&slice.classes, &compared.iter().map(later).collect::<Vec<_>>())
+    }
+
+    /// Of these requests.
+    pub(crate) fn over(classes: &[Class], all: &[Got]) -> Self {
         let met = |got: &&Got| {
-            let class = slice.classes.get(got.class);
+            let class = classes.get(got.class);
             class.zip(got.ttft_ms).is_some_and(|(class, ttft_ms)| class.met(ttft_ms, got.tpot_ms))
         };
         let share = |of: &dyn Fn(&Got) -> bool| {
@@ -35,7 +39,7 @@ impl Figures {
             ttft: Percentiles::of(all.iter().filter_map(|got| got.ttft_ms)),
             tpot: Percentiles::of(all.iter().filter_map(|got| got.tpot_ms)),
             attained: share(&|_| true).unwrap_or_default(),
-            attained_by_class: (0..slice.classes.len())
+            attained_by_class: (0..classes.len())
                 .map(|class| share(&|got| got.class == class))
                 .collect(),
             not_served: all.iter().filter(|got| got.ttft_ms.is_none()).count(),
