@@ -63,4 +63,10 @@ async fn an_engine_of_ones_own_is_asked_with_weir_and_without() {
 
     let (done, _) = versus(folder.path(), &["--policy", "weir,nobody"]).await;
     done.assert_failed(2, "known are weir, ");
+    let other = ["--policy", "direct", "--engines", &engine, "--model", "another"];
+    let (done, _) = versus(folder.path(), &other).await;
+    done.assert_failed(2, &format!("{engine} serves {MODEL}, and not \"another\""));
+    drop(pod);
+    let (done, _) = versus(folder.path(), &words).await;
+    done.assert_failed(2, &format!("http://{engine}/v1/models"));
 }

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     demo::{Group, Place, Stage, class},
+    http_get,
     load::{self, Class, LoadReport, Outcome, Record},
 };
 
@@ -49,6 +50,7 @@ pub(crate) async fn run(
     place: &Place,
     decides: Decides,
 ) -> Result<Gave> {
+    pods.answer().await?;
     let yaml = |dir: &Path| yaml(pods, place, decides, &slice.classes, dir);
     let started = if pods.run_already { &[] } else { std::slice::from_ref(&pods.group) };
     let mut stage = Stage::set(place, started, yaml).await?;
@@ -59,8 +61,36 @@ pub(crate) async fn run(
 
 /// Sends the requests to the only pod itself.
 pub(crate) async fn run_direct(slice: &Slice, pods: &Pods) -> Result<Gave> {
+    pods.answer().await?;
     let pod: SocketAddr = *pods.group.pods.first().context("no pod")?;
     Gave::of(&load::run(slice.plan(pod, &pods.model), |_| {}).await)
+}
+
+impl Pods {
+    /// Asks those that somebody else runs what they serve.
+    ///
+    /// # Errors
+    /// When one does not answer, or serves no model of the name.
+    async fn answer(&self) -> Result<()> {
+        for engine in self.group.pods.iter().filter(|_| self.run_already) {
+            let served = served(&http_get::get(*engine, "/v1/models").await?);
+            ensure!(
+                served.contains(&self.model),
+                "{engine} serves {}, and not {:?}: name it with --model",
+                served.join(", "),
+                self.model,
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Names of the models in an answer to `GET /v1/models`.
+fn served(answer: &str) -> Vec<String> {
+    let answer: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
+    let models = answer.get("data").and_then(serde_json::Value::as_array);
+    let id = |model: &serde_json::Value| Some(model.get("id")?.as_str()?.to_owned());
+    models.into_iter().flatten().filter_map(id).collect()
 }
 
 impl Gave {
