@@ -37,7 +37,7 @@ impl HonestyArgs {
     /// When the arguments make no run, or one of the two cannot be run.
     pub fn run(self) -> Result<ExitCode> {
         let (asked, pool) = (&self.real, self.real.pool()?);
-        let slice = asked.slice(&pool, &asked.usual_classes()?, 0)?;
+        let slice = asked.slice(&pool, &asked.usual_classes()?, 0)?.apart(asked.first_words());
         let json = ResultFile::asked(self.json.as_deref())?
             .sparing([("--trace", asked.trace.as_deref())])?;
         say!("{}", asked.words(&pool, &slice)?)?;

@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -113,6 +114,16 @@ impl RealArgs {
             None => Slice::of_mix(pool, self.for_s, rate, classes, seed),
         }?;
         Ok(if self.engines.is_empty() { slice } else { slice.exact() })
+    }
+
+    /// What sets the words of a first run apart from all others: engines of one's own may still have in their caches what an earlier
+    /// call sent them.
+    pub(crate) fn first_words(&self) -> u64 {
+        if self.engines.is_empty() {
+            return self.seed;
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.seed ^ since.as_micros() as u64
     }
 
     /// The pods and how they are told to Weir.

@@ -105,10 +105,10 @@ impl VersusArgs {
     async fn rounds(&self, contest: &Contest) -> Result<Standings> {
         let Contest { ways, slices, pods, .. } = contest;
         let mut standings = Standings::new(&contest.slices, ways);
+        let first = self.real.first_words();
         for (round, slice) in slices.iter().enumerate() {
             for (turn, (seat, way)) in turns(ways, round).enumerate() {
-                let slice =
-                    slice.apart(self.real.seed.wrapping_add((round * ways.len() + turn) as u64));
+                let slice = slice.apart(first.wrapping_add((round * ways.len() + turn) as u64));
                 // Each has its logs and what it learned in a folder of its own.
                 let place = self.real.place(&self.dir.join(way.name()));
                 let gave = match way {

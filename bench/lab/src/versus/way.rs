@@ -1,6 +1,6 @@
 //! Who decides where a request goes.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 use weir_core::Policy;
 
 /// What stands between the requests and the pods.
@@ -26,14 +26,13 @@ impl Way {
     /// # Errors
     /// When there is no such policy; the error lists them.
     pub(super) fn named(name: &str) -> Result<Self> {
-        let known = || Policy::ALL.iter().map(|policy| policy.name());
-        match known().zip(Policy::ALL).find(|(known, _)| *known == name) {
-            Some((_, policy)) => Ok(Self::Weir(policy)),
-            None if name == DIRECT => Ok(Self::Direct),
-            None => bail!(
-                "--policy: there is no policy {name:?}; known are {}, {DIRECT}",
-                known().collect::<Vec<_>>().join(", ")
-            ),
+        if name == DIRECT {
+            return Ok(Self::Direct);
         }
+        let named = Policy::ALL.into_iter().find(|policy| policy.name() == name);
+        named.map(Self::Weir).with_context(|| {
+            let known = Policy::ALL.map(Policy::name).join(", ");
+            format!("--policy: there is no policy {name:?}; known are {known}, {DIRECT}")
+        })
     }
 }

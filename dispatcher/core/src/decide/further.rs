@@ -5,7 +5,7 @@
 //! ([`Regrets`](crate::regrets)), and one starts cold on a pod that has at most a quarter as much to do once the sum is what that costs all
 //! together. What it computes displaces what others would find there, which counts as often as for requests without objectives.
 //!
-//! One request that loses much is no crowd: the next turns of a conversation go on from the pod that it is on. So at least [`SEVERAL`]
+//! One request that loses much is no crowd: the next turns of a conversation go on from the pod that it is on. So at least `SEVERAL`
 //! have to have lost something.
 
 use crate::{
