@@ -105,6 +105,6 @@ fn at_least(what: &str, value: Option<f64>, bound: f64) -> Check {
 }
 
 /// A fraction for people.
-pub(super) fn percent(fraction: Option<f64>) -> String {
+pub(crate) fn percent(fraction: Option<f64>) -> String {
     fraction.map_or("none".to_owned(), |fraction| format!("{:.2} %", fraction * 1e2))
 }

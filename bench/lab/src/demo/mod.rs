@@ -26,7 +26,9 @@ mod tests;
 pub use args::DemoArgs;
 pub(crate) use {
     args::local,
+    checks::percent,
     config::class,
     pool::Group,
     stage::{Place, Stage},
+    table::pair,
 };

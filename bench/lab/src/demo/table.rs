@@ -117,7 +117,8 @@ fn stated(target: &str, grade: Option<Grade>) -> String {
     format!("{target} off {}, p90 covers {}", of(|grade| grade.mape), of(|grade| grade.coverage))
 }
 
-fn pair(one: Option<f64>, other: Option<f64>, decimals: usize) -> String {
+/// Two figures of one kind.
+pub(crate) fn pair(one: Option<f64>, other: Option<f64>, decimals: usize) -> String {
     let text = |value: Option<f64>| value.map_or("-".to_owned(), |ms| format!("{ms:.decimals$}"));
     format!("{} / {}", text(one), text(other))
 }

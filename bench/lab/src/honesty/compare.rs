@@ -11,6 +11,7 @@ use crate::real::{BUSY_LAG_MS, Figures, Slice};
 const LATENCY_WITHIN: f64 = 0.10;
 /// How far a simulated attainment may be from the real one, as a difference of shares.
 const ATTAINMENT_WITHIN: f64 = 0.02;
+
 /// Both runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Comparison {

@@ -190,10 +190,12 @@ mod tests {
         let order = names.iter().zip([0.9, 0.8, 0.7]);
         let screened = vec![order.map(|(name, load)| showing(name, load)).collect::<Vec<_>>()];
         let stages = [Stage::new(&entry, (*setting).clone())];
+        assert_eq!(stages[0].per_request_s(), None);
         let searched = races(&stages, &screened, &SEEDS, 2, Instant::now()).unwrap();
         let loads = searched[0].iter().map(|showing| showing.levels[0].2.load.value);
         assert_eq!(loads.fold(0.0, f64::max), most);
         assert_eq!(searched[0][0].policy, names[0], "the first of the screening goes first");
+        assert!(stages[0].per_request_s().is_some_and(|seconds| seconds > 0.0), "searches count");
         // Where it is the first, nobody else is searched.
         let best = vec![vec![screened[0][0].clone(), showing(names[2], 1.0)]];
         let searched = races(&stages, &best, &SEEDS, 2, Instant::now()).unwrap();

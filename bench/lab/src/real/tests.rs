@@ -115,11 +115,16 @@ fn engines_of_ones_own_are_the_pods_and_none_is_started() {
     assert!(asked(&["--model", "mine"]).is_err(), "only theirs has a name of its own");
     assert!(asked(&["--engines", "127.0.0.1:8001", "--pods", "2"]).is_err());
     assert!(asked(&["--engines", "vllm"]).is_err());
+    // What an earlier call sent them may still be in their caches.
+    let words = own.first_words();
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    assert_ne!(own.first_words(), words);
     assert!(asked(&["--rps", "2", "--load", "1"]).is_err());
     let paced =
         RealArgs::from_arg_matches(&asked(&["--rps", "2", "--for", "50"]).unwrap()).unwrap();
     let pool = paced.pool().unwrap();
     let slice = paced.slice(&pool, &paced.usual_classes().unwrap(), 0).unwrap();
     assert_eq!(slice.rps, 2.0);
+    assert_eq!(paced.first_words(), paced.seed, "pods that are started have nothing in theirs");
     assert!(paced.words(&pool, &slice).unwrap().contains(" 2.00 per second;"));
 }

@@ -227,9 +227,10 @@ fn a_study_without_a_seed_or_with_a_load_of_nothing_is_an_error() {
 
 #[test]
 fn requests_that_were_simulated_are_counted() {
-    let before = simulated();
+    let (before, here) = (simulated(), simulated_here());
     once(&setting(50), &contender("random"), 0.5, 1).unwrap();
     assert!(simulated() >= before + 50);
+    assert_eq!(simulated_here(), here + 50, "what others simulate is not this thread's");
     assert!(setting(1).source.means() != Means::default());
 }
 

@@ -5,9 +5,13 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use super::{standings::Standings, way::Way};
+use super::{
+    standings::{Ran, Standings},
+    way::{Way, ways},
+};
 use crate::{
     children::{INTERRUPTED, unless_interrupted},
+    demo::percent,
     load::{Class, parse_classes},
     real::{self, Decides, Pods, RealArgs, Slice},
     results::{ResultFile, say},
@@ -20,11 +24,12 @@ pub struct VersusArgs {
     /// Presets of Weir, and `direct`: one engine of your own, asked itself
     #[arg(
         long = "policy",
+        value_parser = ways(),
         value_delimiter = ',',
         value_name = "LIST",
         default_value = "weir,least-request,load-prefix,predicted-latency"
     )]
-    policies: Vec<String>,
+    ways: Vec<Way>,
     #[command(flatten)]
     real: RealArgs,
     /// Classes with their shares, as name:share; those of the demo's mix, or of a trace `interactive`, when left out
@@ -46,7 +51,6 @@ pub struct VersusArgs {
 
 /// What is to be run.
 pub(super) struct Contest {
-    pub(super) ways: Vec<Way>,
     pub(super) pool: Pool,
     /// A list of requests for each round.
     pub(super) slices: Vec<Slice>,
@@ -78,9 +82,8 @@ impl VersusArgs {
 
     /// Everything that can be wrong is, before anything is started.
     pub(super) fn contest(&self) -> Result<Contest> {
-        let ways: Vec<Way> =
-            self.policies.iter().map(|name| Way::named(name)).collect::<Result<_>>()?;
-        for way in &ways {
+        let ways = &self.ways;
+        for way in ways {
             let times = ways.iter().filter(|other| *other == way).count();
             ensure!(times == 1, "--policy names {} twice", way.name());
         }
@@ -92,7 +95,7 @@ impl VersusArgs {
         let rounds = 0..self.rounds as usize;
         let slices = rounds.map(|round| self.real.slice(&pool, &classes, round));
         let slices = slices.collect::<Result<_>>()?;
-        Ok(Contest { ways, slices, pods: self.real.pods(&pool)?, pool })
+        Ok(Contest { slices, pods: self.real.pods(&pool)?, pool })
     }
 
     fn classes(&self) -> Result<Vec<Class>> {
@@ -103,8 +106,8 @@ impl VersusArgs {
     }
 
     async fn rounds(&self, contest: &Contest) -> Result<Standings> {
-        let Contest { ways, slices, pods, .. } = contest;
-        let mut standings = Standings::new(&contest.slices, ways);
+        let (ways, Contest { slices, pods, .. }) = (&self.ways, contest);
+        let mut ran: Vec<Vec<Ran>> = ways.iter().map(|_| Vec::new()).collect();
         let first = self.real.first_words();
         for (round, slice) in slices.iter().enumerate() {
             for (turn, (seat, way)) in turns(ways, round).enumerate() {
@@ -118,15 +121,13 @@ impl VersusArgs {
                     }
                     Way::Direct => real::run_direct(&slice, pods).await?,
                 };
-                say!(
-                    "round {} of {}, {}",
-                    round + 1,
-                    slices.len(),
-                    standings.add(seat, &slice, &gave)
-                )?;
+                let one = Ran::of(&slice, gave);
+                let (policy, share) = (way.name(), percent(Some(one.attained(&slice.classes))));
+                say!("round {} of {}, {policy}: {share} in time", round + 1, slices.len())?;
+                ran.get_mut(seat).into_iter().for_each(|rounds| rounds.push(one.clone()));
             }
         }
-        Ok(standings)
+        Ok(Standings::of(slices, ways, &ran))
     }
 }
 

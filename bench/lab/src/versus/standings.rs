@@ -5,9 +5,37 @@ use serde::Serialize;
 
 use super::way::Way;
 use crate::{
+    demo::{pair, percent},
     load::Class,
     real::{BUSY_LAG_MS, Figures, Gave, Got, Slice},
 };
+
+/// What counts of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Ran {
+    got: Vec<Got>,
+    /// Seconds in which these came.
+    seconds: f64,
+    lag_p99_ms: f64,
+}
+
+impl Ran {
+    pub(super) fn of(slice: &Slice, gave: Gave) -> Self {
+        let compared = slice.compared();
+        let came = slice.requests.get(compared.clone()).unwrap_or_default();
+        let ends = came.first().zip(came.last());
+        Self {
+            got: gave.got.get(compared).unwrap_or_default().to_vec(),
+            seconds: ends.map_or(0.0, |(first, last)| (last.at - first.at).as_secs_f64()),
+            lag_p99_ms: gave.lag_p99_ms,
+        }
+    }
+
+    /// Share inside both objectives.
+    pub(super) fn attained(&self, classes: &[Class]) -> f64 {
+        Figures::over(classes, &self.got).attained
+    }
+}
 
 /// All of them.
 #[derive(Clone, Debug, Serialize)]
@@ -19,13 +47,11 @@ pub(super) struct Standings {
     rounds: usize,
     /// In the order in which they were named.
     rows: Vec<Standing>,
-    #[serde(skip)]
-    judged_by: Vec<Class>,
 }
 
 /// One of them.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Standing {
+#[derive(Clone, Debug, Serialize)]
+struct Standing {
     policy: &'static str,
     /// Requests that count.
     requests: usize,
@@ -45,32 +71,20 @@ pub(super) struct Standing {
     not_served: usize,
     /// How late the load sent at the 99th percentile, in its worst round.
     lag_p99_ms: f64,
-    #[serde(skip)]
-    got: Vec<Got>,
-    /// Seconds in which those that count came.
-    #[serde(skip)]
-    seconds: f64,
 }
 
 impl Standings {
-    /// Nobody has run yet.
-    pub(super) fn new(slices: &[Slice], ways: &[Way]) -> Self {
+    /// Of the runs of each, by round.
+    pub(super) fn of(slices: &[Slice], ways: &[Way], ran: &[Vec<Ran>]) -> Self {
         let first = slices.first();
-        let judged_by = first.map(|slice| slice.classes.clone()).unwrap_or_default();
-        let row = |way: &Way| Standing { policy: way.name(), ..Standing::default() };
+        let classes = first.map(|slice| slice.classes.as_slice()).unwrap_or_default();
+        let row = |(way, rounds): (&Way, &Vec<Ran>)| Standing::of(way.name(), classes, rounds);
         Self {
             slice: first.map(|slice| slice.name.clone()).unwrap_or_default(),
-            classes: judged_by.iter().map(|class| class.name.clone()).collect(),
+            classes: classes.iter().map(|class| class.name.clone()).collect(),
             rounds: slices.len(),
-            rows: ways.iter().map(row).collect(),
-            judged_by,
+            rows: ways.iter().zip(ran).map(row).collect(),
         }
-    }
-
-    /// Adds a run of who sits there, and says what it came to.
-    pub(super) fn add(&mut self, seat: usize, slice: &Slice, gave: &Gave) -> String {
-        let Some(row) = self.rows.get_mut(seat) else { return String::new() };
-        row.add(&self.judged_by, slice, gave)
     }
 
     pub(super) fn for_people(&self) -> String {
@@ -105,35 +119,30 @@ impl Standings {
 }
 
 impl Standing {
-    fn add(&mut self, classes: &[Class], slice: &Slice, gave: &Gave) -> String {
-        let compared = slice.compared();
-        let came = slice.requests.get(compared.clone()).unwrap_or_default();
-        let ends = came.first().zip(came.last());
-        let got = gave.got.get(compared).unwrap_or_default();
-        let round = Figures::over(classes, got).attained;
-        let [low, high] = if self.got.is_empty() { [round; 2] } else { self.attained_range };
-        self.attained_range = [low.min(round), high.max(round)];
-        self.got.extend_from_slice(got);
-        self.seconds += ends.map_or(0.0, |(first, last)| (last.at - first.at).as_secs_f64());
-        self.lag_p99_ms = self.lag_p99_ms.max(gave.lag_p99_ms);
+    fn of(policy: &'static str, classes: &[Class], rounds: &[Ran]) -> Self {
+        let got: Vec<Got> = rounds.iter().flat_map(|round| round.got.iter().copied()).collect();
+        let seconds: f64 = rounds.iter().map(|round| round.seconds).sum();
         let Figures { ttft, tpot, attained, attained_by_class, not_served } =
-            Figures::over(classes, &self.got);
-        self.requests = self.got.len();
-        (self.attained, self.attained_by_class, self.not_served) =
-            (attained, attained_by_class, not_served);
-        (self.ttft_ms_p50, self.ttft_ms_p95) = (ttft.p50, ttft.p95);
-        (self.tpot_ms_p50, self.tpot_ms_p95) = (tpot.p50, tpot.p95);
-        self.goodput_rps = attained * self.requests as f64 / self.seconds.max(1e-9);
-        format!("{}: {} in time", self.policy, percent(Some(round)))
+            Figures::over(classes, &got);
+        let each = || rounds.iter().map(|round| round.attained(classes));
+        Self {
+            policy,
+            requests: got.len(),
+            attained,
+            attained_range: [each().fold(1.0, f64::min), each().fold(0.0, f64::max)],
+            attained_by_class,
+            goodput_rps: attained * got.len() as f64 / seconds.max(1e-9),
+            ttft_ms_p50: ttft.p50,
+            ttft_ms_p95: ttft.p95,
+            tpot_ms_p50: tpot.p50,
+            tpot_ms_p95: tpot.p95,
+            not_served,
+            lag_p99_ms: rounds.iter().map(|round| round.lag_p99_ms).fold(0.0, f64::max),
+        }
     }
 
     fn cells(&self, ranged: bool, by_class: bool) -> Vec<String> {
         let [low, high] = self.attained_range.map(|share| percent(Some(share)));
-        let pair = |p50: Option<f64>, p95: Option<f64>, digits: usize| {
-            let one =
-                |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.digits$}"));
-            format!("{} / {}", one(p50), one(p95))
-        };
         let head = [self.policy.to_owned(), percent(Some(self.attained))].into_iter();
         let head = head.chain(ranged.then(|| format!("{low} to {high}")));
         let classes = self.attained_by_class.iter().filter(|_| by_class);
@@ -146,8 +155,4 @@ impl Standing {
         ];
         head.chain(rest).collect()
     }
-}
-
-fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }

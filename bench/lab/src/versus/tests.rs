@@ -1,8 +1,9 @@
 use clap::{Args as _, FromArgMatches as _};
+use weir_core::Policy;
 
 use super::{
     args::{VersusArgs, turns},
-    standings::Standings,
+    standings::{Ran, Standings},
     way::Way,
 };
 use crate::real::{Gave, Got, Slice};
@@ -19,13 +20,16 @@ fn error(line: &[&str]) -> String {
 
 #[test]
 fn what_makes_no_contest_is_said_before_anything_starts() {
-    assert!(error(&["--policy", "weir,nobody"]).contains("known are weir, "));
+    let nobody = ["versus", "--policy", "weir,nobody"];
+    let command = VersusArgs::augment_args(clap::Command::new("versus"));
+    let said = command.try_get_matches_from(nobody).unwrap_err().to_string();
+    assert!(said.contains("nobody") && said.contains("llumnix-slo, ") && said.contains("direct"));
     assert!(error(&["--policy", "weir,direct"]).contains("one engine of your own"));
     assert!(error(&["--policy", "weir,weir"]).contains("twice"));
     assert!(error(&["--load", "0"]).contains("--load"));
     assert!(error(&["--classes", "gold:1"]).contains("no objectives"));
     let own = ["--policy", "weir,direct", "--engines", "127.0.0.1:1", "--for", "20"];
-    assert_eq!(asked(&own).contest().unwrap().ways.len(), 2);
+    assert!(asked(&own).contest().is_ok());
 }
 
 #[test]
@@ -34,7 +38,7 @@ fn every_round_has_requests_of_its_own_and_begins_with_the_next() {
     let lengths = |slice: &Slice| slice.requests.iter().map(|one| one.input_tokens).collect();
     let rounds: Vec<Vec<u32>> = contest.slices.iter().map(lengths).collect();
     assert!(rounds.len() == 3 && rounds[0] != rounds[1] && rounds[1] != rounds[2]);
-    let ways = ["weir", "random", "least-request"].map(|name| Way::named(name).unwrap());
+    let ways = [Policy::Weir, Policy::Random, Policy::LeastRequest].map(Way::Weir);
     let seats = |round| turns(&ways, round).map(|(seat, _)| seat).collect::<Vec<_>>();
     assert_eq!([seats(0), seats(1), seats(5)], [[0, 1, 2], [1, 2, 0], [2, 0, 1]]);
 }
@@ -65,13 +69,13 @@ fn a_trace_goes_on_where_the_last_round_ended() {
 fn standings_are_over_all_rounds_and_say_how_far_these_lie_apart() {
     let line = ["--for", "20", "--rounds", "2", "--classes", "interactive"];
     let contest = asked(&line).contest().unwrap();
-    let way = [Way::named("weir").unwrap()];
-    let mut standings = Standings::new(&contest.slices, &way);
-    for (slice, ttft_ms) in contest.slices.iter().zip([100.0, 3000.0]) {
+    let ran = contest.slices.iter().zip([(100.0, 1.0), (3000.0, 30.0)]);
+    let ran = ran.map(|(slice, (ttft_ms, lag_p99_ms))| {
         let got = Got { class: 0, ttft_ms: Some(ttft_ms), tpot_ms: Some(20.0) };
-        let gave = Gave { got: vec![got; slice.requests.len()], lag_p99_ms: 1.0 };
-        standings.add(0, slice, &gave);
-    }
+        Ran::of(slice, Gave { got: vec![got; slice.requests.len()], lag_p99_ms })
+    });
+    let way = [Way::Weir(Policy::Weir)];
+    let standings = Standings::of(&contest.slices, &way, &[ran.collect()]);
     let compared: Vec<usize> = contest.slices.iter().map(|slice| slice.compared().len()).collect();
     let json = serde_json::to_value(&standings).unwrap();
     let row = &json["rows"][0];
@@ -80,5 +84,9 @@ fn standings_are_over_all_rounds_and_say_how_far_these_lie_apart() {
     let share = compared[0] as f64 / (compared[0] + compared[1]) as f64;
     assert!((row["attained"].as_f64().unwrap() - share).abs() < 1e-9);
     let text = standings.for_people();
-    assert!(text.contains("0.0 % to 100.0 %") && !text.contains("too busy"), "{text}");
+    assert!(text.contains("0.00 % to 100.00 %"), "{text}");
+    assert!(
+        text.contains("30.0 ms late") && text.contains("too busy"),
+        "of the worst round: {text}"
+    );
 }

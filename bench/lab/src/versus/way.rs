@@ -1,6 +1,7 @@
 //! Who decides where a request goes.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use weir_core::Policy;
 
 /// What stands between the requests and the pods.
@@ -23,16 +24,13 @@ impl Way {
         }
     }
 
-    /// # Errors
-    /// When there is no such policy; the error lists them.
-    pub(super) fn named(name: &str) -> Result<Self> {
-        if name == DIRECT {
-            return Ok(Self::Direct);
-        }
-        let named = Policy::ALL.into_iter().find(|policy| policy.name() == name);
-        named.map(Self::Weir).with_context(|| {
-            let known = Policy::ALL.map(Policy::name).join(", ");
-            format!("--policy: there is no policy {name:?}; known are {known}, {DIRECT}")
-        })
+    fn named(name: &str) -> Result<Self> {
+        if name == DIRECT { Ok(Self::Direct) } else { Ok(Self::Weir(name.parse()?)) }
     }
+}
+
+/// All of them, as one argument.
+pub(super) fn ways() -> impl TypedValueParser<Value = Way> {
+    let names = Policy::ALL.map(Policy::name).into_iter().chain([DIRECT]);
+    PossibleValuesParser::new(names).try_map(|name| Way::named(&name))
 }
