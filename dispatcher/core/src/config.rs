@@ -295,8 +295,8 @@ impl Default for PullConfig {
     fn default() -> Self {
         Self {
             head_rule: HeadRule::Auto,
-            tpot_margin: 0.95,
-            margin_tokens: 200,
+            tpot_margin: 0.98,
+            margin_tokens: 500,
             remaining_quantile: 0.1,
             risk_at_once: 0.02,
             risk_when_due: 0.5,

@@ -80,6 +80,21 @@ fn a_request_waits_for_its_warm_pod_while_that_costs_everybody_less() {
 }
 
 #[test]
+fn that_goes_first_of_which_least_is_left_to_compute() {
+    let mut world = world(1);
+    let first = world.arrive(shared(24_000, 21_600));
+    world.send(Event::FirstToken(first));
+    let before = world.arrive(prompt(4000));
+    let cold = world.arrive(prompt(4000));
+    let cached = world.arrive(shared(24_000, 21_600));
+    assert_eq!([cold, cached].map(|id| world.pod_of(id)), [None, None]);
+    world.send(Event::FirstToken(before));
+    assert_eq!([cold, cached].map(|id| world.pod_of(id)), [None, Some(PodId(0))]);
+    world.send(Event::FirstToken(cached));
+    assert_eq!(world.pod_of(cold), Some(PodId(0)));
+}
+
+#[test]
 fn the_last_pod_that_has_a_prompt_is_not_waited_for_when_it_is_gone() {
     let mut world = world(2);
     let first = world.arrive(shared(24_000, 21_600));

@@ -15,7 +15,7 @@ use world::{Priors, World, slo, steps_are_shared};
 /// A step of the default model takes 14 ms, whoever is alone there.
 const OUT_OF_REACH_MS: u64 = 12;
 /// Kept where nobody else is, but for the margin.
-const NEARLY_US: u64 = 14_400;
+const NEARLY_US: u64 = 14_200;
 /// Kept where nobody else is.
 const FOR_ONE_MS: u64 = 15;
 
@@ -179,7 +179,9 @@ fn who_can_wait_leaves_residents_what_prompts_may_take_of_their_time() {
     let mut world = mixed();
     world.send(Event::PodPhase(PodId(0), Phase::Broken));
     world.pass(Duration::from_millis(100));
-    let patient = asks(&mut world, |request| request.slo = slo(60_000, FOR_ONE_MS));
+    let patient = asks(&mut world, |request| {
+        (request.prompt, request.slo) = (PromptSize::Tokens(400), slo(60_000, FOR_ONE_MS));
+    });
     let reason = world.scheduler.reason(patient);
     assert!(matches!(reason, Some(Reason::StallOverBudget { .. })), "{reason:?}");
 }

@@ -9,9 +9,6 @@ use crate::{
     queue::Waiting,
 };
 
-/// A head waits for a pod on which it costs less than this share of what it costs where it may go now.
-const WORTH_WAITING: f64 = 0.9;
-
 impl Floor<'_> {
     /// Time that all requests together lose to one on a pod, in milliseconds: until its end, what its
     /// prompt stalls the others by, and what its tokens add to their steps. What it computes displaces
@@ -30,8 +27,8 @@ impl Floor<'_> {
         own_ms + slower_ms + cold_weight * stalled_ms
     }
 
-    /// The warmer pod, not open to a head at this moment, on which it would cost so much less than
-    /// where it fits that it rather waits, and how much less, in milliseconds.
+    /// The warmer pod, not open to a head at this moment, on which it would cost less than where it fits, so that it rather waits,
+    /// and how much less, in milliseconds.
     pub fn cheaper(&self, waiting: &Waiting, fit: &Fit) -> Option<(Outlook, f64)> {
         let here_ms = self.delay_ms(waiting, &fit.outlook);
         let warmer = self.much_warmer(waiting, fit).filter_map(|(known, _)| {
@@ -39,7 +36,7 @@ impl Floor<'_> {
             Some((self.delay_ms(waiting, &on), on))
         });
         let best = warmer.min_by(|(a, _), (b, _)| a.total_cmp(b));
-        let best = best.filter(|(ms, _)| *ms < WORTH_WAITING * here_ms);
+        let best = best.filter(|(ms, _)| *ms < here_ms);
         best.map(|(ms, on)| (on, here_ms - ms))
     }
 }

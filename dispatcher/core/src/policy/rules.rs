@@ -325,7 +325,8 @@ pub enum Order {
     /// The earliest deadline.
     #[default]
     Deadline,
-    /// The earliest deadline, and a long prompt sooner by twice what it takes on an idle pod, while requests hardly wait.
+    /// The earliest deadline, and a long prompt sooner by twice what it takes on an idle pod, while requests hardly wait. Of those
+    /// without one that of which least was left to compute when it came, with a cap on age.
     HeadStart,
     /// The earliest deadline; those without a TTFT objective after all others (llm-d: slo-deadline).
     SloDeadline,

@@ -4,7 +4,7 @@
 //! the same objective. Between lanes the band comes before the deadline. Both were measured against
 //! slack, violation probability and shortest-first (docs/decisions/001-the-pull-loop.md), which a
 //! policy may ask for instead. Weir's own order gives a long prompt a head start while requests hardly
-//! wait ([`super::strain`]).
+//! wait ([`super::strain`]), and those that are promised nothing go by what no pod had cached of them when they came.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -39,11 +39,11 @@ impl Rank {
 /// The head of a lane: its band, and its place there.
 pub type Head = (Band, Rank);
 
-/// When a request is due: its deadline, or a virtual one that puts short prompts first. Under the
+/// When a request is due: its deadline, or a virtual one that puts short prompts first, by so many tokens of it. Under the
 /// orders that know no deadline, when it arrived, or that virtual one for everybody. `head_start` is how much sooner than
 /// its deadline the order of that name has it due, but never before it came.
-pub fn due(request: &Request, input_tokens: u32, order: Order, head_start: Duration) -> Time {
-    let by_size = request.arrived.plus(patience(input_tokens));
+pub fn due(request: &Request, tokens: u32, order: Order, head_start: Duration) -> Time {
+    let by_size = request.arrived.plus(patience(tokens));
     match order {
         Order::HeadStart => request
             .slo
@@ -57,8 +57,8 @@ pub fn due(request: &Request, input_tokens: u32, order: Order, head_start: Durat
 }
 
 /// How long after its arrival a prompt of so many tokens is due.
-fn patience(input_tokens: u32) -> Duration {
-    let tokens = f64::from(input_tokens);
+fn patience(tokens: u32) -> Duration {
+    let tokens = f64::from(tokens);
     PATIENCE.mul_f64(tokens / (tokens + f64::from(HALF_PATIENCE_TOKENS)))
 }
 

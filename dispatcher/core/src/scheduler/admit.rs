@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     Action, Band, PromptSize, RefusalReason, Request, RequestId, Time,
     decide::{affinity, filter},
-    headroom::outlook,
+    headroom::{outlook, start},
     pattern::Pattern,
     policy::{Hopeless, Order},
     queue::{Waiting, order},
@@ -148,15 +148,18 @@ impl Scheduler {
         waiting.picky = self.picky(waiting);
         let order = self.rules.order;
         let may_wait = waiting.request.may_wait();
-        let (head_start, spare) = match order {
+        let (tokens, head_start, spare) = match order {
             Order::HeadStart => {
                 let idle_ms = self.idle_ttft_ms(waiting);
-                (self.strain.head_start(idle_ms), self.strain.spare(may_wait, idle_ms))
+                let to_compute = start::uncached(f64::from(waiting.input_tokens), waiting.share);
+                let (head_start, spare) =
+                    (self.strain.head_start(idle_ms), self.strain.spare(may_wait, idle_ms));
+                (to_compute as u32, head_start, spare)
             }
-            _ => (Duration::ZERO, may_wait),
+            _ => (waiting.input_tokens, Duration::ZERO, may_wait),
         };
         waiting.spare_ms = spare.as_secs_f32() * 1e3;
-        waiting.due = order::due(&waiting.request, waiting.input_tokens, order, head_start);
+        waiting.due = order::due(&waiting.request, tokens, order, head_start);
     }
 
     /// Which pods do not take a request; 0: all do. How many sizes of caches are too small for its prompt while another's is not, and
