@@ -34,9 +34,10 @@ const DEFAULTS: [(&str, f64, f64); 3] =
 pub fn parse_classes(shares: &[String], objectives: &[String]) -> Result<Vec<Class>> {
     let given: Vec<(&str, f64, f64)> =
         objectives.iter().map(|text| objective(text)).collect::<Result<_>>()?;
-    let mut classes = Vec::new();
+    let mut classes: Vec<Class> = Vec::new();
     for text in shares {
         let (name, share) = text.split_once(':').unwrap_or((text, "1"));
+        ensure!(classes.iter().all(|known| known.name != name), "--classes names {name:?} twice");
         let share = number(share).with_context(|| format!("--classes {text:?}"))?;
         let found = given.iter().chain(&DEFAULTS).find(|(known, ..)| *known == name);
         let Some(&(_, ttft_ms, tpot_ms)) = found else {
@@ -44,7 +45,9 @@ pub fn parse_classes(shares: &[String], objectives: &[String]) -> Result<Vec<Cla
         };
         classes.push(Class { name: name.to_owned(), share, ttft_ms, tpot_ms });
     }
-    for (name, ..) in &given {
+    for (place, (name, ..)) in given.iter().enumerate() {
+        let twice = given.iter().skip(place + 1).any(|(later, ..)| later == name);
+        ensure!(!twice, "--slo names {name:?} twice");
         ensure!(
             classes.iter().any(|class| class.name == *name),
             "--slo names {name:?}, which is no class"
@@ -92,6 +95,16 @@ mod tests {
         assert!(parse_classes(&texts(&["batch:1"]), &texts(&["gold=1/1"])).is_err());
         assert!(parse_classes(&texts(&["batch:0"]), &[]).is_err());
         assert!(parse_classes(&texts(&["batch:-1"]), &[]).is_err());
+    }
+
+    #[test]
+    fn what_is_named_twice_is_an_error() {
+        let twice = |shares, objectives| {
+            parse_classes(&texts(shares), &texts(objectives)).unwrap_err().to_string()
+        };
+        assert_eq!(twice(&["batch:1", "batch:2"], &[]), "--classes names \"batch\" twice");
+        let objectives = &["batch=1/1", "interactive=1/1", "batch=2/2"];
+        assert_eq!(twice(&["batch", "interactive"], objectives), "--slo names \"batch\" twice");
     }
 
     #[test]
