@@ -4,7 +4,8 @@
 //! the same objective. Between lanes the band comes before the deadline. Both were measured against
 //! slack, violation probability and shortest-first (docs/decisions/001-the-pull-loop.md), which a
 //! policy may ask for instead. Weir's own order gives a long prompt a head start while requests hardly
-//! wait ([`super::strain`]), and those that are promised nothing go by what no pod had cached of them when they came.
+//! wait ([`super::strain`]); of what is promised nothing it counts what the pod that had most of it cached would have had to compute
+//! when it came.
 
 use std::{cmp::Reverse, time::Duration};
 
