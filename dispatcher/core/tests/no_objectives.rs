@@ -95,6 +95,29 @@ fn that_goes_first_of_which_least_is_left_to_compute() {
 }
 
 #[test]
+fn a_small_part_of_what_it_costs_is_worth_a_wait() {
+    let mut world = world(2);
+    let long = |request: &mut Request| {
+        shared(3000, 1600)(request);
+        request.max_output_tokens = Some(600);
+    };
+    let first = world.arrive(long);
+    world.send(Event::FirstToken(first));
+    let other = world.arrive(prompt(500));
+    world.send(Event::FirstToken(other));
+    let [warm, cold] = [first, other].map(|id| world.pod_of(id).unwrap());
+    world.send(Event::PodPhase(cold, Phase::Cordoned));
+    let before = world.arrive(prompt(4000));
+    assert_eq!(world.pod_of(before), Some(warm));
+    world.send(Event::PodPhase(cold, Phase::Ready));
+    // Cold it would cost less than a tenth more, most of it the tokens of its answer.
+    let next = world.arrive(long);
+    assert_eq!(world.scheduler.reason(next), Some(Reason::WaitsForWarmPod));
+    world.send(Event::FirstToken(before));
+    assert_eq!(world.pod_of(next), Some(warm));
+}
+
+#[test]
 fn the_last_pod_that_has_a_prompt_is_not_waited_for_when_it_is_gone() {
     let mut world = world(2);
     let first = world.arrive(shared(24_000, 21_600));
