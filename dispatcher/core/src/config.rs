@@ -229,7 +229,7 @@ pub struct PullConfig {
     /// A full step longer than this share of the tightest TPOT objective that a pod can keep makes the chunk "big".
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub big_chunk_share: f64,
-    /// Uncached tokens that may be pending on a pod with the newcomer, if that is of the top band and the chunk is not big.
+    /// Uncached tokens that may be pending on a pod with the newcomer, if that is of the top band and not late, and the chunk is not big.
     pub top_band_tokens: u32,
     /// Uncached tokens that may be pending on a pod with any other newcomer; twice as many with one without objectives while
     /// nobody in the pool has a TPOT objective.
@@ -239,8 +239,9 @@ pub struct PullConfig {
     /// pays outside the steps comes on top.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 60_000)))]
     pub pending_ms: f64,
-    /// Uncached tokens of prompts that begin with the same step of an engine; a single one may have more. An engine whose
-    /// chunk is no larger bounds its steps itself.
+    /// Uncached tokens of prompts that begin with the same step of an engine; a single one may have more, and those of requests
+    /// with objectives may have what makes a step twice as long as it is without prompts, five times while nobody in the pool
+    /// has a TPOT objective. An engine whose chunk is no larger bounds its steps itself.
     pub step_tokens: u32,
     /// A head may pass a blocked one when it needs at most this share of its uncached tokens.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]

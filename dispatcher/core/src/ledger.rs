@@ -92,15 +92,15 @@ pub struct Pace {
 pub const NEVER_MS: f64 = 1e18;
 
 /// Share of the tokens within which a quantile of the answers would end, in which none of them is thought to. Many residents that may
-/// each end at once with a chance of a thousandth would hold back everybody.
+/// each end at once with a chance of a thousandth would hold back everybody. So it is where the length itself is known (a quantile of all
+/// answers), for others will take of what a resident gains until its end: with nothing left to them, exact lengths do worse than guessed ones.
 const SURE_SHARE: f64 = 0.2;
 
 impl Pace {
     fn of(resident: &Resident, config: &PullConfig) -> Self {
         let remaining = resident.remaining;
         let quantile = config.remaining_quantile.max(f64::EPSILON);
-        // A quantile of all answers is their length itself: then it is known.
-        let surely = if quantile < 1.0 { SURE_SHARE * remaining } else { remaining - 1.0 };
+        let surely = SURE_SHARE * remaining;
         let mut pace = Self {
             spare_until_ms: NEVER_MS,
             kept_ms: 0.0,

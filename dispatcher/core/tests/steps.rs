@@ -3,17 +3,22 @@
 #[expect(dead_code, reason = "shared with tests that use all of it")]
 mod world;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    Event, PodClass, PodId, Progress, PromptSize, Pulse, Reason, RequestId, SchedulerConfig,
+    Event, PodClass, PodId, Progress, PromptSize, Pulse, Reason, RequestId, SchedulerConfig, Slo,
 };
-use world::World;
+use weir_schema::StepTime;
+use world::{Priors, World};
 
 /// One pod that decodes, so that it is not empty.
 fn busy(config: SchedulerConfig) -> World {
+    busy_with(world::slo(2000, 50), config)
+}
+
+fn busy_with(slo: Slo, config: SchedulerConfig) -> World {
     let mut world = World::new(config, 1);
-    let resident = world.arrive(|_| {});
+    let resident = world.arrive(|request| request.slo = slo);
     world.pass(Duration::from_millis(50));
     world.send(Event::FirstToken(resident));
     world
@@ -49,6 +54,39 @@ fn short_prompts_begin_together() {
     let ids = [200, 200, 200].map(|tokens| prompt(&mut world, tokens));
     assert_eq!(ids.map(|id| world.pod_of(id).is_some()), [true, true, false]);
     assert_eq!(world.scheduler.reason(ids[2]), Some(Reason::StepFull));
+}
+
+#[test]
+fn more_begin_together_where_nobody_is_promised_a_pace() {
+    let soon = Slo { tpot: None, ..world::slo(2000, 0) };
+    // A step takes 14 ms and a token of a prompt 55 us: 1,280 of them make it five times as long.
+    let mut world = busy_with(soon, SchedulerConfig::default());
+    let prompts = [(600, soon), (100, Slo::default()), (600, soon), (600, soon)];
+    let ids = prompts.map(|(tokens, slo)| {
+        world.arrive(|request| (request.prompt, request.slo) = (PromptSize::Tokens(tokens), slo))
+    });
+    let [_, _, _, third] = ids;
+    let went = ids.map(|id| world.pod_of(id).is_some());
+    assert_eq!(went, [true, false, true, false], "one without objectives may wait");
+    assert_eq!(world.scheduler.reason(third), Some(Reason::StepFull));
+}
+
+#[test]
+fn a_step_of_which_a_prompt_makes_little_is_shared() {
+    let slow = StepTime { base_ms: 40.0, ..StepTime::default() };
+    let priors = Priors(slow, Arc::default());
+    let mut world = World::with(SchedulerConfig::default(), 1, Box::new(priors));
+    let prompt = |world: &mut World, tokens| {
+        world.arrive(|request| {
+            (request.prompt, request.slo) = (PromptSize::Tokens(tokens), world::slo(2000, 100));
+        })
+    };
+    let resident = prompt(&mut world, 1000);
+    world.pass(Duration::from_millis(100));
+    world.send(Event::FirstToken(resident));
+    let ids = [700, 700, 700].map(|tokens| prompt(&mut world, tokens));
+    // Twice its 40 ms are 1,460 tokens.
+    assert_eq!(ids.map(|id| world.pod_of(id).is_some()), [true, true, false]);
 }
 
 #[test]

@@ -6,7 +6,8 @@ mod world;
 use std::time::Duration;
 
 use weir_core::{
-    Band, Control, Event, PodId, PullConfig, Reason, RequestId, SchedulerConfig, Scrape,
+    Band, Control, Event, PodClass, PodId, PromptSize, PullConfig, Reason, RequestId,
+    SchedulerConfig, Scrape,
 };
 use world::{World, slo};
 
@@ -82,4 +83,26 @@ fn what_is_late_leaves_room_for_those_that_can_be_in_time() {
     fill(&mut world, 0.3);
     world.pass(Duration::from_millis(100));
     assert!(world.pod_of(late).is_some(), "it goes where there is plenty");
+}
+
+#[test]
+fn what_is_late_leaves_room_for_the_prompts_of_those_that_can_be_in_time() {
+    let small = PodClass { chunk_tokens: 512, ..PodClass::default() };
+    let config = SchedulerConfig { classes: vec![small], ..SchedulerConfig::default() };
+    let mut world = World::new(config, 1);
+    let asks = |world: &mut World, tokens, ttft_ms| {
+        world.arrive(|request| {
+            (request.prompt, request.slo) = (PromptSize::Tokens(tokens), slo(ttft_ms, 200));
+        })
+    };
+    let first = asks(&mut world, 1800, 2000);
+    assert!(world.pod_of(first).is_some());
+    let late = asks(&mut world, 500, 1);
+    world.pass(Duration::from_millis(20));
+    assert_eq!((world.pod_of(late), world.scheduler.reason(late)), (None, Some(Reason::Late)));
+    let soon = asks(&mut world, 500, 2000);
+    assert!(world.pod_of(soon).is_some());
+    world.send(Event::FirstToken(first));
+    world.send(Event::FirstToken(soon));
+    assert!(world.pod_of(late).is_some(), "it goes once little is pending");
 }

@@ -183,7 +183,7 @@ impl Floor<'_> {
             return Ok(());
         }
         self.has_memory(waiting, outlook, pod)?;
-        judge::step_gate(pod, outlook, self.now, &self.config.pull)?;
+        judge::step_gate(pod, outlook, self.step_tokens(waiting, outlook), self.now)?;
         self.bears(waiting, outlook, pod, self.room_tokens(waiting, outlook))
     }
 

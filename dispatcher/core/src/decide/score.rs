@@ -19,6 +19,11 @@ use crate::{
 /// a longer step does.
 const UNPACED_ROOM: f64 = 2.0;
 
+/// Prompts may share a step that they make so many times as long for a request with objectives, and longer where nobody is promised a
+/// pace: one by one each would pay for a step of its own.
+const SHARED_STEPS: f64 = 2.0;
+const UNPACED_SHARED_STEPS: f64 = 5.0;
+
 /// Uncached tokens that may be pending on a pod where one takes so long, and a request so long outside the steps, in milliseconds.
 fn room(pull: &PullConfig, per_prefill_ms: f64, api_ms: f64) -> f64 {
     // A prompt is pending until its first token is seen, and is computed already while that is on its way.
@@ -116,8 +121,21 @@ impl Floor<'_> {
             let factor = if self.tightest_tpot_ms.is_some() { 1.0 } else { UNPACED_ROOM };
             return factor * room;
         }
-        let small = waiting.pattern.band >= self.top_band && !self.big_chunk(outlook);
-        if small { pull.top_band_tokens.into() } else { room }
+        // Behind as many tokens as the top band may have pending a first token would hardly come in time: a late request adds none of them.
+        let is_top = waiting.pattern.band >= self.top_band && !waiting.late;
+        if is_top && !self.big_chunk(outlook) { pull.top_band_tokens.into() } else { room }
+    }
+
+    /// Uncached tokens of prompts that may begin with a pod's next step together with a request, if any begins with it.
+    pub fn step_tokens(&self, waiting: &Waiting, outlook: &Outlook) -> f64 {
+        let least = f64::from(self.config.pull.step_tokens);
+        if waiting.request.slo.is_empty() {
+            return least;
+        }
+        let paced = self.tightest_tpot_ms.is_some();
+        let steps = if paced { SHARED_STEPS } else { UNPACED_SHARED_STEPS };
+        // What takes no time is no bound, nor one.
+        least.max(steps * outlook.step_ms / outlook.per_prefill_ms.max(f64::EPSILON))
     }
 
     /// The fewest tokens of a request that any pod would have to compute; `None` when no pod may be used.

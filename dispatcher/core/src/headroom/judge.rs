@@ -34,19 +34,19 @@ pub fn tightest_tpot_ms(ledger: &Ledger) -> Option<f64> {
 }
 
 /// The gate of a pod's next step: prompts that begin with it wait for one another, and neither's first token can be told before the
-/// other has come. So a second one goes only where both are short.
+/// other has come. So a second one goes only where all together have no more than so many tokens.
 ///
 /// # Errors
 /// When another prompt begins with it, and both are too long.
 pub fn step_gate(
     pod: &PodState,
     outlook: &Outlook,
+    most_tokens: f64,
     now: Time,
-    config: &PullConfig,
 ) -> Result<(), Reason> {
     let begin_tokens: f64 = beginning(pod, outlook, now).map(|prompt| prompt.uncached_tokens).sum();
-    let over = begin_tokens + outlook.uncached_tokens > f64::from(config.step_tokens);
-    let full = begin_tokens > 0.0 && over && pod.class.chunk_tokens > config.step_tokens;
+    let over = begin_tokens + outlook.uncached_tokens > most_tokens;
+    let full = begin_tokens > 0.0 && over && f64::from(pod.class.chunk_tokens) > most_tokens;
     if full { Err(Reason::StepFull) } else { Ok(()) }
 }
 
