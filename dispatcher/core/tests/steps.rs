@@ -59,7 +59,7 @@ fn short_prompts_begin_together() {
 #[test]
 fn more_begin_together_where_nobody_is_promised_a_pace() {
     let soon = Slo { tpot: None, ..world::slo(2000, 0) };
-    // A step takes 14 ms and a token of a prompt 55 us: 1,280 of them make it five times as long.
+    // A step takes 14 ms and a token of a prompt 55 us: 1,280 of them make it six times as long.
     let mut world = busy_with(soon, SchedulerConfig::default());
     let prompts = [(600, soon), (100, Slo::default()), (600, soon), (600, soon)];
     let ids = prompts.map(|(tokens, slo)| {
@@ -72,21 +72,25 @@ fn more_begin_together_where_nobody_is_promised_a_pace() {
 }
 
 #[test]
-fn a_step_of_which_a_prompt_makes_little_is_shared() {
-    let slow = StepTime { base_ms: 40.0, ..StepTime::default() };
-    let priors = Priors(slow, Arc::default());
-    let mut world = World::with(SchedulerConfig::default(), 1, Box::new(priors));
-    let prompt = |world: &mut World, tokens| {
-        world.arrive(|request| {
-            (request.prompt, request.slo) = (PromptSize::Tokens(tokens), world::slo(2000, 100));
-        })
-    };
-    let resident = prompt(&mut world, 1000);
-    world.pass(Duration::from_millis(100));
-    world.send(Event::FirstToken(resident));
-    let ids = [700, 700, 700].map(|tokens| prompt(&mut world, tokens));
-    // Twice its 40 ms are 1,460 tokens.
-    assert_eq!(ids.map(|id| world.pod_of(id).is_some()), [true, true, false]);
+fn a_step_is_shared_as_far_as_the_tightest_pace_allows() {
+    let slow = StepTime { base_ms: 20.0, ..StepTime::default() };
+    // Four times a step of 20 ms is 60 ms more, or 1,090 tokens. Four fifths of 50 ms are 20 ms more, fewer than go in any case.
+    for (tpot_ms, second) in [(200, true), (50, false)] {
+        let soon = world::slo(2000, tpot_ms);
+        let priors = Priors(slow, Arc::default());
+        let mut world = World::with(SchedulerConfig::default(), 1, Box::new(priors));
+        let prompt = |world: &mut World, tokens| {
+            world.arrive(|request| {
+                (request.prompt, request.slo) = (PromptSize::Tokens(tokens), soon);
+            })
+        };
+        let resident = prompt(&mut world, 1000);
+        world.pass(Duration::from_millis(100));
+        world.send(Event::FirstToken(resident));
+        let ids = [500, 500, 500].map(|tokens| prompt(&mut world, tokens));
+        let went = ids.map(|id| world.pod_of(id).is_some());
+        assert_eq!(went, [true, second, false], "{tpot_ms} ms");
+    }
 }
 
 #[test]

@@ -19,10 +19,11 @@ use crate::{
 /// a longer step does.
 const UNPACED_ROOM: f64 = 2.0;
 
-/// Prompts may share a step that they make so many times as long for a request with objectives, and longer where nobody is promised a
-/// pace: one by one each would pay for a step of its own.
-const SHARED_STEPS: f64 = 2.0;
-const UNPACED_SHARED_STEPS: f64 = 5.0;
+/// How many times as long prompts may make a step that they share, of those with objectives: one by one each would pay for a step of
+/// its own. It stays within a share of the tightest TPOT objective, and may be longer where nobody has one.
+const SHARED_STEP: f64 = 4.0;
+const UNPACED_SHARED_STEP: f64 = 6.0;
+const SHARED_PACE: f64 = 0.8;
 
 /// Uncached tokens that may be pending on a pod where one takes so long, and a request so long outside the steps, in milliseconds.
 fn room(pull: &PullConfig, per_prefill_ms: f64, api_ms: f64) -> f64 {
@@ -132,10 +133,13 @@ impl Floor<'_> {
         if waiting.request.slo.is_empty() {
             return least;
         }
-        let paced = self.tightest_tpot_ms.is_some();
-        let steps = if paced { SHARED_STEPS } else { UNPACED_SHARED_STEPS };
+        let alone_ms = outlook.step_ms;
+        let longest_ms = match self.tightest_tpot_ms {
+            Some(slo_ms) => (SHARED_STEP * alone_ms).min(SHARED_PACE * slo_ms),
+            None => UNPACED_SHARED_STEP * alone_ms,
+        };
         // What takes no time is no bound, nor one.
-        least.max(steps * outlook.step_ms / outlook.per_prefill_ms.max(f64::EPSILON))
+        least.max((longest_ms - alone_ms) / outlook.per_prefill_ms.max(f64::EPSILON))
     }
 
     /// The fewest tokens of a request that any pod would have to compute; `None` when no pod may be used.
