@@ -239,10 +239,10 @@ pub struct PullConfig {
     /// pays outside the steps comes on top.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 60_000)))]
     pub pending_ms: f64,
-    /// Uncached tokens of prompts that begin with the same step of an engine; a single one may have more, and those of requests
-    /// with objectives may have what makes a step four times as long as it is without prompts, within four fifths of the
-    /// tightest TPOT objective; six times while nobody in the pool has one. An engine whose chunk is no larger bounds its steps
-    /// itself.
+    /// Uncached tokens of prompts that begin with the same step of an engine; a single one may have more, and, the longer they
+    /// have waited, those of requests with objectives: up to what makes a step four times as long as it is without prompts,
+    /// within four fifths of the tightest TPOT objective, or six times while nobody in the pool has one. An engine whose chunk
+    /// is no larger bounds its steps itself.
     pub step_tokens: u32,
     /// A head may pass a blocked one when it needs at most this share of its uncached tokens.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]

@@ -7,18 +7,15 @@ use std::{sync::Arc, time::Duration};
 
 use weir_core::{
     Event, PodClass, PodId, Progress, PromptSize, Pulse, Reason, RequestId, SchedulerConfig, Slo,
+    Time,
 };
 use weir_schema::StepTime;
 use world::{Priors, World};
 
 /// One pod that decodes, so that it is not empty.
 fn busy(config: SchedulerConfig) -> World {
-    busy_with(world::slo(2000, 50), config)
-}
-
-fn busy_with(slo: Slo, config: SchedulerConfig) -> World {
     let mut world = World::new(config, 1);
-    let resident = world.arrive(|request| request.slo = slo);
+    let resident = world.arrive(|_| {});
     world.pass(Duration::from_millis(50));
     world.send(Event::FirstToken(resident));
     world
@@ -56,41 +53,38 @@ fn short_prompts_begin_together() {
     assert_eq!(world.scheduler.reason(ids[2]), Some(Reason::StepFull));
 }
 
-#[test]
-fn more_begin_together_where_nobody_is_promised_a_pace() {
-    let soon = Slo { tpot: None, ..world::slo(2000, 0) };
-    // A step takes 14 ms and a token of a prompt 55 us: 1,280 of them make it six times as long.
-    let mut world = busy_with(soon, SchedulerConfig::default());
-    let prompts = [(600, soon), (100, Slo::default()), (600, soon), (600, soon)];
-    let ids = prompts.map(|(tokens, slo)| {
-        world.arrive(|request| (request.prompt, request.slo) = (PromptSize::Tokens(tokens), slo))
-    });
-    let [_, _, _, third] = ids;
-    let went = ids.map(|id| world.pod_of(id).is_some());
-    assert_eq!(went, [true, false, true, false], "one without objectives may wait");
-    assert_eq!(world.scheduler.reason(third), Some(Reason::StepFull));
+/// A pod that decodes with steps of 20 ms, and who of three prompts of 500 tokens begins with its next one. They came so long ago.
+fn begin(slo: Slo, waited_ms: u64) -> [bool; 3] {
+    let slow = StepTime { base_ms: 20.0, ..StepTime::default() };
+    let priors = Priors(slow, Arc::default());
+    let mut world = World::with(SchedulerConfig::default(), 1, Box::new(priors));
+    world.pass(Duration::from_secs(1));
+    let arrived = Time::from_millis(1_000 - waited_ms);
+    let prompt = |world: &mut World| {
+        world.arrive(|request| {
+            (request.prompt, request.slo) = (PromptSize::Tokens(500), slo);
+            request.arrived = arrived;
+        })
+    };
+    let resident = prompt(&mut world);
+    world.send(Event::FirstToken(resident));
+    [(); 3].map(|()| prompt(&mut world)).map(|id| world.pod_of(id).is_some())
 }
 
 #[test]
-fn a_step_is_shared_as_far_as_the_tightest_pace_allows() {
-    let slow = StepTime { base_ms: 20.0, ..StepTime::default() };
-    // Four times a step of 20 ms is 60 ms more, or 1,090 tokens. Four fifths of 50 ms are 20 ms more, fewer than go in any case.
-    for (tpot_ms, second) in [(200, true), (50, false)] {
-        let soon = world::slo(2000, tpot_ms);
-        let priors = Priors(slow, Arc::default());
-        let mut world = World::with(SchedulerConfig::default(), 1, Box::new(priors));
-        let prompt = |world: &mut World, tokens| {
-            world.arrive(|request| {
-                (request.prompt, request.slo) = (PromptSize::Tokens(tokens), soon);
-            })
-        };
-        let resident = prompt(&mut world, 1000);
-        world.pass(Duration::from_millis(100));
-        world.send(Event::FirstToken(resident));
-        let ids = [500, 500, 500].map(|tokens| prompt(&mut world, tokens));
-        let went = ids.map(|id| world.pod_of(id).is_some());
-        assert_eq!(went, [true, second, false], "{tpot_ms} ms");
-    }
+fn prompts_that_have_waited_share_a_step_as_far_as_the_tightest_pace_allows() {
+    // Four times a step of 20 ms is 60 ms more, or 1,090 tokens. Four fifths of 50 ms are 20 ms more: fewer than go in any case.
+    assert_eq!(begin(world::slo(2000, 200), 400), [true, true, false]);
+    assert_eq!(begin(world::slo(2000, 50), 400), [true, false, false]);
+    assert_eq!(begin(world::slo(2000, 200), 0), [true, false, false], "nobody is in a hurry");
+}
+
+#[test]
+fn more_of_them_share_one_where_nobody_is_promised_a_pace() {
+    let soon = Slo { tpot: None, ..world::slo(2000, 0) };
+    assert_eq!(begin(soon, 400), [true, true, true]);
+    assert_eq!(begin(soon, 0), [true, false, false]);
+    assert_eq!(begin(Slo::default(), 400), [true, false, false], "without objectives one may wait");
 }
 
 #[test]

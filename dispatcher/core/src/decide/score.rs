@@ -24,6 +24,9 @@ const UNPACED_ROOM: f64 = 2.0;
 const SHARED_STEP: f64 = 4.0;
 const UNPACED_SHARED_STEP: f64 = 6.0;
 const SHARED_PACE: f64 = 0.8;
+/// Share of its spare time that a request has waited when it may make one so long, and one that has waited for less in proportion: who
+/// can wait for the next step makes no tokens of others later.
+const SHARED_WAIT: f64 = 0.15;
 
 /// Uncached tokens that may be pending on a pod where one takes so long, and a request so long outside the steps, in milliseconds.
 fn room(pull: &PullConfig, per_prefill_ms: f64, api_ms: f64) -> f64 {
@@ -133,11 +136,11 @@ impl Floor<'_> {
         if waiting.request.slo.is_empty() {
             return least;
         }
-        let alone_ms = outlook.step_ms;
-        let longest_ms = match self.tightest_tpot_ms {
-            Some(slo_ms) => (SHARED_STEP * alone_ms).min(SHARED_PACE * slo_ms),
-            None => UNPACED_SHARED_STEP * alone_ms,
-        };
+        let (paced, alone_ms) = (self.tightest_tpot_ms, outlook.step_ms);
+        let most = if paced.is_some() { SHARED_STEP } else { UNPACED_SHARED_STEP };
+        let waited = (waiting.urgency(self.now) / SHARED_WAIT).min(1.0);
+        let longest_ms = alone_ms * (1.0 + (most - 1.0) * waited);
+        let longest_ms = paced.map_or(longest_ms, |slo_ms| longest_ms.min(SHARED_PACE * slo_ms));
         // What takes no time is no bound, nor one.
         least.max((longest_ms - alone_ms) / outlook.per_prefill_ms.max(f64::EPSILON))
     }
