@@ -37,7 +37,7 @@ pub fn tightest_tpot_ms(ledger: &Ledger) -> Option<f64> {
 /// other has come. So a second one goes only where all together have no more than so many tokens.
 ///
 /// # Errors
-/// When another prompt begins with it, and both are too long.
+/// When another prompt begins with it, and together they have more.
 pub fn step_gate(
     pod: &PodState,
     outlook: &Outlook,
