@@ -1,7 +1,7 @@
 //! What waits: lanes per pattern, the board that holds them, and the bounds on both.
 //!
 //! - [`lane`]: one pattern's requests in rank order
-//! - [`board`]: all lanes, the demoted ones, and the facts kept of each waiting request
+//! - [`board`]: all lanes and the demoted ones; [`waiting`]: the facts kept of each waiting request
 //! - [`ages`]: requests by their arrival
 //! - [`order`]: what a rank is
 //! - [`key`]: what lanes are called; [`paused`]: those that an operator holds
@@ -18,8 +18,9 @@ pub mod order;
 pub mod paused;
 pub mod promised;
 pub mod strain;
+pub mod waiting;
 
-pub use board::{Board, Failed, Waiting};
+pub use board::Board;
 pub use bounds::Drain;
 pub use key::LaneKey;
 pub use lane::Lane;
@@ -28,3 +29,4 @@ pub use order::{Head, Rank};
 pub use paused::Paused;
 pub use promised::Promised;
 pub use strain::Strain;
+pub use waiting::{Failed, Waiting};

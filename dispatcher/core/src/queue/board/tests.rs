@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{BucketEdges, PromptSize, policy::Order, queue::order};
+use crate::{PodId, Reason, Request};
 
 fn waiting(id: u64, band: i8, at_ms: u64, ttl: Option<Duration>) -> Waiting {
     let arrived = Time::from_millis(at_ms);

@@ -1,5 +1,6 @@
 //! `serve` against pods that do exactly what a test says, over real sockets.
 
+mod broken_streams;
 mod door;
 mod faults;
 mod front;
