@@ -33,7 +33,7 @@ pub struct Waiting {
     pub late: bool,
     /// Whether it is in a lane that an operator holds, as the board knows it.
     pub(crate) held: bool,
-    /// What was found when it was looked at as a head; see `Board::standing_of`. One that is not the head of its lane
+    /// What was found when it was looked at as a head; see [`Board::standing_of`](super::Board::standing_of). One that is not the head of its lane
     /// mostly has none, so that a request in a long queue is a few words.
     pub standing: Option<Box<Standing>>,
 }

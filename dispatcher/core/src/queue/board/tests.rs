@@ -5,8 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{BucketEdges, PromptSize, policy::Order, queue::order};
-use crate::{PodId, Reason, Request};
+use crate::{PodId, PromptSize, Reason, Request, policy::Order, queue::order};
 
 fn waiting(id: u64, band: i8, at_ms: u64, ttl: Option<Duration>) -> Waiting {
     let arrived = Time::from_millis(at_ms);

@@ -101,6 +101,14 @@ fn terms(most: usize) -> Terms {
     Terms { limits: limits(), memory: Rc::new(Memory::of(most)) }
 }
 
+/// A client whose request has come to the gate.
+async fn asking(plane: &Plane, watch: &mut Watch) -> TcpStream {
+    let mut client = connect(plane).await;
+    client.write_all(GET).await.unwrap();
+    watch.arrived.recv().await.unwrap();
+    client
+}
+
 async fn soon<F: Future>(what: F) -> F::Output {
     timeout(Duration::from_secs(30), what).await.unwrap()
 }
@@ -115,9 +123,7 @@ async fn read_to_end(mut stream: TcpStream) -> String {
 async fn a_running_response_finishes_after_the_stop_and_then_the_plane_is_done() {
     let (service, mut watch) = gate();
     let plane = start(1, service);
-    let mut running = connect(&plane).await;
-    running.write_all(GET).await.unwrap();
-    watch.arrived.recv().await.unwrap();
+    let running = asking(&plane, &mut watch).await;
     let idle = connect(&plane).await;
 
     plane.stop();
@@ -235,9 +241,7 @@ async fn what_runs_when_the_plane_closes_is_looked_at_and_may_answer() {
 async fn an_abort_cuts_what_runs() {
     let (service, mut watch) = gate();
     let plane = start(2, service);
-    let mut running = connect(&plane).await;
-    running.write_all(GET).await.unwrap();
-    watch.arrived.recv().await.unwrap();
+    let mut running = asking(&plane, &mut watch).await;
     plane.stop();
     plane.abort();
     soon(plane.finished()).await;
@@ -250,9 +254,7 @@ async fn an_abort_cuts_what_runs() {
 async fn dropping_the_plane_ends_its_threads() {
     let (service, mut watch) = gate();
     let plane = start(1, service);
-    let mut running = connect(&plane).await;
-    running.write_all(GET).await.unwrap();
-    watch.arrived.recv().await.unwrap();
+    let _running = asking(&plane, &mut watch).await;
     drop(plane);
     assert_eq!(soon(watch.ended.recv()).await, Some(()));
 }
@@ -261,9 +263,7 @@ async fn dropping_the_plane_ends_its_threads() {
 async fn a_client_that_leaves_drops_its_request() {
     let (service, mut watch) = gate();
     let plane = start(1, service);
-    let mut client = connect(&plane).await;
-    client.write_all(GET).await.unwrap();
-    watch.arrived.recv().await.unwrap();
+    let client = asking(&plane, &mut watch).await;
     drop(client);
     // The gate was never opened: only a dropped future ends.
     assert_eq!(soon(watch.ended.recv()).await, Some(()));
