@@ -15,6 +15,7 @@
 //! - [`pod`]: one simulated pod, its faults and its own account
 //! - [`server`]: a server that answers as it is told; [`echo`]: one that answers with what it was sent;
 //!   [`collector`]: one that is told of spans
+//! - [`seal`]: TLS in front of who speaks in the clear, and the other way round
 //! - [`stage`]: pods, a configuration and a dispatcher
 //! - [`pair`]: the same with two dispatchers, one of which decides
 //! - [`weir`]: a dispatcher: addresses, snapshot, metrics
@@ -50,6 +51,7 @@ pub mod pod;
 pub mod program;
 pub mod promql;
 pub mod samples;
+pub mod seal;
 pub mod server;
 pub mod settled;
 pub mod stage;
@@ -66,6 +68,7 @@ pub use load::Load;
 pub use pair::Pair;
 pub use pod::Pod;
 pub use program::Program;
+pub use seal::Authority;
 pub use server::Server;
 pub use stage::{Plan, Stage};
 pub use terminal::Terminal;

@@ -19,6 +19,7 @@ pub struct Plan {
     arguments: Vec<String>,
     upstreams: Vec<SocketAddr>,
     aliases: Vec<String>,
+    tls: Value,
     config: Value,
 }
 
@@ -46,6 +47,7 @@ impl Default for Plan {
             arguments: Vec::new(),
             upstreams: Vec::new(),
             aliases: Vec::new(),
+            tls: Value::Null,
             config: json!({}),
         }
         .speed(10.0)
@@ -88,6 +90,13 @@ impl Plan {
     pub fn upstream(mut self, address: SocketAddr) -> Self {
         self.upstreams.push(address);
         self.pods(0)
+    }
+
+    /// With pods that are spoken to by TLS, as the pool's `tls` says.
+    #[must_use]
+    pub fn https(mut self, tls: Value) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// With another name for the model.
@@ -142,13 +151,14 @@ impl Plan {
 
     /// The configuration; JSON is YAML.
     fn yaml(&self, pods: &[SocketAddr]) -> String {
-        let pod = |(number, address): (usize, &SocketAddr)| json!({"name": format!("pod-{number}"), "url": format!("http://{address}")});
+        let scheme = if self.tls.is_null() { "http" } else { "https" };
+        let pod = |(number, address): (usize, &SocketAddr)| json!({"name": format!("pod-{number}"), "url": format!("{scheme}://{address}")});
         let pods: Vec<Value> = pods.iter().enumerate().map(pod).collect();
         let mut config = json!({
             "listen": "127.0.0.1:0",
             "admin": {"listen": "127.0.0.1:0"},
             "classes": [{"name": CLASS}],
-            "pools": [{"model": MODEL, "aliases": self.aliases, "pods": pods}],
+            "pools": [{"model": MODEL, "aliases": self.aliases, "pods": pods, "tls": self.tls}],
             "model": {"bundles": self.path("bundles")},
             "spool": {"dir": self.path("spool")},
             "log": {"format": "json"},

@@ -25,7 +25,7 @@ impl Weir {
             Command::new(built::binary("weir")).arg("serve").arg("--config").arg(config),
             log,
         );
-        let [api, admin] = program.says("weir says where it listens", addresses).await;
+        let [api, admin] = program.says("weir says where it listens", serving).await;
         let weir = Self { api, admin, program };
         eventually("weir is alive", async || Call::get("/livez").try_open(admin).await).await;
         weir
@@ -124,8 +124,8 @@ pub(crate) async fn read(address: SocketAddr, path: &str) -> String {
     String::from_utf8(reply.body.into()).expect("the page is text")
 }
 
-/// The two addresses in the log line "serving".
-fn addresses(line: &str) -> Option<[SocketAddr; 2]> {
+/// The addresses of the API and of the admin side in the log line "serving".
+pub fn serving(line: &str) -> Option<[SocketAddr; 2]> {
     let line: Value = serde_json::from_str(line).ok()?;
     let address = |name: &str| line[name].as_str()?.parse().ok();
     (line["message"] == "serving").then_some([address("api")?, address("admin")?])

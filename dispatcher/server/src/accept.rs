@@ -33,11 +33,19 @@ pub struct Listening {
     pub name: &'static str,
     failures: Row,
     displaced: Row,
+    handshakes_failed: AtomicU64,
 }
 
 impl Listening {
-    const fn named(name: &'static str) -> Self {
-        Self { name, failures: Row::new(), displaced: Row::new() }
+    pub(crate) const fn named(name: &'static str) -> Self {
+        let (failures, displaced) = (Row::new(), Row::new());
+        Self { name, failures, displaced, handshakes_failed: AtomicU64::new(0) }
+    }
+
+    /// The TLS handshake of a client failed.
+    pub fn handshake_failed(&self, error: &io::Error) {
+        self.handshakes_failed.fetch_add(1, Relaxed);
+        tracing::debug!(%error, listener = self.name, "TLS handshake failed");
     }
 
     /// Accepting failed while so many connections were `open`: ends when it may be tried again.
@@ -77,6 +85,11 @@ impl Listening {
     /// How often accepting failed since the start.
     pub fn failures(&self) -> u64 {
         self.failures.total()
+    }
+
+    /// How many TLS handshakes failed since the start.
+    pub fn handshakes_failed(&self) -> u64 {
+        self.handshakes_failed.load(Relaxed)
     }
 
     /// How many connections were closed for newer ones since the start.

@@ -177,6 +177,7 @@ impl App {
             config: Arc::default(),
             trainer: Arc::default(),
             spans: Arc::default(),
+            identities: [&config.tls, &config.admin_tls].into_iter().flatten().cloned().collect(),
             room: room.clone(),
             life,
             clock,
@@ -213,10 +214,12 @@ impl App {
             others.map(|others| Worker::spawn_async("weir-replicas", move |stop| others.run(stop)));
         let replicas = replicas.transpose()?;
         let seat = Seat::new(watched.clone(), rights, settings, admin);
-        let side = Worker::spawn_async("weir-admin", move |stop| admin::run(door, seat, stop))?;
+        let own = config.admin_tls;
+        let side =
+            Worker::spawn_async("weir-admin", move |stop| admin::run(door, own, seat, stop))?;
 
         // Last the door that requests come through.
-        let plane = PlaneConfig { listeners, limits, room };
+        let plane = PlaneConfig { listeners, identity: config.tls, limits, room };
         let plane = api::start(plane, &api, config.upstream)?;
         tracing::info!(api = %plane.address(), %admin, "serving");
         let workers = Workers {

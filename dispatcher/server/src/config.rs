@@ -44,6 +44,7 @@ pub use self::{
     reload::{Applied, ConfigTally, Reloader},
 };
 use crate::{
+    accept,
     admin::config::AdminConfig,
     api::config::ApiConfig,
     fleet::config::{Members, RawClass, ScrapeConfig},
@@ -51,6 +52,7 @@ use crate::{
     replicas::ReplicasConfig,
     shutdown::ShutdownConfig,
     telemetry::{compat::RawTelemetry, log::LogConfig},
+    tls::Identity,
     upstream::UpstreamConfig,
 };
 
@@ -59,10 +61,14 @@ use crate::{
 pub struct Config {
     /// Address of the OpenAI API.
     pub listen: SocketAddr,
+    /// Who it is there; `None`: it is spoken to in the clear.
+    pub tls: Option<Arc<Identity>>,
     /// Threads of the data plane.
     pub threads: usize,
     /// Address of the admin side.
     pub admin: SocketAddr,
+    /// Who that is; `None`: it is spoken to in the clear.
+    pub admin_tls: Option<Arc<Identity>>,
     /// The admin side: who may look and change.
     pub seat: AdminConfig,
     /// The data API.
@@ -117,6 +123,10 @@ impl Config {
         let mut problems = Problems::default();
         let listen = address("listen", &raw.listen, &mut problems);
         let admin = address("admin.listen", &raw.admin.listen, &mut problems);
+        let tls = Identity::check("tls", raw.tls.as_ref(), &accept::API, &mut problems);
+        let admin_tls = raw.admin.tls.as_ref();
+        let admin_tls =
+            Identity::check("admin.tls", admin_tls, &accept::ADMIN, &mut problems);
         let seat = raw.admin.check(&mut problems);
         problems.require((1..=256).contains(&raw.threads), "threads", "must be from 1 to 256");
         let api = problems.take(raw.api().check());
@@ -140,8 +150,10 @@ impl Config {
         };
         let config = Self {
             listen,
+            tls,
             threads: raw.threads,
             admin,
+            admin_tls,
             seat,
             api,
             pools,
@@ -220,7 +232,7 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
     for (index, pool) in raw.pools.iter().enumerate() {
         let key = format!("pools[{index}]");
         check_names(&key, pool, &mut names, problems);
-        let members = Members::check(&key, (&pool.pods, pool.dns.as_ref()), &classes, problems);
+        let members = Members::check(&key, pool, &classes, problems);
         check_rules(&key, pool, raw, problems);
         let pull = PullConfig { stale_after_ms: raw.scrape.stale_after_ms, ..raw.pull };
         let scheduler = SchedulerConfig {

@@ -17,6 +17,7 @@
 //! - [`replicas`]: other dispatchers in front of the same pods, and which of them decides
 //! - [`hub`]: owns a pool's scheduler; requests get their verdicts here
 //! - [`upstream`]: delivers requests to pods and relays their responses; [`h1`]: HTTP/1 towards pods
+//! - [`tls`]: sealed connections, of clients and to pods
 //! - [`fleet`]: the pods: which there are, whether they answer, what their gauges say
 
 // A reader of the output that is gone ends the process where these write: `cli::output` writes and goes on.
@@ -40,6 +41,7 @@ pub mod patience;
 pub mod replicas;
 pub mod shutdown;
 pub mod telemetry;
+pub mod tls;
 pub mod upstream;
 mod walk;
 pub mod worker;

@@ -127,6 +127,7 @@ fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
         shelf: Arc::new(shelf),
         trainer: Arc::default(),
         spans: Arc::default(),
+        identities: vec![],
         room: Room::of(1),
         life: Life::default(),
         clock: hub.clock(),
@@ -135,7 +136,7 @@ fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
     let address = door.local_addr().unwrap();
     let config = RawAdmin::default().check(&mut Problems::default());
     let seat = Seat::new(watched, config.rights(), Settings::default(), address);
-    let side = Worker::spawn_async("admin", move |stop| admin::run(door, seat, stop)).unwrap();
+    let side = Worker::spawn_async("admin", move |stop| admin::run(door, None, seat, stop)).unwrap();
     (address, side)
 }
 

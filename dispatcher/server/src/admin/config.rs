@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::guard::{Token, TokenRing};
-use crate::config::{Problems, required, secret::Written};
+use crate::{
+    config::{Problems, required, secret::Written},
+    tls::RawTls,
+};
 
 /// The admin listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -17,6 +20,8 @@ use crate::config::{Problems, required, secret::Written};
 pub struct RawAdmin {
     /// Address of probes, metrics, the page and the admin API. Keep it from clients.
     pub listen: String,
+    /// Its certificate; absent: it is spoken to in the clear.
+    pub tls: Option<RawTls>,
     /// Tokens of those who may look, and of those who may change something. Empty: everybody may
     /// look, and changes are open only while the listener is on a loopback address.
     pub tokens: Vec<RawToken>,
@@ -26,7 +31,8 @@ pub struct RawAdmin {
 
 impl Default for RawAdmin {
     fn default() -> Self {
-        Self { listen: "127.0.0.1:8081".to_owned(), tokens: vec![], open_metrics: true }
+        let listen = "127.0.0.1:8081".to_owned();
+        Self { listen, tls: None, tokens: vec![], open_metrics: true }
     }
 }
 

@@ -23,12 +23,16 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::Notify,
     time::Instant,
 };
 
-use crate::{accept::ADMIN, patience::Patience};
+use crate::{
+    accept::ADMIN,
+    patience::Patience,
+    tls::{Identity, Line},
+};
 
 /// Longest time in which not a byte goes either way.
 pub const QUIET: Duration = Duration::from_secs(300);
@@ -39,18 +43,20 @@ pub const FIRST: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Door {
     listener: TcpListener,
+    /// Who it is; `None`: it is spoken to in the clear.
+    identity: Option<Arc<Identity>>,
     places: Arc<Places>,
 }
 
 impl Door {
     /// A door to so many places, of which there is at least one.
-    pub fn new(listener: TcpListener, most: usize) -> Self {
-        Self { listener, places: Arc::new(Places::of(most)) }
+    pub fn new(listener: TcpListener, identity: Option<Arc<Identity>>, most: usize) -> Self {
+        Self { listener, identity, places: Arc::new(Places::of(most)) }
     }
 }
 
 impl Listener for Door {
-    type Io = Quiet<TcpStream>;
+    type Io = Quiet<Line>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, SocketAddr) {
@@ -62,7 +68,11 @@ impl Listener for Door {
             match accepted {
                 Ok((stream, from)) => {
                     let place = self.places.take().await;
-                    return (Quiet::new(stream, place), from);
+                    let line = match &self.identity {
+                        Some(identity) => identity.greet(stream),
+                        None => Line::from(stream),
+                    };
+                    return (Quiet::new(line, place), from);
                 }
                 Err(error) => ADMIN.failed(error, self.places.taken()).await,
             }
@@ -248,6 +258,7 @@ mod tests {
 
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+        net::TcpStream,
         task::JoinSet,
         time::{sleep, timeout},
     };
@@ -357,7 +368,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let routes = axum::Router::new().route("/livez", axum::routing::get(|| async { "ok" }));
-        let served = axum::serve(Door::new(listener, 4), routes);
+        let served = axum::serve(Door::new(listener, None, 4), routes);
         tokio::spawn(async { served.await });
         let mut silent = Vec::new();
         for turn in 0..40 {

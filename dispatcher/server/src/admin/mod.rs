@@ -45,7 +45,7 @@ use axum::{Router, middleware::from_fn_with_state, routing::get, serve::Listener
 use tokio::net::TcpListener;
 
 use self::{door::Door, fault::Fault, seat::Seat};
-use crate::{descriptors, worker::Stop};
+use crate::{descriptors, tls::Identity, worker::Stop};
 
 /// Opens the listener, so that an address that is taken is known before anything starts.
 ///
@@ -58,10 +58,17 @@ pub fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
 }
 
 /// Answers, samples and broadcasts until it is told to stop.
-pub async fn run(listener: std::net::TcpListener, seat: Arc<Seat>, mut stop: Stop) {
+pub async fn run(
+    listener: std::net::TcpListener,
+    identity: Option<Arc<Identity>>,
+    seat: Arc<Seat>,
+    mut stop: Stop,
+) {
     let listener = match TcpListener::from_std(listener) {
         // A tap is what tells the routes where a connection is from.
-        Ok(listener) => Door::new(listener, descriptors::most_operators()).tap_io(|_| {}),
+        Ok(listener) => {
+            Door::new(listener, identity, descriptors::most_operators()).tap_io(|_| {})
+        }
         Err(error) => return tracing::error!(%error, "the admin side cannot listen"),
     };
     let routes = routes(seat.clone()).into_make_service_with_connect_info::<SocketAddr>();

@@ -39,7 +39,7 @@ use tokio::{
 };
 
 use super::room::Guest;
-use crate::patience::Patience;
+use crate::{patience::Patience, tls::Line};
 
 /// How many requests of a connection are being answered, and how many there have been. Shared between
 /// the stream below HTTP and the service above it.
@@ -150,17 +150,18 @@ pub trait Wire {
     fn spoil_end(&self);
 }
 
-impl Wire for TcpStream {
+impl Wire for Line {
     fn poll_departed(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let Some(socket) = self.socket() else { return Poll::Ready(true) };
         // What the system told the runtime already; the system itself is not asked.
-        let Ok(()) = ready!(self.poll_read_ready(cx)) else { return Poll::Ready(true) };
-        let known = self.ready(Interest::READABLE).now_or_never();
+        let Ok(()) = ready!(socket.poll_read_ready(cx)) else { return Poll::Ready(true) };
+        let known = socket.ready(Interest::READABLE).now_or_never();
         Poll::Ready(known.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed())))
     }
 
     fn spoil_end(&self) {
         // Fails for a connection that is gone.
-        let _ = self.set_zero_linger();
+        let _ = self.socket().map(TcpStream::set_zero_linger);
     }
 }
 
@@ -350,15 +351,18 @@ impl<S: AsyncWrite + Wire + Unpin> AsyncWrite for Patient<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // The server flushes when it has nothing left to write.
-        if this.turns.sent() {
-            cx.waker().wake_by_ref();
-        }
         if this.poll_departed(cx).is_ready() {
             let gone = io::Error::new(io::ErrorKind::ConnectionReset, "the client has left");
             return Poll::Ready(Err(gone));
         }
-        ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
+        // The server flushes when it has nothing left to write; what is sealed may still wait for the client.
+        let flushed = Pin::new(&mut this.stream).poll_flush(cx);
+        let Poll::Ready(flushed) = flushed else { return this.unwritten(cx) };
+        flushed?;
+        this.write.forget();
+        if this.turns.sent() {
+            cx.waker().wake_by_ref();
+        }
         if this.awaits_head()
             && this.head_since.is_none()
             && let Poll::Ready(given_up) = this.poll_idle(cx)

@@ -64,6 +64,7 @@ use crate::{
     accept::{API, concerns_one_client},
     budget::Memory,
     descriptors,
+    tls::{Identity, Line},
     upstream::Closing,
 };
 
@@ -84,6 +85,8 @@ const READ_AHEAD: usize = 408 << 10;
 pub struct PlaneConfig {
     /// Where it listens, with a thread for each.
     pub listeners: Listeners,
+    /// Who it is to clients; `None`: they speak to it in the clear.
+    pub identity: Option<Arc<Identity>>,
     /// Bounds on what a client may send and for how long.
     pub limits: Limits,
     /// The places of its connections.
@@ -127,19 +130,20 @@ impl Plane {
         B: Body<Data = Bytes> + Unpin + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let (room, limits) = (config.room, config.limits);
+        let (room, limits, identity) = (config.room, config.limits, config.identity);
         let Listeners { address, sockets } = config.listeners;
         let (phase, observed) = watch::channel(Phase::Open);
         let closing = Closing::default();
         for (number, listener) in sockets.into_iter().enumerate() {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let (make, observed, closing) = (make.clone(), observed.clone(), closing.clone());
-            let (misread, room, memory) = (misread.clone(), room.clone(), memory.clone());
+            let (misread, room) = (misread.clone(), room.clone());
+            let terms = (limits, identity.clone(), memory.clone());
             let make = move || (Rc::new(make(&closing)), Rc::new(misread) as Answer);
             let name = format!("weir-data-{number}");
             thread::Builder::new()
                 .name(name)
-                .spawn(move || run(&runtime, (listener, room), (limits, memory), make, observed))?;
+                .spawn(move || run(&runtime, (listener, room), terms, make, observed))?;
         }
         Ok(Self { address, phase, closing })
     }
@@ -245,7 +249,7 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<StdListener> {
 fn run<M, S, B>(
     runtime: &Runtime,
     (listener, room): (StdListener, Arc<Room>),
-    (limits, memory): (Limits, Memory),
+    (limits, identity, memory): (Limits, Option<Arc<Identity>>, Memory),
     make: M,
     phase: watch::Receiver<Phase>,
 ) where
@@ -263,7 +267,7 @@ fn run<M, S, B>(
         match TcpListener::from_std(listener) {
             Ok(listener) => {
                 let entrance = Entrance::new(listener, room);
-                let terms = Terms { limits, memory: Rc::new(memory) };
+                let terms = Terms { limits, identity, memory: Rc::new(memory) };
                 drop(door.spawn_local(serve(entrance, terms, make(), phase)));
             }
             Err(error) => tracing::error!(%error, "a data-plane thread cannot listen"),
@@ -278,6 +282,7 @@ fn run<M, S, B>(
 #[derive(Clone)]
 struct Terms {
     limits: Limits,
+    identity: Option<Arc<Identity>>,
     /// For what clients have not taken of their responses.
     memory: Rc<Memory>,
 }
@@ -298,7 +303,11 @@ async fn serve<S, B>(
     let welcome = |connections: &mut JoinSet<()>, stream: TcpStream, place: Option<Place>| {
         let answers = (service.clone(), misread.clone());
         let guest = place.as_ref().map(|place| place.guest().clone()).unwrap_or_default();
-        let talk = converse((stream, guest), terms.clone(), answers, phase.clone());
+        let line = match &terms.identity {
+            Some(identity) => identity.greet(stream),
+            None => Line::from(stream),
+        };
+        let talk = converse((line, guest), terms.clone(), answers, phase.clone());
         connections.spawn_local(talk.map(|()| drop(place)));
     };
     loop {
@@ -367,7 +376,7 @@ async fn told_to_stop(phase: &mut watch::Receiver<Phase>) {
 /// The life of one connection.
 async fn converse<I, S, B>(
     client: (I, Arc<Guest>),
-    Terms { limits, memory }: Terms,
+    Terms { limits, memory, .. }: Terms,
     (service, misread): (Rc<S>, Answer),
     mut phase: watch::Receiver<Phase>,
 ) where

@@ -8,8 +8,9 @@ use serde_yaml_ng::{Mapping, Value};
 use super::RawConfig;
 
 /// Keys whose parts are made once: sockets, threads, files and processes. With everything below them.
-pub const NEED_RESTART: [&str; 21] = [
+pub const NEED_RESTART: [&str; 22] = [
     "listen",
+    "tls",
     "threads",
     "admin",
     "classes",

@@ -19,6 +19,7 @@ use crate::{
     replicas::RawReplicas,
     shutdown::RawShutdown,
     telemetry::{compat::RawTelemetry, log::RawLog},
+    tls::{RawPodsTls, RawTls},
     upstream::RawUpstream,
 };
 
@@ -30,6 +31,8 @@ use crate::{
 pub struct RawConfig {
     /// Address of the OpenAI API.
     pub listen: String,
+    /// Its certificate; absent: it is spoken to in the clear.
+    pub tls: Option<RawTls>,
     /// Threads of the data plane.
     #[schemars(range(min = 1, max = 256))]
     pub threads: usize,
@@ -86,6 +89,7 @@ impl Default for RawConfig {
         let api = RawApi::default();
         Self {
             listen: "127.0.0.1:8080".to_owned(),
+            tls: None,
             threads: 1,
             admin: RawAdmin::default(),
             classes: vec![RawClass { name: class.to_owned(), ..RawClass::default() }],
@@ -184,6 +188,8 @@ pub struct RawPool {
     /// Requests in flight that a pod of a class without a profile carries, for policies that count
     /// capacity; above 0.
     pub default_capacity: f64,
+    /// How those of its pods are spoken to that are at `https://`; absent: by what this machine trusts.
+    pub tls: Option<RawPodsTls>,
     /// Pods at fixed addresses.
     pub pods: Vec<RawPod>,
     /// Pods found by DNS, instead of or beside `pods`.
@@ -202,6 +208,7 @@ impl Default for RawPool {
             policy_by_header: None,
             default_objective: None,
             default_capacity: SchedulerConfig::default().default_capacity,
+            tls: None,
             pods: vec![],
             dns: None,
         }

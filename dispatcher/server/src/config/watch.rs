@@ -112,7 +112,7 @@ async fn left_alone(file: &Path, heard: &Heard) {
 
 /// What changes with every write, and with every other file in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+pub(crate) struct Look {
     file: (u64, u64),
     bytes: u64,
     written: (i64, i64),
@@ -120,7 +120,7 @@ struct Look {
 
 impl Look {
     /// `None` where there is no file.
-    fn at(file: &Path) -> Option<Self> {
+    pub(crate) fn at(file: &Path) -> Option<Self> {
         let about = fs::metadata(file).ok()?;
         Some(Self {
             file: (about.dev(), about.ino()),

@@ -18,8 +18,9 @@ pub use scrape::{RawScrape, ScrapeConfig};
 
 use super::family::Family;
 use crate::{
-    config::{Problems, choice, required, suggest::one_of},
+    config::{Problems, choice, raw::RawPool, required, suggest::one_of},
     learn::profile::{RawProfile, percentile_schema},
+    tls::{RawPodsTls, Secure, Trust},
 };
 
 /// Pods of one GPU type and one engine configuration, which cost alike.
@@ -115,7 +116,7 @@ impl RawClass {
 pub struct RawPod {
     /// Name, in metrics and answers; its host and port when left out.
     pub name: Option<String>,
-    /// Where it listens: http://host:port.
+    /// Where it listens: http://host:port, or https://host:port (`tls`).
     pub url: String,
     /// Its class; the first one when left out.
     pub class: Option<String>,
@@ -135,6 +136,8 @@ pub struct RawDns {
     /// The port on which every pod listens.
     #[schemars(range(min = 1))]
     pub port: u16,
+    /// Whether they are spoken to by TLS (`tls`): each shows a certificate for `host`.
+    pub https: bool,
     /// Their class; the first one when left out.
     pub class: Option<String>,
     /// Which of its addresses are pods: any, ipv4 or ipv6. Left out: where there are both, the IPv4 ones alone.
@@ -151,7 +154,8 @@ fn family_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 
 impl Default for RawDns {
     fn default() -> Self {
-        Self { host: String::new(), port: 8000, class: None, family: None, every_s: 5 }
+        let host = String::new();
+        Self { host, port: 8000, https: false, class: None, family: None, every_s: 5 }
     }
 }
 
@@ -162,6 +166,8 @@ pub struct Seat {
     pub name: Arc<str>,
     /// Its host and port.
     pub authority: String,
+    /// How it is spoken to by TLS; `None`: in the clear.
+    pub secure: Option<Secure>,
     /// Index of its class.
     pub class: u16,
     /// Whether it is in several pools.
@@ -184,6 +190,8 @@ pub struct DnsConfig {
     pub host: String,
     /// The port on which every pod listens.
     pub port: u16,
+    /// How they are spoken to by TLS; `None`: in the clear.
+    pub secure: Option<Secure>,
     /// Index of their class.
     pub class: u16,
     /// Which of its addresses are pods.
@@ -206,16 +214,18 @@ impl Members {
     /// The validated members of the pool at `key`.
     pub fn check(
         key: &str,
-        (pods, dns): (&[RawPod], Option<&RawDns>),
+        pool: &RawPool,
         classes: &[PodClass],
         problems: &mut Problems,
     ) -> Self {
+        let (pods, dns) = (&pool.pods, pool.dns.as_ref());
+        let trust = Self::trust(key, pool, problems);
         let some = !pods.is_empty() || dns.is_some();
         problems.require(some, &format!("{key}.pods"), "name at least one pod, or set dns");
         let mut seats: Vec<Seat> = Vec::with_capacity(pods.len());
         for (index, pod) in pods.iter().enumerate() {
             let key = format!("{key}.pods[{index}]");
-            let Some(seat) = pod.check(&key, classes, problems) else { continue };
+            let Some(seat) = pod.check(&key, trust.as_ref(), classes, problems) else { continue };
             let new = seats.iter().all(|other| other.name != seat.name);
             problems.require(
                 new,
@@ -232,9 +242,25 @@ impl Members {
         }
         let dns = dns.map(|dns| DnsConfig {
             listed: seats.iter().filter_map(|seat| seat.authority.parse().ok()).collect(),
-            ..dns.check(&format!("{key}.dns"), classes, problems)
+            ..dns.check(&format!("{key}.dns"), trust.as_ref(), classes, problems)
         });
         Self { seats, dns }
+    }
+
+    /// Whom a pool's pods at `https://` have to prove to be, if there may be any.
+    fn trust(key: &str, pool: &RawPool, problems: &mut Problems) -> Option<Arc<Trust>> {
+        let sealed = pool.pods.iter().any(|pod| pod.url.starts_with(HTTPS))
+            || pool.dns.as_ref().is_some_and(|dns| dns.https);
+        let key = format!("{key}.tls");
+        match &pool.tls {
+            Some(raw) => {
+                let why = "is for pods at https://, of which there are none";
+                problems.require(sealed, &key, why);
+                Trust::check(&key, raw, problems)
+            }
+            None if sealed => Trust::check(&key, &RawPodsTls::default(), problems),
+            None => None,
+        }
     }
 
     /// Notes which pods are in several pools: those whose address, or whose DNS name and port, are in
@@ -263,32 +289,46 @@ impl Members {
 impl RawPod {
     /// Its name for people: the configured one, or its host and port.
     pub fn shown_name(&self) -> String {
-        let own = self.name.clone().or_else(|| authority(&self.url).ok());
-        own.unwrap_or_default()
+        let own = || authority(&self.url).ok().map(|(authority, _)| authority);
+        self.name.clone().or_else(own).unwrap_or_default()
     }
 
-    fn check(&self, key: &str, classes: &[PodClass], problems: &mut Problems) -> Option<Seat> {
+    /// `None` also where what its pool says of TLS cannot be used.
+    fn check(
+        &self,
+        key: &str,
+        trust: Option<&Arc<Trust>>,
+        classes: &[PodClass],
+        problems: &mut Problems,
+    ) -> Option<Seat> {
         let class = class_index(key, self.class.as_deref(), classes, problems);
         problems.require(
             self.name.as_deref() != Some(""),
             &format!("{key}.name"),
             "must not be empty; leave it out to have the host and port",
         );
-        match authority(&self.url) {
-            Ok(authority) => {
-                let name = Arc::from(self.shown_name());
-                Some(Seat { name, authority, class, shared: false })
-            }
-            Err(wrong) => {
-                problems.add(&format!("{key}.url"), format!("{:?}: {wrong}", self.url));
-                None
-            }
-        }
+        let mut wrong = |why: &str| {
+            problems.add(&format!("{key}.url"), format!("{:?}: {why}", self.url));
+        };
+        let (authority, sealed) = authority(&self.url).inspect_err(|why| wrong(why)).ok()?;
+        let secure = if sealed {
+            let host = authority.rsplit_once(':').map_or("", |(host, _)| host);
+            Some(trust?.at(host).inspect_err(|why| wrong(why)).ok()?)
+        } else {
+            None
+        };
+        Some(Seat { name: Arc::from(self.shown_name()), authority, secure, class, shared: false })
     }
 }
 
 impl RawDns {
-    fn check(&self, key: &str, classes: &[PodClass], problems: &mut Problems) -> DnsConfig {
+    fn check(
+        &self,
+        key: &str,
+        trust: Option<&Arc<Trust>>,
+        classes: &[PodClass],
+        problems: &mut Problems,
+    ) -> DnsConfig {
         let host = format!("{key}.host");
         problems.require(!self.host.is_empty(), &host, "missing; write the name to ask for");
         if !self.host.is_empty() && !is_host(&self.host) {
@@ -298,9 +338,15 @@ impl RawDns {
         problems.require(self.port > 0, &format!("{key}.port"), "must not be 0");
         let sane = (1..=3600).contains(&self.every_s);
         problems.require(sane, &format!("{key}.every_s"), "must be from 1 to 3600");
+        let trust = trust.filter(|_| self.https && is_host(&self.host));
+        let secure = trust.and_then(|trust| {
+            let wrong = |why: &String| problems.add(&host, why.clone());
+            trust.at(&self.host).inspect_err(wrong).ok()
+        });
         DnsConfig {
             host: self.host.clone(),
             port: self.port,
+            secure,
             class: class_index(key, self.class.as_deref(), classes, problems),
             family: self.family,
             listed: BTreeSet::new(),
@@ -335,12 +381,17 @@ fn is_host(text: &str) -> bool {
     name.split('.').all(label) || text.parse::<Ipv6Addr>().is_ok()
 }
 
-/// The host and port of a pod's URL.
-fn authority(url: &str) -> Result<String, &'static str> {
+/// How a URL begins that asks for TLS.
+const HTTPS: &str = "https://";
+
+/// The host and port of a pod's URL, and whether it asks for TLS.
+fn authority(url: &str) -> Result<(String, bool), &'static str> {
     let uri: http::Uri = url.parse().map_err(|_| "is no URL; write http://host:port")?;
-    if uri.scheme_str() != Some("http") {
-        return Err("must begin with http://");
-    }
+    let (sealed, usual) = match uri.scheme_str() {
+        Some("http") => (false, 80),
+        Some("https") => (true, 443),
+        _ => return Err("must begin with http:// or https://"),
+    };
     if uri.path() != "/" || uri.query().is_some() {
         return Err("must end after the port; Weir adds the paths");
     }
@@ -354,12 +405,12 @@ fn authority(url: &str) -> Result<String, &'static str> {
     }
     // The parser takes whatever follows the colon.
     let port = match authority.as_str().strip_prefix(host) {
-        Some("") => Some(80),
+        Some("") => Some(usual),
         Some(rest) => rest.strip_prefix(':').and_then(port),
         None => None,
     };
     let port = port.ok_or("must have a port from 1 to 65535 after its colon, or no colon")?;
-    Ok(format!("{host}:{port}"))
+    Ok((format!("{host}:{port}"), sealed))
 }
 
 fn port(digits: &str) -> Option<u16> {
@@ -373,10 +424,12 @@ mod tests {
 
     #[test]
     fn a_pod_url_becomes_host_and_port() {
-        assert_eq!(authority("http://127.0.0.1:18001").unwrap(), "127.0.0.1:18001");
-        assert_eq!(authority("http://[::1]:8000/").unwrap(), "[::1]:8000");
-        assert_eq!(authority("http://pod-0.vllm").unwrap(), "pod-0.vllm:80");
-        for wrong in ["", "pod", "https://pod:1", "http://pod:1/v1", "http://u:p@pod:1"] {
+        let clear = |text: &str| Ok((text.to_owned(), false));
+        assert_eq!(authority("http://127.0.0.1:18001"), clear("127.0.0.1:18001"));
+        assert_eq!(authority("http://[::1]:8000/"), clear("[::1]:8000"));
+        assert_eq!(authority("http://pod-0.vllm"), clear("pod-0.vllm:80"));
+        assert_eq!(authority("https://pod-0.vllm"), Ok(("pod-0.vllm:443".to_owned(), true)));
+        for wrong in ["", "pod", "ftp://pod:1", "http://pod:1/v1", "http://u:p@pod:1"] {
             assert!(authority(wrong).is_err(), "{wrong:?}");
         }
         // Not silently 80.
@@ -400,7 +453,8 @@ mod tests {
         };
         let mut problems = Problems::default();
         let classes = [PodClass::default()];
-        Members::check("pools[0]", (&[pod.clone(), pod, odd], None), &classes, &mut problems);
+        let pool = RawPool { pods: vec![pod.clone(), pod, odd], ..RawPool::default() };
+        Members::check("pools[0]", &pool, &classes, &mut problems);
         let text = problems.to_string();
         assert!(text.contains("pools[0].pods[1].url: is the address of another pod too"), "{text}");
         assert!(text.contains("pools[0].pods[2].class: \"tpu\" is not one of classes"), "{text}");
@@ -419,7 +473,8 @@ mod tests {
             (Some(""), "[0].name: must not be empty; leave it out to have the host and port"),
         ] {
             let mut problems = Problems::default();
-            Members::check("", (&[pod(name)], None), &[PodClass::default()], &mut problems);
+            let pool = RawPool { pods: vec![pod(name)], ..RawPool::default() };
+            Members::check("", &pool, &[PodClass::default()], &mut problems);
             assert_eq!(problems.to_string().trim_start_matches(".pods"), want);
         }
     }
@@ -429,7 +484,8 @@ mod tests {
         let said = |host: &str| {
             let dns = RawDns { host: host.to_owned(), ..RawDns::default() };
             let mut problems = Problems::default();
-            Members::check("p", (&[], Some(&dns)), &[PodClass::default()], &mut problems);
+            let pool = RawPool { dns: Some(dns), ..RawPool::default() };
+            Members::check("p", &pool, &[PodClass::default()], &mut problems);
             problems.to_string()
         };
         for good in ["pods", "vllm.models.svc.cluster.local.", "_http._tcp.a-1", "10.0.0.1", "::1"]
@@ -447,10 +503,11 @@ mod tests {
     fn pods_in_several_pools_are_noted() {
         let pool = |urls: &[&str], dns: Option<&str>| {
             let pod = |url: &&str| RawPod { url: (*url).to_owned(), ..RawPod::default() };
-            let pods: Vec<RawPod> = urls.iter().map(pod).collect();
+            let pods = urls.iter().map(pod).collect();
             let dns = dns.map(|host| RawDns { host: host.to_owned(), ..RawDns::default() });
             let mut problems = Problems::default();
-            Members::check("", (&pods, dns.as_ref()), &[PodClass::default()], &mut problems)
+            let pool = RawPool { pods, dns, ..RawPool::default() };
+            Members::check("", &pool, &[PodClass::default()], &mut problems)
         };
         let mut pools = [
             pool(&["http://a:1", "http://b:1"], Some("pods")),

@@ -20,7 +20,10 @@ use tokio::{
 };
 
 use super::gauges::{self, GaugeError, Gauges};
-use crate::h1::{self, BadReply, Failed, PodRequest};
+use crate::{
+    h1::{self, BadReply, Failed, PodRequest},
+    tls::{Line, Secure, trust::greet},
+};
 
 /// Most bytes of an answer that are read. A busy vLLM writes 60 to 200 kB.
 const MOST_BYTES: usize = 4 << 20;
@@ -31,7 +34,7 @@ const LOOK_UP_EVERY: Duration = Duration::from_secs(30);
 /// Why a scrape brought no gauges.
 #[derive(Debug, thiserror::Error)]
 pub enum ScrapeError {
-    /// Nobody listens there.
+    /// Nobody listens there, or who does is not who it should be.
     #[error("cannot connect: {0}")]
     Connect(std::io::Error),
     /// The connection broke before anything was asked.
@@ -72,7 +75,9 @@ pub struct Connection {
     whole: PodRequest,
     /// What a new connection asks first.
     first: Question,
-    open: Option<(TcpStream, Question)>,
+    open: Option<(Line, Question)>,
+    /// How it was spoken to.
+    secure: Option<Secure>,
     /// Bytes of all answers so far.
     read: u64,
     /// Where the pod was reached last.
@@ -94,6 +99,7 @@ impl Connection {
             whole: get("/metrics"),
             first: if by_name { Question::ByName } else { Question::Whole },
             open: None,
+            secure: None,
             read: 0,
             peer: None,
             looked_up: Instant::now(),
@@ -109,25 +115,34 @@ impl Connection {
     ///
     /// # Errors
     /// When there is no usable answer with status 200.
-    pub async fn scrape(&mut self, authority: &str) -> Result<Gauges, ScrapeError> {
+    pub async fn scrape(
+        &mut self,
+        authority: &str,
+        secure: Option<&Secure>,
+    ) -> Result<Gauges, ScrapeError> {
+        if self.secure.as_ref() != secure {
+            (self.open, self.secure) = (None, secure.cloned());
+        }
         // The pod may have closed a connection that was idle; that says nothing about it.
-        if let Some((kept, question)) = self.open.take().filter(|(kept, _)| h1::is_quiet(kept)) {
+        if let Some((mut kept, question)) = self.open.take()
+            && kept.is_quiet()
+        {
             match self.ask(kept, question, authority).await {
                 Err(ScrapeError::Unsent(_) | ScrapeError::Http(_)) => {}
                 Err(ScrapeError::Status(_) | ScrapeError::Garbled(_))
                     if question == Question::BelowOnTrial =>
                 {
-                    return self.ask_anew(Question::Whole, authority).await;
+                    return self.ask_anew(Question::Whole, (authority, secure)).await;
                 }
                 answer => return answer,
             }
         }
-        match self.ask_anew(self.first, authority).await {
+        match self.ask_anew(self.first, (authority, secure)).await {
             // Over another connection: not everybody says that an error is the last answer over one.
             Err(error)
                 if self.first != Question::Whole && !matches!(error, ScrapeError::TooLarge) =>
             {
-                self.ask_anew(Question::Whole, authority).await
+                self.ask_anew(Question::Whole, (authority, secure)).await
             }
             answer => answer,
         }
@@ -157,17 +172,18 @@ impl Connection {
     async fn ask_anew(
         &mut self,
         question: Question,
-        authority: &str,
+        (authority, secure): (&str, Option<&Secure>),
     ) -> Result<Gauges, ScrapeError> {
         let fresh = TcpStream::connect(authority).await.map_err(ScrapeError::Connect)?;
         let _ = fresh.set_nodelay(true);
         self.peer = fresh.peer_addr().ok();
+        let fresh = greet(fresh, secure).await.map_err(ScrapeError::Connect)?;
         self.ask(fresh, question, authority).await
     }
 
     async fn ask(
         &mut self,
-        stream: TcpStream,
+        stream: Line,
         question: Question,
         authority: &str,
     ) -> Result<Gauges, ScrapeError> {
@@ -254,7 +270,7 @@ mod tests {
         }
 
         async fn scraped(&self, connection: &mut Connection) -> u32 {
-            connection.scrape(&self.authority).await.unwrap().scrape.running
+            connection.scrape(&self.authority, None).await.unwrap().scrape.running
         }
     }
 
@@ -344,7 +360,7 @@ mod tests {
         };
         let (server, mut connection) = (Server::that(answer).await, Connection::new(true));
         for turn in 0..4 {
-            let answer = connection.scrape(&server.authority).await;
+            let answer = connection.scrape(&server.authority, None).await;
             assert_eq!(answer.is_err(), turn == 2, "{answer:?}");
         }
         assert_eq!(server.asked(), ["/metrics?", "/metrics/?", "/metrics/?", "/metrics/?"]);
@@ -363,12 +379,12 @@ mod tests {
         };
         let (server, mut connection) = (Server::that(answer).await, Connection::new(true));
         let by_name_and_whole = ["/metrics?", "/metrics"];
-        connection.scrape(&server.authority).await.unwrap_err();
+        connection.scrape(&server.authority, None).await.unwrap_err();
         assert_eq!(server.asked(), by_name_and_whole);
         assert_eq!(server.scraped(&mut connection).await, 3);
         assert_eq!(server.asked(), ["/metrics?"]);
         connection.open = None;
-        connection.scrape(&server.authority).await.unwrap_err();
+        connection.scrape(&server.authority, None).await.unwrap_err();
         assert_eq!(server.asked(), by_name_and_whole);
         assert_eq!(server.scraped(&mut connection).await, 3);
         assert_eq!(server.asked(), by_name_and_whole);
@@ -386,7 +402,7 @@ mod tests {
         let server = Server::that(|_| "sglang:num_running_reqs 1\n".into_response()).await;
         let mut connection = Connection::new(true);
         for _ in 0..2 {
-            let error = connection.scrape(&server.authority).await.unwrap_err();
+            let error = connection.scrape(&server.authority, None).await.unwrap_err();
             assert!(matches!(error, ScrapeError::Garbled(GaugeError::Missing(_))), "{error}");
         }
         assert_eq!(server.asked(), ["/metrics?", "/metrics", "/metrics"]);

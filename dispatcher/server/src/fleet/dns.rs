@@ -25,7 +25,7 @@ use super::{
 };
 
 /// Keeps the pool's pods equal to what DNS answers, until it is dropped. What is asked may change; a pod that is in the answers
-/// before and after goes on as it is, and joins anew at once if it is of another class now.
+/// before and after goes on as it is, and joins anew at once if it is of another class now, or spoken to otherwise.
 pub async fn discover(roster: Roster, mut asked: Receiver<DnsConfig>, scrape: ScrapeConfig) {
     let mut found = Found::default();
     let mut dns = asked.borrow_and_update().clone();
@@ -52,6 +52,17 @@ fn pace_of(dns: &DnsConfig) -> Interval {
     let mut pace = interval(dns.every);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     pace
+}
+
+/// The seat of a pod that was found at an address.
+fn seat(authority: &str, dns: &DnsConfig) -> Seat {
+    Seat {
+        name: Arc::from(authority),
+        authority: authority.to_owned(),
+        secure: dns.secure.clone(),
+        class: dns.class,
+        shared: dns.shared,
+    }
 }
 
 /// The pods of the last good answer, and what of it was left out, which is said once.
@@ -123,14 +134,16 @@ impl Found {
         self.listed = listed;
     }
 
-    /// What is asked has changed: pods of another class join anew, and those that are listed now leave.
+    /// What is asked has changed: pods of another class, or that are spoken to otherwise, join anew, and those that are listed now leave.
     fn are_of(&mut self, dns: &DnsConfig) {
         self.pods.retain(|at, _| !dns.listed.contains(at));
         for watcher in self.pods.values() {
             for place in watcher.places.lock().iter_mut() {
-                place.seat.shared = dns.shared;
-                if place.seat.class != dns.class {
-                    place.reclass(dns.class);
+                let seat = seat(&place.seat.authority, dns);
+                if place.is(&place.roster, &seat) {
+                    place.seat = seat;
+                } else {
+                    place.becomes(seat);
                 }
             }
         }
@@ -143,9 +156,7 @@ impl Found {
         }
         for at in &change.joined {
             tracing::info!(pod = %at, "pod found by dns");
-            let authority = at.to_string();
-            let name = Arc::from(authority.as_str());
-            let seat = Seat { name, authority, class: dns.class, shared: dns.shared };
+            let seat = seat(&at.to_string(), dns);
             let places = Arc::new(Mutex::new(vec![Place::take(roster, seat)]));
             let task = tokio::spawn(watch(places.clone(), scrape));
             self.pods.insert(*at, Watcher { places, task });
@@ -172,6 +183,7 @@ mod tests {
         DnsConfig {
             host: "pods".to_owned(),
             port: 80,
+            secure: None,
             class: 0,
             family: None,
             listed: listed.iter().map(|pod| at(pod)).collect(),

@@ -16,6 +16,7 @@ use super::{
     cordon::Cordon,
     occupancy::Occupancy,
 };
+use crate::tls::Secure;
 
 /// A chunk that follows the one before it on the same pod within this time belongs to the same
 /// engine step: the engine answers all sequences of a step at once, and steps take 5 ms and more.
@@ -32,6 +33,8 @@ pub struct Pod {
     pub label: Option<HeaderValue>,
     /// Its host and port.
     pub authority: String,
+    /// How it is spoken to by TLS; `None`: in the clear.
+    pub secure: Option<Secure>,
     /// Index of its class in the scheduler's configuration.
     pub class: u16,
     /// When its steps end, as its streams show.
@@ -97,13 +100,14 @@ pub struct AnswerTally {
 }
 
 impl Pod {
-    /// A pod that takes requests at once.
+    /// A pod that takes requests at once, in the clear.
     pub fn new(id: PodId, name: Arc<str>, authority: String, class: u16) -> Self {
         Self {
             label: HeaderValue::from_str(&name).ok(),
             id,
             name,
             authority,
+            secure: None,
             class,
             pulse: PulseCell::default(),
             breaker: Breaker::default(),

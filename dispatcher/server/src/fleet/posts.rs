@@ -1,7 +1,7 @@
 //! Who is watched where: the watcher of each address, and what the configuration asks for now.
 //!
 //! A pod of whose place in a pool nothing has changed goes on there as it is, its ledger with it, whatever becomes of it in
-//! other pools. One that is no longer asked for leaves at once and its streams end by themselves. One whose name or class has
+//! other pools. One that is no longer asked for leaves at once and its streams end by themselves. One whose name or class or TLS has
 //! changed leaves and joins anew, for it is another pod to the scheduler.
 
 use std::{

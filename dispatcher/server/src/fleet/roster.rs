@@ -66,6 +66,7 @@ impl Roster {
         let (name, authority) = (seat.name.clone(), seat.authority.clone());
         let pod = Arc::new(Pod {
             breaker: Breaker::new(self.believed.is_none(), Box::new(listener)),
+            secure: seat.secure.clone(),
             cordon,
             occupancy: Occupancy::new(self.believed, self.hub.clock().now()),
             ..Pod::new(id, name, authority, seat.class)
@@ -96,9 +97,8 @@ pub struct Place {
 impl Place {
     /// Whether it is this seat in this pool, shared or not.
     pub fn is(&self, roster: &Roster, seat: &Seat) -> bool {
-        let known = (&self.seat.name, &self.seat.authority, self.seat.class);
         Arc::ptr_eq(&self.roster.hub, &roster.hub)
-            && known == (&seat.name, &seat.authority, seat.class)
+            && self.seat == Seat { shared: self.seat.shared, ..seat.clone() }
     }
 
     /// Lets the pod of a seat join. What an operator asked of it before, under this name and at this address, still is.
@@ -114,9 +114,9 @@ impl Place {
         Self { roster: roster.clone(), pod: roster.join(&seat, cordon), seat }
     }
 
-    /// It is of another class now: another pod to the scheduler, at the same address.
-    pub fn reclass(&mut self, class: u16) {
-        self.seat.class = class;
+    /// It is another one to the scheduler now, at the same address: of another class, or spoken to otherwise.
+    pub fn becomes(&mut self, seat: Seat) {
+        self.seat = seat;
         self.roster.leave(&self.pod);
         self.pod = self.roster.join(&self.seat, self.pod.cordon.clone());
     }

@@ -56,7 +56,7 @@ impl Gate {
         };
         let routes = Router::new().route("/metrics", get(answer));
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        let seat = Seat { name: Arc::from("pod-0"), authority, class: 0, shared: false };
+        let seat = Seat { name: Arc::from("pod-0"), authority, secure: None, class: 0, shared: false };
         Self { seat, arrived }
     }
 
@@ -135,6 +135,7 @@ fn by_dns(host: &str, port: u16, class: u16, ms: u64) -> Vec<Members> {
     let dns = DnsConfig {
         host: host.to_owned(),
         port,
+        secure: None,
         class,
         family: None,
         listed: BTreeSet::new(),
@@ -263,7 +264,7 @@ async fn where_nobody_listened_for_a_while_is_another_process_if_it_does_not_say
                   vllm:kv_cache_usage_perc 0.5\n";
     let mut server = always(listener, gauges);
     let (name, authority) = (Arc::from("pod-0"), address.to_string());
-    let hub = watched_at(Seat { name, authority, class: 0, shared: false }, LONG);
+    let hub = watched_at(Seat { name, authority, secure: None, class: 0, shared: false }, LONG);
     until("the first scrape", || only(&hub).phase() == Phase::Ready).await;
     let before = only(&hub).id;
     server.shutdown().await;

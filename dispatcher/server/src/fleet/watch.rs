@@ -24,7 +24,10 @@ use super::{
     gauges::Gauges,
     roster::{Place, Places},
 };
-use crate::descriptors;
+use crate::{
+    descriptors,
+    tls::{Secure, trust::greet},
+};
 
 /// Pause between two probes of a pod whose breaker is open, when scraping is off.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
@@ -116,7 +119,9 @@ impl Tenure {
                 self.places.lock().iter_mut().for_each(Place::renew);
             }
             let (begun, read_before) = (self.now(), connection.read());
-            let outcome = scrape(&mut connection, &self.authority, config.timeout).await;
+            let secure = self.secure();
+            let to = (&*self.authority, secure.as_ref());
+            let outcome = scrape(&mut connection, to, config.timeout).await;
             if matches!(outcome, Outcome::Good(_)) {
                 let took = self.now().since(begun);
                 left_out = ticks_to_leave_out(took, every, config.stale_after);
@@ -144,6 +149,11 @@ impl Tenure {
         places.first().map_or_else(Time::default, |place| place.roster.hub().clock().now())
     }
 
+    /// How it is spoken to now.
+    fn secure(&self) -> Option<Secure> {
+        self.places.lock().first().and_then(|place| place.seat.secure.clone())
+    }
+
     /// Steps that any pool's streams have shown.
     fn steps(&self) -> u64 {
         self.places.lock().iter().map(|place| place.pod.pulse.read().steps).sum()
@@ -158,7 +168,11 @@ impl Tenure {
             if !self.places.lock().iter().any(|place| is_open(&place)) {
                 continue;
             }
-            let connected = timeout(limit, TcpStream::connect(&self.authority)).await;
+            let secure = self.secure();
+            let connected = timeout(limit, async {
+                greet(TcpStream::connect(&self.authority).await?, secure.as_ref()).await
+            });
+            let connected = connected.await;
             if matches!(connected, Ok(Ok(_))) {
                 let places = self.places.lock();
                 places
@@ -228,8 +242,12 @@ fn failed(place: &Place, why: &str) {
     }
 }
 
-async fn scrape(connection: &mut Connection, authority: &str, limit: Duration) -> Outcome {
-    match timeout(limit, connection.scrape(authority)).await {
+async fn scrape(
+    connection: &mut Connection,
+    (authority, secure): (&str, Option<&Secure>),
+    limit: Duration,
+) -> Outcome {
+    match timeout(limit, connection.scrape(authority, secure)).await {
         Ok(Ok(gauges)) => Outcome::Good(gauges),
         Ok(Err(ScrapeError::Garbled(error))) => Outcome::Garbled(error.to_string()),
         // It answers; that it has no metrics must not cost it its requests.

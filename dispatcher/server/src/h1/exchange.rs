@@ -3,18 +3,13 @@
 use std::{
     future::poll_fn,
     io::{self, IoSlice},
-    mem::MaybeUninit,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Buf;
 use http::response::Parts;
-use socket2::SockRef;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{
     BadReply, PodRequest, Reply,
@@ -32,13 +27,6 @@ pub(crate) enum Failed {
     Lost(BadReply),
 }
 
-/// Whether a connection that is not in use is as it was left: open, and with nothing to read.
-pub(crate) fn is_quiet(stream: &TcpStream) -> bool {
-    let mut byte = [MaybeUninit::uninit()];
-    let peeked = SockRef::from(stream).peek(&mut byte);
-    matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-}
-
 /// Sends a request by its name, if it has one, to the pod of this authority and reads the head of its response. A pod may answer before it has all of
 /// the request; then the rest is not sent and the connection is not used again.
 pub(crate) async fn exchange<S>(
@@ -53,6 +41,7 @@ where
     let mut exchange = Exchange {
         unwritten: head.as_slice().chain(&request.body),
         written: false,
+        flushed: false,
         received: Vec::new(),
         of_head: request.is_of_head(),
         stream: Some(stream),
@@ -65,6 +54,8 @@ struct Exchange<'a, S> {
     unwritten: bytes::buf::Chain<&'a [u8], &'a [u8]>,
     /// Some of the request was written.
     written: bool,
+    /// All of it was, and what it was written to keeps none of it.
+    flushed: bool,
     /// Part of a head, when it does not come at once.
     received: Vec<u8>,
     of_head: bool,
@@ -110,6 +101,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
                 Poll::Pending => return Poll::Pending,
             }
         }
+        if !self.flushed {
+            ready!(Pin::new(&mut *stream).poll_flush(cx))?;
+            self.flushed = true;
+        }
         Poll::Ready(Ok(()))
     }
 
@@ -134,7 +129,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
     fn answered(&mut self, parts: Parts, body: Body) -> Result<(Parts, Reply<S>), Failed> {
         let stream = self.stream.take().ok_or(Failed::Lost(BadReply::Short))?;
         let reply = Reply::new(stream, body);
-        let early = self.unwritten.has_remaining();
+        let early = !self.flushed;
         Ok((parts, if early { reply.last() } else { reply }))
     }
 

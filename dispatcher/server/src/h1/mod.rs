@@ -26,7 +26,7 @@ mod scratch;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use exchange::{Failed, exchange, is_quiet};
+pub(crate) use exchange::{Failed, exchange};
 pub(crate) use reply::Reply;
 pub use request::PodRequest;
 

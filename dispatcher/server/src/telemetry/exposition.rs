@@ -24,6 +24,7 @@ use crate::{
     learn::versions::VersionView,
     replicas::Circle,
     shutdown::Stage,
+    tls::Identity,
 };
 
 /// Longest reason that becomes a label.
@@ -304,6 +305,7 @@ impl Page {
         self.rounds(watched);
         self.configuration(watched);
         self.listeners();
+        watched.identities.iter().for_each(|identity| self.identity(identity));
         self.connections(&watched.room);
         self.count(&series::LOG_LINES_DROPPED, &[], log::lost());
         let spans = &watched.spans;
@@ -337,6 +339,17 @@ impl Page {
                 listening.displacements(),
             );
         }
+    }
+
+    fn identity(&mut self, identity: &Identity) {
+        let listener = identity.listener();
+        if let Some(expiry) = identity.expiry() {
+            self.set(&series::TLS_EXPIRY, &[listener], expiry as f64);
+        }
+        let (renewed, refused) = identity.tally();
+        self.count(&series::TLS_RENEWALS, &[listener, "renewed"], renewed);
+        self.count(&series::TLS_RENEWALS, &[listener, "refused"], refused);
+        self.count(&series::TLS_HANDSHAKES_FAILED, &[listener], identity.handshakes_failed());
     }
 
     fn connections(&mut self, room: &Room) {

@@ -52,6 +52,7 @@ fn watched() -> Watched {
         config: Arc::default(),
         trainer: Arc::default(),
         spans: Arc::default(),
+        identities: vec![],
         room: Room::of(1),
         life: Life::default(),
         clock,

@@ -237,6 +237,12 @@ series! {
         "Times that no connection could be accepted, mostly for want of file descriptors, by listener: api, admin, replicas.";
     CONNECTIONS_DISPLACED: Counter "weir_connections_displaced_total" ["listener"]
         "Connections that were closed for newer ones, since no more are kept, by listener: of api those without a request, of replicas strangers.";
+    TLS_EXPIRY: Gauge "weir_tls_certificate_expiry_timestamp_seconds" ["listener"]
+        "When the certificate of a listener that speaks TLS (api, admin) ends, in seconds of Unix time.";
+    TLS_RENEWALS: Counter "weir_tls_renewals_total" ["listener", "outcome"]
+        "Times that the files of a listener's certificate had changed, by outcome: renewed, or refused, where those before stay in force.";
+    TLS_HANDSHAKES_FAILED: Counter "weir_tls_handshakes_failed_total" ["listener"]
+        "Connections to a listener that speaks TLS on which nothing could be agreed, or without a certificate where one is asked for; who closes before it says anything is not counted.";
     CONNECTIONS: Gauge "weir_connections" ["state"]
         "Clients' connections to the API, by state: asking (with a request), idle (asked before), silent (never asked anything). The last two give way when there are no more places.";
     CONNECTIONS_MOST: Gauge "weir_connections_most" []

@@ -18,6 +18,7 @@ use crate::{
     },
     replicas::Circle,
     shutdown::{Life, Stage},
+    tls::Identity,
 };
 
 /// Handles to the owners of state.
@@ -43,6 +44,8 @@ pub struct Watched {
     pub trainer: Arc<TrainerTally>,
     /// What became of spans.
     pub spans: Arc<SpanTally>,
+    /// Who those listeners are that speak TLS.
+    pub identities: Vec<Arc<Identity>>,
     /// Who is connected to the API.
     pub room: Arc<Room>,
     /// Where the process is in its life.

@@ -29,6 +29,7 @@ use crate::{
     h1::{self, BadReply, Failed, PodRequest},
     patience::in_time,
     telemetry::Metrics,
+    tls::{Line, trust::greet},
 };
 
 /// After this long without a word the system asks whether a pod's machine is still there, and again, so often.
@@ -43,7 +44,7 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 const LOOKUP_PART: u32 = 3;
 
 /// A response of a pod.
-pub(super) type Reply = h1::Reply<TcpStream>;
+pub(super) type Reply = h1::Reply<Line>;
 
 /// A thread's way to the pods.
 pub struct Upstream {
@@ -77,7 +78,7 @@ pub(super) enum UnsentReason {
     /// Its name does not resolve, and never did.
     #[error("cannot look up the address: {0}")]
     Lookup(io::Error),
-    /// The connection was refused.
+    /// The connection was refused, or who answers is not who the certificate should be for.
     #[error("cannot connect: {0}")]
     Connect(#[from] io::Error),
     /// The connection ended before the request was written.
@@ -158,7 +159,7 @@ impl Upstream {
             }
         }
         // Boxed, for it is large and rare.
-        let fresh = Box::pin(self.connect(&pod.authority)).await.map_err(Failure::Unsent)?;
+        let fresh = Box::pin(self.connect(pod)).await.map_err(Failure::Unsent)?;
         exchange(fresh, (&pod.authority, name), request, deadline).await
     }
 
@@ -168,7 +169,8 @@ impl Upstream {
         WayBack { idle: self.idle.clone(), pod, most, timeout: self.config.idle_timeout }
     }
 
-    async fn connect(&self, authority: &str) -> Result<TcpStream, UnsentReason> {
+    async fn connect(&self, pod: &Pod) -> Result<Line, UnsentReason> {
+        let authority = pod.authority.as_str();
         let limit = self.config.connect_timeout;
         let by = Instant::now() + limit;
         let late = |_: Elapsed| UnsentReason::ConnectTimeout(limit);
@@ -189,7 +191,7 @@ impl Upstream {
         socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
         let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY);
         socket.set_tcp_keepalive(&probes.with_retries(PROBES))?;
-        Ok(stream)
+        Ok(timeout_at(by, greet(stream, pod.secure.as_ref())).await.map_err(late)??)
     }
 
     /// Where a name leads by the `answer`, and while that fails or is not there in time where it led last.
@@ -214,7 +216,7 @@ impl Upstream {
 }
 
 async fn exchange(
-    stream: TcpStream,
+    stream: Line,
     to: (&str, &str),
     request: &PodRequest,
     deadline: Instant,
@@ -254,7 +256,7 @@ struct Idle {
 
 #[derive(Default)]
 struct Kept {
-    by_pod: NumberMap<PodId, VecDeque<(Instant, TcpStream)>>,
+    by_pod: NumberMap<PodId, VecDeque<(Instant, Line)>>,
     /// Whether somebody comes to cut those that are not used any more.
     watched: bool,
 }
@@ -262,18 +264,18 @@ struct Kept {
 impl Idle {
     /// The one used last, which is the least likely to be closed by now, if it is still as it was
     /// left. A pod that has closed it, or speaks unasked, would lose the request.
-    fn take(&self, pod: PodId, now: Instant, timeout: Duration) -> Option<TcpStream> {
+    fn take(&self, pod: PodId, now: Instant, timeout: Duration) -> Option<Line> {
         let mut kept = self.kept.lock();
         let streams = kept.by_pod.get_mut(&pod)?;
-        while let Some((since, stream)) = streams.pop_back() {
-            if now.duration_since(since) < timeout && h1::is_quiet(&stream) {
+        while let Some((since, mut stream)) = streams.pop_back() {
+            if now.duration_since(since) < timeout && stream.is_quiet() {
                 return Some(stream);
             }
         }
         None
     }
 
-    fn put(&self, pod: PodId, stream: TcpStream, most: usize) {
+    fn put(&self, pod: PodId, stream: Line, most: usize) {
         let mut kept = self.kept.lock();
         let streams = kept.by_pod.entry(pod).or_default();
         streams.push_back((Instant::now(), stream));
@@ -344,8 +346,10 @@ mod tests {
     #[tokio::test]
     async fn what_a_pods_machine_does_not_acknowledge_ends_its_connection() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = upstream().connect(&listener.local_addr().unwrap().to_string()).await.unwrap();
-        let socket = SockRef::from(&stream);
+        let address = listener.local_addr().unwrap().to_string();
+        let pod = Pod::new(PodId(1), "pod-0".into(), address, 0);
+        let line = upstream().connect(&pod).await.unwrap();
+        let socket = SockRef::from(line.socket().unwrap());
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
         assert!(socket.keepalive().unwrap());
     }

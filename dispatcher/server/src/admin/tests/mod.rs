@@ -74,6 +74,7 @@ async fn side_of(raw: &RawAdmin, ip: [u8; 4], hubs: Vec<Arc<Hub>>) -> Side {
         shelf: Arc::new(shelf),
         trainer: Arc::default(),
         spans: Arc::default(),
+        identities: vec![],
         room: Room::of(1),
         life: Life::default(),
     };

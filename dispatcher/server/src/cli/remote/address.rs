@@ -1,4 +1,4 @@
-//! What `--admin` says: `host:port`, or an URL with a path in front of the API.
+//! What `--admin` says: `host:port`, or a URL with a path in front of the API.
 
 use std::fmt;
 
@@ -16,6 +16,8 @@ pub(super) struct Address {
     pub(super) host: String,
     /// Port.
     pub(super) port: u16,
+    /// Whether it is spoken to by TLS.
+    pub(super) sealed: bool,
     /// What stands before `/api/v1`; empty, or starts with a slash and does not end with one.
     pub(super) prefix: String,
 }
@@ -24,25 +26,22 @@ impl Address {
     /// Reads an address.
     ///
     /// # Errors
-    /// When it is none, or asks for TLS.
+    /// When it is none.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let wrong = |why: &str| Failure::Usage(format!("--admin {text}: {why}"));
-        let rest = match text.split_once("://") {
-            None => text,
-            Some(("http", rest)) => rest,
-            Some(("https", _)) => {
-                return Err(wrong(
-                    "TLS is not spoken here; open a tunnel (ssh -L, kubectl port-forward) and name its end",
-                ));
-            }
-            Some(_) => return Err(wrong("must be HOST:PORT or http://HOST:PORT")),
+        const FORM: &str = "must be HOST:PORT, http://HOST:PORT or https://HOST:PORT";
+        let (sealed, rest) = match text.split_once("://") {
+            None => (false, text),
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
+            Some(_) => return Err(wrong(FORM)),
         };
         let uri: http::Uri = format!("http://{rest}")
             .parse()
-            .map_err(|_| wrong("must be HOST:PORT or http://HOST:PORT"))?;
+            .map_err(|_| wrong(FORM))?;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         if host.is_empty() || uri.query().is_some() || rest.contains('@') {
-            return Err(wrong("must be HOST:PORT or http://HOST:PORT"));
+            return Err(wrong(FORM));
         }
         let names_port = uri.authority().map(Authority::as_str) != uri.host();
         let port = match uri.port_u16() {
@@ -53,6 +52,7 @@ impl Address {
         Ok(Self {
             host: host.to_owned(),
             port,
+            sealed,
             prefix: uri.path().trim_end_matches('/').to_owned(),
         })
     }
@@ -69,6 +69,7 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority(), self.prefix)
+        let scheme = if self.sealed { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority(), self.prefix)
     }
 }

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::{net::TcpStream, runtime::Runtime, task::JoinHandle, time::timeout};
 
 use super::{Failure, address::Address, lead::Notice, refusal};
+use crate::tls::{Line, Secure, trust::greet};
 
 /// The longest that a connection may take.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -26,6 +27,8 @@ const MOST_BYTES: usize = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) address: Address,
+    /// How it is spoken to by TLS; `None`: in the clear.
+    secure: Option<Secure>,
     token: Option<String>,
     /// Says who decides, where that is another dispatcher.
     pub(super) notice: Notice,
@@ -33,12 +36,15 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(address: Address, token: Option<String>) -> Result<Self, Failure> {
+    pub(super) fn new(
+        (address, secure): (Address, Option<Secure>),
+        token: Option<String>,
+    ) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| Failure::Failed(format!("cannot start: {error}")))?;
-        Ok(Self { address, token, notice: Notice::default(), runtime })
+        Ok(Self { address, secure, token, notice: Notice::default(), runtime })
     }
 
     /// Makes a call and returns the answer's JSON.
@@ -116,9 +122,10 @@ impl Caller {
         refusal::failure(status, body, self.token.is_some(), &self.address)
     }
 
-    async fn connect(&self) -> Result<TcpStream, Failure> {
+    async fn connect(&self) -> Result<Line, Failure> {
         let to = (self.address.host.as_str(), self.address.port);
-        timeout(CONNECT, TcpStream::connect(to))
+        let connected = async { greet(TcpStream::connect(to).await?, self.secure.as_ref()).await };
+        timeout(CONNECT, connected)
             .await
             .map_err(|_| self.unreachable("no connection in time"))?
             .map_err(|error| self.unreachable(error))
@@ -163,7 +170,7 @@ impl Caller {
 
     async fn answer(
         &self,
-        stream: TcpStream,
+        stream: Line,
         request: http::Request<Full<Bytes>>,
     ) -> Result<(Parts, Bytes), Failure> {
         let broken = |error: hyper::Error| self.unreachable(error);

@@ -13,7 +13,11 @@ mod lead;
 pub(super) mod path;
 mod refusal;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use clap::Args;
 use serde_json::Value;
@@ -21,6 +25,7 @@ use serde_json::Value;
 pub(super) use self::http::Events;
 use self::{address::Address, http::Caller, lead::Notice};
 use super::failure::Failure;
+use crate::tls::{RawPodsTls, Secure, Trust};
 
 /// The token, for those who do not keep it in a file. Not a flag: arguments show in the process list.
 const TOKEN_VARIABLE: &str = "WEIR_ADMIN_TOKEN";
@@ -29,7 +34,7 @@ const TOKEN_VARIABLE: &str = "WEIR_ADMIN_TOKEN";
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Admin side")]
 pub(super) struct RemoteArgs {
-    /// Address of the admin listener; plain HTTP, so reach a remote one through a tunnel
+    /// Address of the admin listener: HOST:PORT, or an URL with http:// or https://
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -38,6 +43,9 @@ pub(super) struct RemoteArgs {
         global = true
     )]
     admin: String,
+    /// File with the authorities that the certificate of an admin side at https:// is of, PEM; without it those of this machine
+    #[arg(long, value_name = "FILE", env = "WEIR_ADMIN_CA", global = true)]
+    admin_ca: Option<PathBuf>,
     /// File with the bearer token; without it the variable WEIR_ADMIN_TOKEN, or none
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
@@ -56,12 +64,13 @@ impl Admin {
     /// When the address or the token cannot be used.
     pub(super) fn new(args: &RemoteArgs) -> Result<Self, Failure> {
         let address = Address::parse(&args.admin)?;
+        let secure = secure(&address, args.admin_ca.as_deref())?;
         let token = match &args.token_file {
             Some(file) => Some(read_token(file)?),
             None => std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.trim().is_empty()),
         };
         let token = token.map(|token| token.trim().to_owned());
-        Ok(Self { caller: Caller::new(address, token)? })
+        Ok(Self { caller: Caller::new((address, secure), token)? })
     }
 
     /// The same for a board, which shows by itself who decides.
@@ -112,7 +121,19 @@ impl Admin {
     }
 }
 
-fn read_token(file: &std::path::Path) -> Result<String, Failure> {
+/// How an admin side at `https://` is spoken to.
+fn secure(address: &Address, ca: Option<&Path>) -> Result<Option<Secure>, Failure> {
+    if !address.sealed {
+        return Ok(None);
+    }
+    let ca = ca.map(|ca| ca.display().to_string());
+    let trust = Trust::new(RawPodsTls { ca, ..RawPodsTls::default() }, "admin side".to_owned());
+    let trust = trust.map_err(|wrong| Failure::Usage(format!("--admin-{wrong}")))?;
+    let secure = Arc::new(trust).at(&address.host);
+    secure.map(Some).map_err(|why| Failure::Usage(format!("--admin: {why}")))
+}
+
+fn read_token(file: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::Usage(format!("--token-file {}: {error}", file.display())))?;
     let token = text.trim();

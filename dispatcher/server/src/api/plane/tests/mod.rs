@@ -27,7 +27,7 @@ fn limits() -> Limits {
 fn config(threads: usize) -> PlaneConfig {
     let room = Room::of(limits().max_connections);
     let listeners = Listeners::bind((Ipv4Addr::LOCALHOST, 0).into(), threads).unwrap();
-    PlaneConfig { listeners, limits: limits(), room }
+    PlaneConfig { listeners, identity: None, limits: limits(), room }
 }
 
 /// A service that says when a request has arrived and then holds it until it is let go.
@@ -98,7 +98,7 @@ async fn connect(plane: &Plane) -> TcpStream {
 /// A bound on waits for what must happen, so that a test that fails does not hang.
 /// With so much memory for what clients have not taken.
 fn terms(most: usize) -> Terms {
-    Terms { limits: limits(), memory: Rc::new(Memory::of(most)) }
+    Terms { limits: limits(), identity: None, memory: Rc::new(Memory::of(most)) }
 }
 
 /// A client whose request has come to the gate.

@@ -4,7 +4,7 @@ use super::*;
 
 fn plane_config(threads: usize, limits: Limits) -> PlaneConfig {
     let listeners = Listeners::bind((Ipv4Addr::LOCALHOST, 0).into(), threads).unwrap();
-    PlaneConfig { listeners, limits, room: room(&limits) }
+    PlaneConfig { listeners, identity: None, limits, room: room(&limits) }
 }
 
 /// A pod that answers with what it was sent.
