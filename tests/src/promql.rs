@@ -20,7 +20,7 @@ const OF_THE_SCRAPE: [&str; 5] =
     ["app_kubernetes_io_instance", "instance", "job", "le", "namespace"];
 
 /// The functions and operators in use.
-const WORDS: [&str; 11] = [
+const WORDS: [&str; 12] = [
     "and",
     "by",
     "count",
@@ -32,6 +32,7 @@ const WORDS: [&str; 11] = [
     "or",
     "rate",
     "sum",
+    "time",
 ];
 
 /// Says why a query cannot be answered.

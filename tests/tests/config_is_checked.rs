@@ -67,8 +67,8 @@ const MISTAKES: [(&str, &str, &[&str]); 10] = [
     ),
     (
         "a pod's URL that is none",
-        "pools:\n- model: m\n  pods:\n  - url: http://a:1\n  - url: https://b:1/v1\n",
-        &["line 5: pools[0].pods[1].url: ", "must begin with http://"],
+        "pools:\n- model: m\n  pods:\n  - url: http://a:1\n  - url: grpc://b:1\n",
+        &["line 5: pools[0].pods[1].url: ", "must begin with http:// or https://"],
     ),
     (
         "an objective that does not exist",

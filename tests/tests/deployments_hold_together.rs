@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
 
 use serde_yaml_ng::Value;
 use weir_tests::{
-    built,
+    Authority, built,
     chart::{Chart, yaml},
 };
 
@@ -31,11 +31,20 @@ fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or_else(|| panic!("no number: {value:?}"))
 }
 
-/// Asserts that a configuration can be used where the dispatchers' secret is set.
+/// Asserts that a configuration can be used where the dispatchers' secret is set, and certificates are where the chart mounts
+/// them.
 fn assert_usable(text: &str) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("weir.yaml");
-    fs::write(&file, text).unwrap();
+    let mounts = dir.path().join("mounts");
+    let authority = Authority::default();
+    let own = authority.certify("tls", "weir");
+    for secret in ["tls", "admin-tls"] {
+        fs::create_dir_all(mounts.join(secret)).unwrap();
+        fs::copy(&own.certificate, mounts.join(secret).join("tls.crt")).unwrap();
+        fs::copy(&own.key, mounts.join(secret).join("tls.key")).unwrap();
+    }
+    fs::write(&file, text.replace("/etc/weir", mounts.to_str().unwrap())).unwrap();
     let mut weir = Command::new(built::binary("weir"));
     weir.args(["check", "--config", file.to_str().unwrap()]).env(SECRET, "s");
     let output = weir.output().unwrap();
@@ -53,6 +62,7 @@ const SECRET: &str = "WEIR_REPLICAS_SECRET";
 const EVERYTHING: &str = "
 replicas: 2
 replicasSecret: { name: weir, key: replicas }
+tls: { secret: weir-tls, adminSecret: weir-admin-tls, podsConfigMap: pods }
 image: { tag: v9 }
 imagePullSecrets: [ { name: secret } ]
 restartOnConfigChange: true
@@ -251,6 +261,32 @@ fn a_secret_that_dispatchers_share_reaches_whatever_reads_their_configuration() 
         let secret = named(&container["env"], SECRET).unwrap();
         assert_eq!(secret["valueFrom"]["secretKeyRef"], yaml("{ name: weir, key: replicas }"));
         assert!(named(&container["env"], "ACME_KEY").is_some(), "what they had before");
+    }
+}
+
+#[test]
+fn certificates_are_where_the_configuration_has_them_and_for_the_dispatcher_alone() {
+    let objects = chart(EVERYTHING).objects();
+    let config = yaml(mounted(&objects));
+    let spec = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];
+    let (weir, trainer) = (&spec["containers"][0], &spec["containers"][1]);
+    for (tls, volume, secret) in [
+        (&config["tls"], "tls", "weir-tls"),
+        (&config["admin"]["tls"], "admin-tls", "weir-admin-tls"),
+    ] {
+        assert_eq!(named(&spec["volumes"], volume).unwrap()["secret"]["secretName"], secret);
+        let mount = named(&weir["volumeMounts"], volume).unwrap()["mountPath"].as_str().unwrap();
+        assert_eq!(tls["certificate"], format!("{mount}/tls.crt"));
+        assert_eq!(tls["key"], format!("{mount}/tls.key"));
+        assert!(named(&trainer["volumeMounts"], volume).is_none());
+    }
+    assert!(named(&weir["volumeMounts"], "pods-ca").is_some());
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        assert_eq!(weir[probe]["httpGet"]["scheme"], "HTTPS", "{probe}");
+    }
+    assert_eq!(of_kind(&objects, "ServiceMonitor")[0]["spec"]["endpoints"][0]["scheme"], "https");
+    for text in chart("{}").render().into_values() {
+        assert!(!text.contains("tls") && !text.to_lowercase().contains("https"), "{text}");
     }
 }
 

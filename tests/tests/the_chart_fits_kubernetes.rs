@@ -14,7 +14,7 @@ const KUBERNETES: [&str; 2] = ["1.27", "1.37"];
 
 /// Everything on; the chart's own values; what can be off is off.
 const VALUES: [&str; 3] = [
-    "{ replicas: 2, replicasSecret: { name: weir, key: replicas }, persistence: { existingClaim: learned }, podAnnotations: { team: inference }, \
+    "{ replicas: 2, replicasSecret: { name: weir, key: replicas }, tls: { secret: weir-tls, adminSecret: weir-admin-tls, podsConfigMap: pods }, persistence: { existingClaim: learned }, podAnnotations: { team: inference }, \
      restartOnConfigChange: true, nodeSelector: { disk: ssd }, tolerations: [ { key: gpu, operator: Exists } ], \
      env: [ { name: ACME_KEY, valueFrom: { secretKeyRef: { name: weir, key: acme } } } ], \
      networkPolicy: { apiFrom: [ { namespaceSelector: {} } ], adminFrom: [ { podSelector: {} } ] } }",

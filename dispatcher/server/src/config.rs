@@ -125,8 +125,7 @@ impl Config {
         let admin = address("admin.listen", &raw.admin.listen, &mut problems);
         let tls = Identity::check("tls", raw.tls.as_ref(), &accept::API, &mut problems);
         let admin_tls = raw.admin.tls.as_ref();
-        let admin_tls =
-            Identity::check("admin.tls", admin_tls, &accept::ADMIN, &mut problems);
+        let admin_tls = Identity::check("admin.tls", admin_tls, &accept::ADMIN, &mut problems);
         let seat = raw.admin.check(&mut problems);
         problems.require((1..=256).contains(&raw.threads), "threads", "must be from 1 to 256");
         let api = problems.take(raw.api().check());
@@ -169,13 +168,22 @@ impl Config {
         problems.none_or(config)
     }
 
-    /// What is noteworthy: in the profiles of pod classes, and of who is let in. A line each.
+    /// What is noteworthy: in the profiles of pod classes, of who is let in, and of who is believed. A line each.
     pub fn notes(&self) -> Vec<String> {
         let profiles = self.pools.first().map(|pool| profile::notes(&pool.profiles));
         let admin = self.raw.admin.note(self.admin);
         let replicas = self.raw.replicas.note();
         let profiles = profiles.unwrap_or_default().into_iter();
-        profiles.chain(self.open()).chain(admin).chain(replicas).collect()
+        let ended = [("tls", &self.tls), ("admin.tls", &self.admin_tls)];
+        let ended = ended.into_iter().filter_map(|(key, tls)| tls.as_ref()?.note(key));
+        let pools = self.raw.pools.iter().enumerate().filter_map(|(index, pool)| {
+            let anybody = !pool.tls.as_ref()?.verify;
+            anybody.then(|| {
+                format!("pools[{index}].tls.verify: whoever answers at an address of its pods is believed")
+            })
+        });
+        let profiles = profiles.chain(self.open()).chain(admin).chain(replicas);
+        profiles.chain(ended).chain(pools).collect()
     }
 
     /// That the API is open to whoever reaches it.

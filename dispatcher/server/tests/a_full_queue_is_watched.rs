@@ -136,7 +136,8 @@ fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
     let address = door.local_addr().unwrap();
     let config = RawAdmin::default().check(&mut Problems::default());
     let seat = Seat::new(watched, config.rights(), Settings::default(), address);
-    let side = Worker::spawn_async("admin", move |stop| admin::run(door, None, seat, stop)).unwrap();
+    let side =
+        Worker::spawn_async("admin", move |stop| admin::run(door, None, seat, stop)).unwrap();
     (address, side)
 }
 

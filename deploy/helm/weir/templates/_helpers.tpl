@@ -14,8 +14,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 yes
 {{- end -}}
 {{- end }}
-# What several are told of each other.
-{{- define "weir.replicas" -}}
+# What is written beside the values: what several are told of each other, and where certificates are.
+{{- define "weir.own" -}}
 {{- if include "weir.several" . -}}
 replicas:
   listen: 0.0.0.0:8082
@@ -23,11 +23,17 @@ replicas:
   {{- if .Values.replicasSecret.name }}
   secret_env: WEIR_REPLICAS_SECRET
   {{- end }}
-{{- end -}}
+{{ end -}}
+{{- if .Values.tls.secret -}}
+tls: { certificate: /etc/weir/tls/tls.crt, key: /etc/weir/tls/tls.key }
+{{ end -}}
+{{- if .Values.tls.adminSecret -}}
+admin: { tls: { certificate: /etc/weir/admin-tls/tls.crt, key: /etc/weir/admin-tls/tls.key } }
+{{ end -}}
 {{- end }}
 # What the values say goes before.
 {{- define "weir.config" -}}
-{{ mergeOverwrite (include "weir.replicas" . | fromYaml) .Values.config | toYaml }}
+{{ mergeOverwrite (include "weir.own" . | fromYaml) .Values.config | toYaml }}
 {{- end }}
 {{- define "weir.env" -}}
 {{- if include "weir.several" . -}}
@@ -38,5 +44,11 @@ replicas:
 {{- end -}}
 {{- if .Values.env -}}
 {{ toYaml .Values.env }}
+{{- end -}}
+{{- end }}
+# How probes ask the admin side.
+{{- define "weir.probed" -}}
+{{- if .Values.tls.adminSecret -}}
+, scheme: HTTPS
 {{- end -}}
 {{- end }}

@@ -66,9 +66,7 @@ pub async fn run(
 ) {
     let listener = match TcpListener::from_std(listener) {
         // A tap is what tells the routes where a connection is from.
-        Ok(listener) => {
-            Door::new(listener, identity, descriptors::most_operators()).tap_io(|_| {})
-        }
+        Ok(listener) => Door::new(listener, identity, descriptors::most_operators()).tap_io(|_| {}),
         Err(error) => return tracing::error!(%error, "the admin side cannot listen"),
     };
     let routes = routes(seat.clone()).into_make_service_with_connect_info::<SocketAddr>();

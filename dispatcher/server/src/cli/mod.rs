@@ -154,7 +154,7 @@ impl Cli {
             Command::Serve(args) => return serve::run(&args.into()),
             Command::Train(args) => {
                 let origin = Origin { file: args.config.clone(), ..Origin::default() };
-                return with_config(&origin, |config| {
+                return with_config(origin.load_in_the_clear(), |config| {
                     train::run(config, args.once, args.supervised)
                 });
             }
@@ -177,11 +177,11 @@ impl Cli {
 }
 
 /// Loads the configuration, starts logging, and runs `work`.
-fn with_config<W>(origin: &Origin, work: W) -> ExitCode
+fn with_config<W>(loaded: Result<Config, ConfigError>, work: W) -> ExitCode
 where
     W: FnOnce(Config) -> Result<(), anyhow::Error>,
 {
-    let config = match origin.load() {
+    let config = match loaded {
         Ok(config) => config,
         Err(error) => return bad_config(&error),
     };

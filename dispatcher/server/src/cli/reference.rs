@@ -11,8 +11,9 @@ const HEAD: &str = "# Command line
 Written by `weir reference` from the program's own definitions; a test keeps this page equal to it.
 
 `serve`, `train`, `check`, `schema`, `profile`, `advise` and `completions` work on this machine. The others are clients of a running
-dispatcher's admin listener (`admin.listen`): plain HTTP, so reach a remote one through a tunnel (`ssh -L 8081:127.0.0.1:8081 HOST`,
-`kubectl port-forward deploy/inference 8081`, where `inference` is the Helm release). Words in capitals stand for values of your own.
+dispatcher's admin listener (`admin.listen`), by `https://` where it has a certificate (docs/tls.md). Reach a remote one that has none through a
+tunnel (`ssh -L 8081:127.0.0.1:8081 HOST`, `kubectl port-forward deploy/inference 8081`, where `inference` is the Helm release). Words in
+capitals stand for values of your own.
 ";
 
 /// What stands after the exit codes.

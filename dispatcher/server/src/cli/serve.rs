@@ -6,7 +6,7 @@ use super::{output::show, with_config};
 use crate::{app, config::Origin};
 
 pub(super) fn run(origin: &Origin) -> ExitCode {
-    with_config(origin, |config| {
+    with_config(origin.load(), |config| {
         let tried = origin.file.is_none().then(|| Tried::of(origin)).flatten();
         let greet = |api, admin| {
             if let Some(tried) = &tried {

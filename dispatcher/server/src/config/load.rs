@@ -94,6 +94,15 @@ impl Origin {
         self.load_text(&self.text()?)
     }
 
+    /// The same for who opens no connection, and may not read what they need.
+    ///
+    /// # Errors
+    /// As [`Origin::load`].
+    pub fn load_in_the_clear(&self) -> Result<Config, ConfigError> {
+        let text = self.text()?;
+        self.check(&text, &self.over(&text)?.in_the_clear())
+    }
+
     /// What the file says.
     ///
     /// # Errors
@@ -111,11 +120,14 @@ impl Origin {
     /// # Errors
     /// When it is not understood or any value cannot be used.
     pub fn load_text(&self, text: &str) -> Result<Config, ConfigError> {
-        let raw = self.over(text)?;
+        self.check(text, &self.over(text)?)
+    }
+
+    fn check(&self, text: &str, raw: &RawConfig) -> Result<Config, ConfigError> {
         let wrong = |problems: Problems| {
             self.wrong(problems.located(&Lines::of(text), &self.said_elsewhere()))
         };
-        Config::check(&raw).map_err(wrong)
+        Config::check(raw).map_err(wrong)
     }
 
     /// What a text says, and over it what the flags and the environment say.

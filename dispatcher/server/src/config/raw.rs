@@ -117,6 +117,18 @@ impl Default for RawConfig {
 }
 
 impl RawConfig {
+    /// The same without TLS, for who opens no connection: keys of certificates are for nobody else to read.
+    pub fn in_the_clear(&self) -> Self {
+        let mut clear = Self { tls: None, ..self.clone() };
+        clear.admin.tls = None;
+        for pool in &mut clear.pools {
+            pool.tls = None;
+            pool.pods.iter_mut().for_each(RawPod::clear);
+            pool.dns.iter_mut().for_each(|dns| dns.https = false);
+        }
+        clear
+    }
+
     /// The data API's part.
     pub fn api(&self) -> RawApi {
         RawApi {

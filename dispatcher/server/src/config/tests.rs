@@ -1,4 +1,5 @@
 mod ranges;
+mod sealed;
 
 use std::path::Path;
 

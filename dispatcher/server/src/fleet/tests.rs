@@ -56,7 +56,8 @@ impl Gate {
         };
         let routes = Router::new().route("/metrics", get(answer));
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        let seat = Seat { name: Arc::from("pod-0"), authority, secure: None, class: 0, shared: false };
+        let seat =
+            Seat { name: Arc::from("pod-0"), authority, secure: None, class: 0, shared: false };
         Self { seat, arrived }
     }
 

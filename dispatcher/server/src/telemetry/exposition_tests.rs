@@ -52,7 +52,7 @@ fn watched() -> Watched {
         config: Arc::default(),
         trainer: Arc::default(),
         spans: Arc::default(),
-        identities: vec![],
+        identities: vec![crate::tls::tests::somebody()],
         room: Room::of(1),
         life: Life::default(),
         clock,

@@ -1,6 +1,11 @@
 //! Who a listener is, and who may call it.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use rustls::{
     ServerConfig,
@@ -82,6 +87,13 @@ impl Identity {
     /// When its certificate ends, in seconds of Unix time; `None` where it does not say.
     pub fn expiry(&self) -> Option<u64> {
         self.kept.get().expiry
+    }
+
+    /// That the certificate at `key` has ended.
+    pub fn note(&self, key: &str) -> Option<String> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ended = self.expiry().is_some_and(|expiry| expiry <= now.as_secs());
+        ended.then(|| format!("{key}.certificate: has ended; clients that verify it refuse it"))
     }
 
     /// How many handshakes of clients failed.

@@ -42,4 +42,4 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -58,7 +58,8 @@ pub(super) fn authorities(name: &'static str, file: &Path) -> Result<RootCertSto
 
 fn certificates(name: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Wrong> {
     let wrong = |error: pem::Error| Wrong::new(name, unread(file, &error, "certificate"));
-    let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let found =
+        CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = found.map_err(wrong)?;
     if found.is_empty() {
         return Err(wrong(pem::Error::NoItemsFound));

@@ -80,6 +80,11 @@ fn secure(raw: RawPodsTls, host: &str) -> Secure {
     Arc::new(Trust::new(raw, "test".to_owned()).unwrap()).at(host).unwrap()
 }
 
+/// A listener that proves to be somebody.
+pub(crate) fn somebody() -> Arc<Identity> {
+    identity(&Authority::new().certify("weir", 2100))
+}
+
 /// Answers everybody with what they say, until their end.
 async fn echo(identity: Arc<Identity>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -156,11 +161,7 @@ async fn where_a_certificate_is_asked_for_nobody_comes_in_without_one() {
         tokio::task::yield_now().await;
     }
     let RawTls { certificate, key, .. } = clients.certify("gateway", 2100);
-    let shown = RawPodsTls {
-        certificate: Some(certificate),
-        key: Some(key),
-        ..authority.trusts()
-    };
+    let shown = RawPodsTls { certificate: Some(certificate), key: Some(key), ..authority.trusts() };
     ask(address, &secure(shown, "weir")).await.unwrap();
 }
 
@@ -230,7 +231,10 @@ fn what_cannot_be_used_is_named_with_its_key() {
         ),
         (with(&text, key, None), format!("tls.certificate: {text} holds no certificate in PEM")),
         (with(certificate, &text, None), format!("tls.key: {text} holds no private key in PEM")),
-        (with(certificate, &other, None), format!("tls.key: {other}: keys may not be consistent: KeyMismatch")),
+        (
+            with(certificate, &other, None),
+            format!("tls.key: {other}: keys may not be consistent: KeyMismatch"),
+        ),
         (
             with(certificate, key, Some(&text)),
             format!("tls.client_ca: {text} holds no certificate in PEM"),

@@ -36,9 +36,7 @@ impl Address {
             Some(("https", rest)) => (true, rest),
             Some(_) => return Err(wrong(FORM)),
         };
-        let uri: http::Uri = format!("http://{rest}")
-            .parse()
-            .map_err(|_| wrong(FORM))?;
+        let uri: http::Uri = format!("http://{rest}").parse().map_err(|_| wrong(FORM))?;
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         if host.is_empty() || uri.query().is_some() || rest.contains('@') {
             return Err(wrong(FORM));

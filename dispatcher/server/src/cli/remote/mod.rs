@@ -34,7 +34,7 @@ const TOKEN_VARIABLE: &str = "WEIR_ADMIN_TOKEN";
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Admin side")]
 pub(super) struct RemoteArgs {
-    /// Address of the admin listener: HOST:PORT, or an URL with http:// or https://
+    /// Address of the admin listener: HOST:PORT, or a URL with http:// or https://
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -43,7 +43,7 @@ pub(super) struct RemoteArgs {
         global = true
     )]
     admin: String,
-    /// File with the authorities that the certificate of an admin side at https:// is of, PEM; without it those of this machine
+    /// File with authorities, PEM, of one of which the certificate of an admin side at https:// is; without it those of this machine
     #[arg(long, value_name = "FILE", env = "WEIR_ADMIN_CA", global = true)]
     admin_ca: Option<PathBuf>,
     /// File with the bearer token; without it the variable WEIR_ADMIN_TOKEN, or none
