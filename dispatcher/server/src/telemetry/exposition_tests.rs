@@ -19,6 +19,7 @@ use crate::{
     replicas::Circle,
     shutdown::Life,
     telemetry::Metrics,
+    tls::tests::Authority,
 };
 
 fn metrics() -> Metrics {
@@ -52,7 +53,7 @@ fn watched() -> Watched {
         config: Arc::default(),
         trainer: Arc::default(),
         spans: Arc::default(),
-        identities: vec![crate::tls::tests::somebody()],
+        identities: vec![Authority::new().identity("weir")],
         room: Room::of(1),
         life: Life::default(),
         clock,

@@ -21,13 +21,13 @@ use crate::{accept::Listening, config::Problems};
 static LISTENING: Listening = Listening::named("test");
 
 /// An authority and a folder for what it signs.
-struct Authority {
+pub(crate) struct Authority {
     folder: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -63,9 +63,28 @@ impl Authority {
         }
     }
 
+    /// A listener that proves to be of that name.
+    pub(crate) fn identity(&self, name: &str) -> Arc<Identity> {
+        identity(&self.certify(name, 2100))
+    }
+
+    /// A client of such a listener.
+    pub(crate) fn client(&self, name: &str) -> Client {
+        Client(secure(self.trusts(), name))
+    }
+
     /// Trusts this authority.
     fn trusts(&self) -> RawPodsTls {
         RawPodsTls { ca: Some(self.ca()), ..RawPodsTls::default() }
+    }
+}
+
+/// A client that trusts who proves to be of one name.
+pub(crate) struct Client(Secure);
+
+impl Client {
+    pub(crate) async fn to(&self, address: SocketAddr) -> std::io::Result<Line> {
+        self.0.greet(TcpStream::connect(address).await?).await
     }
 }
 
@@ -78,11 +97,6 @@ fn identity(raw: &RawTls) -> Arc<Identity> {
 
 fn secure(raw: RawPodsTls, host: &str) -> Secure {
     Arc::new(Trust::new(raw, "test".to_owned()).unwrap()).at(host).unwrap()
-}
-
-/// A listener that proves to be somebody.
-pub(crate) fn somebody() -> Arc<Identity> {
-    identity(&Authority::new().certify("weir", 2100))
 }
 
 /// Answers everybody with what they say, until their end.

@@ -196,3 +196,60 @@ async fn a_client_that_takes_little_is_not_given_up() {
     let (written, ()) = tokio::join!(server.write_all(b"twelve bytes"), slow);
     written.unwrap();
 }
+
+/// A stream that takes what is written at once, and has it on its way only when that is flushed.
+struct Sealing(DuplexStream, Vec<u8>);
+
+impl Wire for Sealing {
+    fn poll_departed(&self, _: &mut Context<'_>) -> Poll<bool> {
+        Poll::Pending
+    }
+
+    fn spoil_end(&self) {}
+}
+
+impl AsyncWrite for Sealing {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.1.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self(below, kept) = self.get_mut();
+        while !kept.is_empty() {
+            let count = ready!(Pin::new(&mut *below).poll_write(cx, kept))?;
+            kept.drain(..count);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_sealed_and_not_taken_is_not_sent_and_is_given_up() {
+    let (mut client, server) = duplex(4);
+    let turns = Turns::default();
+    let mut server = patient(Sealing(server, Vec::new()), turns.clone());
+    let turn = turns.begin();
+    turn.gives(8);
+    server.write_all(b"8 bytes!").await.unwrap();
+    assert!(timeout(WRITE / 2, server.flush()).await.is_err());
+    assert!(turn.poll_sent().is_pending(), "half of it is still here");
+    let mut taken = [0; 8];
+    let (flushed, read) = tokio::join!(server.flush(), client.read_exact(&mut taken));
+    flushed.unwrap();
+    read.unwrap();
+    assert!(turn.poll_sent().is_ready());
+
+    server.write_all(b"8 bytes!").await.unwrap();
+    let begun = Instant::now();
+    assert!(timed_out(timeout(WRITE * 2, server.flush()).await.unwrap()));
+    assert_eq!(begun.elapsed(), WRITE, "what was waited before does not count");
+}

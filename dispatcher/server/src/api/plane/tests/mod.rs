@@ -3,6 +3,7 @@
 mod broken_off;
 mod on_the_wire;
 mod places;
+mod sealed;
 
 use std::{net::Ipv4Addr, pin::Pin, sync::Arc, task::Context};
 
@@ -139,7 +140,7 @@ async fn a_running_response_finishes_after_the_stop_and_then_the_plane_is_done()
 }
 
 /// Asks once over a connection that stays, and reads the answer, whose body is `done`.
-async fn ask(client: &mut TcpStream) -> String {
+async fn ask(client: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> String {
     client.write_all(GET).await.unwrap();
     let mut text = Vec::new();
     while !text.ends_with(b"done") {
