@@ -116,7 +116,8 @@ impl fmt::Debug for Identity {
 impl Made {
     fn of(raw: &RawTls) -> Result<Self, Wrong> {
         let certified = pem::certified(raw.certificate.as_ref(), raw.key.as_ref())?;
-        let expiry = certified.end_entity_cert().ok().and_then(pem::expiry);
+        let validity = certified.end_entity_cert().ok().and_then(pem::validity);
+        let expiry = validity.map(|(_, until)| until);
         let config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| Wrong::new("certificate", error.to_string()))?;
@@ -131,7 +132,7 @@ impl Made {
 }
 
 fn verifier(file: &str) -> Result<Arc<dyn ClientCertVerifier>, Wrong> {
-    let roots = pem::authorities("client_ca", file.as_ref())?;
+    let (roots, _) = pem::authorities("client_ca", file.as_ref())?;
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
         .build()
         .map_err(|error| Wrong::new("client_ca", format!("{file}: {error}")))

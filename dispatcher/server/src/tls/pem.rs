@@ -10,7 +10,7 @@ use rustls::{
     },
     sign::CertifiedKey,
 };
-use x509_cert::{Certificate, der::Decode as _};
+use x509_cert::{Certificate, der::Decode as _, time::Validity};
 
 use super::provider;
 
@@ -45,15 +45,19 @@ pub(super) fn certified(certificate: &Path, key: &Path) -> Result<Arc<CertifiedK
     Ok(Arc::new(certified))
 }
 
-/// The authorities in a file.
-pub(super) fn authorities(name: &'static str, file: &Path) -> Result<RootCertStore, Wrong> {
+/// The authorities in a file, and the certificates that they were told by.
+pub(super) fn authorities(
+    name: &'static str,
+    file: &Path,
+) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), Wrong> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(name, file)? {
+    let listed = certificates(name, file)?;
+    for certificate in &listed {
         roots
-            .add(certificate)
+            .add(certificate.clone())
             .map_err(|error| Wrong::new(name, format!("{}: {error}", file.display())))?;
     }
-    Ok(roots)
+    Ok((roots, listed))
 }
 
 fn certificates(name: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, Wrong> {
@@ -76,8 +80,9 @@ fn unread(file: &Path, error: &pem::Error, what: &str) -> String {
     }
 }
 
-/// When a certificate ends, in seconds of Unix time; `None` where that cannot be read.
-pub(super) fn expiry(certificate: &CertificateDer<'_>) -> Option<u64> {
-    let certificate = Certificate::from_der(certificate).ok()?;
-    Some(certificate.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
+/// From when on and until when a certificate counts, in seconds of Unix time; `None` where that cannot be read.
+pub(super) fn validity(certificate: &CertificateDer<'_>) -> Option<(u64, u64)> {
+    let Validity { not_before, not_after } =
+        Certificate::from_der(certificate).ok()?.tbs_certificate.validity;
+    Some((not_before.to_unix_duration().as_secs(), not_after.to_unix_duration().as_secs()))
 }

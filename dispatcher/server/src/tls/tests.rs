@@ -163,6 +163,38 @@ async fn who_proves_to_be_the_one_that_is_named_is_believed_and_nobody_else() {
 }
 
 #[tokio::test]
+async fn a_certificate_that_its_owner_made_is_believed_where_it_is_listed() {
+    let folder = Authority::new();
+    let own = |file: &str, years: std::ops::Range<i32>| {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["pod-0".to_owned()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = rcgen::date_time_ymd(years.start, 1, 1);
+        params.not_after = rcgen::date_time_ymd(years.end, 1, 1);
+        let certificate = folder.write(file, &params.self_signed(&key).unwrap().pem());
+        let key = folder.write(&format!("{file}.key"), &key.serialize_pem());
+        RawTls { certificate, key, client_ca: None }
+    };
+    let listed = |raw: &RawTls, name: &str| {
+        let ca = Some(raw.certificate.clone());
+        secure(RawPodsTls { ca, ..RawPodsTls::default() }, name)
+    };
+    let pod = own("own.pem", 2020..2100);
+    let address = echo(identity(&pod)).await;
+    ask(address, &listed(&pod, "pod-0")).await.unwrap();
+    let said = refusal(address, &listed(&pod, "pod-1")).await;
+    assert!(said.contains("not valid for name"), "{said}");
+    // One like it, which another has made.
+    let said = refusal(address, &listed(&own("other.pem", 2020..2100), "pod-0")).await;
+    assert!(said.contains("invalid peer certificate"), "{said}");
+    for (years, want) in [(2020..2021, "Expired"), (2090..2100, "NotValidYet")] {
+        let pod = own("old.pem", years);
+        let said = refusal(echo(identity(&pod)).await, &listed(&pod, "pod-0")).await;
+        assert!(said.contains(want), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn where_a_certificate_is_asked_for_nobody_comes_in_without_one() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let raw = RawTls { client_ca: Some(clients.ca()), ..authority.certify("weir", 2100) };

@@ -3,10 +3,15 @@
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
+    },
     crypto::{verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
+    server::ParsedCertificate,
     sign::SingleCertAndKey,
 };
 use tokio::net::TcpStream;
@@ -127,11 +132,9 @@ fn client(raw: &RawPodsTls) -> Result<ClientConfig, Wrong> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| Wrong::new("ca", error.to_string()))?;
-    let config = if raw.verify {
-        config.with_root_certificates(roots(raw)?)
-    } else {
-        config.dangerous().with_custom_certificate_verifier(Arc::new(Anybody))
-    };
+    let verifier: Arc<dyn ServerCertVerifier> =
+        if raw.verify { Arc::new(Listed::of(raw)?) } else { Arc::new(Anybody) };
+    let config = config.dangerous().with_custom_certificate_verifier(verifier);
     let mut config = match (&raw.certificate, &raw.key) {
         (Some(certificate), Some(key)) => {
             let certified = pem::certified(certificate.as_ref(), key.as_ref())?;
@@ -143,7 +146,8 @@ fn client(raw: &RawPodsTls) -> Result<ClientConfig, Wrong> {
     Ok(config)
 }
 
-fn roots(raw: &RawPodsTls) -> Result<RootCertStore, Wrong> {
+/// The authorities, and what else they were told by: none where they are this machine's.
+fn roots(raw: &RawPodsTls) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), Wrong> {
     if let Some(file) = &raw.ca {
         return pem::authorities("ca", file.as_ref());
     }
@@ -152,7 +156,69 @@ fn roots(raw: &RawPodsTls) -> Result<RootCertStore, Wrong> {
     if roots.is_empty() {
         return Err(Wrong::new("ca", "this machine has no authorities of its own; name a file"));
     }
-    Ok(roots)
+    Ok((roots, vec![]))
+}
+
+/// Believes whoever has a certificate of an authority, or one that is listed beside them itself: who has made a certificate for
+/// itself is its own authority, which as a server's would be refused.
+#[derive(Debug)]
+struct Listed {
+    authorities: Arc<WebPkiServerVerifier>,
+    listed: Vec<CertificateDer<'static>>,
+}
+
+impl Listed {
+    fn of(raw: &RawPodsTls) -> Result<Self, Wrong> {
+        let (roots, listed) = roots(raw)?;
+        let authorities =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+        let authorities = authorities.map_err(|error| Wrong::new("ca", error.to_string()))?;
+        Ok(Self { authorities, listed })
+    }
+}
+
+impl ServerCertVerifier for Listed {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if !self.listed.contains(shown) {
+            return self.authorities.verify_server_cert(shown, between, name, ocsp, now);
+        }
+        verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
+        let (from, until) = pem::validity(shown).ok_or(CertificateError::BadEncoding)?;
+        match now.as_secs() {
+            now if now < from => Err(CertificateError::NotValidYet.into()),
+            now if now > until => Err(CertificateError::Expired.into()),
+            _ => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.authorities.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.authorities.supported_verify_schemes()
+    }
 }
 
 /// Believes whoever answers: `verify: false`.

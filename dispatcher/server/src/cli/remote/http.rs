@@ -71,7 +71,7 @@ impl Caller {
         self.runtime.block_on(async {
             let stream = self.connect().await?;
             let request = self.request("GET", path, None)?;
-            let broken = |error: hyper::Error| self.unreachable(error);
+            let broken = |error: hyper::Error| self.broken(&error);
             let opened = async {
                 let (mut sender, connection) =
                     http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
@@ -173,7 +173,7 @@ impl Caller {
         stream: Line,
         request: http::Request<Full<Bytes>>,
     ) -> Result<(Parts, Bytes), Failure> {
-        let broken = |error: hyper::Error| self.unreachable(error);
+        let broken = |error: hyper::Error| self.broken(&error);
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         let exchange = async move {
@@ -189,6 +189,14 @@ impl Caller {
             // It may end before the answer is read; what was received stays readable.
             _ = connection => exchange.await,
         }
+    }
+
+    fn broken(&self, error: &hyper::Error) -> Failure {
+        if self.secure.is_none() && error.is_parse() {
+            let tls = format!("{error}; if it speaks TLS, say https://");
+            return self.unreachable(tls);
+        }
+        self.unreachable(error)
     }
 
     fn unreachable(&self, why: impl std::fmt::Display) -> Failure {
