@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use weir_tests::{
     Authority, Call, Plan, Pod, Program, Stage, built,
     command::{Done, UNREACHABLE, USAGE, command},
@@ -159,4 +160,27 @@ async fn operators_reach_an_admin_side_that_is_sealed() {
     assert_eq!(Call::get("/livez").to(clear.address).await.status, 200);
     weir.terminate();
     assert_eq!(weir.exit().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_load_reaches_who_is_sealed_and_asks_for_a_key() {
+    let authority = Authority::default();
+    let tls = authority.certify("weir", "127.0.0.1").shown();
+    let sha256 = format!("{:x}", Sha256::digest("k-1"));
+    let keys = json!([{"tenant": "acme", "sha256": sha256}]);
+    let mut stage = Plan::default().config(json!({"tls": tls, "keys": keys})).raise().await;
+    let load = async |key: &str| {
+        let mut load = tokio::process::Command::new(built::binary("weir-bench"));
+        load.args(["load", "--mix", "demo", "--for", "1", "--rate", "20"])
+            .args(["--target", &format!("https://{}/v1", stage.weir.api), "--key-env", "KEY"])
+            .arg("--ca")
+            .arg(authority.ca())
+            .env("KEY", key);
+        Done::of(load.output().await.unwrap())
+    };
+    let (good, bad) = (load("k-1").await, load("k-2").await);
+    assert_eq!((good.code, bad.code), (0, 1), "{good:?}, {bad:?}");
+    let served = stage.weir.metrics().await;
+    assert!(served.sum("weir_requests_total", &[("outcome", "ok")]) >= 5.0, "{served:?}");
+    stage.assert_settled().await;
 }

@@ -99,7 +99,7 @@ async fn send(
         seed: args.seed,
     };
     let load = LoadPlan {
-        target: args.api(),
+        target: args.api().into(),
         model: model.to_owned(),
         classes: classes.to_vec(),
         requests: mix.requests()?,

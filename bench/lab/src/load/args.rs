@@ -1,19 +1,14 @@
 //! The command line of `weir-bench load`.
 
-use std::{
-    io::IsTerminal,
-    net::{SocketAddr, ToSocketAddrs},
-    path::PathBuf,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use clap::{ArgGroup, Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
-    Class, ClassTally, DemoMix, LoadPlan, MaxTokens, Planned, Tally, parse_classes, plan, run,
+    Class, ClassTally, DemoMix, LoadPlan, MaxTokens, Planned, Tally, Target, parse_classes, plan,
+    run,
 };
 use crate::{
     results::{ResultFile, say},
@@ -24,9 +19,15 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("source").required(true).args(["trace", "mix"])))]
 pub struct LoadArgs {
-    /// Server to send to, without a path; /v1 may stand behind its address
+    /// Server to send to, http:// or https://, without a path; /v1 may stand behind its address
     #[arg(long, default_value = "http://127.0.0.1:8080")]
     target: String,
+    /// File with authorities, PEM, of one of which the certificate of a target at https:// is; without it those of this machine
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Variable of the environment with the key that the server asks for
+    #[arg(long, value_name = "NAME")]
+    key_env: Option<String>,
     /// Model to ask for
     #[arg(long, default_value = "qwen3-32b")]
     model: String,
@@ -113,12 +114,19 @@ impl LoadArgs {
         Ok(ExitCode::from(u8::from(report.total.failed == report.total.sent)))
     }
 
+    fn target(&self) -> Result<Target> {
+        let target = Target::parse(&self.target, self.ca.as_deref())?;
+        let Some(name) = &self.key_env else { return Ok(target) };
+        let key = std::env::var(name).with_context(|| format!("--key-env: no variable {name}"))?;
+        target.with_key(key.trim())
+    }
+
     fn plan(&self) -> Result<LoadPlan> {
         let classes = parse_classes(&self.classes, &self.slo)?;
         let requests = self.requests(&classes)?;
         ensure!(!requests.is_empty(), "nothing arrives in the chosen window");
         Ok(LoadPlan {
-            target: resolve(&self.target)?,
+            target: self.target()?,
             model: self.model.clone(),
             classes,
             requests,
@@ -159,19 +167,6 @@ impl LoadArgs {
         }
         plan::requests(window.cut(rows), classes, self.seed)
     }
-}
-
-/// The address of an `http://host:port` target, with or without the `/v1` that clients of OpenAI's interface are given.
-fn resolve(target: &str) -> Result<SocketAddr> {
-    let rest = target.strip_prefix("http://").context("--target must start with http://")?;
-    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    ensure!(
-        ["", "v1"].contains(&path.trim_end_matches('/')),
-        "--target {target:?}: a target is an address without a path: http://{host}"
-    );
-    let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
-    let found = host.to_socket_addrs().with_context(|| format!("cannot resolve {host:?}"))?.next();
-    found.with_context(|| format!("{host:?} has no address"))
 }
 
 /// Differs between runs, so that a second run does not find the first one's prompts in the pods' caches.
@@ -266,25 +261,5 @@ mod tests {
         assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::FAILURE));
         let error = parse(&format!("{words} --records /dev/null/x")).unwrap().run().unwrap_err();
         assert!(error.to_string().contains("cannot write /dev/null/x"), "{error}");
-    }
-
-    #[test]
-    fn a_target_is_resolved_once_and_must_be_plain_http() {
-        assert_eq!(resolve("http://127.0.0.1:8080/").unwrap().to_string(), "127.0.0.1:8080");
-        assert_eq!(resolve("http://127.0.0.1").unwrap().port(), 80);
-        assert!(resolve("https://127.0.0.1:1").is_err());
-        assert!(resolve("127.0.0.1:1").is_err());
-    }
-
-    #[test]
-    fn a_base_url_is_a_target_too_and_no_other_path_is() {
-        for path in ["/v1", "/v1/"] {
-            let target = format!("http://127.0.0.1:8080{path}");
-            assert_eq!(resolve(&target).unwrap().to_string(), "127.0.0.1:8080");
-        }
-        for path in ["/v1/chat/completions", "/v2", "/v1x", "//x"] {
-            let error = resolve(&format!("http://127.0.0.1:8080{path}")).unwrap_err().to_string();
-            assert!(error.contains("without a path: http://127.0.0.1:8080"), "{error}");
-        }
     }
 }

@@ -57,8 +57,12 @@ pub(super) async fn call(shared: Rc<Shared>, index: usize) -> Option<Record> {
 
 fn request(plan: &LoadPlan, planned: &Planned, index: usize) -> http::Result<Request<Full<Bytes>>> {
     let class = plan.classes.get(planned.class).map_or("", |class| class.name.as_str());
-    Request::post("/v1/chat/completions")
-        .header(header::HOST, plan.target.to_string())
+    let mut request = Request::post("/v1/chat/completions");
+    if let Some(key) = &plan.target.key {
+        request = request.header(header::AUTHORIZATION, key);
+    }
+    request
+        .header(header::HOST, &plan.target.host)
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "text/event-stream")
         .header("x-request-id", format!("load-{:x}-{index}", plan.run))

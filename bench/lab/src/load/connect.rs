@@ -1,16 +1,22 @@
 //! The load's own connections: taken from the idle ones, else opened; given back when their answer was read to its end.
 
-use std::{cell::RefCell, net::SocketAddr};
+use std::cell::RefCell;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::{body::Incoming, client::conn::http1::SendRequest};
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{SendRequest, handshake},
+};
 use hyper_util::rt::TokioIo;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     time::{Duration, Instant},
 };
+
+use super::Target;
 
 /// Idle connections older than this are closed rather than used: a server may be about to close them.
 const IDLE: Duration = Duration::from_secs(3);
@@ -20,12 +26,12 @@ pub(super) type Sender = SendRequest<Full<Bytes>>;
 
 /// Connections to one server.
 pub(super) struct Connections {
-    target: SocketAddr,
+    target: Target,
     idle: RefCell<Vec<(Sender, Instant)>>,
 }
 
 impl Connections {
-    pub(super) fn new(target: SocketAddr) -> Self {
+    pub(super) fn new(target: Target) -> Self {
         Self { target, idle: RefCell::new(Vec::new()) }
     }
 
@@ -62,16 +68,27 @@ impl Connections {
     }
 
     async fn open(&self) -> Result<Sender, String> {
-        let stream = TcpStream::connect(self.target).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| error.to_string())?;
-        tokio::task::spawn_local(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection ended");
-            }
-        });
-        Ok(sender)
+        let said = |error: std::io::Error| error.to_string();
+        let stream = TcpStream::connect(self.target.address).await.map_err(said)?;
+        stream.set_nodelay(true).map_err(said)?;
+        match self.target.seal() {
+            Some(seal) => speak(seal.greet(stream).await.map_err(said)?).await,
+            None => speak(stream).await,
+        }
     }
+}
+
+/// Speaks HTTP over a connection, for as long as its sender is there.
+async fn speak<S>(stream: S) -> Result<Sender, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let (sender, connection) =
+        handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    tokio::task::spawn_local(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "connection ended");
+        }
+    });
+    Ok(sender)
 }

@@ -8,7 +8,7 @@
 //!
 //! # Layout
 //! - `args`: the command line; `plan`: what is sent when; `mix`: the built-in synthetic workload
-//! - `class`: objectives and shares; `call`: one request on the wire; `connect`: connections; `sse`: the stream's events
+//! - `class`: objectives and shares; `call`: one request on the wire; `target`: the server; `connect`: connections to it; `sse`: the stream's events
 //! - `outcome`: how a request ended; `report`: all of them; `table`: the report for people; `replay`: the loop
 
 mod args;
@@ -22,6 +22,7 @@ mod replay;
 mod report;
 mod sse;
 mod table;
+mod target;
 
 #[cfg(test)]
 mod tests;
@@ -35,3 +36,4 @@ pub(crate) use plan::requests as planned;
 pub use plan::{LoadPlan, MaxTokens, Planned};
 pub use replay::{ClassTally, Tally, run};
 pub use report::{ClassReport, LoadReport, Percentiles};
+pub use target::Target;

@@ -1,11 +1,11 @@
 //! What is sent when, decided before the first byte.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
-use super::Class;
+use super::{Class, Target};
 use crate::{
     prompt::Segment,
     trace::{Arrival, shown},
@@ -14,8 +14,8 @@ use crate::{
 /// A replay: everything [`super::run`] needs.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
-    /// Where the server listens.
-    pub target: SocketAddr,
+    /// The server.
+    pub target: Target,
     /// Value of the requests' `model`.
     pub model: String,
     /// The classes; a request names one by index.

@@ -87,7 +87,7 @@ impl<W: FnMut(&Tally)> Replay<W> {
             classes: vec![ClassTally::default(); plan.classes.len()],
             ..Tally::default()
         };
-        let connections = Connections::new(plan.target);
+        let connections = Connections::new(plan.target.clone());
         let shared = Rc::new(Shared { plan, connections, start: Instant::now() });
         Self { shared, calls: JoinSet::new(), tally, records: Vec::new(), watch }
     }

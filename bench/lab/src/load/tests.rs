@@ -94,6 +94,7 @@ fn plan(target: SocketAddr, names: &[&str]) -> LoadPlan {
 
 fn plan_for(target: SocketAddr, classes: Vec<Class>, requests: Vec<Planned>) -> LoadPlan {
     let (model, timeout) = ("m\"1".to_owned(), Duration::from_millis(500));
+    let target = target.into();
     LoadPlan { target, model, classes, requests, timeout, max_tokens: MaxTokens::Unsaid, run: 1 }
 }
 

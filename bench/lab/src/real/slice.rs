@@ -155,7 +155,7 @@ impl Slice {
     /// What goes over the wire to `target`.
     pub(crate) fn plan(&self, target: SocketAddr, model: &str) -> LoadPlan {
         LoadPlan {
-            target,
+            target: target.into(),
             model: model.to_owned(),
             classes: self.classes.clone(),
             requests: self.requests.clone(),
