@@ -10,15 +10,9 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use http::HeaderValue;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        verify_server_name,
-    },
+    ClientConfig, RootCertStore,
     crypto::ring::default_provider,
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject as _},
-    server::ParsedCertificate,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -108,8 +102,7 @@ impl Seal {
         let name = name.with_context(|| format!("{host:?} is no name for a certificate"))?;
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Listed::of(ca)?))
+            .with_root_certificates(authorities(ca)?)
             .with_no_client_auth();
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
     }
@@ -120,70 +113,18 @@ impl Seal {
     }
 }
 
-/// Believes whoever has a certificate of an authority, or one that is listed beside them itself, as servers have that made one for
-/// themselves.
-#[derive(Debug)]
-struct Listed {
-    authorities: Arc<WebPkiServerVerifier>,
-    listed: Vec<CertificateDer<'static>>,
-}
-
-impl Listed {
-    fn of(ca: Option<&Path>) -> Result<Self> {
-        let listed = match ca {
-            Some(file) => CertificateDer::pem_file_iter(file)
-                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                .map_err(|error| anyhow::anyhow!("--ca {}: {error:?}", file.display()))?,
-            None => rustls_native_certs::load_native_certs().certs,
-        };
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(listed.iter().cloned());
-        let none = "no certificates of authorities; name a file with --ca";
-        ensure!(!roots.is_empty(), none);
-        let provider = Arc::new(default_provider());
-        let authorities =
-            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
-        Ok(Self { authorities, listed })
-    }
-}
-
-impl ServerCertVerifier for Listed {
-    fn verify_server_cert(
-        &self,
-        shown: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.listed.contains(shown) {
-            verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
-            return Ok(ServerCertVerified::assertion());
-        }
-        self.authorities.verify_server_cert(shown, between, name, ocsp, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.authorities.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.authorities.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.authorities.supported_verify_schemes()
-    }
+/// The authorities in a file, or of this machine.
+fn authorities(ca: Option<&Path>) -> Result<RootCertStore> {
+    let found = match ca {
+        Some(file) => CertificateDer::pem_file_iter(file)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| anyhow::anyhow!("--ca {}: {error:?}", file.display()))?,
+        None => rustls_native_certs::load_native_certs().certs,
+    };
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found);
+    ensure!(!roots.is_empty(), "no certificates of authorities; name a file with --ca");
+    Ok(roots)
 }
 
 #[cfg(test)]

@@ -132,9 +132,8 @@ fn client(raw: &RawPodsTls) -> Result<ClientConfig, Wrong> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| Wrong::new("ca", error.to_string()))?;
-    let verifier: Arc<dyn ServerCertVerifier> =
-        if raw.verify { Arc::new(Listed::of(raw)?) } else { Arc::new(Anybody) };
-    let config = config.dangerous().with_custom_certificate_verifier(verifier);
+    let belief = Arc::new(Belief::of(raw)?);
+    let config = config.dangerous().with_custom_certificate_verifier(belief);
     let mut config = match (&raw.certificate, &raw.key) {
         (Some(certificate), Some(key)) => {
             let certified = pem::certified(certificate.as_ref(), key.as_ref())?;
@@ -159,25 +158,29 @@ fn roots(raw: &RawPodsTls) -> Result<(RootCertStore, Vec<CertificateDer<'static>
     Ok((roots, vec![]))
 }
 
-/// Believes whoever has a certificate of an authority, or one that is listed beside them itself: who has made a certificate for
-/// itself is its own authority, which as a server's would be refused.
+/// Who is believed: whoever has a certificate of an authority, or one that is listed beside them itself, for who has made a
+/// certificate for itself is its own authority, which as a server's would be refused.
 #[derive(Debug)]
-struct Listed {
-    authorities: Arc<WebPkiServerVerifier>,
+struct Belief {
+    /// `None`: whoever answers is believed.
+    authorities: Option<Arc<WebPkiServerVerifier>>,
     listed: Vec<CertificateDer<'static>>,
 }
 
-impl Listed {
+impl Belief {
     fn of(raw: &RawPodsTls) -> Result<Self, Wrong> {
+        if !raw.verify {
+            return Ok(Self { authorities: None, listed: vec![] });
+        }
         let (roots, listed) = roots(raw)?;
         let authorities =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
         let authorities = authorities.map_err(|error| Wrong::new("ca", error.to_string()))?;
-        Ok(Self { authorities, listed })
+        Ok(Self { authorities: Some(authorities), listed })
     }
 }
 
-impl ServerCertVerifier for Listed {
+impl ServerCertVerifier for Belief {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -186,8 +189,11 @@ impl ServerCertVerifier for Listed {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        let Some(authorities) = &self.authorities else {
+            return Ok(ServerCertVerified::assertion());
+        };
         if !self.listed.contains(shown) {
-            return self.authorities.verify_server_cert(shown, between, name, ocsp, now);
+            return authorities.verify_server_cert(shown, between, name, ocsp, now);
         }
         verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
         let (from, until) = pem::validity(shown).ok_or(CertificateError::BadEncoding)?;
@@ -196,45 +202,6 @@ impl ServerCertVerifier for Listed {
             now if now > until => Err(CertificateError::Expired.into()),
             _ => Ok(ServerCertVerified::assertion()),
         }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.authorities.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.authorities.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.authorities.supported_verify_schemes()
-    }
-}
-
-/// Believes whoever answers: `verify: false`.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

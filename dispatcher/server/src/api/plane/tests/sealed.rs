@@ -3,7 +3,7 @@
 use super::*;
 use crate::tls::tests::{Authority, Client};
 
-async fn sealed(limits: Limits) -> (Plane, Client) {
+fn sealed(limits: Limits) -> (Plane, Client) {
     let authority = Authority::new();
     let identity = Some(authority.identity("weir"));
     let plane = start_done(PlaneConfig { identity, limits, ..config(1) });
@@ -12,7 +12,7 @@ async fn sealed(limits: Limits) -> (Plane, Client) {
 
 #[tokio::test]
 async fn it_serves_drains_and_stops_as_any() {
-    let (plane, client) = sealed(limits()).await;
+    let (plane, client) = sealed(limits());
     let mut kept = client.to(plane.address()).await.unwrap();
     for _ in 0..3 {
         assert!(!ask(&mut kept).await.contains("connection: close"));
@@ -31,7 +31,7 @@ async fn it_serves_drains_and_stops_as_any() {
 #[tokio::test]
 async fn who_never_ends_its_handshake_has_the_patience_of_one_that_asks_nothing() {
     let idle_timeout = Duration::from_millis(50);
-    let (plane, client) = sealed(Limits { idle_timeout, ..limits() }).await;
+    let (plane, client) = sealed(Limits { idle_timeout, ..limits() });
     let silent = connect(&plane).await;
     let mut half = connect(&plane).await;
     // A record of a handshake, of which the rest never comes.
