@@ -12,9 +12,9 @@
 //!
 //! # Layout
 //! - [`config`]: what is written
-//! - `files`: what is made of files, made anew when they change; [`pem`]: what is in them
+//! - `files`: what is made of files, made anew when they change; `pem`: what is in them
 //! - [`identity`]: who a listener is; [`trust`]: which pods are believed
-//! - [`line`]: a connection
+//! - [`mod@line`]: a connection
 
 pub mod config;
 mod files;
