@@ -265,6 +265,10 @@ fn what_cannot_be_used_is_named_with_its_key() {
         assert_eq!(identity.is_none(), problems != Problems::default());
         problems.to_string()
     };
+    let of_before = Authority::new();
+    let noted = identity(&of_before.certify("weir", 2020)).note("tls").unwrap();
+    assert_eq!(noted, "tls.certificate: has ended; clients that verify it refuse it");
+    assert_eq!(identity(&own).note("tls"), None);
     let (certificate, key) = (&*own.certificate, &*own.key);
     let other = authority.write("other.key", &KeyPair::generate().unwrap().serialize_pem());
     for (said, want) in [
