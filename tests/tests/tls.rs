@@ -82,8 +82,8 @@ async fn a_certificate_is_renewed_while_a_stream_flows() {
     std::fs::write(&own.certificate, "half a file").unwrap();
     eventually("it is refused", async || {
         let metrics = stage.weir.metrics().await;
-        let refused = metrics.sum("weir_tls_renewals_total", &[("outcome", "refused")]);
-        if refused >= 1.0 { Ok(()) } else { Err(refused) }
+        let failing = metrics.sum("weir_tls_failing", &[("listener", "api")]);
+        if failing >= 1.0 { Ok(()) } else { Err(failing) }
     })
     .await;
     Call::chat(3).to(other.address).await.assert_whole();

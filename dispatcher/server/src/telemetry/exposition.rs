@@ -24,7 +24,7 @@ use crate::{
     learn::versions::VersionView,
     replicas::Circle,
     shutdown::Stage,
-    tls::Identity,
+    tls::{FilesTally, Identity},
 };
 
 /// Longest reason that becomes a label.
@@ -346,9 +346,11 @@ impl Page {
         if let Some(expiry) = identity.expiry() {
             self.set(&series::TLS_EXPIRY, &[listener], expiry as f64);
         }
-        let (renewed, refused) = identity.tally();
-        self.count(&series::TLS_RENEWALS, &[listener, "renewed"], renewed);
-        self.count(&series::TLS_RENEWALS, &[listener, "refused"], refused);
+        let FilesTally { renewed, refused, failing } = identity.tally();
+        self.tally(&series::TLS_RENEWALS, &[listener, "renewed"], renewed);
+        self.tally(&series::TLS_RENEWALS, &[listener, "refused"], refused);
+        let failing = f64::from(u8::from(failing.load(Relaxed)));
+        self.set(&series::TLS_FAILING, &[listener], failing);
         self.count(&series::TLS_HANDSHAKES_FAILED, &[listener], identity.handshakes_failed());
     }
 

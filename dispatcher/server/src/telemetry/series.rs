@@ -241,6 +241,8 @@ series! {
         "When the certificate of a listener that speaks TLS (api, admin) ends, in seconds of Unix time.";
     TLS_RENEWALS: Counter "weir_tls_renewals_total" ["listener", "outcome"]
         "Times that the files of a listener's certificate had changed, by outcome: renewed, or refused, where those before stay in force.";
+    TLS_FAILING: Gauge "weir_tls_failing" ["listener"]
+        "1 while the files of a listener's certificate cannot be used as they are, so that those before are in force.";
     TLS_HANDSHAKES_FAILED: Counter "weir_tls_handshakes_failed_total" ["listener"]
         "Connections to a listener that speaks TLS on which nothing could be agreed, or without a certificate where one is asked for; who closes before it says anything is not counted.";
     CONNECTIONS: Gauge "weir_connections" ["state"]

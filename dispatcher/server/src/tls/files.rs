@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -32,8 +32,18 @@ pub(super) struct Kept<T> {
     make: Make<T>,
     now: ArcSwap<T>,
     seen: Mutex<Seen>,
-    renewed: AtomicU64,
-    refused: AtomicU64,
+    tally: FilesTally,
+}
+
+/// What became of changed files.
+#[derive(Debug, Default)]
+pub struct FilesTally {
+    /// Times that they were read anew.
+    pub renewed: AtomicU64,
+    /// Times that what they had was refused.
+    pub refused: AtomicU64,
+    /// Whether they cannot be used as they are, so that those before are in force.
+    pub failing: AtomicBool,
 }
 
 /// What the files were when they were looked at last.
@@ -53,8 +63,7 @@ impl<T> Kept<T> {
             files,
             make,
             seen: Mutex::new(seen),
-            renewed: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            tally: FilesTally::default(),
         })
     }
 
@@ -64,9 +73,9 @@ impl<T> Kept<T> {
         self.now.load_full()
     }
 
-    /// How often it was made anew, and how often that was refused.
-    pub(super) fn tally(&self) -> (u64, u64) {
-        (self.renewed.load(Relaxed), self.refused.load(Relaxed))
+    /// What became of changes, as of the last look.
+    pub(super) const fn tally(&self) -> &FilesTally {
+        &self.tally
     }
 
     fn look(&self, every: Duration) {
@@ -81,14 +90,16 @@ impl<T> Kept<T> {
             return;
         }
         seen.looks = looks;
-        match (self.make)() {
+        let made = (self.make)();
+        self.tally.failing.store(made.is_err(), Relaxed);
+        match made {
             Ok(made) => {
                 self.now.store(Arc::new(made));
-                self.renewed.fetch_add(1, Relaxed);
+                self.tally.renewed.fetch_add(1, Relaxed);
                 tracing::info!(of = self.of, "tls files read anew");
             }
             Err(wrong) => {
-                self.refused.fetch_add(1, Relaxed);
+                self.tally.refused.fetch_add(1, Relaxed);
                 tracing::error!(of = self.of, %wrong, "tls files refused; those before stay in force");
             }
         }

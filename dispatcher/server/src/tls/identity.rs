@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     config::RawTls,
-    files::Kept,
+    files::{FilesTally, Kept},
     line::Line,
     pem::{self, Wrong},
     provider,
@@ -101,8 +101,8 @@ impl Identity {
         self.listening.handshakes_failed()
     }
 
-    /// How often its files were read anew, and how often what they had was refused.
-    pub fn tally(&self) -> (u64, u64) {
+    /// What became of changes of its files.
+    pub const fn tally(&self) -> &FilesTally {
         self.kept.tally()
     }
 }

@@ -29,6 +29,7 @@ use rustls::crypto::CryptoProvider;
 
 pub use self::{
     config::{RawPodsTls, RawTls},
+    files::FilesTally,
     identity::Identity,
     line::Line,
     trust::{Secure, Trust},
