@@ -244,7 +244,7 @@ impl Members {
 
     /// Whom a pool's pods at `https://` have to prove to be, if there may be any.
     fn trust(key: &str, pool: &RawPool, problems: &mut Problems) -> Option<Arc<Trust>> {
-        let sealed = pool.pods.iter().any(|pod| pod.url.starts_with(HTTPS))
+        let sealed = pool.pods.iter().any(RawPod::is_sealed)
             || pool.dns.as_ref().is_some_and(|dns| dns.https);
         let key = format!("{key}.tls");
         match &pool.tls {
@@ -282,10 +282,15 @@ impl Members {
 }
 
 impl RawPod {
+    /// Whether it is spoken to by TLS.
+    fn is_sealed(&self) -> bool {
+        authority(&self.url).is_ok_and(|(_, sealed)| sealed)
+    }
+
     /// It is spoken to in the clear.
     pub fn clear(&mut self) {
-        if let Some(rest) = self.url.strip_prefix(HTTPS) {
-            self.url = format!("http://{rest}");
+        if let Ok((authority, true)) = authority(&self.url) {
+            self.url = format!("http://{authority}");
         }
     }
 
@@ -382,9 +387,6 @@ fn is_host(text: &str) -> bool {
     let name = text.strip_suffix('.').unwrap_or(text);
     name.split('.').all(label) || text.parse::<Ipv6Addr>().is_ok()
 }
-
-/// How a URL begins that asks for TLS.
-const HTTPS: &str = "https://";
 
 /// The host and port of a pod's URL, and whether it asks for TLS.
 fn authority(url: &str) -> Result<(String, bool), &'static str> {

@@ -13,6 +13,9 @@ fn pods_at_https_are_believed_as_their_pool_says() {
     };
     let anybody = seat(&pool(&format!("tls: {{ verify: false }}, {sealed}")));
     let clear = seat(&pool("pods: [ { url: 'http://pod.test:8443' } ]"));
+    // Schemes are what they are in any letters.
+    let loud = seat(&pool("tls: { verify: false }, pods: [ { url: 'HTTPS://pod.test:8443' } ]"));
+    assert_eq!(loud.seats, anybody.seats);
     assert_ne!(anybody.seats, clear.seats, "it joins anew");
     assert!(anybody.seats[0].secure.is_some() && clear.seats[0].secure.is_none());
     let found = "tls: { verify: false }, dns: { host: pods.test, https: true }";
