@@ -13,6 +13,8 @@ use weir_tests::{
 };
 
 const NAME: &str = "weir.test";
+/// Exit code: the configuration cannot be used.
+const WRONG_CONFIGURATION: i32 = 64;
 
 #[tokio::test]
 async fn a_request_goes_through_sealed_on_both_sides() {
@@ -183,4 +185,30 @@ async fn a_load_reaches_who_is_sealed_and_asks_for_a_key() {
     let served = stage.weir.metrics().await;
     assert!(served.sum("weir_requests_total", &[("outcome", "ok")]) >= 5.0, "{served:?}");
     stage.assert_settled().await;
+}
+
+#[tokio::test]
+async fn a_trainer_trains_without_the_certificates_that_the_dispatcher_has() {
+    let plan = Plan::default();
+    let tls = json!({"certificate": "none.pem", "key": "none.key"});
+    let config = json!({
+        "tls": tls,
+        "admin": {"tls": tls},
+        "pools": [{"model": "m", "tls": {"ca": "none.pem"}, "pods": [{"url": "https://127.0.0.1:9"}]}],
+        "model": {"bundles": plan.path("bundles")},
+        "spool": {"dir": plan.path("spool")},
+    });
+    let file = plan.path("weir.yaml");
+    std::fs::write(&file, config.to_string()).unwrap();
+    let file = file.display().to_string();
+    let run = async |words: &[&str]| {
+        let words = [words, &["--config", &file]].concat();
+        Done::of(command(&words).output().await.unwrap())
+    };
+    let trained = run(&["train", "--once"]).await;
+    assert!(!trained.err.contains("none.pem"), "{trained:?}");
+    assert_ne!(trained.code, WRONG_CONFIGURATION, "{trained:?}");
+    let served = run(&["serve"]).await;
+    assert_eq!(served.err.matches("cannot read none.pem").count(), 3, "{served:?}");
+    assert_eq!(served.code, WRONG_CONFIGURATION);
 }

@@ -8,7 +8,8 @@
 //!
 //! # Layout
 //! - `args`: the command line; `plan`: what is sent when; `mix`: the built-in synthetic workload
-//! - `class`: objectives and shares; `call`: one request on the wire; `target`: the server; `connect`: connections to it; `sse`: the stream's events
+//! - `class`: objectives and shares; `call`: one request on the wire; `sse`: the stream's events
+//! - `target`: the server; `connect`: connections to it
 //! - `outcome`: how a request ended; `report`: all of them; `table`: the report for people; `replay`: the loop
 
 mod args;

@@ -68,10 +68,7 @@ impl Listener for Door {
             match accepted {
                 Ok((stream, from)) => {
                     let place = self.places.take().await;
-                    let line = match &self.identity {
-                        Some(identity) => identity.greet(stream),
-                        None => Line::from(stream),
-                    };
+                    let line = Identity::line(self.identity.as_deref(), stream);
                     return (Quiet::new(line, place), from);
                 }
                 Err(error) => ADMIN.failed(error, self.places.taken()).await,

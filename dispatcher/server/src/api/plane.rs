@@ -64,7 +64,7 @@ use crate::{
     accept::{API, concerns_one_client},
     budget::Memory,
     descriptors,
-    tls::{Identity, Line},
+    tls::Identity,
     upstream::Closing,
 };
 
@@ -303,10 +303,7 @@ async fn serve<S, B>(
     let welcome = |connections: &mut JoinSet<()>, stream: TcpStream, place: Option<Place>| {
         let answers = (service.clone(), misread.clone());
         let guest = place.as_ref().map(|place| place.guest().clone()).unwrap_or_default();
-        let line = match &terms.identity {
-            Some(identity) => identity.greet(stream),
-            None => Line::from(stream),
-        };
+        let line = Identity::line(terms.identity.as_deref(), stream);
         let talk = converse((line, guest), terms.clone(), answers, phase.clone());
         connections.spawn_local(talk.map(|()| drop(place)));
     };

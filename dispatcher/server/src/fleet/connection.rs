@@ -238,6 +238,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::tls::tests::Authority;
 
     const GAUGES: &str = "vllm:num_requests_running 3\nvllm:num_requests_waiting 0\n\
                           vllm:kv_cache_usage_perc 0.5\n";
@@ -407,6 +408,19 @@ mod tests {
         }
         assert_eq!(server.asked(), ["/metrics?", "/metrics", "/metrics"]);
         assert!(connection.read() > 0);
+    }
+
+    #[tokio::test]
+    async fn who_is_to_be_spoken_to_by_tls_now_is_asked_nothing_more_in_the_clear() {
+        let (server, mut connection) =
+            (Server::that(|_| GAUGES.into_response()).await, Connection::new(true));
+        assert_eq!(server.scraped(&mut connection).await, 3);
+        server.asked();
+        let secure = Authority::new().client("pod").0;
+        let sealed = connection.scrape(&server.authority, Some(&secure)).await.unwrap_err();
+        assert!(matches!(sealed, ScrapeError::Connect(_)), "{sealed}");
+        assert!(server.asked().is_empty());
+        assert_eq!(server.scraped(&mut connection).await, 3, "and the other way round");
     }
 
     #[tokio::test(start_paused = true)]

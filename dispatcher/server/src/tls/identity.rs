@@ -72,8 +72,15 @@ impl Identity {
         Ok(Self { listening, kept })
     }
 
-    /// The line to a client that has come, whose handshake is still to be.
-    pub fn greet(&self, stream: TcpStream) -> Line {
+    /// The line to a client that has come: one whose handshake is still to be, or in the clear where there is no identity.
+    pub fn line(this: Option<&Self>, stream: TcpStream) -> Line {
+        match this {
+            Some(identity) => identity.greet(stream),
+            None => Line::from(stream),
+        }
+    }
+
+    pub(super) fn greet(&self, stream: TcpStream) -> Line {
         let acceptor = TlsAcceptor::from(self.kept.get().config.clone());
         let accept = acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(UNSENT)));
         Line::greeting(accept, self.listening)

@@ -80,7 +80,7 @@ impl Authority {
 }
 
 /// A client that trusts who proves to be of one name.
-pub(crate) struct Client(Secure);
+pub(crate) struct Client(pub(crate) Secure);
 
 impl Client {
     pub(crate) async fn to(&self, address: SocketAddr) -> std::io::Result<Line> {

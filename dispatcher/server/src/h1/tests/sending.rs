@@ -1,7 +1,15 @@
 //! What a pod sees of a request, and which requests may be sent again.
 
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
 use http::Method;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
+};
 
 use super::{ROOM, post, request};
 use crate::h1::{Failed, exchange};
@@ -79,4 +87,64 @@ async fn an_answer_before_the_end_of_the_request_counts_and_ends_the_connection(
     assert_eq!(reply.data().await.unwrap().unwrap(), "no");
     assert!(reply.data().await.is_none());
     assert!(reply.into_connection().is_none(), "the rest of the request was not sent");
+}
+
+/// A stream that takes what is written at once, and has it on its way only when that is flushed, which it is not until it may.
+struct Sealing {
+    below: DuplexStream,
+    kept: Vec<u8>,
+    may: bool,
+}
+
+impl AsyncRead for Sealing {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().below).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Sealing {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.kept.extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { below, kept, may } = self.get_mut();
+        while !kept.is_empty() && *may {
+            let count = ready!(Pin::new(&mut *below).poll_write(cx, kept))?;
+            kept.drain(..count);
+        }
+        if kept.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn what_is_sealed_is_flushed_and_a_connection_that_keeps_some_of_it_is_not_used_again() {
+    for may in [true, false] {
+        let (below, mut pods) = duplex(ROOM);
+        let ours = Sealing { below, kept: Vec::new(), may };
+        let asked = request(Method::POST, &[], "{}");
+        let answer = async {
+            if may {
+                let mut seen = vec![0; 4096];
+                let count = pods.read(&mut seen).await.unwrap();
+                assert!(seen[..count].ends_with(b"{}"));
+            }
+            pods.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+        };
+        let (exchanged, ()) = tokio::join!(exchange(ours, ("pod", ""), &asked), answer);
+        assert_eq!(exchanged.unwrap().1.into_connection().is_some(), may);
+    }
 }
