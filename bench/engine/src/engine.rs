@@ -1,10 +1,11 @@
 //! The pipeline of steps on the caller's clock.
 //!
-//! Owned and driven by the caller: [`Engine::submit`] and [`Engine::abort`] at any time, [`Engine::next_event_ms`] to know
-//! when to come back, [`Engine::advance`] to collect what happened. Promises: outputs come in order of time and none is
-//! later than asked for; every accepted job ends exactly once, with [`Output::Finished`] or with an `abort` that returned
-//! true; the same calls give the same outputs; an idle engine has no events. A job that can never run, or that passes a
-//! valve, is [`Rejected`].
+//! Owned and driven by the caller: [`Engine::submit`], [`Engine::abort`] and [`Engine::release`] at any time,
+//! [`Engine::next_event_ms`] to know when to come back, [`Engine::advance`] to collect what happened. Promises: outputs come
+//! in order of time and none is later than asked for; every accepted job ends exactly once, with [`Output::Finished`] or
+//! with an `abort` that returned true; the same calls give the same outputs; an idle engine has no events, and nor has one
+//! whose jobs all wait for kept blocks. (One that half fits beside them may be preempted over and over until they are
+//! released.) A job that can never run, or that passes a valve, is [`Rejected`].
 
 use std::collections::VecDeque;
 
@@ -35,11 +36,13 @@ pub struct Engine {
     scheduler: Scheduler,
     /// Scheduled steps that have not ended, oldest first.
     in_flight: VecDeque<Step>,
-    /// Jobs in the API server: when the scheduler will see them.
+    /// Jobs in the API server or waiting for their KV: when the scheduler will see them, soonest first.
     incoming: VecDeque<(f64, SeqIndex)>,
     incoming_tokens: u64,
+    /// Something ended at this time while no step was in flight: whoever waited for kept blocks may fit now.
+    look_ms: Option<f64>,
     now_ms: f64,
-    /// Outputs of time that passed in `submit` or `abort`, not yet handed over.
+    /// Outputs of time that passed in `submit`, `abort` or `release`, not yet handed over.
     pending: Vec<Output>,
     noise: SmallRng,
     counters: EngineMetrics,
@@ -65,6 +68,7 @@ impl Engine {
             in_flight: VecDeque::new(),
             incoming: VecDeque::new(),
             incoming_tokens: 0,
+            look_ms: None,
             now_ms: 0.0,
             pending: Vec::new(),
             noise: SmallRng::seed_from_u64(cfg.seed),
@@ -82,17 +86,22 @@ impl Engine {
             self.counters.rejections += 1;
             return Err(reason);
         }
-        let ready_ms = self.now_ms + self.cfg.api_cost_ms;
+        let ready_ms = self.now_ms + self.cfg.api_cost_ms + self.transfer_ms(&job);
         let index = self.scheduler.accept(job, ready_ms);
         self.incoming_tokens += u64::from(self.scheduler.seqs.at(index).prompt);
-        self.incoming.push_back((ready_ms, index));
+        let place = self.incoming.partition_point(|(ms, _)| *ms <= ready_ms);
+        self.incoming.insert(place, (ready_ms, index));
         Ok(self.scheduler.seqs.id(index))
     }
 
-    /// Drops a job and frees what it holds; false if it had already ended. Steps in flight still take their time.
+    /// Drops a job and frees what it holds; false if it had already ended. Steps in flight still take their time. A job
+    /// that finished and keeps its blocks is released.
     pub fn abort(&mut self, now_ms: f64, id: SeqId) -> bool {
         self.catch_up(now_ms);
         let Some(index) = self.scheduler.seqs.index(id) else { return false };
+        if self.scheduler.seqs.at(index).phase == Phase::Kept {
+            return self.release(now_ms, id);
+        }
         match self.scheduler.seqs.at(index).phase {
             Phase::Incoming => {
                 self.incoming.retain(|(_, i)| *i != index);
@@ -102,9 +111,21 @@ impl Engine {
             _ => {
                 self.scheduler.end(index);
                 self.scheduler.drop_ended();
+                self.look_again();
             }
         }
         self.counters.aborted += 1;
+        true
+    }
+
+    /// Frees the blocks of a finished job that keeps them, because another engine has read them; false if there is none.
+    /// Until then its name stays valid.
+    pub fn release(&mut self, now_ms: f64, id: SeqId) -> bool {
+        self.catch_up(now_ms);
+        let kept = |index: &SeqIndex| self.scheduler.seqs.at(*index).phase == Phase::Kept;
+        let Some(index) = self.scheduler.seqs.index(id).filter(kept) else { return false };
+        self.scheduler.end(index);
+        self.look_again();
         true
     }
 
@@ -137,7 +158,7 @@ impl Engine {
         }
     }
 
-    /// Tokens that a job has so far; `None` once it is over.
+    /// Tokens that a job has so far; `None` once it is over and keeps nothing.
     pub fn generated(&self, id: SeqId) -> Option<u32> {
         let index = self.scheduler.seqs.index(id)?;
         Some(self.scheduler.seqs.at(index).generated)
@@ -183,6 +204,19 @@ impl Engine {
         }
     }
 
+    /// All brought tokens count, those that the prefix cache turns out to have as well.
+    fn transfer_ms(&self, job: &Job) -> f64 {
+        let tokens = job.brought_tokens.min(job.prompt_tokens);
+        f64::from(tokens) * self.cfg.transfer_us_per_token / 1e3
+    }
+
+    /// What ended may make room, and no step's end will tell: only kept blocks let a job wait beside an idle engine.
+    fn look_again(&mut self) {
+        if self.in_flight.is_empty() && self.scheduler.waiting.len() > 0 {
+            self.look_ms = Some(self.now_ms);
+        }
+    }
+
     /// Lets everything strictly before `now_ms` happen. What is due at `now_ms` itself waits for `advance`, so that jobs
     /// submitted at the same moment are seen together.
     fn catch_up(&mut self, now_ms: f64) {
@@ -194,17 +228,17 @@ impl Engine {
         self.now_ms = self.now_ms.max(now_ms);
     }
 
-    /// The engine looks up only when a step ends, or when it is idle and a job arrives.
+    /// The engine looks up only when a step ends, or when it is idle and a job arrives or one ends.
     fn next_step_event_ms(&self) -> Option<f64> {
-        match self.in_flight.front() {
-            Some(step) => Some(step.end_ms),
-            None => self.incoming.front().map(|(ready_ms, _)| *ready_ms),
-        }
+        let step_ms = self.in_flight.front().map(|step| step.end_ms);
+        let seen_ms = || self.incoming.front().map(|(ready_ms, _)| *ready_ms);
+        step_ms.or(self.look_ms).or_else(seen_ms)
     }
 
     /// One turn of the engine's loop: process the step that ended, see what arrived, keep the pipeline full.
     fn boundary(&mut self, at_ms: f64, out: &mut Vec<Output>) {
         self.now_ms = self.now_ms.max(at_ms);
+        self.look_ms = None;
         let ended = self.in_flight.front().is_some_and(|step| step.end_ms <= at_ms);
         if ended && let Some(step) = self.in_flight.pop_front() {
             self.process(step, out);
@@ -299,7 +333,10 @@ impl Engine {
             output_tokens: seq.generated,
         });
         self.counters.success += 1;
-        self.scheduler.end(index);
+        match seq.keeps {
+            true => self.scheduler.keep(index),
+            false => self.scheduler.end(index),
+        }
         true
     }
 }

@@ -1,6 +1,9 @@
 use super::*;
 use crate::hardware::hardware;
 
+#[path = "handover_tests.rs"]
+mod handover;
+
 /// Every step takes exactly 10 ms; no API cost, no noise, synchronous unless changed.
 fn engine(change: impl Fn(&mut EngineConfig)) -> Engine {
     let mut cfg = EngineConfig::for_hardware(hardware("h100-qwen3-32b-tp2").unwrap());
@@ -15,7 +18,8 @@ fn engine(change: impl Fn(&mut EngineConfig)) -> Engine {
 }
 
 fn job(prompt_tokens: u32, output_tokens: u32) -> Job {
-    Job { prompt_tokens, blocks: vec![], output_tokens, priority: 0 }
+    let (blocks, priority) = (vec![], 0);
+    Job { prompt_tokens, blocks, output_tokens, priority, brought_tokens: 0, keeps: false }
 }
 
 fn run(engine: &mut Engine, to_ms: f64) -> Vec<Output> {
@@ -107,12 +111,7 @@ fn at_low_load_ttft_is_that_of_real_runs() {
 
 /// Median TTFT of probes with a cached 1024-token prompt beside residents that decode, and the residents' TPOT.
 fn low_load(engine: &mut Engine, residents: u32) -> (f64, f64) {
-    let cached = |output_tokens| Job {
-        prompt_tokens: 1030,
-        blocks: (0..64).collect(),
-        output_tokens,
-        priority: 0,
-    };
+    let cached = |output_tokens| Job { blocks: (0..64).collect(), ..job(1030, output_tokens) };
     let ids: Vec<SeqId> =
         (0..residents).map(|_| engine.submit(0.0, cached(3000)).unwrap()).collect();
     let (mut out, mut probes) = (Vec::new(), Vec::new());

@@ -15,6 +15,11 @@ pub struct Job {
     pub output_tokens: u32,
     /// Used only with `priority_policy`: the lower, the sooner.
     pub priority: i32,
+    /// Tokens of the prompt whose KV another engine computed and that are loaded and not computed here; at least one
+    /// token is computed all the same.
+    pub brought_tokens: u32,
+    /// Whether its blocks stay after its last token until [`crate::Engine::release`], for another engine to read them.
+    pub keeps: bool,
 }
 
 /// Names one accepted job within its engine; never reused.
@@ -70,7 +75,7 @@ pub enum Output {
         /// When the client has it; the API cost is already in it.
         at_ms: f64,
     },
-    /// The last token was sampled and the job's memory is free. Follows its last `Token`, at the same time.
+    /// The last token was sampled and the job's memory is free, unless it keeps its blocks. Follows its last `Token`, at the same time.
     Finished {
         /// Which job.
         id: SeqId,

@@ -10,7 +10,10 @@
 //!
 //! let hw = hardware("h100-qwen3-32b-tp2").ok_or("no such hardware")?;
 //! let mut engine = Engine::new(EngineConfig::for_hardware(hw));
-//! engine.submit(0.0, Job { prompt_tokens: 1000, blocks: vec![], output_tokens: 2, priority: 0 })?;
+//! let job = Job {
+//!     prompt_tokens: 1000, blocks: vec![], output_tokens: 2, priority: 0, brought_tokens: 0, keeps: false,
+//! };
+//! engine.submit(0.0, job)?;
 //! let mut out = Vec::new();
 //! while let Some(at_ms) = engine.next_event_ms() {
 //!     engine.advance(at_ms, &mut out);

@@ -115,6 +115,12 @@ impl Scheduler {
         self.seqs.remove(index);
     }
 
+    /// Ends a sequence whose blocks another engine will read: they stay until [`Self::end`]. The caller calls
+    /// [`Self::drop_ended`] after the last one of a batch.
+    pub fn keep(&mut self, index: SeqIndex) {
+        self.seqs.at_mut(index).phase = Phase::Kept;
+    }
+
     /// Takes ended sequences off the running list.
     pub fn drop_ended(&mut self) {
         let seqs = &self.seqs;
@@ -180,8 +186,8 @@ impl Scheduler {
         self.running.iter().copied().max_by_key(rank)
     }
 
-    /// Recompute preemption: all blocks go back, generated tokens stay, a token in flight is discarded. Returns where in
-    /// the running list it was.
+    /// Recompute preemption: all blocks go back, what was brought included; generated tokens stay, a token in flight is
+    /// discarded. Returns where in the running list it was.
     fn preempt(&mut self, index: SeqIndex) -> usize {
         let position = self.running.iter().rposition(|i| *i == index).unwrap_or_default();
         self.running.remove(position);
@@ -191,6 +197,7 @@ impl Scheduler {
         self.tally.preemptions += 1;
         let seq = self.seqs.at_mut(index);
         seq.computed = 0;
+        seq.brought = 0;
         seq.sampling = 0;
         seq.preemptions += 1;
         let key = self.waiting.push(index, seq.priority, seq.order, seq.prompt);
@@ -242,13 +249,13 @@ impl Scheduler {
     fn admissible(&self, index: SeqIndex, budget: u32) -> Option<u32> {
         let seq = self.seqs.at(index);
         let hits = self.hits.len() as u32;
-        let hit_tokens = hits * self.cfg.block_size;
-        let wanted = self.chunk(seq.known() - hit_tokens);
+        let given = seq.given(hits * self.cfg.block_size);
+        let wanted = self.chunk(seq.known() - given);
         if !self.cfg.chunked_prefill && wanted > budget {
             return None;
         }
         let tokens = wanted.min(budget);
-        let until = if self.cfg.reserve_full_isl { seq.known() } else { hit_tokens + tokens };
+        let until = if self.cfg.reserve_full_isl { seq.known() } else { given + tokens };
         let fresh = until.div_ceil(self.cfg.block_size) - hits;
         let woken = self.hits.iter().filter(|id| self.pool.is_free(**id)).count() as u32;
         (fresh + woken + self.reserve() <= self.pool.free()).then_some(tokens)
@@ -269,7 +276,7 @@ impl Scheduler {
             self.waiting.remove(key, seq.prompt);
         }
         seq.phase = Phase::Running;
-        seq.computed = hit_tokens;
+        seq.computed = seq.given(hit_tokens);
         seq.published = self.hits.len() as u32;
         if seq.scheduled_ms.is_none() {
             seq.scheduled_ms = Some(now_ms);
@@ -294,7 +301,7 @@ impl Scheduler {
         }
     }
 
-    /// Allocates for `tokens` more and publishes the blocks whose tokens are known and that become full: they can be hit
+    /// Allocates for what is computed and `tokens` more, and publishes the blocks whose tokens are known and that become full: they can be hit
     /// from now on, before the step has run. A block that is shared with nobody could only be hit by its own sequence, and
     /// waits for that: see [`Self::leave_blocks`].
     fn grow(&mut self, index: SeqIndex, tokens: u32) {

@@ -33,7 +33,11 @@ impl Rig {
         blocks: Vec<u64>,
         priority: i32,
     ) -> SeqIndex {
-        let job = Job { prompt_tokens, blocks, output_tokens, priority };
+        let (brought_tokens, keeps) = (0, false);
+        self.add_job(Job { prompt_tokens, blocks, output_tokens, priority, brought_tokens, keeps })
+    }
+
+    fn add_job(&mut self, job: Job) -> SeqIndex {
         let index = self.scheduler.accept(job, 0.0);
         self.scheduler.enqueue(index);
         index

@@ -18,6 +18,8 @@ pub(crate) enum Phase {
     /// New or preempted.
     Waiting(WaitKey),
     Running,
+    /// Finished, with its blocks held for another engine until they are released.
+    Kept,
     /// Finished or aborted; the slot is about to be reused.
     Ended,
 }
@@ -29,6 +31,10 @@ pub(crate) struct Sequence {
     /// Tokens to generate in all.
     pub target: u32,
     pub priority: i32,
+    /// Tokens whose KV came from another engine and was not lost since.
+    pub brought: u32,
+    /// Whether its blocks stay after its last token.
+    pub keeps: bool,
     /// Order of submission, unique: FCFS order, and the source of the hashes nobody shares.
     pub order: u64,
     pub hashes: Vec<u64>,
@@ -62,6 +68,12 @@ impl Sequence {
     /// Whether the steps in flight will sample its last token.
     pub fn ends_in_flight(&self) -> bool {
         self.generated + self.sampling >= self.target
+    }
+
+    /// Tokens that an admission need not compute: what was brought, less the token that is computed all the same, or
+    /// what the cache has if that is more.
+    pub fn given(&self, hit_tokens: u32) -> u32 {
+        hit_tokens.max(self.brought.min(self.prompt - 1))
     }
 
     /// Hash of its block number `index`: the caller's, or one that no other sequence has.
@@ -110,6 +122,8 @@ impl Slab {
             prompt: job.prompt_tokens.max(1),
             target: job.output_tokens.max(1),
             priority: job.priority,
+            brought: job.brought_tokens.min(job.prompt_tokens),
+            keeps: job.keeps,
             order,
             hashes: job.blocks,
             blocks,
@@ -171,7 +185,8 @@ mod tests {
     use super::*;
 
     fn job(blocks: Vec<u64>) -> Job {
-        Job { prompt_tokens: 64, blocks, output_tokens: 3, priority: 0 }
+        let (brought_tokens, keeps) = (0, false);
+        Job { prompt_tokens: 64, blocks, output_tokens: 3, priority: 0, brought_tokens, keeps }
     }
 
     #[test]

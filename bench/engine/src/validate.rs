@@ -135,6 +135,8 @@ pub fn replay(cfg: &EngineConfig, log: &[Times], until_ms: f64) -> Result<Vec<Ti
             blocks: Vec::new(),
             output_tokens: request.output_tokens,
             priority: 0,
+            brought_tokens: 0,
+            keeps: false,
         };
         modelled.insert(engine.submit(request.arrival_ms, job)?, at);
     }

@@ -1,7 +1,8 @@
 //! The scheduler's waiting queue: first come first served, or by priority.
 //!
 //! One ordered map serves both policies and makes an abort O(log n). A preempted sequence returns to its own place. Under
-//! FCFS that is the front, as in vLLM: whoever runs arrived before whoever waits, and the last admitted goes first.
+//! FCFS that is the front, as in vLLM: whoever runs arrived before whoever waits, and the last admitted goes first. A job
+//! whose KV was loaded first comes to its place as well, before those that arrived meanwhile, as in vLLM.
 
 use std::collections::BTreeMap;
 

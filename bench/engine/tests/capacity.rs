@@ -12,7 +12,14 @@ fn mean_tpot_ms(cfg: &EngineConfig, rps: f64, requests: u32) -> f64 {
     let mut engine = Engine::new(EngineConfig { every_token: false, ..cfg.clone() });
     let mut out = Vec::new();
     for i in 0..requests {
-        let job = Job { prompt_tokens: 1500, blocks: vec![], output_tokens: 150, priority: 0 };
+        let job = Job {
+            prompt_tokens: 1500,
+            blocks: vec![],
+            output_tokens: 150,
+            priority: 0,
+            brought_tokens: 0,
+            keeps: false,
+        };
         engine.submit(f64::from(i) * 1e3 / rps, job).unwrap();
     }
     engine.advance(f64::from(requests) * 1e3 / rps, &mut out);

@@ -14,22 +14,21 @@ struct Call {
     family: u64,
     shared_blocks: u64,
     priority: i32,
+    brought_tokens: u32,
     /// Aborts this job so long after its submission.
     abort_after_ms: Option<f64>,
+    /// Keeps its blocks, and so long after its end at least.
+    keeps_for_ms: Option<f64>,
 }
 
 fn calls() -> impl Strategy<Value = Vec<Call>> {
     let abort = prop_oneof![3 => Just(None), 1 => (0.0..400.0).prop_map(Some)];
-    let call = (0.0..60.0, 1..300u32, 1..80u32, 0..3u64, 0..12u64, -2..3i32, abort).prop_map(
-        |(
-            gap_ms,
-            prompt_tokens,
-            output_tokens,
-            family,
-            shared_blocks,
-            priority,
-            abort_after_ms,
-        )| {
+    let keep = prop_oneof![3 => Just(None), 1 => (0.0..400.0).prop_map(Some)];
+    let brought = prop_oneof![2 => Just(0), 1 => 0..320u32];
+    let sizes = (1..300u32, 1..80u32, 0..3u64, 0..12u64, brought);
+    let call = (0.0..60.0, sizes, -2..3i32, abort, keep).prop_map(
+        |(gap_ms, sizes, priority, abort_after_ms, keeps_for_ms)| {
+            let (prompt_tokens, output_tokens, family, shared_blocks, brought_tokens) = sizes;
             Call {
                 gap_ms,
                 prompt_tokens,
@@ -37,7 +36,9 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
                 family,
                 shared_blocks,
                 priority,
+                brought_tokens,
                 abort_after_ms,
+                keeps_for_ms,
             }
         },
     );
@@ -62,6 +63,10 @@ fn config() -> impl Strategy<Value = EngineConfig> {
 #[derive(Default)]
 struct Books {
     open: HashMap<SeqId, (u32, u32)>,
+    /// Jobs that keep their blocks, and how long.
+    keeping: HashMap<SeqId, f64>,
+    /// Those of them that finished, and until when.
+    kept: Vec<(f64, SeqId)>,
     finished: HashSet<SeqId>,
     aborted: u64,
     tokens: u64,
@@ -69,6 +74,13 @@ struct Books {
 }
 
 impl Books {
+    /// Whether the job was kept; it is not any more.
+    fn forget(&mut self, id: SeqId) -> bool {
+        let before = self.kept.len();
+        self.kept.retain(|(_, kept)| *kept != id);
+        self.kept.len() < before
+    }
+
     fn read(&mut self, outputs: &mut Vec<Output>) {
         for output in outputs.drain(..) {
             assert!(output.at_ms() >= self.last_ms, "outputs come in order of time");
@@ -80,7 +92,8 @@ impl Books {
                     assert_eq!(*seen, index, "tokens come one by one");
                     self.tokens += 1;
                 }
-                Output::Finished { id, output_tokens, .. } => {
+                Output::Finished { id, at_ms, output_tokens, .. } => {
+                    self.kept.extend(self.keeping.remove(&id).map(|ms| (at_ms + ms, id)));
                     let (seen, want) = self.open.remove(&id).expect("a job ends once");
                     assert_eq!((seen, output_tokens), (want, want));
                     assert!(self.finished.insert(id));
@@ -97,6 +110,8 @@ fn job(call: &Call) -> Job {
         blocks: (0..shared).map(|i| call.family * 100 + i).collect(),
         output_tokens: call.output_tokens,
         priority: call.priority,
+        brought_tokens: call.brought_tokens,
+        keeps: call.keeps_for_ms.is_some(),
     }
 }
 
@@ -110,9 +125,12 @@ fn play(engine: &mut Engine, calls: &[Call], books: &mut Books) -> u64 {
             engine.advance(at_ms, &mut out);
             books.read(&mut out);
             let was_open = books.open.remove(&id).is_some();
-            assert_eq!(engine.abort(at_ms, id), was_open, "abort is true exactly for open jobs");
+            let was_kept = books.forget(id);
+            let ended = was_open || was_kept;
+            assert_eq!(engine.abort(at_ms, id), ended, "true exactly for open and kept jobs");
             books.aborted += u64::from(was_open);
         }
+        release(engine, now_ms, books);
         engine.advance(now_ms, &mut out);
         books.read(&mut out);
         let usage = engine.metrics().kv_usage;
@@ -120,13 +138,31 @@ fn play(engine: &mut Engine, calls: &[Call], books: &mut Books) -> u64 {
         let Ok(id) = engine.submit(now_ms, job(call)) else { continue };
         accepted += 1;
         books.open.insert(id, (0, call.output_tokens));
+        books.keeping.extend(call.keeps_for_ms.map(|ms| (id, ms)));
         aborts.extend(call.abort_after_ms.map(|after_ms| (now_ms + after_ms, id)));
     }
-    while let Some(at_ms) = engine.next_event_ms() {
-        engine.advance(at_ms, &mut out);
-        books.read(&mut out);
+    loop {
+        while let Some(at_ms) = engine.next_event_ms() {
+            engine.advance(at_ms, &mut out);
+            books.read(&mut out);
+            // Where kept blocks leave too little for the last one that runs, it is preempted and recomputed until they go.
+            release(engine, at_ms, books);
+        }
+        if books.kept.is_empty() {
+            return accepted;
+        }
+        release(engine, f64::INFINITY, books);
     }
-    accepted
+}
+
+/// Releases what was kept until this moment.
+fn release(engine: &mut Engine, until_ms: f64, books: &mut Books) {
+    let due = |(ms, _): &(f64, SeqId)| *ms <= until_ms;
+    for (ms, id) in books.kept.iter().copied().filter(due) {
+        assert!(engine.release(ms.max(books.last_ms), id), "a kept job can be released");
+        assert!(!engine.release(ms, id), "once");
+    }
+    books.kept.retain(|kept| !due(kept));
 }
 
 proptest! {

@@ -9,7 +9,7 @@ pub use pods::Pods;
 use sequences::Seats;
 
 use crate::{
-    CacheInfo, Phase, PodClass, PodSpec, Pulse, RecentError, Scrape, Time,
+    CacheInfo, Phase, PodClass, PodSpec, Pulse, RecentError, Request, Scrape, Time,
     headroom::stride::StrideMeter, inspect::PodErrors, ledger::Ledger, per_event::Meter,
     rate::Rate,
 };
@@ -131,14 +131,21 @@ impl PodState {
         self.fresh_scrape(now, stale_after_ms).map_or_else(Others::default, |_| self.others)
     }
 
-    /// Notes that a prompt was sent.
-    pub fn sent(&mut self, now: Time, input_tokens: f64, uncached_tokens: f64) {
+    /// Notes that a prompt was sent, of which so much is to be computed; one that was computed elsewhere is not looked for in the cache.
+    pub fn sent(
+        &mut self,
+        now: Time,
+        [input_tokens, uncached_tokens]: [f64; 2],
+        request: &Request,
+    ) {
         let [recent, _] = &mut self.unscraped_tokens;
         *recent += input_tokens;
         self.prefill_rate.add(now, uncached_tokens);
         self.dispatched += 1;
-        self.prompt_tokens += input_tokens;
-        self.cached_tokens += (input_tokens - uncached_tokens).max(0.0);
+        if !request.prefilled {
+            self.prompt_tokens += input_tokens;
+            self.cached_tokens += (input_tokens - uncached_tokens).max(0.0);
+        }
     }
 
     /// Notes that a prompt which was sent at `then` was not computed, but for a share of it.

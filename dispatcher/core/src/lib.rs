@@ -10,6 +10,7 @@
 //! - [`headroom`]: what a pod has left for a newcomer and for those it serves
 //! - [`queue`]: lanes, board, rank and bounds; [`pattern`] names the lanes
 //! - [`ledger`], [`fleet`]: what is in flight on each pod, and everything else known of it
+//! - [`halves`]: a request that two pods serve, one its prompt and one its answer
 //! - [`length`], [`ratio`], [`prefix`]: output lengths, tokens per byte, cached prompt blocks; [`per_event`]: tokens per event
 //! - [`recent_error`]: how wrong predictions were lately
 //! - [`profile`]: capacity, load and violation by measured profiles
@@ -24,6 +25,7 @@ pub mod decisions;
 pub mod event;
 pub mod explain;
 pub mod fleet;
+pub mod halves;
 pub mod headroom;
 pub mod inspect;
 pub mod ledger;
@@ -52,6 +54,7 @@ pub use event::{
     Running,
 };
 pub use explain::Reason;
+pub use halves::Handover;
 pub use pod::{CacheInfo, Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
 pub use policy::{Policy, Rules};
 pub use profile::Profiles;

@@ -10,7 +10,7 @@ use crate::Time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodId(pub u32);
 
-/// What a pod does.
+/// What a pod does. Models learn by it; who gets what is the caller's to say ([`crate::halves`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

@@ -134,6 +134,13 @@ impl PrefixIndex {
         }
     }
 
+    /// All pods with all of a prompt, in the place of what `found` held: they need not have it.
+    pub fn all(&self, found: &mut Vec<Match>) {
+        found.clear();
+        found.extend(self.rings.keys().map(|pod| Match { pod: *pod, share: 1.0 }));
+        found.sort_unstable_by_key(|one| one.pod);
+    }
+
     /// What a pod holds of the last answer to a prompt of that name.
     fn answer_to(&self, pod: PodId, prompt: u64) -> Option<Answer> {
         self.rings.get(&pod)?.answer_to(prompt)

@@ -88,6 +88,8 @@ pub struct Request {
     pub immediate: bool,
     /// Whether its client asked for the pool's second policy. Counts only where there is one.
     pub by_header: bool,
+    /// Whether its prompt was computed elsewhere: the pod that it goes to loads it, and computes the last token of it alone.
+    pub prefilled: bool,
     /// What its client calls it (`x-request-id`), by which people look it up; empty when nobody does.
     pub name: Arc<str>,
 }
@@ -111,6 +113,7 @@ impl Request {
             expires: Time::NEVER,
             immediate: false,
             by_header: false,
+            prefilled: false,
             name: Arc::default(),
         }
     }

@@ -381,7 +381,7 @@ impl Scheduler {
             self.prefill_ms.add(now, steps.prefill_ms(tokens, pairs));
             pod.ledger.debit(pending);
             let input_tokens = f64::from(flight.input_tokens);
-            pod.sent(now, input_tokens, choice.uncached_tokens);
+            pod.sent(now, [input_tokens, choice.uncached_tokens], &flight.request);
             self.keep_prompt(&mut flight);
         }
         self.note_start(choice.pod);

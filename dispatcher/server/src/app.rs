@@ -23,7 +23,7 @@ use crate::{
     clock::{self, Clock},
     config::{
         Config, Origin, PoolConfig, Reloader,
-        reload::{Parts, pool_of},
+        reload::{Parts, pools_of},
         watch,
     },
     descriptors,
@@ -183,8 +183,7 @@ impl App {
             clock,
         };
 
-        let pools = hubs.iter().zip(&config.pools);
-        let pools = pools.map(|(hub, pool)| pool_of(hub, pool, &config.api)).collect();
+        let pools = pools_of(&hubs, &config);
         let limits = config.api.limits;
         let api = Api::new(config.api.clone(), pools, clock, metrics)?;
         let (tracer, spans) = spans(&config.telemetry, &watched)?;

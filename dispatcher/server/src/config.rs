@@ -35,7 +35,7 @@ use http::HeaderValue;
 use weir_core::{Bounds, PodClass, Profiles, PullConfig, SchedulerConfig, prefix};
 use weir_predict::ClassProfile;
 
-use self::raw::{RawPool, RawQueue};
+use self::raw::{RawPool, RawPrefill, RawQueue};
 pub use self::{
     load::{ConfigError, Origin},
     policy::RawPolicy,
@@ -108,10 +108,23 @@ pub struct PoolConfig {
     pub pods_key: Option<HeaderValue>,
     /// Name of the objective of requests that ask for none; `None`: that of all pools.
     pub objective: Option<String>,
+    /// Where its prompts are computed; `None`: by its pods.
+    pub prefill: Option<PrefillConfig>,
     /// Where its pods come from.
     pub members: Members,
     /// What was measured of its pod classes, by index.
     pub profiles: Vec<(u16, ClassProfile)>,
+}
+
+/// Where the prompts of a pool are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefillConfig {
+    /// Number of the pool whose pods do.
+    pub pool: usize,
+    /// A prompt of which a pod that answers has fewer tokens to compute is computed there.
+    pub local_tokens: u32,
+    /// Whether one that no pod prefills at once may go to a pod that answers.
+    pub overflow: bool,
 }
 
 impl Config {
@@ -272,12 +285,47 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
             max_model_len: pool.max_model_len,
             pods_key,
             objective,
+            prefill: prefill(&key, pool, raw, problems),
             members,
             profiles,
         });
     }
     Members::note_shared(pools.iter_mut().map(|pool| &mut pool.members));
     pools
+}
+
+/// Who computes the prompts of a pool.
+fn prefill(
+    key: &str,
+    pool: &RawPool,
+    raw: &RawConfig,
+    problems: &mut Problems,
+) -> Option<PrefillConfig> {
+    let RawPrefill { pool: name, local_tokens, overflow } = pool.prefill.as_ref()?;
+    let key = format!("{key}.prefill.pool");
+    let Some(at) = raw.pools.iter().position(|other| other.model == *name) else {
+        let others = raw.pools.iter().filter(|other| other.model != pool.model);
+        let instead = suggest::one_of(name, others.map(|other| other.model.as_str()));
+        problems.add(&key, format!("{name:?} is not the model of a pool; {instead}"));
+        return None;
+    };
+    let by = raw.pools.get(at)?;
+    let users = raw.pools.iter().filter_map(|pool| pool.prefill.as_ref());
+    for (fine, why) in [
+        (by.model != pool.model, "is this pool; name another one, of pods that prefill"),
+        (by.prefill.is_none(), "has its own prompts computed elsewhere"),
+        (
+            by.aliases.is_empty() && by.adapters.is_empty(),
+            "has aliases or adapters; nobody but this pool asks it for anything",
+        ),
+        (
+            users.filter(|other| other.pool == *name).count() == 1,
+            "computes the prompts of another pool too; give each its own",
+        ),
+    ] {
+        problems.require(fine, &key, why);
+    }
+    Some(PrefillConfig { pool: at, local_tokens: *local_tokens, overflow: *overflow })
 }
 
 /// What the scheduler is told of the profiles.

@@ -68,6 +68,7 @@ fn call(hub: &Hub, objective: &Arc<str>, id: u64) -> Call {
         request: request(hub, id, name.clone()),
         known: Known { request_id: name, trace: None },
         objective: objective.clone(),
+        prefill: None,
     }
 }
 

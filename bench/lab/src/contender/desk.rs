@@ -141,8 +141,7 @@ impl Desk {
     fn send(&mut self, now: Time, place: usize) -> Option<Dispatch> {
         let post = self.posts.get_mut(place)?;
         let (_, request) = self.waiting.pop_first()?;
-        let prefill_tokens =
-            u64::from(input_tokens(&request)).saturating_sub(cached(&request, post));
+        let prefill_tokens = uncached(&request, post);
         post.in_flight += 1;
         post.prefill_tokens += prefill_tokens;
         post.index.insert(&request.blocks);
@@ -217,6 +216,14 @@ pub(super) fn cached(request: &Request, post: &Post) -> u64 {
     post.index.matched(&request.blocks) as u64 * BLOCK_TOKENS
 }
 
+/// Those that it has to compute.
+pub(super) fn uncached(request: &Request, post: &Post) -> u64 {
+    match request.prefilled {
+        true => 1,
+        false => u64::from(input_tokens(request)).saturating_sub(cached(request, post)),
+    }
+}
+
 fn refusal(now: Time, request: &Request, reason: RefusalReason) -> Action {
     let (waited, retry_after) = (now.since(request.arrived), SWEEP);
     Action::Refuse(Refusal { id: request.id, band: request.band, reason, waited, retry_after })
@@ -271,6 +278,7 @@ impl<D: Decide> Dispatcher for Rival<D> {
                 return;
             }
             Event::Arrive(request) => self.arrive(now, request, actions),
+            Event::Cancel(gone) => self.desk.waiting.retain(|(_, id), _| *id != gone),
             Event::FirstToken(id) => self.desk.prefilled(id),
             Event::End(end) => {
                 if let Some(flight) = self.desk.end(&end) {
@@ -293,6 +301,10 @@ impl<D: Decide> Dispatcher for Rival<D> {
 
     fn waiting(&self) -> usize {
         self.desk.waiting()
+    }
+
+    fn takes_whole(&self, _now: Time, request: &Request, local_tokens: f64) -> bool {
+        self.desk.posts.iter().any(|post| (uncached(request, post) as f64) < local_tokens)
     }
 
     fn snapshot(&self, _now: Time) -> Option<Snapshot> {

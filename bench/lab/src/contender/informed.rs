@@ -48,6 +48,11 @@ impl Dispatcher for Informed {
         self.inner.as_ref().map_or(0, |(scheduler, _)| scheduler.waiting())
     }
 
+    fn takes_whole(&self, now: Time, request: &Request, local_tokens: f64) -> bool {
+        let inner = self.inner.as_ref();
+        inner.is_some_and(|(scheduler, _)| scheduler.takes_whole(now, request, local_tokens))
+    }
+
     fn snapshot(&self, now: Time) -> Option<Snapshot> {
         self.inner.as_ref().map(|(scheduler, _)| scheduler.snapshot(now))
     }

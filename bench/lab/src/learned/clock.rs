@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use weir_core::{Action, Event, Snapshot, Time};
+use weir_core::{Action, Event, Request, Snapshot, Time};
 
 use crate::sim::{Dispatcher, SimRequest};
 
@@ -55,6 +55,10 @@ impl Dispatcher for Clocked {
 
     fn waiting(&self) -> usize {
         self.dispatcher.waiting()
+    }
+
+    fn takes_whole(&self, now: Time, request: &Request, local_tokens: f64) -> bool {
+        self.dispatcher.takes_whole(now, request, local_tokens)
     }
 
     fn snapshot(&self, now: Time) -> Option<Snapshot> {

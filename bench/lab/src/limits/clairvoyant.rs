@@ -274,6 +274,8 @@ fn job(asked: &SimRequest) -> Job {
         blocks: work::blocks(asked).to_vec(),
         output_tokens: work::output_tokens(asked),
         priority: 0,
+        brought_tokens: 0,
+        keeps: false,
     }
 }
 

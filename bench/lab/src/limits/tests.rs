@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
-use weir_core::{Band, PromptSize, Request, RequestId, Slo, Time};
+use weir_core::{Band, PromptSize, Request, RequestId, Role, Slo, Time};
 use weir_engine::hardware;
 
 use super::*;
@@ -24,7 +24,7 @@ pub(super) fn pool(gpus: &[&str], chunk_tokens: u32) -> Pool {
         let mut engine = EngineConfig::for_hardware(hardware(gpu).unwrap());
         engine.noise_sigma = 0.0;
         engine.max_num_batched_tokens = chunk_tokens;
-        pool.add(&engine, 1);
+        pool.add(&engine, 1, Role::Both);
     }
     pool
 }

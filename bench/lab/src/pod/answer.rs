@@ -8,7 +8,7 @@ use std::{fmt::Write, rc::Rc};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::ask::Endpoint;
+use super::{ask::Endpoint, handover::PARAMS};
 
 mod messages;
 
@@ -97,14 +97,28 @@ impl Shape {
         out.into()
     }
 
-    /// The whole answer of a call that is not streamed; each choice is its tokens and why it ended.
-    pub(super) fn whole(&self, choices: &[(u32, Finish)], usage: Usage) -> String {
-        if !self.endpoint.generates() {
-            return self.pooled(choices.len(), usage);
+    /// The whole answer of a call that is not streamed; each choice is its tokens and why it ended. What another pod is to
+    /// be given comes with it.
+    pub(super) fn whole(
+        &self,
+        choices: &[(u32, Finish)],
+        usage: Usage,
+        handed: Option<&Value>,
+    ) -> String {
+        let mut whole = match (self.endpoint, choices) {
+            (Endpoint::Messages, [(tokens, finish)]) => {
+                messages::whole(self, (*tokens, *finish), usage)
+            }
+            (endpoint, _) if endpoint.generates() => self.generated(choices, usage),
+            _ => self.pooled(choices.len(), usage),
+        };
+        if let (Some(fields), Some(handed)) = (whole.as_object_mut(), handed) {
+            fields.insert(PARAMS.to_owned(), handed.clone());
         }
-        if let (Endpoint::Messages, [(tokens, finish)]) = (self.endpoint, choices) {
-            return messages::whole(self, (*tokens, *finish), usage);
-        }
+        whole.to_string()
+    }
+
+    fn generated(&self, choices: &[(u32, Finish)], usage: Usage) -> Value {
         let choices: Vec<Value> = choices
             .iter()
             .enumerate()
@@ -118,7 +132,6 @@ impl Shape {
             "id": self.id, "object": object, "created": self.created, "model": self.model.as_ref(),
             "choices": choices, "usage": usage_json(usage),
         })
-        .to_string()
     }
 
     fn choice(&self, index: usize, tokens: u32, finish: Finish) -> Value {
@@ -138,7 +151,7 @@ impl Shape {
         choice
     }
 
-    fn pooled(&self, count: usize, usage: Usage) -> String {
+    fn pooled(&self, count: usize, usage: Usage) -> Value {
         const VECTOR: [f32; 4] = [0.5, -0.5, 0.5, -0.5];
         let of = |index| match self.endpoint {
             Endpoint::Pooling => json!({"object": "pooling", "index": index, "data": VECTOR}),
@@ -153,11 +166,9 @@ impl Shape {
         let usage = json!({"prompt_tokens": usage.prompt, "total_tokens": usage.prompt});
         let model = self.model.as_ref();
         if self.endpoint == Endpoint::Rerank {
-            return json!({"id": self.id, "model": model, "results": data, "usage": usage})
-                .to_string();
+            return json!({"id": self.id, "model": model, "results": data, "usage": usage});
         }
         json!({"id": self.id, "object": "list", "model": model, "data": data, "usage": usage})
-            .to_string()
     }
 
     fn head(&self, out: &mut String) {

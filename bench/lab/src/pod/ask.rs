@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
-use super::error::Refusal;
+use super::{error::Refusal, handover::Handover};
 use crate::prompt;
 
 /// Which endpoint was called.
@@ -57,6 +58,7 @@ pub(super) struct Ask {
     pub(super) include_usage: bool,
     pub(super) max_tokens: Option<u32>,
     pub(super) priority: i32,
+    pub(super) handover: Handover,
 }
 
 /// One prompt, reduced to what the engine needs.
@@ -90,6 +92,7 @@ struct Body<'a> {
     max_tokens: Option<u32>,
     max_completion_tokens: Option<u32>,
     priority: Option<i32>,
+    kv_transfer_params: Option<Map<String, Value>>,
 }
 
 #[derive(Deserialize)]
@@ -152,6 +155,8 @@ impl Ask {
         if max_tokens == Some(0) {
             return Err(Refusal::BadRequest("max_tokens must be at least 1, got 0.".to_owned()));
         }
+        let params = body.kv_transfer_params.as_ref().filter(|_| endpoint.generates());
+        let handover = Handover::read(params)?;
         let options = body.stream_options;
         Ok(Self {
             endpoint,
@@ -162,6 +167,7 @@ impl Ask {
                 || options.and_then(|options| options.include_usage).unwrap_or(false),
             max_tokens,
             priority: body.priority.unwrap_or(0),
+            handover,
         })
     }
 

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, task::Waker};
 
 use bytes::{Bytes, BytesMut};
+use serde_json::Value;
 use weir_engine::SeqId;
 
 use super::{
@@ -23,6 +24,8 @@ pub(super) struct Call {
     /// Tokens generated, over all choices.
     tokens: u32,
     doom: Option<Doom>,
+    /// What to give to the pod that will read the KV that is kept.
+    handed: Option<Value>,
     /// Bytes to be sent.
     ready: VecDeque<Bytes>,
     /// Bytes kept back by a stall.
@@ -71,6 +74,7 @@ impl Call {
             running: 0,
             tokens: 0,
             doom,
+            handed: None,
             ready: VecDeque::new(),
             withheld: VecDeque::new(),
             cut: false,
@@ -131,6 +135,16 @@ impl Call {
         Some(finish)
     }
 
+    /// The id that the answer has.
+    pub(super) fn id(&self) -> &str {
+        &self.shape.id
+    }
+
+    /// Adds to the whole answer what another pod is to be given; a stream does not say it.
+    pub(super) fn hand(&mut self, params: Value) {
+        self.handed = Some(params);
+    }
+
     /// Sequences that still generate.
     pub(super) fn unfinished(&self) -> impl Iterator<Item = SeqId> {
         self.choices.iter().filter(|choice| !choice.ended).map(|choice| choice.seq)
@@ -172,7 +186,7 @@ impl Call {
     pub(super) fn whole(&self) -> String {
         let choices: Vec<(u32, Finish)> =
             self.choices.iter().map(|choice| (choice.tokens, choice.finish)).collect();
-        self.shape.whole(&choices, self.usage())
+        self.shape.whole(&choices, self.usage(), self.handed.as_ref())
     }
 
     fn usage(&self) -> Usage {

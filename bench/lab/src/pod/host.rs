@@ -15,12 +15,16 @@ use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::oneshot,
+    sync::{mpsc, oneshot},
     task::{JoinSet, LocalSet},
 };
 use weir_engine::EngineConfig;
 
-use super::{server::Pod, sim::Sim};
+use super::{
+    handover::{Source, Teller, tell},
+    server::Pod,
+    sim::Sim,
+};
 
 /// An idle connection is closed after this, as uvicorn does for vLLM (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`, 5 s).
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -58,7 +62,16 @@ impl PodPlan {
 
 /// Pods whose ports are bound.
 pub struct Pods {
-    pods: Vec<(TcpListener, SocketAddr, Rc<Sim>)>,
+    pods: Vec<Bound>,
+}
+
+/// One of them.
+struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+    sim: Rc<Sim>,
+    /// What it will tell other pods.
+    over: mpsc::Receiver<Source>,
 }
 
 impl Pods {
@@ -76,22 +89,25 @@ impl Pods {
             let address = listener.local_addr()?;
             let mut engine = plan.engine.clone();
             engine.seed = engine.seed.wrapping_add(u64::from(number));
-            let sim = Sim::new(engine, &plan.model, (plan.max_model_len, plan.speed))?;
-            pods.push((listener, address, Rc::new(sim)));
+            let (teller, over) = Teller::new();
+            let limits = (plan.max_model_len, plan.speed);
+            let sim = Rc::new(Sim::new(engine, &plan.model, limits, (address, teller))?);
+            pods.push(Bound { listener, address, sim, over });
         }
         Ok(Self { pods })
     }
 
     /// Where they listen.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.pods.iter().map(|(_, address, _)| *address).collect()
+        self.pods.iter().map(|pod| pod.address).collect()
     }
 
     /// Serves until it is dropped.
     pub async fn serve(self) {
         let local = LocalSet::new();
         let mut tasks = JoinSet::new();
-        for (listener, address, sim) in self.pods {
+        for Bound { listener, address, sim, over } in self.pods {
+            tasks.spawn_local_on(tell(over), &local);
             tasks.spawn_local_on(Rc::clone(&sim).drive(), &local);
             tasks.spawn_local_on(listen(Rc::new(Pod::new(sim)), listener, address), &local);
         }

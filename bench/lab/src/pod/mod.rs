@@ -5,8 +5,9 @@
 //! names. What it does not see: text that means anything. The load may tell an answer's length in the header
 //! `x-sim-output-tokens`; otherwise it is drawn from a seeded lognormal. A client that leaves aborts its sequences.
 //!
-//! Beside vLLM's paths: `POST /fault` and `GET /fault` (see [`Fault`]), and `GET /sim/starts`, which lists the started
-//! requests by a hash of their `x-request-id` so that a request started on two pods can be found.
+//! Beside vLLM's paths: `POST /fault` and `GET /fault` (see [`Fault`]), `GET /sim/starts`, which lists the started
+//! requests by a hash of their `x-request-id` so that a request started on two pods can be found (a prefill for another
+//! pod is none), and `POST /kv_release`, by which that other pod says that it has the KV.
 //!
 //! Cost: per engine step each stream gets its bytes as one write of prebuilt chunks; nothing is formatted per token.
 //!
@@ -14,6 +15,7 @@
 //! - `args`: the command line; `host`: listeners and threads; `server`: one pod's paths
 //! - `ask`, `error`: what comes in and why it is refused; `answer`: the shapes that go out
 //! - `sim`: the engine, its clock and its calls; `call`: one request's progress; `body`: the same as an HTTP body
+//! - `handover`: KV that one pod computes and another one decodes from
 //! - `clock`, `fault`, `meters`, `starts`: time, faults, `/metrics`, double starts
 
 mod answer;
@@ -24,6 +26,7 @@ mod call;
 mod clock;
 mod error;
 mod fault;
+mod handover;
 mod host;
 mod meters;
 mod server;

@@ -18,6 +18,7 @@ use super::{
     body::{Cut, Reply},
     error::Refusal,
     fault::{Doom, Fault, Kind},
+    handover::{RELEASE, Release},
     meters,
     sim::{Beside, Sim},
 };
@@ -76,6 +77,7 @@ impl Pod {
                 control.set(true);
                 self.post_fault(body).await
             }
+            RELEASE if parts.method == Method::POST => self.release(body).await,
             "/fault" if get => Ok(json_answer(StatusCode::OK, json!(self.fault.get()).to_string())),
             "/v1/models" if get => Ok(json_answer(StatusCode::OK, self.models())),
             "/health" | "/ping" if get => Ok(text_answer(String::new())),
@@ -87,6 +89,7 @@ impl Pod {
             | "/detokenize"
             | "/v1/messages/count_tokens"
             | "/fault"
+            | RELEASE
             | "/v1/models"
             | "/health"
             | "/ping"
@@ -163,6 +166,15 @@ impl Pod {
         let doom = fault.strike();
         self.fault.set(fault);
         doom
+    }
+
+    /// Another pod has read what was kept for it.
+    async fn release(&self, body: Incoming) -> Result<Answer, Refusal> {
+        let body = read(body).await?;
+        let release: Release = serde_json::from_slice(&body)
+            .map_err(|error| Refusal::BadRequest(error.to_string()))?;
+        let released = self.sim.release(&release.remote_request_id);
+        Ok(json_answer(StatusCode::OK, json!({ "released": released }).to_string()))
     }
 
     async fn post_fault(self: &Rc<Self>, body: Incoming) -> Result<Answer, Refusal> {

@@ -6,6 +6,7 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
+    net::SocketAddr,
     rc::{Rc, Weak},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -24,6 +25,7 @@ use super::{
     clock::Clock,
     error::Refusal,
     fault::Doom,
+    handover::{Handover, Kept, Loan, Teller},
     meters::{Meters, Times},
     starts::Starts,
 };
@@ -36,12 +38,14 @@ pub(super) struct Sim {
     model: Rc<str>,
     max_model_len: u32,
     speed: f64,
+    teller: Teller,
 }
 
 struct State {
     engine: Engine,
     clock: Clock,
     sequences: HashMap<SeqId, Sequence>,
+    kept: Kept,
     /// Calls that a fault makes fall silent; their sequences may be over.
     stalling: Vec<Weak<RefCell<Call>>>,
     outputs: Vec<Output>,
@@ -57,6 +61,10 @@ struct Sequence {
     prompt_tokens: u32,
     arrived_ms: f64,
     last_token_ms: Option<f64>,
+    /// Its blocks stay for another pod when it ends.
+    keeps: bool,
+    /// KV of another pod that it is loading.
+    loan: Option<Loan>,
 }
 
 /// What a request says beside its body.
@@ -72,6 +80,7 @@ impl Sim {
         engine: EngineConfig,
         model: &str,
         (max_model_len, speed): (u32, f64),
+        (address, teller): (SocketAddr, Teller),
     ) -> Result<Self, prometheus::Error> {
         let state = State {
             meters: Meters::new(model, &engine)?,
@@ -79,13 +88,14 @@ impl Sim {
             engine: Engine::new(engine),
             clock: Clock::new(Instant::now(), speed),
             sequences: HashMap::new(),
+            kept: Kept::new(address),
             stalling: Vec::new(),
             outputs: Vec::new(),
             calls: 0,
             starts: Starts::default(),
         };
         let (state, changed) = (RefCell::new(state), Notify::new());
-        Ok(Self { state, changed, model: model.into(), max_model_len, speed })
+        Ok(Self { state, changed, model: model.into(), max_model_len, speed, teller })
     }
 
     /// The model it serves.
@@ -122,8 +132,11 @@ impl Sim {
 
     /// Starts a call: all of its sequences or none.
     pub(super) fn begin(self: &Rc<Self>, ask: &Ask, beside: Beside<'_>) -> Result<Reply, Refusal> {
+        // Whoever lends its KV is told of a refusal, too.
+        let loan = ask.handover.loan(&self.teller);
         self.check(ask)?;
-        let call = self.state.borrow_mut().begin(ask, beside, (&self.model, self.max_model_len));
+        let serves = (&self.model, self.max_model_len);
+        let call = self.state.borrow_mut().begin(ask, beside, serves, loan);
         self.changed.notify_one();
         call.map(|call| Reply::new(Rc::clone(self), call))
     }
@@ -135,6 +148,13 @@ impl Sim {
             self.state.borrow_mut().abort(&ids);
             self.changed.notify_one();
         }
+    }
+
+    /// Frees what was kept under a name for another pod; false if there is nothing.
+    pub(super) fn release(&self, request_id: &str) -> bool {
+        let released = self.state.borrow_mut().release(request_id);
+        self.changed.notify_one();
+        released
     }
 
     /// Takes `factor` times as long from now on.
@@ -187,7 +207,16 @@ impl State {
             self.deliver(&output);
         }
         self.outputs = outputs;
-        self.engine.next_event_ms().map(|ms| self.clock.instant(ms))
+        while let Some(id) = self.kept.overdue(now_ms) {
+            self.engine.release(now_ms, id);
+        }
+        let next = [self.engine.next_event_ms(), self.kept.next_ms()];
+        next.into_iter().flatten().reduce(f64::min).map(|ms| self.clock.instant(ms))
+    }
+
+    fn release(&mut self, request_id: &str) -> bool {
+        let now_ms = self.clock.ms(Instant::now());
+        self.kept.take(request_id).is_some_and(|id| self.engine.release(now_ms, id))
     }
 
     fn deliver(&mut self, output: &Output) {
@@ -197,6 +226,9 @@ impl State {
                 id, at_ms, queue_ms, prefill_ms, decode_ms, output_tokens, ..
             } => {
                 let Some(sequence) = self.sequences.remove(&id) else { return };
+                if sequence.keeps {
+                    self.keep(id, &sequence, at_ms);
+                }
                 let Some(finish) = sequence.call.borrow_mut().finished(sequence.choice) else {
                     return;
                 };
@@ -216,8 +248,16 @@ impl State {
         }
     }
 
+    fn keep(&mut self, id: SeqId, sequence: &Sequence, at_ms: f64) {
+        let blocks = sequence.prompt_tokens.div_ceil(self.engine.config().block_size);
+        let mut call = sequence.call.borrow_mut();
+        let params = self.kept.add(id, call.id(), blocks, at_ms);
+        call.hand(params);
+    }
+
     fn token(&mut self, id: SeqId, index: u32, at_ms: f64) {
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        drop(sequence.loan.take());
         match sequence.last_token_ms.replace(at_ms) {
             None => self.meters.first_token(self.clock.wall_s(at_ms - sequence.arrived_ms)),
             Some(last_ms) => self.meters.next_token(self.clock.wall_s(at_ms - last_ms)),
@@ -234,6 +274,7 @@ impl State {
         ask: &Ask,
         beside: Beside<'_>,
         (model, max_model_len): (&Rc<str>, u32),
+        mut loan: Option<Loan>,
     ) -> Result<Rc<RefCell<Call>>, Refusal> {
         let now_ms = self.clock.ms(Instant::now());
         let shape = self.shape(ask.endpoint, beside.request_id, model);
@@ -244,48 +285,69 @@ impl State {
             self.stalling.retain(|call| call.strong_count() > 0);
             self.stalling.push(Rc::downgrade(&call));
         }
+        // Of several sequences the first one's blocks stay.
+        let mut keeps = ask.handover == Handover::Keep;
         for prompt in &ask.prompts {
             let most = ask.max_tokens.unwrap_or(max_model_len - prompt.tokens);
             for _ in 0..ask.n {
-                let length = self.length(ask.endpoint, beside.output_tokens, most);
-                let job = (prompt.tokens, self.blocks(ask.endpoint, prompt, length));
-                if let Err(rejected) = self.submit(&call, job, length, (ask.priority, now_ms)) {
+                let (tokens, finish) = self.length(ask.endpoint, beside.output_tokens, most);
+                let job = self.job(ask, prompt, (tokens, finish), std::mem::take(&mut keeps));
+                if let Err(rejected) = self.submit(&call, job, (finish, now_ms), loan.take()) {
                     let ids: Vec<SeqId> = call.borrow().unfinished().collect();
                     self.abort(&ids);
                     return Err(rejected.into());
                 }
             }
         }
-        self.starts.count(beside.request_id);
+        if ask.handover != Handover::Keep {
+            self.starts.count(beside.request_id);
+        }
         Ok(call)
     }
 
-    /// The blocks that a prompt fills, with what is generated to it.
-    fn blocks(
+    /// What the engine is given: its blocks are those that the prompt fills, with what is generated to it.
+    fn job(
         &self,
-        endpoint: Endpoint,
+        ask: &Ask,
         prompt: &Prompt,
-        (tokens, finish): (u32, Finish),
-    ) -> Vec<u64> {
-        if endpoint.generates() {
-            prompt.blocks_with(&text(tokens, finish), self.engine.config().block_size)
+        (output_tokens, finish): (u32, Finish),
+        keeps: bool,
+    ) -> Job {
+        let blocks = if ask.endpoint.generates() {
+            prompt.blocks_with(&text(output_tokens, finish), self.engine.config().block_size)
         } else {
             prompt.blocks.clone()
+        };
+        let loads = matches!(ask.handover, Handover::Load(_));
+        Job {
+            prompt_tokens: prompt.tokens,
+            blocks,
+            output_tokens,
+            priority: ask.priority,
+            brought_tokens: if loads { prompt.tokens } else { 0 },
+            keeps,
         }
     }
 
     fn submit(
         &mut self,
         call: &Rc<RefCell<Call>>,
-        (prompt_tokens, blocks): (u32, Vec<u64>),
-        (tokens, finish): (u32, Finish),
-        (priority, arrived_ms): (i32, f64),
+        job: Job,
+        (finish, arrived_ms): (Finish, f64),
+        loan: Option<Loan>,
     ) -> Result<(), Rejected> {
-        let job = Job { prompt_tokens, blocks, output_tokens: tokens, priority };
+        let Job { prompt_tokens, output_tokens, keeps, .. } = job;
         let id = self.engine.submit(arrived_ms, job)?;
-        let choice = call.borrow_mut().add(id, tokens, finish);
-        let call = Rc::clone(call);
-        let sequence = Sequence { call, choice, prompt_tokens, arrived_ms, last_token_ms: None };
+        let choice = call.borrow_mut().add(id, output_tokens, finish);
+        let sequence = Sequence {
+            call: Rc::clone(call),
+            choice,
+            prompt_tokens,
+            arrived_ms,
+            last_token_ms: None,
+            keeps,
+            loan,
+        };
         self.sequences.insert(id, sequence);
         Ok(())
     }
@@ -294,7 +356,8 @@ impl State {
         let now_ms = self.clock.ms(Instant::now());
         for &id in ids {
             self.sequences.remove(&id);
-            if self.engine.abort(now_ms, id) {
+            // One that ended and keeps its blocks is over, although nobody was told.
+            if !self.engine.release(now_ms, id) && self.engine.abort(now_ms, id) {
                 self.meters.aborted();
             }
         }

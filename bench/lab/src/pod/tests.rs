@@ -1,6 +1,7 @@
 //! Pods over real sockets.
 
 mod faults;
+mod handover;
 
 use std::{net::SocketAddr, time::Duration};
 

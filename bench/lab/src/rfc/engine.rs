@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use rand_distr::Exp1;
 use serde::Serialize;
 use serde_json::json;
-use weir_core::{Profiles, PromptSize, Request, RequestId, SchedulerConfig, Slo, Time};
+use weir_core::{Profiles, PromptSize, Request, RequestId, Role, SchedulerConfig, Slo, Time};
 use weir_engine::{Engine, EngineConfig, Job, Output, hardware};
 use weir_schema::profile::{Percentile, Profile};
 
@@ -78,8 +78,14 @@ fn e2e_s(engine: &EngineConfig, (input, output): (u32, u32), rps: f64, count: us
     for _ in 0..count {
         let gap: f64 = rng.sample(Exp1);
         at_ms += 1e3 * gap / rps;
-        let job =
-            Job { prompt_tokens: input, blocks: Vec::new(), output_tokens: output, priority: 0 };
+        let job = Job {
+            prompt_tokens: input,
+            blocks: Vec::new(),
+            output_tokens: output,
+            priority: 0,
+            brought_tokens: 0,
+            keeps: false,
+        };
         if let Ok(id) = engine.submit(at_ms, job) {
             came.push((id, at_ms));
         }
@@ -169,7 +175,7 @@ impl Stage {
         let (mut profiles, mut profiled) = (Profiles::default(), Vec::new());
         for (class, (gpu, count)) in (0..).zip(kinds) {
             let kind = Kind::of(gpu, arrivals)?;
-            pool.add(&kind.engine, *count);
+            pool.add(&kind.engine, *count, Role::Both);
             let mut profile = Profile::default();
             profile.add(&kind.file, Percentile::P50)?;
             profiles.insert(class, profile.patterns.context("a profile without patterns")?);

@@ -1,6 +1,6 @@
 //! What stands in front of the pods of a simulation: Weir's scheduler, or a rival of it.
 
-use weir_core::{Action, Event, Scheduler, Snapshot, Time};
+use weir_core::{Action, Event, Request, Scheduler, Snapshot, Time};
 
 use super::SimRequest;
 
@@ -17,6 +17,12 @@ pub trait Dispatcher {
     /// Requests that wait. While there are any, ticks come.
     fn waiting(&self) -> usize;
 
+    /// Whether a request of which other pods could compute the prompt is to come with nothing of it computed; see
+    /// [`Scheduler::takes_whole`].
+    fn takes_whole(&self, _now: Time, _request: &Request, _local_tokens: f64) -> bool {
+        false
+    }
+
     /// How it looks from outside, where it has such a view.
     fn snapshot(&self, now: Time) -> Option<Snapshot>;
 }
@@ -28,6 +34,10 @@ impl Dispatcher for Scheduler {
 
     fn waiting(&self) -> usize {
         Self::waiting(self)
+    }
+
+    fn takes_whole(&self, now: Time, request: &Request, local_tokens: f64) -> bool {
+        Self::takes_whole(self, now, request, local_tokens)
     }
 
     fn snapshot(&self, now: Time) -> Option<Snapshot> {

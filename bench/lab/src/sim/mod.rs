@@ -13,10 +13,11 @@
 //!
 //! # Layout
 //! - `world`: the loop; `pod`: an engine and what its streams show; `dispatcher`: what stands in front of the pods;
-//!   `several`: more than one of it
+//!   `several`: more than one of it; `halves`: one for prompts and one for answers
 //! - `pool`: the pods of a study; `oracle`: predictions of a chosen error; `mix`: the built-in mix as requests
 
 mod dispatcher;
+mod halves;
 mod mix;
 mod oracle;
 mod pod;
@@ -33,6 +34,7 @@ use weir_engine::{EngineConfig, EngineMetrics};
 use weir_schema::{Predict, Prediction, Sample};
 
 pub use dispatcher::Dispatcher;
+pub use halves::Halves;
 pub use mix::Mix;
 pub use oracle::Oracle;
 pub use pool::Pool;
@@ -57,6 +59,8 @@ pub struct SimPod {
     pub engine: EngineConfig,
     /// Index of its class in the scheduler's configuration.
     pub class: u16,
+    /// Whether it computes prompts for others, and answers nobody.
+    pub prefills: bool,
 }
 
 /// One request, and how long its answer will be.

@@ -13,6 +13,8 @@ const SAME_STEP_US: u64 = 2000;
 /// A pod in virtual time.
 pub(super) struct Pod {
     engine: Engine,
+    /// Whether it computes prompts for others.
+    prefills: bool,
     seats: HashMap<SeqId, Seat>,
     streams: Vec<Stream>,
     pulse: Pulse,
@@ -47,6 +49,8 @@ pub(super) enum Deed {
     Started { place: usize },
     /// Its last token has left it.
     Finished { place: usize, finish: Finish },
+    /// Its prompt is computed, and kept under that name for the pod that answers.
+    Prefilled { place: usize, sequence: SeqId },
 }
 
 /// What an engine says of a request at its end.
@@ -60,9 +64,12 @@ pub(super) struct Finish {
 impl Pod {
     /// An idle pod. Where every response is streamed any token shows a step, and none has to be looked at by itself.
     pub(super) fn new(pod: &SimPod, all_streamed: bool) -> Self {
-        let engine = EngineConfig { every_token: !all_streamed, ..pod.engine.clone() };
+        // Nobody streams what a pod computes for others, so that nothing shows its steps.
+        let every_token = !all_streamed || pod.prefills;
+        let engine = EngineConfig { every_token, ..pod.engine.clone() };
         Self {
             engine: Engine::new(engine),
+            prefills: pod.prefills,
             seats: HashMap::new(),
             streams: Vec::new(),
             pulse: Pulse::default(),
@@ -72,24 +79,27 @@ impl Pod {
         }
     }
 
-    /// Hands a request over.
+    /// Hands a request over, or of one whose prompt another pod has computed what is left of it.
     pub(super) fn submit(
         &mut self,
         now: Time,
         place: usize,
         asked: &SimRequest,
+        prefilled: bool,
     ) -> Result<(), Rejected> {
         let blocks = asked.blocks_with_answer.as_ref().unwrap_or(&asked.request.blocks);
         let most = asked.request.max_output_tokens.unwrap_or(u32::MAX);
         let job = Job {
             prompt_tokens: asked.input_tokens,
             blocks: blocks.to_vec(),
-            output_tokens: asked.output_tokens.min(most),
+            output_tokens: if self.prefills { 1 } else { asked.output_tokens.min(most) },
             priority: 0,
+            brought_tokens: if prefilled { asked.input_tokens } else { 0 },
+            keeps: self.prefills,
         };
         let sequence = self.engine.submit(ms(now), job)?;
-        let stream = asked.request.streamed.then_some(self.streams.len());
-        if asked.request.streamed {
+        let stream = (asked.request.streamed && !self.prefills).then_some(self.streams.len());
+        if stream.is_some() {
             self.streams.push(Stream { sequence, place, told: 0 });
         }
         self.seats.insert(sequence, Seat { place, stream });
@@ -110,12 +120,16 @@ impl Pod {
             let Some(Seat { place, stream }) = self.seats.get(&id).copied() else { continue };
             match output {
                 Output::Token { index, .. } => {
-                    if index == 1 {
+                    if index == 1 && !self.prefills {
                         deeds.push(Deed::Started { place });
                     }
                     if stream.is_some() {
                         self.chunk(now);
                     }
+                }
+                Output::Finished { .. } if self.prefills => {
+                    deeds.push(Deed::Prefilled { place, sequence: id });
+                    self.seats.remove(&id);
                 }
                 Output::Finished { output_tokens, cached_tokens, preemptions, .. } => {
                     let finish = Finish { output_tokens, cached_tokens, preemptions };
@@ -132,6 +146,11 @@ impl Pod {
         if unseen {
             self.chunk(now);
         }
+    }
+
+    /// A prompt that it has kept is needed no more.
+    pub(super) fn release(&mut self, now: Time, sequence: SeqId) {
+        self.engine.release(ms(now), sequence);
     }
 
     /// A stream is over; the last one takes its place.

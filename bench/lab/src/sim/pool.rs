@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use weir_core::PodClass;
+use weir_core::{PodClass, Role};
 use weir_engine::{EngineConfig, all_hardware, fluid_capacity_rps, hardware};
 
 use super::SimPod;
@@ -20,11 +20,19 @@ pub struct Pool {
     pub scrape_every: Duration,
     /// Tokens of each of the blocks that requests name.
     pub named_tokens: u32,
+    /// Where some of the pods compute prompts for the others: of a prompt of which one of those has fewer tokens than this to compute
+    /// it does so itself.
+    pub local_tokens: u32,
+    /// And one that no pod prefills at once may go to a pod that answers with room for it.
+    pub overflow: bool,
 }
 
 impl Pool {
     /// Age of a scrape that dispatchers in the field have at most.
     pub const SCRAPE_EVERY: Duration = Duration::from_millis(50);
+
+    /// Prompt tokens that a pod that answers computes itself rather than to have them loaded, at most but one.
+    pub const LOCAL_TOKENS: u32 = 256;
 
     /// `count` pods of a GPU, model and tensor parallelism by its name, with vLLM's defaults but for the tokens of a step.
     ///
@@ -38,7 +46,7 @@ impl Pool {
         let mut engine = EngineConfig::for_hardware(hardware);
         engine.max_num_batched_tokens = chunk_tokens.unwrap_or(engine.max_num_batched_tokens);
         let mut pool = Self::empty(Self::SCRAPE_EVERY);
-        pool.add(&engine, count);
+        pool.add(&engine, count, Role::Both);
         Ok(pool)
     }
 
@@ -49,11 +57,13 @@ impl Pool {
             pods: Vec::new(),
             scrape_every,
             named_tokens: workload::BLOCK_TOKENS,
+            local_tokens: Self::LOCAL_TOKENS,
+            overflow: true,
         }
     }
 
     /// Adds a class and its pods.
-    pub fn add(&mut self, engine: &EngineConfig, count: usize) {
+    pub fn add(&mut self, engine: &EngineConfig, count: usize, role: Role) {
         let class = u16::try_from(self.classes.len()).unwrap_or(u16::MAX);
         self.classes.push(PodClass {
             name: Arc::from(engine.hardware.name),
@@ -62,10 +72,23 @@ impl Pool {
             kv_blocks: engine.num_blocks,
             block_tokens: engine.block_size,
             prefix_caching: engine.prefix_caching,
+            role,
             ..PodClass::default()
         });
-        let pod = SimPod { engine: engine.clone(), class };
+        let pod = SimPod { engine: engine.clone(), class, prefills: role == Role::Prefill };
         self.pods.extend(std::iter::repeat_n(pod, count));
+    }
+
+    /// Whether some of the pods compute prompts for the others.
+    pub fn is_split(&self) -> bool {
+        self.pods.iter().any(|pod| pod.prefills)
+    }
+
+    /// Those of the pods alone that do so, or that do not.
+    #[must_use]
+    pub fn half(&self, prefills: bool) -> Self {
+        let pods = self.pods.iter().filter(|pod| pod.prefills == prefills);
+        Self { pods: pods.cloned().collect(), ..self.clone() }
     }
 
     /// The pods with noise of their own.
@@ -73,7 +96,7 @@ impl Pool {
         let numbered = (1..).zip(&self.pods);
         let own = |(number, pod): (u64, &SimPod)| {
             let seed = seed.wrapping_mul(1000).wrapping_add(number);
-            SimPod { engine: EngineConfig { seed, ..pod.engine.clone() }, class: pod.class }
+            SimPod { engine: EngineConfig { seed, ..pod.engine.clone() }, ..pod.clone() }
         };
         numbered.map(own).collect()
     }

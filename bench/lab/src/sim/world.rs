@@ -5,6 +5,7 @@ use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 use weir_core::{
     Action, Dispatch, End, EndKind, Event, PodId, PodSpec, Progress, Request, RequestId, TICK, Time,
 };
+use weir_engine::SeqId;
 use weir_schema::Sample;
 
 use super::{
@@ -60,6 +61,8 @@ struct World<'a> {
     /// Those that arrive when another is over, by that one.
     turns: Vec<Vec<usize>>,
     flights: Vec<Option<Flight>>,
+    /// Prompts that are computed and kept for the pod that answers, with the pod that has them.
+    kept: Vec<Option<(usize, SeqId)>>,
     arrived: Vec<Time>,
     outcomes: Vec<Option<Outcome>>,
     /// Places of those that have one, in that order.
@@ -98,6 +101,7 @@ impl<'a> World<'a> {
             coming: BinaryHeap::new(),
             turns: vec![Vec::new(); count],
             flights: (0..count).map(|_| None).collect(),
+            kept: vec![None; count],
             arrived: requests.iter().map(|one| one.request.arrived).collect(),
             outcomes: vec![None; count],
             over: Vec::with_capacity(count),
@@ -219,21 +223,45 @@ impl<'a> World<'a> {
         }
     }
 
-    fn engine(&mut self, pod: usize) {
+    fn engine(&mut self, pod_number: usize) {
         let mut deeds = std::mem::take(&mut self.deeds);
-        if let Some(pod) = self.pods.get_mut(pod) {
+        if let Some(pod) = self.pods.get_mut(pod_number) {
             pod.advance(self.now, &mut deeds);
         }
         for deed in deeds.drain(..) {
             match deed {
                 Deed::Started { place } => self.started(place),
                 Deed::Finished { place, finish } => self.finished(place, finish),
+                Deed::Prefilled { place, sequence } => self.prefilled(pod_number, place, sequence),
             }
         }
         self.deeds = deeds;
     }
 
+    /// A prompt is computed: what is left of its request comes to whoever gives it a pod that answers.
+    fn prefilled(&mut self, pod: usize, place: usize, sequence: SeqId) {
+        if let Some(free) = self.kept.get_mut(place) {
+            *free = Some((pod, sequence));
+        }
+        self.flights.get_mut(place).map(Option::take);
+        self.tell(Event::FirstToken(RequestId(place as u64)));
+        let Some(one) = self.requests.get(place) else { return };
+        let arrived = self.arrived.get(place).copied().unwrap_or_default();
+        let half = Request { arrived, ..one.request.clone() }.decode_half();
+        self.tell(Event::Arrive(Box::new(half)));
+    }
+
+    /// The prompt of a request is loaded where it is answered, or nobody will.
+    fn let_go(&mut self, place: usize) {
+        let kept = self.kept.get_mut(place).and_then(Option::take);
+        let Some((pod, sequence)) = kept else { return };
+        if let Some(pod) = self.pods.get_mut(pod) {
+            pod.release(self.now, sequence);
+        }
+    }
+
     fn started(&mut self, place: usize) {
+        self.let_go(place);
         let Some(flight) = self.flights.get_mut(place).and_then(Option::as_mut) else { return };
         flight.first_token = Some(self.now);
         if self.streamed(place) {
@@ -264,6 +292,7 @@ impl<'a> World<'a> {
         };
         *known = Some(outcome);
         self.over.push(place);
+        self.let_go(place);
         for next in self.turns.get_mut(place).map(std::mem::take).unwrap_or_default() {
             let planned = self.arrived.get(next).copied().unwrap_or_default();
             self.coming.push(Reverse((planned.max(self.now), next)));
@@ -310,8 +339,9 @@ impl<'a> World<'a> {
     fn dispatch(&mut self, dispatch: Dispatch) -> Option<Event> {
         let place = dispatch.id.0 as usize;
         let asked = self.requests.get(place)?;
+        let prefilled = self.kept.get(place).is_some_and(Option::is_some);
         let pod = self.pods.get_mut(dispatch.pod.0 as usize)?;
-        if pod.submit(self.now, place, asked).is_err() {
+        if pod.submit(self.now, place, asked, prefilled).is_err() {
             let (id, kind) = (dispatch.id, EndKind::PodError);
             self.is_over(place, Outcome::Rejected);
             return Some(Event::End(End {

@@ -42,7 +42,9 @@ use weir_schema::Predict;
 use crate::{
     contender::Contender,
     learned::{Training, dispatcher, recorded},
-    sim::{Dispatcher, Oracle, Outcome, Pool, Run, Several, SimRequest, drive, drive_while},
+    sim::{
+        Dispatcher, Halves, Oracle, Outcome, Pool, Run, Several, SimRequest, drive, drive_while,
+    },
     workload::{Objectives, Source},
 };
 pub(crate) use figures::{Figures, TopBand, warm_up, warm_up_of};
@@ -51,7 +53,7 @@ pub use fingerprints::Fingerprints;
 pub use args::SimArgs;
 pub(crate) use enough::{least_requests, least_span_s, note_of_given, notes_of_found, too_short};
 pub use parallel::in_parallel;
-pub(crate) use pool_file::read as read_pool;
+pub(crate) use pool_file::read_whole as read_pool;
 pub use row::Row;
 pub(crate) use row::one_dispatcher;
 pub use seek::max_load;
@@ -168,7 +170,16 @@ impl Setting {
     /// # Errors
     /// As for [`Knowledge::dispatcher`].
     pub fn dispatcher(&self, contender: &Contender, seed: u64) -> Result<Box<dyn Dispatcher>> {
-        let one = |seed| self.knowledge.dispatcher(contender, &self.pool, seed);
+        let of = |pool: &Pool, seed| self.knowledge.dispatcher(contender, pool, seed);
+        if self.pool.is_split() {
+            ensure!(
+                self.dispatchers <= 1,
+                "several dispatchers in front of pods that prefill are not simulated"
+            );
+            let [first, second] = [true, false].map(|half| of(&self.pool.half(half), seed));
+            return Ok(Box::new(Halves::new(first?, second?, &self.pool)));
+        }
+        let one = |seed| of(&self.pool, seed);
         if self.dispatchers <= 1 {
             return one(seed);
         }

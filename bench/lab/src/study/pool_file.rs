@@ -11,6 +11,7 @@ use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+use weir_core::Role;
 use weir_engine::{EngineConfig, Hardware};
 
 use crate::{bounds::MOST_PODS, sim::Pool};
@@ -21,6 +22,12 @@ struct RawPool {
     /// Age of a scrape, at most.
     #[serde(default)]
     scrape_every_ms: Option<u64>,
+    /// Of a prompt of which a pod that answers has fewer tokens to compute it does so itself, where others prefill.
+    #[serde(default)]
+    local_tokens: Option<u32>,
+    /// Whether one that no pod prefills at once may go to a pod that answers with room for it.
+    #[serde(default)]
+    overflow: Option<bool>,
     pods: Vec<RawPods>,
 }
 
@@ -49,6 +56,12 @@ struct RawPods {
     /// What every step takes, as a multiple.
     #[serde(default)]
     slowdown: Option<f64>,
+    /// What they do: both, prefill or decode.
+    #[serde(default)]
+    role: Role,
+    /// What loading a prompt takes that another pod has computed, of each token.
+    #[serde(default)]
+    transfer_us_per_token: Option<f64>,
 }
 
 fn one() -> usize {
@@ -68,6 +81,20 @@ pub(crate) fn read(path: &Path) -> Result<Pool> {
     pool(&raw).with_context(at)
 }
 
+/// The same for who simulates only pods that serve whole requests.
+///
+/// # Errors
+/// When some of its pods prefill for the others, too.
+pub(crate) fn read_whole(path: &Path) -> Result<Pool> {
+    let pool = read(path)?;
+    ensure!(
+        !pool.is_split(),
+        "--pool {}: pods that prefill for others are simulated by `weir-bench sim` alone",
+        path.display()
+    );
+    Ok(pool)
+}
+
 fn pool(raw: &RawPool) -> Result<Pool> {
     let scrape_every = raw.scrape_every_ms.map_or(Pool::SCRAPE_EVERY, Duration::from_millis);
     ensure!(!scrape_every.is_zero(), "scrape_every_ms must be above zero");
@@ -76,9 +103,15 @@ fn pool(raw: &RawPool) -> Result<Pool> {
         let more = MOST_PODS - pool.pods.len();
         ensure!(pods.count <= more, "entry {number} makes more than {MOST_PODS} pods");
         let engine = pods.engine().with_context(|| format!("pods of entry {number}"))?;
-        pool.add(&engine, pods.count);
+        pool.add(&engine, pods.count, pods.role);
     }
     ensure!(!pool.pods.is_empty(), "there is no pod");
+    let answers = pool.pods.iter().any(|pod| !pod.prefills);
+    ensure!(answers, "all pods prefill: somebody has to decode");
+    let decodes = pool.classes.iter().any(|class| class.role == Role::Decode);
+    ensure!(!decodes || pool.is_split(), "some pods only decode: somebody has to prefill");
+    pool.local_tokens = raw.local_tokens.unwrap_or(pool.local_tokens);
+    pool.overflow = raw.overflow.unwrap_or(pool.overflow);
     Ok(pool)
 }
 
@@ -90,6 +123,7 @@ impl RawPods {
             ("noise", self.noise, 0.0, 1.0),
             ("api_ms", self.api_ms, 0.0, 60_000.0),
             ("slowdown", self.slowdown, 0.01, 100.0),
+            ("transfer_us_per_token", self.transfer_us_per_token, 0.0, 1e6),
         ] {
             let fine = value.is_none_or(|value| (least..=most).contains(&value));
             ensure!(fine, "{name} must be {least} to {most}");
@@ -112,6 +146,7 @@ impl RawPods {
             prefill_factor: self.prefill_factor.unwrap_or(like.prefill_factor),
             noise_sigma: self.noise.unwrap_or(like.noise_sigma),
             api_cost_ms: self.api_ms.unwrap_or(like.api_cost_ms),
+            transfer_us_per_token: self.transfer_us_per_token.unwrap_or(like.transfer_us_per_token),
             ..like
         })
     }
@@ -146,6 +181,26 @@ mod tests {
         let steps = |pod: usize| pool.pods[pod].engine.hardware.a_ms;
         assert_eq!(steps(2), 2.0 * steps(0));
         assert_eq!((pool.scrape_every.as_millis(), pool.pods[2].class), (20, 1));
+    }
+
+    #[test]
+    fn some_pods_prefill_for_others() {
+        let gpu = "gpu: h100-qwen3-32b-tp2";
+        let split = format!(
+            "{{local_tokens: 64, overflow: false, pods: [{{{gpu}, role: prefill}}, {{{gpu}, count: 2, role: decode}}]}}"
+        );
+        let pool = parse(&split).unwrap();
+        assert_eq!((pool.local_tokens, pool.overflow), (64, false));
+        assert_eq!((pool.half(true).pods.len(), pool.half(false).pods.len()), (1, 2));
+        let pool = parse(&format!("{{pods: [{{{gpu}}}]}}")).unwrap();
+        assert!(!pool.is_split() && pool.overflow);
+        let error = |text: &str| format!("{:#}", parse(text).unwrap_err());
+        assert!(error(&format!("{{pods: [{{{gpu}, role: prefill}}]}}")).contains("has to decode"));
+        assert!(error(&format!("{{pods: [{{{gpu}, role: decode}}]}}")).contains("has to prefill"));
+        assert!(
+            error(&format!("{{pods: [{{{gpu}, role: both, transfer_us_per_token: -1}}]}}"))
+                .contains("transfer_us_per_token")
+        );
     }
 
     #[test]

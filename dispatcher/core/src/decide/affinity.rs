@@ -13,8 +13,13 @@ use crate::{
 /// Brings the matches of a waiting request, which has room for them, up to date with the index.
 pub fn refresh(waiting: &mut Waiting, index: &PrefixIndex) {
     let Some(standing) = waiting.standing.as_mut() else { return };
-    if standing.matched_at != index.version() && !waiting.request.blocks.is_empty() {
-        index.matches(&waiting.request.blocks, &waiting.request.turn, &mut standing.matches);
+    let request = &waiting.request;
+    if standing.matched_at != index.version() && (!request.blocks.is_empty() || request.prefilled) {
+        if request.prefilled {
+            index.all(&mut standing.matches);
+        } else {
+            index.matches(&request.blocks, &request.turn, &mut standing.matches);
+        }
         standing.matched_at = index.version();
         waiting.share = standing.matches.iter().map(|known| known.share).fold(0.0, f64::max);
     }

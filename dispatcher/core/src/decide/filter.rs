@@ -1,13 +1,12 @@
 //! Pods that may be used at all, whatever they would cost.
 
 use crate::{
-    Phase, PullConfig, Role, Time, explain::Reason, fleet::PodState, headroom::Outlook,
-    queue::Waiting,
+    Phase, PullConfig, Time, explain::Reason, fleet::PodState, headroom::Outlook, queue::Waiting,
 };
 
-/// Whether a pod may take requests: ready, and of a role that prefills.
+/// Whether a pod may take requests.
 pub fn is_open(pod: &PodState) -> bool {
-    pod.phase == Phase::Ready && pod.class.role != Role::Decode
+    pod.phase == Phase::Ready
 }
 
 /// The bit of [`Waiting::picky`] of a prompt that no open pod's cache holds while that of one that is out does: the engine of an open

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use crate::{PodId, Role, fleet::PodState, prefix::PrefixIndex, spread::NumberMap};
+use crate::{PodId, fleet::PodState, prefix::PrefixIndex, spread::NumberMap};
 
 /// All pods of a pool, in the order of their ids.
 #[derive(Debug, Default)]
@@ -72,8 +72,7 @@ impl Pods {
     pub fn note_longest_prompts(&mut self, is_open: impl Fn(&PodState) -> bool) -> bool {
         let open = self.all.iter().filter(|pod| is_open(pod));
         self.longest_open = open.map(PodState::kv_capacity_tokens).fold(0.0, f64::max);
-        let prefill = self.all.iter().filter(|pod| pod.class.role != Role::Decode);
-        self.longest = prefill.map(PodState::kv_capacity_tokens).reduce(f64::max);
+        self.longest = self.all.iter().map(PodState::kv_capacity_tokens).reduce(f64::max);
         let most = self.longest_open;
         let longest_prompt = |pod: &PodState| match pod.kv_capacity_tokens() {
             tokens if tokens < most => tokens,

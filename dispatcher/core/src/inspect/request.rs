@@ -29,8 +29,6 @@ pub enum Out {
     PodCordoned,
     /// An operator drains it.
     PodDraining,
-    /// It only decodes.
-    WrongRole,
     /// The request could not be delivered to it.
     FailedBefore,
     /// Its KV cache does not hold the prompt; that of another pod does.
@@ -55,7 +53,6 @@ impl Against {
             Out::PodBroken => "its breaker is open".to_owned(),
             Out::PodCordoned => "an operator has cordoned it".to_owned(),
             Out::PodDraining => "an operator drains it".to_owned(),
-            Out::WrongRole => "it only decodes".to_owned(),
             Out::FailedBefore => "the request could not be delivered to it".to_owned(),
             Out::PromptTooLong => {
                 "its KV cache does not hold the prompt, and that of another pod does".to_owned()

@@ -122,21 +122,28 @@ impl Scheduler {
         self.predicted_wait(now, band).clamp(least, most)
     }
 
-    /// A request becomes an entry of the board: sizes, predicted length, pattern, rank.
-    pub(super) fn waiting_entry(&mut self, request: Box<Request>) -> Waiting {
-        let input_tokens = match request.prompt {
+    /// Tokens of a request's prompt, over all its sequences.
+    pub(super) fn input_tokens(&self, request: &Request) -> u32 {
+        match request.prompt {
             PromptSize::Tokens(tokens) => tokens,
             PromptSize::Bytes(bytes) => self.ratio.tokens(bytes),
-        };
+        }
+    }
+
+    /// A request becomes an entry of the board: sizes, predicted length, pattern, rank.
+    pub(super) fn waiting_entry(&mut self, request: Box<Request>) -> Waiting {
+        let input_tokens = self.input_tokens(&request);
         let output_tokens =
             self.length.predict(request.tenant.as_ref(), input_tokens, request.max_output_tokens);
         let edges = &self.config.buckets;
         let pattern = Pattern::of(edges, request.band, input_tokens, output_tokens, None);
         let due = request.arrived;
         let mut waiting = Waiting::new(request, (input_tokens, output_tokens), pattern, due);
-        if !waiting.request.blocks.is_empty() {
+        if !waiting.request.blocks.is_empty() || waiting.request.prefilled {
             waiting.standing = Some(self.board.blank());
             affinity::refresh(&mut waiting, self.pods.index());
+        }
+        if !waiting.request.prefilled {
             waiting.pattern.warm = affinity::warm_pod(waiting.matches());
         }
         self.rerank(&mut waiting);

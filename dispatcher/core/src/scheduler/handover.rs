@@ -145,7 +145,8 @@ impl Scheduler {
         let mut pod = PodState::new(spec, class);
         pod.phase = Phase::Draining;
         for flight in left {
-            pod.sent(flight.sent, flight.input_tokens.into(), flight.uncached_tokens);
+            let tokens = [flight.input_tokens.into(), flight.uncached_tokens];
+            pod.sent(flight.sent, tokens, &flight.request);
             enter(&mut pod, flight, self.lateness, &self.length, &self.config.pull);
         }
         Some(self.pod_detail(now, &pod, requests))

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Phase, PodId, Reason, RequestId, Role, Time,
+    Phase, PodId, Reason, RequestId, Time,
     decide::{Floor, filter, pick::Fit},
     fleet::PodState,
     headroom::{Outlook, judge, risk},
@@ -115,9 +115,6 @@ fn out(waiting: &Waiting, pod: &PodState) -> Option<Out> {
         Phase::Cordoned => return Some(Out::PodCordoned),
         Phase::Draining => return Some(Out::PodDraining),
         Phase::Ready => {}
-    }
-    if pod.class.role == Role::Decode {
-        return Some(Out::WrongRole);
     }
     if filter::is_outsized(waiting) || f64::from(waiting.input_tokens) > pod.longest_prompt {
         return Some(Out::PromptTooLong);

@@ -5,9 +5,13 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::{
-    PodId, TICK, Time,
+    PodId, Request, TICK, Time,
+    decide::{affinity::Shares, filter},
     fleet::PodState,
-    headroom::{Ground, start::Prefill},
+    headroom::{
+        Ground,
+        start::{self, Prefill},
+    },
     ledger::Underway,
     scheduler::Scheduler,
 };
@@ -19,6 +23,25 @@ const NOTED_SHARE: f64 = 0.05;
 const FOLLOWED: Duration = Duration::from_millis(100);
 
 impl Scheduler {
+    /// Whether a request of which another pool could compute the prompt is to come here with nothing of it computed: a pod that is open
+    /// has all of it but fewer than `local_tokens`, or it would be refused, and nobody has to compute anything for that.
+    pub fn takes_whole(&self, now: Time, request: &Request, local_tokens: f64) -> bool {
+        let fewest = self.fewest_uncached(request);
+        fewest.is_some_and(|tokens| tokens < local_tokens) || self.shut(now, request).is_some()
+    }
+
+    /// The fewest tokens of a prompt that an open pod would have to compute; `None` where none is open.
+    fn fewest_uncached(&self, request: &Request) -> Option<f64> {
+        let mut matches = Vec::new();
+        self.pods.index().matches(&request.blocks, &request.turn, &mut matches);
+        let mut shares = Shares::of(&matches);
+        let input_tokens = f64::from(self.input_tokens(request));
+        let mut uncached =
+            |pod: &PodState| start::uncached(input_tokens, shares.next_of(pod.spec.id));
+        let open = self.pods.values().map(|pod| (filter::is_open(pod), uncached(pod)));
+        open.filter(|(open, _)| *open).map(|(_, tokens)| tokens).reduce(f64::min)
+    }
+
     /// Notes how far they are, at most once in [`TICK`].
     pub(super) fn advance_prefills(&mut self, now: Time) {
         if now.since(self.prefills_at) < TICK {

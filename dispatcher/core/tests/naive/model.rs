@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use weir_core::{Gate, Phase, PodId, PromptSize, Request, RequestId, Role, SchedulerConfig, Time};
+use weir_core::{Gate, Phase, PodId, PromptSize, Request, RequestId, SchedulerConfig, Time};
 
 /// Where a request is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,14 +70,13 @@ impl Tale {
 
 /// Whether a pod takes requests.
 fn is_open(seen: &Seen) -> bool {
-    seen.phase == Phase::Ready && seen.role != Role::Decode
+    seen.phase == Phase::Ready
 }
 
 /// A pod as its events describe it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub phase: Phase,
-    pub role: Role,
     pub dispatched: u64,
     class_blocks: u64,
     told_blocks: Option<u64>,
@@ -186,11 +185,11 @@ impl Naive {
         long && self.is_outsized(tale) == Some(false)
     }
 
-    /// What the largest cache of an open pod holds, and that of any that prefills.
+    /// What the largest cache of an open pod holds, and that of any.
     fn largest(&self) -> (u64, u64) {
-        let prefills = || self.pods.values().filter(|seen| seen.role != Role::Decode);
-        let open = prefills().filter(|seen| is_open(seen)).map(Seen::kv_tokens).max();
-        (open.unwrap_or_default(), prefills().map(Seen::kv_tokens).max().unwrap_or_default())
+        let open = self.pods.values().filter(|seen| is_open(seen)).map(Seen::kv_tokens).max();
+        let all = self.pods.values().map(Seen::kv_tokens).max();
+        (open.unwrap_or_default(), all.unwrap_or_default())
     }
 
     /// Whether a prompt is too long for every open pod, of which there is one, and not for one that is out.

@@ -146,7 +146,7 @@ fn config(rules: &'static [(Policy, HeadRule)]) -> impl Strategy<Value = Schedul
     })
 }
 
-/// A class as it comes, one with a small chunk and little memory, one that only decodes; a pod may
+/// A class as it comes, one with a small chunk and little memory, one of another role; a pod may
 /// also name a fourth, which nobody configured.
 fn classes() -> Vec<PodClass> {
     let small = PodClass {

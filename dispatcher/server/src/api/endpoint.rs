@@ -52,6 +52,11 @@ impl Endpoint {
         })
     }
 
+    /// Whether one pod may compute the prompt and another answer.
+    pub const fn answers_apart(self) -> bool {
+        matches!(self, Self::Chat | Self::Completions)
+    }
+
     /// Whether anything is generated.
     pub const fn generates(self) -> bool {
         match self {

@@ -27,6 +27,8 @@ pub struct Names {
     pub adapters: Vec<Arc<str>>,
     /// Tokens of a prompt and its answer together that it takes, if that is to be told.
     pub max_model_len: Option<u32>,
+    /// Whether no client asks for it.
+    pub hidden: bool,
 }
 
 /// Where a name is served.
@@ -78,7 +80,8 @@ impl Catalogue {
     pub fn new(pools: &[Names], created_unix_s: u64) -> Result<Self, NameTaken> {
         let mut served = HashMap::new();
         let mut data = Vec::new();
-        for (pool, names) in pools.iter().enumerate() {
+        let shown = || pools.iter().enumerate().filter(|(_, names)| !names.hidden);
+        for (pool, names) in shown() {
             let model = &names.model;
             let same = std::iter::once(model).chain(&names.aliases).map(|name| (name, model, None));
             let adapters = names.adapters.iter().map(|name| (name, name, Some(&**model)));
@@ -95,7 +98,8 @@ impl Catalogue {
             }
         }
         let json = json(&List { object: "list", data });
-        let only = if let [one] = pools { Some(one.model.clone()) } else { None };
+        let only = shown().next().filter(|_| shown().count() == 1);
+        let only = only.map(|(_, one)| one.model.clone());
         Ok(Self { served, only, json })
     }
 
@@ -130,7 +134,8 @@ mod tests {
 
     fn pool(model: &str, aliases: &[&str], adapters: &[&str]) -> Names {
         let (aliases, adapters) = (named(aliases), named(adapters));
-        Names { model: Arc::from(model), aliases, adapters, max_model_len: None }
+        let (max_model_len, hidden) = (None, false);
+        Names { model: Arc::from(model), aliases, adapters, max_model_len, hidden }
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::{
     clock::Clock,
     hub::Hub,
     telemetry::{Metrics, spans::Tracer},
-    upstream::{Dialect, RelayBody, Upstream, UpstreamConfig},
+    upstream::{Dialect, Prefill, RelayBody, Upstream, UpstreamConfig},
 };
 
 /// The body of an answer: a pod's, or one of our own.
@@ -57,6 +57,10 @@ pub struct Pool {
     pub house: House,
     /// What its pods are told in `Authorization`; `None`: what a request has.
     pub pods_key: Option<HeaderValue>,
+    /// Who computes its prompts; `None`: its pods do.
+    pub prefill: Option<Arc<Prefill>>,
+    /// Whether it computes those of another pool, and nobody else asks it for anything.
+    pub prefills: bool,
 }
 
 /// What all threads of the data plane share.
@@ -86,6 +90,7 @@ struct Place {
     hub: Arc<Hub>,
     house: House,
     pods_key: Option<HeaderValue>,
+    prefill: Option<Arc<Prefill>>,
 }
 
 impl Settings {
@@ -100,14 +105,17 @@ impl Settings {
             aliases: pool.aliases.clone(),
             adapters: pool.adapters.clone(),
             max_model_len: pool.max_model_len,
+            hidden: pool.prefills,
         };
         let names: Vec<Names> = pools.iter().map(names).collect();
         let catalogue = Catalogue::new(&names, created_unix_s)?;
         let own_rates = config.keys.iter().filter_map(|key| key.rate);
         let (rate, most) = (config.limits.rate, config.limits.max_tenants);
         let limiter = Limiter::following(before, rate, own_rates, most, MonotonicClock);
-        let place =
-            |pool: Pool| Place { hub: pool.hub, house: pool.house, pods_key: pool.pods_key };
+        let place = |pool: Pool| {
+            let Pool { hub, house, pods_key, prefill, .. } = pool;
+            Place { hub, house, pods_key, prefill }
+        };
         let pools = pools.into_iter().map(place).collect();
         Ok(Self { config, catalogue, pools, limiter })
     }
@@ -196,6 +204,8 @@ struct Admission {
     request: CoreRequest,
     /// What the pod is told in `Authorization`, if that is not the request's own.
     pods_key: Option<HeaderValue>,
+    /// Who may compute its prompt for the pod that answers.
+    prefill: Option<Arc<Prefill>>,
     /// The body that goes on.
     body: Bytes,
     /// Whether it has a priority of its own.
@@ -263,7 +273,8 @@ impl Api {
         let arrived = self.clock.now();
         let facts = peek(endpoint, &body)?;
         let settings = guest.settings;
-        let (Place { hub, house, pods_key }, served) = settings.serving(facts.model.as_deref())?;
+        let (Place { hub, house, pods_key, prefill }, served) =
+            settings.serving(facts.model.as_deref())?;
         let tier = facts.service_tier.as_deref();
         let terms = settings.config.objectives.terms(headers, tier, guest.key, house)?;
         if terms.unknown {
@@ -288,10 +299,14 @@ impl Api {
             expires: wait.ttl.map_or(Time::NEVER, |ttl| arrived.plus(ttl)),
             immediate: wait.immediate,
             by_header: terms.by_header,
+            prefilled: false,
             name: Arc::from(name.to_str().unwrap_or_default()),
         };
         let (hub, objective, body) = (hub.clone(), terms.objective, cut.unwrap_or(body));
-        Ok(Admission { hub, objective, request, pods_key: pods_key.clone(), body, own_priority })
+        let pods_key = pods_key.clone();
+        let apart = endpoint.answers_apart() && request.sequences == 1;
+        let prefill = prefill.clone().filter(|_| apart);
+        Ok(Admission { hub, objective, request, pods_key, prefill, body, own_priority })
     }
 
     /// Turns a call that failed before its model was known into its answer.

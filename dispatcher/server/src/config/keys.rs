@@ -8,7 +8,7 @@ use serde_yaml_ng::{Mapping, Value};
 use super::RawConfig;
 
 /// Keys whose parts are made once: sockets, threads, files and processes. With everything below them.
-pub const NEED_RESTART: [&str; 22] = [
+pub const NEED_RESTART: [&str; 23] = [
     "listen",
     "tls",
     "threads",
@@ -32,6 +32,8 @@ pub const NEED_RESTART: [&str; 22] = [
     // Models come and go with their pools.
     "pools",
     "pools.model",
+    // What waits in one of the two was told of the other.
+    "pools.prefill.pool",
 ];
 
 /// Keys below those that count without a restart all the same.

@@ -200,6 +200,8 @@ pub struct RawPool {
     /// Requests in flight that a pod of a class without a profile carries, for policies that count
     /// capacity; above 0.
     pub default_capacity: f64,
+    /// Where its prompts are computed, if other pods do that for its own (vLLM: disaggregated prefill); absent: by its pods.
+    pub prefill: Option<RawPrefill>,
     /// How those of its pods are spoken to that are at `https://`; absent: by what this machine trusts.
     pub tls: Option<RawPodsTls>,
     /// Pods at fixed addresses.
@@ -220,6 +222,7 @@ impl Default for RawPool {
             policy_by_header: None,
             default_objective: None,
             default_capacity: SchedulerConfig::default().default_capacity,
+            prefill: None,
             tls: None,
             pods: vec![],
             dns: None,
@@ -246,6 +249,26 @@ impl RawPool {
             (Arc::from(pod.shown_name()), place)
         };
         self.pods.iter().map(place).collect()
+    }
+}
+
+/// The pool whose pods compute the prompts of another one. Both serve the same model, with a KV connector, and take the same names of
+/// it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(transform = required(&["pool"]))]
+pub struct RawPrefill {
+    /// Its `model`: a name that no client asks for.
+    pub pool: String,
+    /// A prompt of which a pod that answers has fewer tokens to compute is computed there, and is not loaded from another.
+    pub local_tokens: u32,
+    /// Whether a prompt that no pod prefills at once may go to a pod that answers, where that has room for it first.
+    pub overflow: bool,
+}
+
+impl Default for RawPrefill {
+    fn default() -> Self {
+        Self { pool: String::new(), local_tokens: 256, overflow: true }
     }
 }
 

@@ -30,6 +30,7 @@ use crate::{
     fleet::config::Members,
     hub::Hub,
     telemetry::log,
+    upstream::Prefill,
 };
 
 /// Why there is nothing to compare with or to take in, and what to do.
@@ -213,10 +214,9 @@ impl Reloader {
 
     fn apply(&self, running: &mut Running, read: Read) -> Result<Applied, Problems> {
         let Read { changes, raw, config } = read;
-        let hubs = self.parts.hubs.iter();
-        let pools = hubs.zip(&config.pools).map(|(hub, pool)| pool_of(hub, pool, &config.api));
+        let pools = pools_of(&self.parts.hubs, &config);
         // The one part that could refuse goes first; the names were checked already.
-        self.parts.api.adopt(config.api.clone(), pools.collect()).map_err(|error| {
+        self.parts.api.adopt(config.api.clone(), pools).map_err(|error| {
             Problems::from(Problem { key: "pools".into(), line: None, message: error.to_string() })
         })?;
         let both = running.pools.iter().zip(&config.pools);
@@ -291,8 +291,22 @@ fn said(changes: &[Change]) -> Applied {
     applied
 }
 
-/// A pool as the data API is told of it.
-pub fn pool_of(hub: &Arc<Hub>, pool: &PoolConfig, api: &ApiConfig) -> Pool {
+/// The pools as the data API is told of them.
+pub fn pools_of(hubs: &[Arc<Hub>], config: &Config) -> Vec<Pool> {
+    let prefills =
+        |at| config.pools.iter().any(|pool| pool.prefill.is_some_and(|by| by.pool == at));
+    let pools = hubs.iter().zip(&config.pools).enumerate();
+    let of = |(at, (hub, pool)): (usize, (&Arc<Hub>, &PoolConfig))| {
+        let prefill = pool.prefill.and_then(|by| {
+            Some(Arc::new(Prefill::new(hubs.get(by.pool)?.clone(), by.local_tokens, by.overflow)))
+        });
+        Pool { prefill, prefills: prefills(at), ..pool_of(hub, pool, &config.api) }
+    };
+    pools.map(of).collect()
+}
+
+/// One of them, without what it has to do with others.
+fn pool_of(hub: &Arc<Hub>, pool: &PoolConfig, api: &ApiConfig) -> Pool {
     let objective = pool.objective.as_ref().and_then(|name| api.objectives.named(name));
     let scheduler = &pool.scheduler;
     let house = House {
@@ -303,7 +317,8 @@ pub fn pool_of(hub: &Arc<Hub>, pool: &PoolConfig, api: &ApiConfig) -> Pool {
     let (aliases, adapters) = (pool.aliases.clone(), pool.adapters.clone());
     let max_model_len = pool.max_model_len;
     let pods_key = pool.pods_key.clone();
-    Pool { hub: hub.clone(), aliases, adapters, max_model_len, house, pods_key }
+    let (hub, prefill, prefills) = (hub.clone(), None, false);
+    Pool { hub, aliases, adapters, max_model_len, house, pods_key, prefill, prefills }
 }
 
 /// Of so many bits that a metric's number holds it exactly. Pools run on in the order in which the process found

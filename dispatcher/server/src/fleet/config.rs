@@ -47,7 +47,7 @@ pub struct RawClass {
     pub prefix_caching: bool,
     /// Tokens of prompts that each of its pods keeps outside of the KV cache, in the memory of its host or on a disk (vLLM: kv_offloading_size; LMCache), from where they are loaded and not computed again.
     pub offload_tokens: u64,
-    /// What its pods do: both, prefill or decode.
+    /// What its pods do: both, prefill or decode. A model learns by it; whose prompts they compute is said at `pools[].prefill`.
     #[schemars(schema_with = "role_schema")]
     pub role: Role,
     /// Its profile files: of AIBrix, of Llumnix, or a list of both.

@@ -36,6 +36,12 @@ impl PodRequest {
         Self { start: start.as_slice().into(), body }
     }
 
+    /// The same with another body.
+    #[must_use]
+    pub(crate) fn with_body(&self, body: Bytes) -> Self {
+        Self { start: self.start.clone(), body }
+    }
+
     /// Whether only the head of its answer is asked for.
     pub(super) fn is_of_head(&self) -> bool {
         self.start.starts_with(b"HEAD ")

@@ -117,6 +117,7 @@ pub struct Facts {
     pub expires_in: Option<Duration>,
     pub immediate: bool,
     pub by_header: bool,
+    pub prefilled: bool,
     pub name: Arc<str>,
 }
 
@@ -139,6 +140,7 @@ impl Facts {
             expires_in: request.expiry().map(|expires| expires.since(now)),
             immediate: request.immediate,
             by_header: request.by_header,
+            prefilled: request.prefilled,
             name: request.name.clone(),
         }
     }
@@ -161,6 +163,7 @@ impl Facts {
             expires: self.expires_in.map_or(Time::NEVER, |left| now.plus(left)),
             immediate: self.immediate,
             by_header: self.by_header,
+            prefilled: self.prefilled,
             name: self.name,
         }
     }

@@ -284,6 +284,12 @@ impl Hub {
         self.at_desk(|desk, _, _| desk.hold_against(pod, failing));
     }
 
+    /// Whether a request of which another pool could compute the prompt is to come here with nothing of it computed; see
+    /// [`Scheduler::takes_whole`].
+    pub fn takes_whole(&self, request: &Request, local_tokens: f64) -> bool {
+        self.look(|scheduler, now| scheduler.takes_whole(now, request, local_tokens))
+    }
+
     /// Whether a pod besides this one takes requests.
     pub fn others_are_ready(&self, besides: PodId) -> bool {
         self.pods().iter().any(|pod| pod.id != besides && pod.phase() == Phase::Ready)

@@ -56,6 +56,7 @@ fn errands() -> Vec<Errand> {
         expires_in: None,
         immediate: false,
         by_header: true,
+        prefilled: true,
         name: Arc::from("n"),
     };
     let steps = vec![Steps { pod: "10.0.0.1:8000".to_owned(), count: 2, age: second }];

@@ -35,6 +35,7 @@ pub struct Metrics {
     queue_wait: HistogramVec,
     refused: IntCounterVec,
     stream_errors: IntCounterVec,
+    prefills: IntCounterVec,
     unknown_objectives: IntCounterVec,
     admin_changes: IntCounterVec,
     /// The same under other systems' names, when the configuration asks for it.
@@ -56,6 +57,7 @@ impl Metrics {
             queue_wait: histogram(&registry, &series::QUEUE_WAIT, &WAIT_EDGES)?,
             refused: counter(&registry, &series::REFUSED)?,
             stream_errors: counter(&registry, &series::STREAM_ERRORS)?,
+            prefills: counter(&registry, &series::PREFILLS)?,
             unknown_objectives: counter(&registry, &series::UNKNOWN_OBJECTIVES)?,
             admin_changes: counter(&registry, &series::ADMIN_CHANGES)?,
             registry,
@@ -128,6 +130,13 @@ impl Metrics {
     /// A stream ended in an in-band error with this code.
     pub fn stream_error(&self, code: &'static str) {
         if let Ok(counter) = self.stream_errors.get_metric_with_label_values(&[code]) {
+            counter.inc();
+        }
+    }
+
+    /// Where the prompt of a request was computed that two pools may serve.
+    pub fn prefilled(&self, model: &str, by: &'static str) {
+        if let Ok(counter) = self.prefills.get_metric_with_label_values(&[model, by]) {
             counter.inc();
         }
     }

@@ -3,12 +3,13 @@
 use std::{
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use http::StatusCode;
 use weir_core::{Dispatch, EndKind, Refusal, Request, RequestId, Slo, Time};
 
-use super::{Fault, Unserved, Upstream, usage::Usage};
+use super::{Fault, Unserved, Upstream, prefill::Kept, usage::Usage};
 use crate::{
     fleet::Pod,
     hub::{Hub, Lease, Ticket},
@@ -26,15 +27,28 @@ const CLIENT_GONE: &str = "client_gone";
 
 /// What is known of a request from its arrival on.
 #[derive(Default)]
-struct Facts {
+pub(super) struct Facts {
     /// Its names in log lines.
     known: Known,
     objective: Arc<str>,
     /// Present when the other systems' series are on.
     visit: Option<Box<Visit>>,
+    /// The pod that computed its prompt, while that keeps it.
+    pub kept: Option<Box<Kept>>,
 }
 
 impl Facts {
+    /// Of one that comes to a pool.
+    pub(super) fn of(
+        (upstream, hub): (&Upstream, &Hub),
+        (request, body_bytes): (&Request, usize),
+        (known, objective): (Known, Arc<str>),
+    ) -> Self {
+        let compat = upstream.metrics().compat();
+        let visit = compat.map(|it| Box::new(it.open(hub.model(), request, body_bytes)));
+        Self { known, objective, visit, kept: None }
+    }
+
     fn done(
         &mut self,
         (metrics, model): (&Metrics, &str),
@@ -89,20 +103,22 @@ impl<'a> Wait<'a> {
     pub(super) fn enter(
         upstream: &'a Upstream,
         hub: &Arc<Hub>,
-        (request, body_bytes): (Request, usize),
-        (known, objective): (Known, Arc<str>),
+        request: Request,
+        facts: Facts,
     ) -> Self {
-        let compat = upstream.metrics().compat();
-        let visit = compat.map(|it| Box::new(it.open(hub.model(), &request, body_bytes)));
-        let facts = Facts { known, objective, visit };
         Self { upstream, open: Some((hub.admit(request), facts)) }
     }
 
+    /// Takes it out of the queue again, for it is served elsewhere. What is known of it goes there.
+    pub(super) fn withdraw(&mut self) -> Option<Facts> {
+        self.open.take().map(|(_, facts)| facts)
+    }
+
     /// Waits for the verdict: a pod, with the account and the ticket for the way there, or a refusal.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Given, Box<Unserved>>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Given, Box<Refused>>> {
         let Some((ticket, _)) = &mut self.open else { return Poll::Pending };
         let verdict = ready!(ticket.poll_verdict(cx));
-        let Some((ticket, mut facts)) = self.open.take() else { return Poll::Pending };
+        let Some((ticket, facts)) = self.open.take() else { return Poll::Pending };
         let metrics = self.upstream.metrics();
         Poll::Ready(match verdict {
             Ok(lease) => {
@@ -110,10 +126,85 @@ impl<'a> Wait<'a> {
                 Ok(Given { lease, account, ticket })
             }
             Err(refusal) => {
-                facts.refused((metrics, ticket.hub().model()), &refusal);
-                Err(facts.unserved(Fault::Refused(refusal), ticket.hub().clone(), refusal.id))
+                let (metrics, hub) = (metrics.clone(), ticket.hub().clone());
+                Err(Box::new(Refused { metrics, hub, facts, refusal }))
             }
         })
+    }
+}
+
+/// A request that the scheduler of a pool refused.
+pub(super) struct Refused {
+    metrics: Arc<Metrics>,
+    hub: Arc<Hub>,
+    facts: Facts,
+    refusal: Refusal,
+}
+
+impl Refused {
+    /// That is the end of it, and counts as refused.
+    pub(super) fn told(self) -> (Facts, Fault, RequestId) {
+        let Self { metrics, hub, mut facts, refusal } = self;
+        facts.refused((&metrics, hub.model()), &refusal);
+        (facts, Fault::Refused(refusal), refusal.id)
+    }
+
+    /// The same for a caller who answers.
+    pub(super) fn unserved(self) -> Box<Unserved> {
+        let hub = self.hub.clone();
+        let (facts, fault, id) = self.told();
+        facts.unserved(fault, hub, id)
+    }
+
+    /// It may be served elsewhere, with what is known of it.
+    pub(super) fn facts(self) -> Facts {
+        self.facts
+    }
+}
+
+/// A request that does not wait itself, but something of it does. Dropped before it is over, its client has left.
+pub(super) struct Held<'a> {
+    upstream: &'a Upstream,
+    hub: Arc<Hub>,
+    facts: Option<Facts>,
+}
+
+impl<'a> Held<'a> {
+    pub(super) fn new(upstream: &'a Upstream, hub: Arc<Hub>, facts: Facts) -> Self {
+        Self { upstream, hub, facts: Some(facts) }
+    }
+
+    /// What is known of it, which somebody else holds from now on.
+    pub(super) fn take(&mut self) -> Facts {
+        self.facts.take().unwrap_or_default()
+    }
+
+    /// Nobody else does any more.
+    pub(super) fn give_back(&mut self, facts: Option<Facts>) {
+        self.facts = facts.or(self.facts.take());
+    }
+
+    /// There is no response: the caller answers and counts it as done.
+    pub(super) fn unserved(mut self, fault: Fault, id: RequestId) -> Box<Unserved> {
+        self.take().unserved(fault, self.hub.clone(), id)
+    }
+
+    /// What was answered to something of it is the answer.
+    pub(super) fn answered(mut self, status: StatusCode) {
+        let outcome = if status.is_client_error() { "bad_request" } else { "failed" };
+        let labels = (&**self.upstream.metrics(), &**self.hub.model());
+        if let Some(mut facts) = self.facts.take() {
+            facts.done(labels, outcome, status.as_u16(), None);
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(mut facts) = self.facts.take() {
+            let labels = (&**self.upstream.metrics(), &**self.hub.model());
+            facts.done(labels, CLIENT_GONE, CLIENT_CLOSED_REQUEST, None);
+        }
     }
 }
 
@@ -144,6 +235,8 @@ pub(super) struct Account {
     arrived: Time,
     slo: Slo,
     sequences: u32,
+    /// How long it waited, of which it is said once.
+    waited: Duration,
     waited_ms: Option<f64>,
     status: u16,
     first_token_at: Option<Time>,
@@ -162,6 +255,7 @@ impl Account {
             arrived: dispatch.arrived,
             slo: dispatch.slo,
             sequences: dispatch.sequences,
+            waited: Duration::ZERO,
             waited_ms: None,
             status: CLIENT_CLOSED_REQUEST,
             first_token_at: None,
@@ -190,10 +284,23 @@ impl Account {
         if let Some(span) = self.facts.known.span() {
             span.dispatched(dispatch, pod);
         }
-        self.waited_ms = Some(dispatch.waited.as_secs_f64() * 1000.0);
+        // While a pod computed its prompt it did not wait.
+        let took = self.facts.kept.as_ref().map_or(Duration::ZERO, |kept| kept.took());
+        self.waited = dispatch.waited.saturating_sub(took);
+        self.waited_ms = Some(self.waited.as_secs_f64() * 1000.0);
         if let Some(visit) = &mut self.facts.visit {
             visit.dispatched(dispatch);
         }
+    }
+
+    /// How long it waited for a pod.
+    pub(super) const fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// The pod that computed its prompt need not keep it, as far as will be seen.
+    pub(super) fn lets_the_prompt_go(&mut self) {
+        self.facts.kept.iter_mut().for_each(|kept| kept.let_go());
     }
 
     /// The pod that it was given is to be another's.
@@ -236,6 +343,7 @@ impl Account {
         let first = self.first_token_at.is_none();
         if first {
             self.first_token_at = Some(now);
+            self.facts.kept.take().into_iter().for_each(|kept| kept.loaded(now));
             if let Some(span) = self.facts.known.span() {
                 span.first_token(now);
             }

@@ -1,6 +1,8 @@
 //! What is added to the headers of a pod's response. What belongs to the pod's connection is not among them, and the name of
 //! the request is put in where it was made.
 
+use std::time::Duration;
+
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header, response};
 
 use crate::hub::Lease;
@@ -8,14 +10,14 @@ use crate::hub::Lease;
 /// How long a request waited here, in milliseconds.
 const QUEUE_MS: HeaderName = HeaderName::from_static("x-weir-queue-ms");
 /// The pod that answered.
-const POD: HeaderName = HeaderName::from_static("x-weir-pod");
+pub(super) const POD: HeaderName = HeaderName::from_static("x-weir-pod");
 
 /// Makes the head of a pod's response one of ours.
-pub(super) fn own(head: &mut response::Parts, lease: &Lease, streams: bool) {
+pub(super) fn own(head: &mut response::Parts, lease: &Lease, waited: Duration, streams: bool) {
     // What is said on this connection is ours, whatever the pod speaks.
     head.version = Version::HTTP_11;
     let headers = &mut head.headers;
-    let waited_ms = u64::try_from(lease.dispatch().waited.as_millis()).unwrap_or(u64::MAX);
+    let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
     let none = HeaderValue::from_static("0");
     headers.insert(QUEUE_MS, if waited_ms == 0 { none } else { waited_ms.into() });
     if let Some(pod) = &lease.pod().label {

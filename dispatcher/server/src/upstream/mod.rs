@@ -6,7 +6,7 @@
 //! connection is cut at once, the lease ends and the queue forgets the request.
 //!
 //! # Promises
-//! - Bytes pass unchanged, but for a priority that the configuration asks for. Only hop-by-hop headers are dropped, and a few of our own added.
+//! - Bytes pass unchanged, but for a priority that the configuration asks for and for where another pod keeps the prompt. Only hop-by-hop headers are dropped, and a few of our own added.
 //! - A request is sent a second time only when nothing of it was sent before.
 //! - A response that a pod did not finish never looks finished.
 //! - When it is to end before its pod is done, because the process ends, its client is told so.
@@ -21,7 +21,8 @@
 //! - `blame`: what that says of the pod
 //! - [`dialect`]: how the clients of a call read streams and errors
 //! - `headers`: what is dropped from and added to a response's head
-//! - `priority`: vLLM's priority, written into a body
+//! - [`prefill`]: prompts that the pods of another pool compute
+//! - `priority`: vLLM's priority, written into a body; `splice`: how
 //! - `closing`: whether what runs is to end
 //! - [`config`]: timeouts and limits
 
@@ -35,9 +36,11 @@ pub mod dialect;
 mod door;
 mod headers;
 mod hold;
+pub mod prefill;
 mod priority;
 pub mod relay;
 pub mod serve;
+mod splice;
 mod sse;
 mod usage;
 
@@ -45,6 +48,7 @@ pub use client::Upstream;
 pub use closing::Closing;
 pub use config::{RawUpstream, UpstreamConfig};
 pub use dialect::Dialect;
+pub use prefill::Prefill;
 pub use relay::{RelayBody, RelayError};
 pub use serve::{Call, Fault, Unserved, serve};
 

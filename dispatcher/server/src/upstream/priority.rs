@@ -9,11 +9,12 @@
 //! without a TTFT objective a request goes last in its band. The value is that of the moment of
 //! dispatch and does not age in the engine's queue, which the pull loop keeps short.
 //!
-//! The bytes go in before the object's last brace; nothing else of the body changes. It costs one copy
-//! of the body per attempt.
+//! It is spliced in, once per attempt ([`super::splice`]).
 
 use bytes::Bytes;
 use weir_core::{Band, Dispatch, Request, Time};
+
+use super::splice::spliced;
 
 /// Distance between two bands.
 const PER_BAND: i32 = 1_000_000;
@@ -36,7 +37,8 @@ impl Urgency {
     /// The body of an attempt that is dispatched now.
     pub(super) fn body(&self, now: Time, dispatch: &Dispatch) -> Bytes {
         let ttft_ms = f64::from(dispatch.prediction.ttft_ms.p50);
-        spliced(&self.body, self.priority(now, ttft_ms))
+        let priority = self.priority(now, ttft_ms);
+        spliced(&self.body, "priority", itoa::Buffer::new().format(priority))
     }
 
     fn priority(&self, now: Time, ttft_ms: f64) -> i32 {
@@ -45,22 +47,6 @@ impl Urgency {
         let slack = slack_ms.clamp(-MOST_SLACK_MS, MOST_SLACK_MS) as i32;
         slack - i32::from(self.band.0) * PER_BAND
     }
-}
-
-/// A JSON object with a priority; anything else unchanged.
-fn spliced(body: &Bytes, priority: i32) -> Bytes {
-    let inside = body.trim_ascii_end().strip_suffix(b"}");
-    let Some(inside) = inside.filter(|_| is_object(body)) else { return body.clone() };
-    let comma = if inside.trim_ascii_end().ends_with(b"{") { "" } else { "," };
-    let member = format!("{comma}\"priority\":{priority}");
-    let (head, tail) = body.split_at_checked(inside.len()).unwrap_or((body, &[]));
-    [head, member.as_bytes(), tail].concat().into()
-}
-
-fn is_object(body: &[u8]) -> bool {
-    // A byte order mark is skipped by engines as by us.
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-    body.trim_ascii_start().starts_with(b"{")
 }
 
 #[cfg(test)]
@@ -85,24 +71,5 @@ mod tests {
         assert!(at(0, Some(u64::MAX / 2000)) <= at(0, None));
         assert_eq!(urgency(0, Some(3000)).priority(now, f64::NAN), 0);
         assert!(at(i8::MAX, None) < at(i8::MIN, None), "no overflow");
-    }
-
-    #[test]
-    fn the_bytes_go_in_before_the_last_brace_and_nothing_else_changes() {
-        for (body, with) in [
-            (r#"{"a":{}}"#, r#"{"a":{},"priority":-5}"#),
-            ("{\"a\":1 }\r\n ", "{\"a\":1 ,\"priority\":-5}\r\n "),
-            ("{ }", "{ \"priority\":-5}"),
-            ("\u{feff}{\"a\":\"}\"}", "\u{feff}{\"a\":\"}\",\"priority\":-5}"),
-        ] {
-            let spliced = spliced(&Bytes::from(body), -5);
-            assert_eq!(spliced, with);
-            let json = with.trim_start_matches('\u{feff}');
-            let json: serde_json::Value = serde_json::from_str(json).unwrap();
-            assert_eq!(json["priority"], -5);
-        }
-        for other in ["", "[1]", "{\"a\":", "7", "}", "[{}", "\"{}\""] {
-            assert_eq!(spliced(&Bytes::from(other), 1), other, "no object");
-        }
     }
 }

@@ -26,6 +26,7 @@ use super::{
     blame,
     client::{Reply, WayBack},
     hold::Hold,
+    prefill::Computed,
     serve::end_kind,
     sse::Scan,
 };
@@ -66,6 +67,8 @@ pub struct RelayBody(State);
 enum State {
     /// A response that was complete before it was answered.
     Whole(Bytes),
+    /// That of a pod which computed a prompt for another.
+    Computed(Box<Computed>),
     /// A response that is passed on as it comes.
     Live(Box<Live>),
     /// Nothing follows.
@@ -75,6 +78,18 @@ enum State {
 impl RelayBody {
     pub(super) fn whole(bytes: Bytes) -> Self {
         if bytes.is_empty() { Self(State::Over) } else { Self(State::Whole(bytes)) }
+    }
+
+    pub(super) fn computed(computed: Computed) -> Self {
+        Self(State::Computed(Box::new(computed)))
+    }
+
+    /// The prompt that it is about, if it is; then nothing follows.
+    pub(super) fn take_computed(&mut self) -> Option<Computed> {
+        match std::mem::replace(&mut self.0, State::Over) {
+            State::Computed(computed) => Some(*computed),
+            _ => None,
+        }
     }
 
     pub(super) fn live(relay: Relay) -> Self {
@@ -111,7 +126,7 @@ impl Body for RelayBody {
         match &self.0 {
             State::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             State::Live(live) => live.size_hint(),
-            State::Over => SizeHint::with_exact(0),
+            State::Computed(_) | State::Over => SizeHint::with_exact(0),
         }
     }
 }
@@ -411,6 +426,7 @@ impl fmt::Debug for RelayBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.0 {
             State::Whole(_) => "whole",
+            State::Computed(_) => "computed",
             State::Live(_) => "live",
             State::Over => "over",
         };

@@ -8,18 +8,20 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::{Response, StatusCode, response::Parts};
 use tokio::time::Instant;
 use weir_core::{EndKind, Refusal, Request, RequestId};
 
 use super::{
     Closing, Dialect, Upstream,
-    account::{Account, Given, Wait},
+    account::{Account, Facts, Given, Refused, Wait},
     ahead::Ahead,
     blame,
     client::{Failure, Reply, UnsentReason},
     door::{self, TurnedAway},
     headers,
+    prefill::{self, Computed, Prefill},
     priority::Urgency,
     relay::{Relay, RelayBody, Source},
     sse::Scan,
@@ -48,6 +50,8 @@ pub struct Call {
     pub known: Known,
     /// Name of its objective in the configuration: a label of its metrics.
     pub objective: Arc<str>,
+    /// Who may compute its prompt for the pod that answers, and a second number of it, by which it waits for others meanwhile.
+    pub prefill: Option<(Arc<Prefill>, RequestId)>,
 }
 
 /// Why there is no response to pass on.
@@ -110,12 +114,76 @@ pub fn serve<'a>(
     upstream: &'a Upstream,
     call: Call,
 ) -> impl Future<Output = Served> + use<'a> {
-    let (streamed, dialect) = (call.request.streamed, call.dialect);
-    let inject = upstream.config().inject_priority && !call.own_priority;
-    let urgency = inject.then(|| Box::new(Urgency::of(&call.request, &call.onward.body)));
-    let admitted = (call.request, call.onward.body.len());
-    let wait = Wait::enter(upstream, hub, admitted, (call.known, call.objective));
-    Serving::Waits { wait, request: call.onward, urgency, streamed, dialect }
+    serving(hub, upstream, call)
+}
+
+/// The same by the future's own name.
+fn serving<'a>(hub: &Arc<Hub>, upstream: &'a Upstream, mut call: Call) -> Serving<'a> {
+    if let Some(prefill) = prefill::asked(hub, upstream, &mut call) {
+        return Serving::Goes(Box::pin(prefill::in_parts(hub.clone(), upstream, call, prefill)));
+    }
+    let Call { onward, dialect, own_priority, request, known, objective, .. } = call;
+    let facts = Facts::of((upstream, hub), (&request, onward.body.len()), (known, objective));
+    let how = How { dialect, own_priority, prefills: false };
+    Serving::Waits(Waiting::enter((upstream, hub), (request, onward), how, facts))
+}
+
+/// How a request is served.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    /// What its client reads.
+    pub dialect: Dialect,
+    /// Whether the body has a priority of its own.
+    pub own_priority: bool,
+    /// Whether it is to compute a prompt for another pod.
+    pub prefills: bool,
+}
+
+/// A request that waits for its verdict, with all that it takes to send it.
+pub(super) struct Waiting<'a> {
+    /// Its wait.
+    wait: Wait<'a>,
+    /// It as the pod gets it.
+    request: PodRequest,
+    /// What its priority is made of, if one is written.
+    urgency: Option<Box<Urgency>>,
+    /// What it asks for.
+    asks: Asks,
+}
+
+impl<'a> Waiting<'a> {
+    /// Lets a request in, as the scheduler and as the pod gets it, of which this is known.
+    pub(super) fn enter(
+        (upstream, hub): (&'a Upstream, &Arc<Hub>),
+        (request, onward): (Request, PodRequest),
+        how: How,
+        facts: Facts,
+    ) -> Self {
+        let How { dialect, own_priority, prefills } = how;
+        let asks = Asks { streamed: request.streamed && !prefills, prefills, dialect };
+        let inject = upstream.config().inject_priority && !own_priority;
+        let urgency = inject.then(|| Box::new(Urgency::of(&request, &onward.body)));
+        let wait = Wait::enter(upstream, hub, request, facts);
+        Self { wait, request: onward, urgency, asks }
+    }
+
+    /// Waits for a pod, or a refusal.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Given, Box<Refused>>> {
+        self.wait.poll(cx)
+    }
+
+    /// It is served elsewhere, with what is known of it.
+    pub(super) fn withdraw(mut self) -> Option<Facts> {
+        self.wait.withdraw()
+    }
+
+    /// Sends it to the pod that it was given.
+    pub(super) fn go(self, given: Given) -> Pin<Box<dyn Future<Output = Served> + Send + 'a>> {
+        let Self { wait, request, urgency, asks } = self;
+        let Given { lease, account, ticket } = given;
+        let attempt = Attempt { upstream: wait.upstream, account, asks, turned_away: None };
+        Box::pin(attempt.deliver(lease, request, urgency, ticket))
+    }
 }
 
 /// A request that is served; see [`serve`].
@@ -124,18 +192,7 @@ pub fn serve<'a>(
 /// and what sends and answers is boxed when its time comes.
 enum Serving<'a> {
     /// It has no verdict yet.
-    Waits {
-        /// Its wait.
-        wait: Wait<'a>,
-        /// It as the pod gets it.
-        request: PodRequest,
-        /// What its priority is made of, if one is written.
-        urgency: Option<Box<Urgency>>,
-        /// Whether it is to be answered in a stream.
-        streamed: bool,
-        /// What its client reads.
-        dialect: Dialect,
-    },
+    Waits(Waiting<'a>),
     /// It goes to its pod, and comes back.
     Goes(Pin<Box<dyn Future<Output = Served> + Send + 'a>>),
     /// It is over.
@@ -147,38 +204,42 @@ impl Future for Serving<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Served> {
         let this = self.get_mut();
-        if let Self::Waits { wait, .. } = this {
-            let given = ready!(wait.poll(cx));
-            let Self::Waits { wait, request, urgency, streamed, dialect } =
-                std::mem::replace(this, Self::Over)
-            else {
+        if let Self::Waits(waiting) = this {
+            let given = ready!(waiting.poll(cx));
+            let Self::Waits(waiting) = std::mem::replace(this, Self::Over) else {
                 return Poll::Pending;
             };
-            let Given { lease, account, ticket } = match given {
-                Ok(given) => given,
-                Err(unserved) => return Poll::Ready(Err(unserved)),
-            };
-            let upstream = wait.upstream;
-            let attempt = Attempt { upstream, account, streamed, dialect, turned_away: None };
-            *this = Self::Goes(Box::pin(attempt.deliver(lease, request, urgency, ticket)));
+            match given {
+                Ok(given) => *this = Self::Goes(waiting.go(given)),
+                Err(refused) => return Poll::Ready(Err(refused.unserved())),
+            }
         }
         match this {
             Self::Goes(goes) => goes.as_mut().poll(cx),
-            Self::Waits { .. } | Self::Over => Poll::Pending,
+            Self::Waits(_) | Self::Over => Poll::Pending,
         }
     }
 }
 
-type Served = Result<Response<RelayBody>, Box<Unserved>>;
+/// What of an answer is asked for.
+#[derive(Clone, Copy)]
+struct Asks {
+    /// Whether it comes in a stream, for which a pod has less time.
+    streamed: bool,
+    /// Whether it is to compute a prompt for another pod.
+    prefills: bool,
+    /// What its client reads.
+    dialect: Dialect,
+}
+
+pub(super) type Served = Result<Response<RelayBody>, Box<Unserved>>;
 
 /// A request on its way to a pod.
 struct Attempt<'a> {
     upstream: &'a Upstream,
     // Boxed, for it goes from hand to hand, and what holds it is to be small.
     account: Box<Account>,
-    /// Whether it is to be answered in a stream, for which a pod has less time.
-    streamed: bool,
-    dialect: Dialect,
+    asks: Asks,
     /// What the pod before said.
     turned_away: Option<Box<TurnedAway>>,
 }
@@ -186,7 +247,7 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     /// The time a pod has to answer.
     fn limit(&self) -> Duration {
-        self.upstream.config().answer_limit(self.streamed)
+        self.upstream.config().answer_limit(self.asks.streamed)
     }
 
     /// Sends the request to the pod that it was given, and to another while nothing of it was sent; once more where that one
@@ -204,6 +265,9 @@ impl Attempt<'_> {
         async move {
             loop {
                 self.account.dispatched(lease.dispatch(), lease.pod());
+                if !self.asks.streamed {
+                    self.account.lets_the_prompt_go();
+                }
                 if let Some(urgency) = &urgency {
                     request.body = urgency.body(lease.clock().now(), lease.dispatch());
                 }
@@ -276,10 +340,10 @@ impl Attempt<'_> {
             Some(None) => return Ok(Err(self.silent(*lease))),
             None => return Ok(Err(self.closed(&lease))),
         };
-        if streams && ahead.complete && self.dialect.says_the_end() && ahead.is_empty() {
+        if streams && ahead.complete && self.asks.dialect.says_the_end() && ahead.is_empty() {
             return Ok(Err(self.lost(*lease, None)));
         }
-        headers::own(&mut head, &lease, of_events);
+        headers::own(&mut head, &lease, self.account.waited(), of_events);
         let way_back = self.upstream.way_back(lease.pod().id);
         if let Some(request) = again.filter(|_| ahead.complete) {
             way_back.give(reply);
@@ -291,7 +355,7 @@ impl Attempt<'_> {
         self.account.answered(head.status);
         let body = if !streams && ahead.complete {
             way_back.give(reply);
-            self.whole(*lease, head.status, ahead)
+            self.whole(lease, head.status, ahead)
         } else {
             let source = Source { reply, way_back };
             self.live(lease, head.status, ahead, source, streams.then_some(deadline))
@@ -329,15 +393,28 @@ impl Attempt<'_> {
         Response::from_parts(head, RelayBody::whole(bytes))
     }
 
-    fn whole(mut self, lease: Lease, status: StatusCode, ahead: Ahead) -> RelayBody {
+    fn whole(mut self, lease: Box<Lease>, status: StatusCode, ahead: Ahead) -> RelayBody {
         let bytes = ahead.joined();
         let usage = usage::last_in(&bytes).unwrap_or_default();
         let kind = end_kind(status.as_u16());
         blame::answered(&lease, status.as_u16(), false);
+        if self.asks.prefills && status == StatusCode::OK {
+            return self.computed(lease, bytes, usage);
+        }
         lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
         self.account.passed(bytes.len());
         self.account.finished((kind, None), usage, None);
         RelayBody::whole(bytes)
+    }
+
+    /// A prompt is computed: what was asked for is seen to its end, and its pod keeps it.
+    fn computed(mut self, mut lease: Box<Lease>, said: Bytes, usage: Usage) -> RelayBody {
+        let now = lease.clock().now();
+        self.account.token(now);
+        lease.first_token();
+        lease.carried(1, now);
+        self.account.finished((EndKind::Complete, None), usage, None);
+        RelayBody::computed(Computed { said, lease, usage })
     }
 
     fn live(
@@ -355,7 +432,7 @@ impl Attempt<'_> {
             lease,
             account: self.account,
             scan,
-            dialect: self.dialect,
+            dialect: self.asks.dialect,
             kind: end_kind(status.as_u16()),
             first_token_by: streams_by,
             stall_timeout: self.upstream.config().stall_timeout,

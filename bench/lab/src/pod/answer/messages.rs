@@ -35,9 +35,9 @@ pub(super) fn closing(counts: Usage, finish: Finish) -> Bytes {
 }
 
 /// The whole of an answer that is not streamed.
-pub(super) fn whole(shape: &Shape, (tokens, finish): (u32, Finish), counts: Usage) -> String {
+pub(super) fn whole(shape: &Shape, (tokens, finish): (u32, Finish), counts: Usage) -> Value {
     let content = json!([{"type": "text", "text": text(tokens, finish)}]);
-    message(shape, &content, Some(stop_reason(finish)), counts).to_string()
+    message(shape, &content, Some(stop_reason(finish)), counts)
 }
 
 fn message(shape: &Shape, content: &Value, stop_reason: Option<&str>, counts: Usage) -> Value {

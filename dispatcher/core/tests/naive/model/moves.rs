@@ -33,9 +33,8 @@ impl Naive {
             Event::Scraped(pod, scrape) => self.scraped(now, *pod, scrape),
             Event::PodUp(spec) => {
                 let class = self.config.classes.get(usize::from(spec.class)).cloned();
-                let PodClass { role, kv_blocks, .. } = class.unwrap_or_default();
-                let seen = self.pods.entry(spec.id).or_default();
-                (seen.role, seen.class_blocks) = (role, u64::from(kv_blocks));
+                let PodClass { kv_blocks, .. } = class.unwrap_or_default();
+                self.pods.entry(spec.id).or_default().class_blocks = u64::from(kv_blocks);
             }
             Event::PodUpAs(..) | Event::Adopt(_) | Event::Declined(_) => {
                 unreachable!("no test of this model sends it")

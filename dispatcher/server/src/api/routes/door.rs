@@ -13,6 +13,7 @@ use http::{
 use http_body::Body;
 use http_body_util::{Either, Full};
 use percent_encoding::percent_decode_str;
+use weir_core::RequestId;
 
 use super::{Admission, AnswerBody, Api, MODEL, Route, route, shown};
 use crate::{
@@ -177,7 +178,8 @@ impl Door {
         admission: Admission,
         keys_are_ours: bool,
     ) -> (Arc<Hub>, Call) {
-        let Admission { hub, objective, request, pods_key, body, own_priority } = admission;
+        let Admission { hub, objective, request, pods_key, prefill, body, own_priority } =
+            admission;
         let own = (self.api.ids.random(), request.id.0);
         let trace = self.api.tracer.of(&mut head.headers, own, || span::Call {
             method: head.method.clone(),
@@ -198,6 +200,7 @@ impl Door {
             known: Known { request_id: request.name.clone(), trace },
             request,
             objective,
+            prefill: prefill.map(|by| (by, RequestId(self.api.ids.number()))),
         };
         (hub, call)
     }

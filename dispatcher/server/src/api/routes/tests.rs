@@ -65,7 +65,9 @@ fn api_of(raw: &RawApi) -> Arc<Api> {
     let hub = Hub::new(Scheduler::new(config, Box::new(Fast)), model, clock, sink);
     let (aliases, adapters) = (vec![Arc::from("qwen")], vec![Arc::from("sql")]);
     let (house, pods_key, max_model_len) = (House::default(), None, None);
-    let pools = vec![Pool { hub, aliases, adapters, max_model_len, house, pods_key }];
+    let (prefill, prefills) = (None, false);
+    let pool = Pool { hub, aliases, adapters, max_model_len, house, pods_key, prefill, prefills };
+    let pools = vec![pool];
     let metrics = Arc::new(Metrics::new().unwrap());
     Arc::new(Api::new(raw.check().unwrap(), pools, clock, metrics).unwrap())
 }

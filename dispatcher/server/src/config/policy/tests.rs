@@ -228,6 +228,7 @@ fn request(id: u64, tokens: u32) -> Request {
         expires: Time::NEVER,
         immediate: false,
         by_header: false,
+        prefilled: false,
         name: "".into(),
     }
 }

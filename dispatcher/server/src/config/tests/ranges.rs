@@ -36,6 +36,7 @@ fn said_of(pointer: &str, value: f64) -> Vec<String> {
     file["limits"]["requests_per_minute"] = 60.into();
     file["limits"]["burst"] = 5.into();
     file["pools"][0]["dns"] = json!({"host": "pods", "port": 8000, "every_s": 5});
+    file["pools"][0]["prefill"] = json!({"pool": "prompts", "local_tokens": 256});
     let place = file.pointer_mut(pointer).unwrap_or_else(|| panic!("{pointer} is not in the file"));
     *place =
         if value.fract() == 0.0 && !place.is_f64() { json!(value as i64) } else { json!(value) };

@@ -4,6 +4,7 @@ mod broken_streams;
 mod door;
 mod faults;
 mod front;
+mod in_parts;
 mod leaving;
 mod passing;
 mod scene;

@@ -206,6 +206,7 @@ impl Scene {
                 trace: None,
             },
             objective: Arc::from("standard"),
+            prefill: None,
         }
     }
 
@@ -234,7 +235,7 @@ impl Scene {
         self.counted("weir_stream_errors_total", &[])
     }
 
-    fn counted(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+    pub(super) fn counted(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let families = self.upstream.metrics().gather();
         let named = families.iter().filter(|family| family.name() == name);
         let matching = named.flat_map(|family| family.get_metric()).filter(|metric| {

@@ -145,6 +145,8 @@ async fn another_configuration_counts_from_the_next_call_on() {
         max_model_len: None,
         house: House::default(),
         pods_key: None,
+        prefill: None,
+        prefills: false,
     };
     let config = with_key("sk-1").check().unwrap();
     door.api.adopt(config.clone(), vec![pool("renamed")]).unwrap();
