@@ -91,6 +91,9 @@ fn a_prompt_that_a_pod_has_but_for_a_little_is_to_come_whole() {
     let pod = world.pod_of(id).unwrap();
     world.send(Event::PodPhase(pod, weir_core::Phase::Cordoned));
     assert!(!takes_whole(&world, 100), "the one that has it takes nobody");
+    let other = PodId(1 - pod.0);
+    world.send(Event::PodPhase(other, weir_core::Phase::Broken));
+    assert!(takes_whole(&world, 100), "nobody could answer what somebody computed");
 }
 
 #[test]

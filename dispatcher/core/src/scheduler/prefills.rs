@@ -24,10 +24,10 @@ const FOLLOWED: Duration = Duration::from_millis(100);
 
 impl Scheduler {
     /// Whether a request of which another pool could compute the prompt is to come here with nothing of it computed: a pod that is open
-    /// has all of it but fewer than `local_tokens`, or it would be refused, and nobody has to compute anything for that.
+    /// has all of it but fewer than `local_tokens`, or none is open, or it would be refused, and nobody has to compute anything for that.
     pub fn takes_whole(&self, now: Time, request: &Request, local_tokens: f64) -> bool {
         let fewest = self.fewest_uncached(request);
-        fewest.is_some_and(|tokens| tokens < local_tokens) || self.shut(now, request).is_some()
+        fewest.is_none_or(|tokens| tokens < local_tokens) || self.shut(now, request).is_some()
     }
 
     /// The fewest tokens of a prompt that an open pod would have to compute; `None` where none is open.

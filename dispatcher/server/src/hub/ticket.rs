@@ -52,6 +52,17 @@ impl Ticket {
         poll_fn(|cx| self.poll_verdict(cx))
     }
 
+    /// The verdict if it is there, or that nobody takes the request: for those who have somewhere else to go.
+    ///
+    /// # Errors
+    /// The refusal, with its reason.
+    pub fn verdict_at_once(&mut self) -> impl Future<Output = Result<Box<Lease>, Refusal>> {
+        poll_fn(|cx| match self.poll_verdict(cx) {
+            Poll::Pending => Poll::Ready(Err(nobody_answers(self.id))),
+            verdict => verdict,
+        })
+    }
+
     /// The hub that it came to.
     pub fn hub(&self) -> &Arc<Hub> {
         &self.hub

@@ -11,7 +11,7 @@
 //! answer to bear it.
 //!
 //! # Promises
-//! - Where the pods that prefill cannot say where a prompt is, or none of them is ready, the pods that answer compute it.
+//! - Where the pods that prefill cannot say where a prompt is, or none of them is ready or reached, the pods that answer compute it.
 //! - What a pod that prefills answers in place of a prompt (that it is too long) is the answer; one that is lost is answered for, as
 //!   any pod is: no request is computed twice.
 
@@ -215,6 +215,11 @@ pub(super) async fn in_parts(
     };
     let mut first = match first {
         Ok(first) => first,
+        // Nothing of it has reached a pod.
+        Err(unserved) if matches!(unserved.fault, Fault::Refused(_)) => {
+            upstream.metrics().prefilled(hub.model(), LOCAL);
+            return finish(whole(held.take())).await;
+        }
         Err(unserved) => return Err(held.unserved(unserved.fault, unserved.id)),
     };
     if first.status() != StatusCode::OK {

@@ -275,7 +275,12 @@ impl Attempt<'_> {
                     Ok(served) => return served,
                     Err(unsent) => (self, request) = unsent,
                 }
-                lease = match ticket.verdict().await {
+                // The prompt of a request need not wait for another pod that prefills.
+                let verdict = match self.asks.prefills {
+                    true => ticket.verdict_at_once().await,
+                    false => ticket.verdict().await,
+                };
+                lease = match verdict {
                     Ok(lease) => lease,
                     Err(refusal) => {
                         if let Some(said) = self.turned_away.take() {

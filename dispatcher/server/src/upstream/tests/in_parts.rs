@@ -71,6 +71,13 @@ fn prefill(pod_at: &str) -> Arc<Hub> {
     hub
 }
 
+/// A pool with a pod that answers, of which an operator holds everything.
+fn held(pod_at: &str) -> Scene {
+    let scene = Scene::new(&[pod_at]);
+    scene.hub.pause(Gate::Pool);
+    scene
+}
+
 /// A call of 100 tokens, of which a pod that answers computes itself what is shorter than so many.
 fn call(scene: &Scene, hub: &Arc<Hub>, local_tokens: u32) -> Call {
     let prefill = Arc::new(Prefill::new(hub.clone(), local_tokens, true));
@@ -209,7 +216,7 @@ async fn a_client_that_leaves_at_any_point_leaves_nothing_behind() {
         line.hung_up().await;
     })
     .await;
-    let (scene, hub) = (Scene::new(&[]), prefill(&silent.authority));
+    let (scene, hub) = (held(&nobody().await), prefill(&silent.authority));
     tokio::select! {
         _ = scene.serve(call(&scene, &hub, 0)) => panic!("served"),
         () = until("the pod", || silent.requests() == 1) => {}
@@ -220,7 +227,7 @@ async fn a_client_that_leaves_at_any_point_leaves_nothing_behind() {
 
     // While it waits for a pod that answers, with its prompt kept.
     let first = Heard::saying(computed()).await;
-    let (scene, hub) = (Scene::new(&[]), prefill(&first.pod.authority));
+    let (scene, hub) = (held(&nobody().await), prefill(&first.pod.authority));
     tokio::select! {
         _ = scene.serve(call(&scene, &hub, 0)) => panic!("served"),
         () = until("the second wait", || scene.hub.snapshot().waiting == 1) => {}
@@ -266,7 +273,7 @@ async fn a_prompt_that_nobody_takes_at_once_goes_whole_to_a_pod_that_answers_and
 #[tokio::test]
 async fn a_prompt_that_waits_in_both_queues_goes_to_whoever_is_first_and_leaves_the_other() {
     let (first, second) = (Heard::saying(computed()).await, Heard::saying(stream()).await);
-    let (scene, hub) = (Scene::new(&[]), prefill(&first.pod.authority));
+    let (scene, hub) = (held(&second.pod.authority), prefill(&first.pod.authority));
     hub.pause(Gate::Pool);
     let waits = |hub: &Hub| hub.snapshot().waiting;
     let served = async {
@@ -279,7 +286,7 @@ async fn a_prompt_that_waits_in_both_queues_goes_to_whoever_is_first_and_leaves_
         hub.resume(Gate::Pool);
         until("the prompt", || first.pod.requests() == 1).await;
         until("the second wait", || waits(&scene.hub) == 1).await;
-        scene.hub.add_pod(pod(1, &second.pod.authority));
+        scene.hub.resume(Gate::Pool);
     };
     tokio::join!(served, meanwhile);
     assert_settled(&hub);
@@ -290,7 +297,7 @@ async fn a_prompt_that_waits_in_both_queues_goes_to_whoever_is_first_and_leaves_
 #[tokio::test]
 async fn a_client_that_leaves_both_queues_is_counted_once_for_each() {
     let first = Heard::saying(computed()).await;
-    let (scene, hub) = (Scene::new(&[]), prefill(&first.pod.authority));
+    let (scene, hub) = (held(&nobody().await), prefill(&first.pod.authority));
     hub.pause(Gate::Pool);
     tokio::select! {
         _ = scene.serve(call(&scene, &hub, 0)) => panic!("served"),
