@@ -1,6 +1,10 @@
 //! Pods that prefill compute prompts, and pods that answer load them: every request is answered, by whichever of them are there, and
 //! none of them keeps anything.
-#![expect(clippy::indexing_slicing, reason = "a scenario says what broke by panicking")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a scenario says what broke by panicking"
+)]
 
 use serde_json::{Value, json};
 use weir_tests::{Call, MODEL, Plan, Pod, Stage, eventually};
@@ -60,7 +64,7 @@ impl Split {
 
     /// By where prompts were computed, as Weir counts it.
     async fn prefills(&self, by: &str) -> f64 {
-        self.stage.weir.metrics().await.sum("weir_prefills_total", &[("by", by)])
+        self.stage.weir.metrics().await.sum("weir_prefills_total", &[("outcome", by)])
     }
 
     /// Nothing waits or runs in either pool.

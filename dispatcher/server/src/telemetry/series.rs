@@ -77,7 +77,7 @@ series! {
         "Requests refused, by reason, and whether their band is below 0 (true, false).";
     STREAM_ERRORS: Counter "weir_stream_errors_total" ["code"]
         "Streams that ended in an in-band error, by its code.";
-    PREFILLS: Counter "weir_prefills_total" ["model", "by"]
+    PREFILLS: Counter "weir_prefills_total" ["model", "outcome"]
         "Requests of a pool whose prompts another one computes, by where theirs was: there (prefill), by the pod that answered (local), or by both (lost: the first did not say where it keeps it).";
     UNKNOWN_OBJECTIVES: Counter "weir_unknown_objectives_total" ["model"]
         "Requests whose header names an objective that is not configured, so that they got another.";

@@ -85,7 +85,7 @@ fn call(scene: &Scene, hub: &Arc<Hub>, local_tokens: u32) -> Call {
 }
 
 fn prefilled(scene: &Scene, by: &str) -> u64 {
-    scene.counted("weir_prefills_total", &[("by", by)])
+    scene.counted("weir_prefills_total", &[("outcome", by)])
 }
 
 #[tokio::test]
