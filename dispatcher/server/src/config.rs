@@ -319,6 +319,10 @@ fn prefill(
             "has aliases or adapters; nobody but this pool asks it for anything",
         ),
         (
+            by.pods_key_env.is_none(),
+            "has a pods_key_env of its own; that of this pool goes to both",
+        ),
+        (
             users.filter(|other| other.pool == *name).count() == 1,
             "computes the prompts of another pool too; give each its own",
         ),

@@ -155,6 +155,10 @@ fn who_computes_the_prompts_of_a_pool_is_another_one_that_does_nothing_else() {
         ),
         (vec![("a", "prefill: { pool: b }"), ("b", "aliases: [x]")], "has aliases or adapters"),
         (
+            vec![("a", "prefill: { pool: b }"), ("b", "pods_key_env: SECRET")],
+            "has a pods_key_env of its own",
+        ),
+        (
             vec![("a", "prefill: { pool: c }"), ("b", "prefill: { pool: c }"), ("c", "")],
             "computes the prompts of another pool too",
         ),

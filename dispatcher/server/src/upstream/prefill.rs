@@ -218,7 +218,8 @@ pub(super) async fn in_parts(
         // Nothing of it has reached a pod.
         Err(unserved) if matches!(unserved.fault, Fault::Refused(_)) => {
             upstream.metrics().prefilled(hub.model(), LOCAL);
-            return finish(whole(held.take())).await;
+            let whole = Waiting::enter((upstream, &hub), (request, onward), how, held.take());
+            return finish(whole).await;
         }
         Err(unserved) => return Err(held.unserved(unserved.fault, unserved.id)),
     };
