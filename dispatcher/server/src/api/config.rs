@@ -70,7 +70,7 @@ pub struct RawKey {
     pub objective: Option<String>,
     /// The highest band that requests under this key get.
     pub max_band: Option<i8>,
-    /// Whether objective, SLO and tenant headers under this key count. Each tenant so named has the key's rate to itself.
+    /// Whether objective, SLO and tenant headers under this key count, and `kv_transfer_params` in bodies go on. Each tenant so named has the key's rate to itself.
     pub trust_headers: bool,
     /// Whether a `priority` in the body of requests under this key goes on to the pod. Otherwise, and
     /// always when there are no keys, it is taken out.

@@ -8,8 +8,9 @@
 //! a value of the wrong kind counts as absent here, an absurd number is clamped in the estimate. No model
 //! is none to choose from: engines take that, and an empty name, for the one that they serve.
 //!
-//! Of a client's `priority` only its place is found. It has no effect on Weir; on vLLM it has one under
-//! `--scheduling-policy priority`, so that [`super::routes`] takes it out unless the key allows it.
+//! Of a client's `priority` and `kv_transfer_params` only their places are found. They have no effect on Weir; on vLLM the one has
+//! under `--scheduling-policy priority`, and the other says where a prompt is loaded from, so that [`super::routes`] takes them out
+//! unless the key allows them.
 //!
 //! Cost: one pass over the body, which is serde's where `members` does not see to it; what is skipped is not built, and
 //! nesting, however deep, does not recurse.
@@ -72,6 +73,8 @@ pub struct Peek<'a> {
     pub service_tier: Option<Cow<'a, str>>,
     /// The bytes of the body without which it has no `priority`.
     pub priority: Option<Range<usize>>,
+    /// The same of its `kv_transfer_params`.
+    pub kv_transfer: Option<Range<usize>>,
     /// What is the prompt for the engine, as one text.
     text: Cow<'a, [u8]>,
     /// Whether that ends in the messages of a conversation.
@@ -143,6 +146,8 @@ struct Fields<'a> {
     // Also there when it is null.
     #[serde(borrow, deserialize_with = "present")]
     priority: Option<Raw<'a>>,
+    #[serde(borrow, deserialize_with = "present")]
+    kv_transfer_params: Option<Raw<'a>>,
 }
 
 impl<'a> Fields<'a> {
@@ -178,6 +183,7 @@ impl<'a> Fields<'a> {
             "text_2" => &mut self.text_2,
             "data_2" => &mut self.data_2,
             "priority" => &mut self.priority,
+            "kv_transfer_params" => &mut self.kv_transfer_params,
             _ => return None,
         })
     }
@@ -241,6 +247,7 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
     let named = |model| lenient::string(model).ok_or(Unreadable::OddModel);
     let model = fields.model.map(named).transpose()?.filter(|model| !model.is_empty());
     let (text, shape, prompt) = prompt(endpoint, &fields);
+    let span = |value: Raw<'_>| member::span(body, value.0.as_bytes());
     Ok(Peek {
         model,
         streamed: endpoint.generates() && fields.stream.is_some_and(lenient::truth),
@@ -248,7 +255,8 @@ pub fn peek(endpoint: Endpoint, body: &[u8]) -> Result<Peek<'_>, Unreadable> {
         sequences: sequences(endpoint, &fields, shape.prompts),
         max_output_tokens: max_output_tokens(endpoint, &fields),
         service_tier: fields.service_tier.and_then(lenient::string),
-        priority: fields.priority.and_then(|value| member::span(body, value.0.as_bytes())),
+        priority: fields.priority.and_then(span),
+        kv_transfer: fields.kv_transfer_params.and_then(span),
         text,
         talks: matches!(endpoint, Endpoint::Chat | Endpoint::Responses | Endpoint::Messages),
         salt: fields.cache_salt.map(|salt| salt.0),
@@ -267,6 +275,7 @@ fn audio(body: &[u8]) -> Result<Peek<'_>, Unreadable> {
         max_output_tokens: None,
         service_tier: None,
         priority: None,
+        kv_transfer: None,
         text: Cow::Borrowed(b""),
         talks: false,
         salt: None,

@@ -5,7 +5,7 @@
 
 mod door;
 
-use std::{convert::Infallible, io, rc::Rc, sync::Arc};
+use std::{convert::Infallible, io, ops::Range, rc::Rc, sync::Arc};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -214,16 +214,29 @@ struct Admission {
 
 impl Guest<'_> {
     /// The body that goes on if it is another one, and whether it has a priority of its own: the client's, whose
-    /// key allows it. Any other is cut out, or its client would decide who goes first in the engine.
-    fn onward(&self, body: &Bytes, facts: &Peek<'_>) -> (Option<Bytes>, bool) {
-        let Some(priority) = &facts.priority else { return (None, false) };
-        if self.key.is_some_and(|key| key.allow_priority) {
-            return (None, true);
+    /// key allows it. Any other is cut out, or its client would decide who goes first in the engine; and so is where a prompt is to be
+    /// loaded from, or its client could have others' prompts.
+    fn onward(&self, endpoint: Endpoint, body: &Bytes, facts: &Peek<'_>) -> (Option<Bytes>, bool) {
+        let transfer = facts.kv_transfer.clone();
+        let cut = transfer.filter(|_| self.key.is_some_and(|key| !key.trust_headers));
+        let cut = cut.map(|place| without(body, place));
+        let priority = match &cut {
+            Some(cut) => peek(endpoint, cut).ok().and_then(|facts| facts.priority),
+            None => facts.priority.clone(),
+        };
+        match priority {
+            Some(_) if self.key.is_some_and(|key| key.allow_priority) => (cut, true),
+            Some(place) => (Some(without(cut.as_ref().unwrap_or(body), place)), false),
+            None => (cut, false),
         }
-        let before = body.get(..priority.start).unwrap_or_default();
-        let after = body.get(priority.end..).unwrap_or_default();
-        (Some([before, after].concat().into()), false)
     }
+}
+
+/// A body without some of its bytes.
+fn without(body: &Bytes, place: Range<usize>) -> Bytes {
+    let before = body.get(..place.start).unwrap_or_default();
+    let after = body.get(place.end..).unwrap_or_default();
+    [before, after].concat().into()
 }
 
 impl Api {
@@ -281,7 +294,7 @@ impl Api {
             self.metrics.unknown_objective(hub.model());
         }
         let wait = wait::asked(headers)?;
-        let (cut, own_priority) = guest.onward(&body, &facts);
+        let (cut, own_priority) = guest.onward(endpoint, &body, &facts);
         let (blocks, turn) = facts.named_as(&served.cached_as);
         let request = CoreRequest {
             id: RequestId(number),

@@ -31,6 +31,7 @@ fn metrics() -> Metrics {
     metrics.queue_wait("m", "standard", 1.0);
     metrics.stream_error("upstream_lost");
     metrics.unknown_objective("m");
+    metrics.prefilled("m", "local");
     metrics.admin_change("pause", "ok");
     metrics
 }

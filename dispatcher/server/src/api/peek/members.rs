@@ -32,7 +32,7 @@ pub(super) fn read(body: &[u8]) -> Option<Fields<'_>> {
             if slot.is_some() || nulls.contains(&key) {
                 return None;
             }
-            if value == "null" && key != "priority" {
+            if value == "null" && !matches!(key, "priority" | "kv_transfer_params") {
                 nulls.push(key);
             } else {
                 *slot = Some(Raw(value));

@@ -93,6 +93,33 @@ async fn a_clients_priority_goes_on_only_under_a_key_that_allows_it() {
 }
 
 #[tokio::test]
+async fn where_a_prompt_is_loaded_from_goes_on_only_under_a_key_that_is_trusted() {
+    let body =
+        r#"{"kv_transfer_params" : {"remote_port":1}, "priority":2,"model":"qwen", "messages":[]}"#;
+    let mut trusted = with_key("sk-good");
+    trusted.keys[0].trust_headers = true;
+    let mut allowing = with_key("sk-good");
+    allowing.keys[0].allow_priority = true;
+    let without_priority =
+        r#"{"kv_transfer_params" : {"remote_port":1}, "model":"qwen", "messages":[]}"#;
+    for (raw, onward) in [
+        (trusted, without_priority),
+        (allowing, r#"{ "priority":2,"model":"qwen", "messages":[]}"#),
+        (with_key("sk-good"), r#"{ "model":"qwen", "messages":[]}"#),
+        // Without keys whoever calls is trusted.
+        (RawApi::default(), without_priority),
+    ] {
+        let (head, seen) = through(&raw, "", body).await;
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        assert_eq!(seen["body"], onward);
+    }
+    // Side by side at the end, where each takes the comma before it.
+    let body = r#"{"model":"qwen","priority":1,"kv_transfer_params":null}"#;
+    let (_, seen) = through(&with_key("sk-good"), "", body).await;
+    assert_eq!(seen["body"], r#"{"model":"qwen"}"#);
+}
+
+#[tokio::test]
 async fn an_adapter_passes_by_its_own_name_and_counts_with_its_model() {
     let pod = mirror();
     let door = door_of(&RawApi::default());
