@@ -32,6 +32,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
+use tokio::time::{Sleep, sleep};
 use weir_core::{EndKind, Handover, Phase, Request, RequestId, Time};
 
 use super::{
@@ -69,6 +70,10 @@ const MOST_TOKENS: &str = "max_tokens";
 
 /// The same by another name, which counts before it, and how many it has at least: they are not there unless somebody asks for that.
 const OTHER_BOUNDS: [&str; 3] = ["max_completion_tokens", "min_tokens", "min_completion_tokens"];
+
+/// Time that another dispatcher has to say that a pod takes a prompt at once: asked for both at the same moment it would give two pods,
+/// of which one is given back.
+const ANSWERED: Duration = Duration::from_millis(20);
 
 /// The pool that computes the prompts of another one.
 #[derive(Debug)]
@@ -200,6 +205,7 @@ pub(super) async fn in_parts(
         prompt: Some(Waiting::enter((upstream, &prefill.hub), half, prefills, facts)),
         whole: None,
         waits_for_one: !prefill.overflow,
+        asks_after: prefill.hub.lead().map(|_| Box::pin(sleep(ANSWERED))),
     };
     let whole = |facts| {
         let whole = Request { id: second_number, ..request.clone() };
@@ -269,6 +275,8 @@ struct Either<'a> {
     whole: Option<Waiting<'a>>,
     /// Whether it waits for no other pod than it does now.
     waits_for_one: bool,
+    /// When it asks for one, if it is not at once.
+    asks_after: Option<Pin<Box<Sleep>>>,
 }
 
 /// What came of that.
@@ -292,7 +300,9 @@ impl<'a> Either<'a> {
         if let Some(taken) = self.poll_prompt(cx, held) {
             return Poll::Ready(taken);
         }
-        if !std::mem::replace(&mut self.waits_for_one, true) {
+        let mut asks_after = self.asks_after.iter_mut();
+        if !self.waits_for_one && asks_after.all(|time| time.as_mut().poll(cx).is_ready()) {
+            self.waits_for_one = true;
             self.whole = Some(whole(held.take()));
         }
         self.poll_whole(cx, held).map_or(Poll::Pending, Poll::Ready)
@@ -306,7 +316,10 @@ impl<'a> Either<'a> {
                 held.give_back(self.whole.take().and_then(Waiting::withdraw));
                 Some(Taken::Prompt(prompt.go(given)))
             }
-            Err(_) if self.whole.is_some() || !self.waits_for_one => None,
+            Err(_) if self.whole.is_some() || !self.waits_for_one => {
+                self.asks_after = None;
+                None
+            }
             Err(refused) => {
                 let (_, fault, id) = refused.told();
                 Some(Taken::Refused(fault, id))
