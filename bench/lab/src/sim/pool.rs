@@ -79,6 +79,16 @@ impl Pool {
         self.pods.extend(std::iter::repeat_n(pod, count));
     }
 
+    /// Has the first so many pods of a pool of one class compute prompts for the others.
+    pub fn divide(&mut self, prefill: usize) {
+        let Some(class) = self.classes.first().cloned().filter(|_| prefill > 0) else { return };
+        self.classes.push(PodClass { role: Role::Prefill, ..class });
+        let second = u16::try_from(self.classes.len() - 1).unwrap_or(u16::MAX);
+        for pod in self.pods.iter_mut().take(prefill) {
+            (pod.class, pod.prefills) = (second, true);
+        }
+    }
+
     /// Whether some of the pods compute prompts for the others.
     pub fn is_split(&self) -> bool {
         self.pods.iter().any(|pod| pod.prefills)

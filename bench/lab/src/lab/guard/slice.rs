@@ -21,6 +21,8 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Slice {
     pub(super) case: Case,
+    /// How many of its pods prefill for the others.
+    pub(super) prefill: usize,
     pub(super) load: f64,
     pub(super) requests: usize,
     pub(super) seeds: u64,
@@ -34,7 +36,7 @@ const fn case(id: &'static str, title: &'static str, traffic: Traffic, mix: &'st
 }
 
 /// All of them, the quick ones first.
-pub(super) const SLICES: [Slice; 6] = [
+pub(super) const SLICES: [Slice; 7] = [
     Slice {
         case: case(
             "patterns",
@@ -42,6 +44,7 @@ pub(super) const SLICES: [Slice; 6] = [
             Traffic::Scenario("multi-pattern"),
             "multi-pattern",
         ),
+        prefill: 0,
         load: 1.5,
         requests: 3000,
         seeds: 10,
@@ -49,6 +52,7 @@ pub(super) const SLICES: [Slice; 6] = [
     },
     Slice {
         case: case("demo", "the demo's mix", Traffic::Scenario("demo"), "three"),
+        prefill: 0,
         load: 1.0,
         requests: 5000,
         seeds: 10,
@@ -56,13 +60,28 @@ pub(super) const SLICES: [Slice; 6] = [
     },
     Slice {
         case: case("apps", "two applications", Traffic::Scenario("apps"), "two"),
+        prefill: 0,
         load: 0.9,
         requests: 4000,
         seeds: 10,
         rivals: &["least-request", "llumnix-slo", "jspt"],
     },
     Slice {
+        case: case(
+            "split",
+            "the demo's mix, two pods that prefill",
+            Traffic::Scenario("demo"),
+            "two",
+        ),
+        prefill: 2,
+        load: 1.2,
+        requests: 4000,
+        seeds: 10,
+        rivals: &["aibrix-pull", "llumnix-slo", "flow-control"],
+    },
+    Slice {
         case: case("c-two", "scenario C", Traffic::Scenario("C:open"), "two"),
+        prefill: 0,
         load: 1.2,
         requests: 1500,
         seeds: 10,
@@ -70,6 +89,7 @@ pub(super) const SLICES: [Slice; 6] = [
     },
     Slice {
         case: case("conv-two", "Azure conv", Traffic::Trace("azure2023_conv"), "two"),
+        prefill: 0,
         load: 1.2,
         requests: 5000,
         seeds: 10,
@@ -77,6 +97,7 @@ pub(super) const SLICES: [Slice; 6] = [
     },
     Slice {
         case: case("servegen-one", "ServeGen m-large", Traffic::Trace("servegen_m-large"), "one"),
+        prefill: 0,
         load: 1.2,
         requests: 6000,
         seeds: 10,
@@ -99,7 +120,8 @@ impl Slice {
         traces: Option<&Path>,
         threads: usize,
     ) -> Result<Option<Measured>> {
-        let Some(setting) = self.case.setting(traces, self.requests)? else { return Ok(None) };
+        let Some(mut setting) = self.case.setting(traces, self.requests)? else { return Ok(None) };
+        setting.pool.divide(self.prefill);
         let rivals = self.rivals.iter().map(|name| Contender::named(name));
         let rivals = rivals.collect::<Result<Vec<_>>>()?;
         let all: Vec<&Contender> = std::iter::once(subject).chain(&rivals).collect();
