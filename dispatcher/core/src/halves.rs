@@ -8,6 +8,10 @@ use std::time::Duration;
 
 use crate::{Request, Slo};
 
+/// A prompt of which a pod that answers has fewer tokens to compute is computed there unless somebody says otherwise. From none to so many it
+/// makes no difference (docs/decisions/011).
+pub const LOCAL_TOKENS: u32 = 256;
+
 /// Share of the TTFT objective that the second half is left at most.
 const MOST_LEFT: u32 = 2;
 

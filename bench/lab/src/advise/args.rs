@@ -104,7 +104,7 @@ impl AdviseArgs {
         let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
         objectives.check_promised(&self.slo)?;
         let (pool, gpu) = match &self.pool {
-            Some(path) => (read_pool(path)?, name_of_file(path)),
+            Some(path) => (read_pool(path)?.undivided().context("--pool")?, name_of_file(path)),
             None => (Pool::of(&self.gpu, self.pods, None)?, self.gpu.clone()),
         };
         let replay = match (&self.trace, &self.spool) {

@@ -51,11 +51,8 @@ impl LimitsArgs {
             !asked.wants_several(),
             "limits are of one dispatcher: `weir-bench sim` has several"
         );
-        let (setting, contenders) = (asked.setting()?, asked.contenders()?);
-        ensure!(
-            !setting.pool.is_split(),
-            "pods that prefill for others are simulated by `weir-bench sim` alone"
-        );
+        let (mut setting, contenders) = (asked.setting()?, asked.contenders()?);
+        setting.pool = setting.pool.undivided()?;
         let json = asked.json_file()?;
         let pods = self.oracle_pods.map(NonZeroUsize::get);
         let sight = Sight { pods: pods.unwrap_or(usize::MAX), ..Sight::default() };

@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, Result};
-use weir_core::{PodClass, Role};
+use anyhow::{Context, Result, ensure};
+use weir_core::{PodClass, Role, halves::LOCAL_TOKENS};
 use weir_engine::{EngineConfig, all_hardware, fluid_capacity_rps, hardware};
 
 use super::SimPod;
@@ -31,9 +31,6 @@ impl Pool {
     /// Age of a scrape that dispatchers in the field have at most.
     pub const SCRAPE_EVERY: Duration = Duration::from_millis(50);
 
-    /// Prompt tokens that a pod that answers computes itself rather than to have them loaded, at most but one.
-    pub const LOCAL_TOKENS: u32 = 256;
-
     /// `count` pods of a GPU, model and tensor parallelism by its name, with vLLM's defaults but for the tokens of a step.
     ///
     /// # Errors
@@ -57,7 +54,7 @@ impl Pool {
             pods: Vec::new(),
             scrape_every,
             named_tokens: workload::BLOCK_TOKENS,
-            local_tokens: Self::LOCAL_TOKENS,
+            local_tokens: LOCAL_TOKENS,
             overflow: true,
         }
     }
@@ -92,6 +89,18 @@ impl Pool {
     /// Whether some of the pods compute prompts for the others.
     pub fn is_split(&self) -> bool {
         self.pods.iter().any(|pod| pod.prefills)
+    }
+
+    /// For who simulates only pods that serve whole requests.
+    ///
+    /// # Errors
+    /// When some of the pods prefill for the others.
+    pub fn undivided(self) -> Result<Self> {
+        ensure!(
+            !self.is_split(),
+            "pods that prefill for others are simulated by `weir-bench sim` alone"
+        );
+        Ok(self)
     }
 
     /// Those of the pods alone that do so, or that do not.

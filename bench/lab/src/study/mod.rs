@@ -53,7 +53,7 @@ pub use fingerprints::Fingerprints;
 pub use args::SimArgs;
 pub(crate) use enough::{least_requests, least_span_s, note_of_given, notes_of_found, too_short};
 pub use parallel::in_parallel;
-pub(crate) use pool_file::read_whole as read_pool;
+pub(crate) use pool_file::read as read_pool;
 pub use row::Row;
 pub(crate) use row::one_dispatcher;
 pub use seek::max_load;

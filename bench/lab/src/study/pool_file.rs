@@ -81,20 +81,6 @@ pub(crate) fn read(path: &Path) -> Result<Pool> {
     pool(&raw).with_context(at)
 }
 
-/// The same for who simulates only pods that serve whole requests.
-///
-/// # Errors
-/// When some of its pods prefill for the others, too.
-pub(crate) fn read_whole(path: &Path) -> Result<Pool> {
-    let pool = read(path)?;
-    ensure!(
-        !pool.is_split(),
-        "--pool {}: pods that prefill for others are simulated by `weir-bench sim` alone",
-        path.display()
-    );
-    Ok(pool)
-}
-
 fn pool(raw: &RawPool) -> Result<Pool> {
     let scrape_every = raw.scrape_every_ms.map_or(Pool::SCRAPE_EVERY, Duration::from_millis);
     ensure!(!scrape_every.is_zero(), "scrape_every_ms must be above zero");

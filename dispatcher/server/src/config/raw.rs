@@ -268,7 +268,7 @@ pub struct RawPrefill {
 
 impl Default for RawPrefill {
     fn default() -> Self {
-        Self { pool: String::new(), local_tokens: 256, overflow: true }
+        Self { pool: String::new(), local_tokens: weir_core::halves::LOCAL_TOKENS, overflow: true }
     }
 }
 

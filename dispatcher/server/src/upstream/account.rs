@@ -74,6 +74,12 @@ impl Facts {
         }
     }
 
+    /// Its client left before there was a status.
+    fn left(&mut self, upstream: &Upstream, hub: &Hub) {
+        let labels = (&**upstream.metrics(), &**hub.model());
+        self.done(labels, CLIENT_GONE, CLIENT_CLOSED_REQUEST, None);
+    }
+
     /// The scheduler refused it. The caller answers and counts it as done.
     fn refused(&mut self, (metrics, model): (&Metrics, &str), refusal: &Refusal) {
         metrics.refused(model, refusal);
@@ -201,9 +207,8 @@ impl<'a> Held<'a> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if let Some(mut facts) = self.facts.take() {
-            let labels = (&**self.upstream.metrics(), &**self.hub.model());
-            facts.done(labels, CLIENT_GONE, CLIENT_CLOSED_REQUEST, None);
+        if let Some(facts) = &mut self.facts {
+            facts.left(self.upstream, &self.hub);
         }
     }
 }
@@ -218,8 +223,7 @@ pub(super) struct Given {
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         if let Some((ticket, facts)) = &mut self.open {
-            let labels = (&**self.upstream.metrics(), &**ticket.hub().model());
-            facts.done(labels, CLIENT_GONE, CLIENT_CLOSED_REQUEST, None);
+            facts.left(self.upstream, ticket.hub());
         }
     }
 }

@@ -12,7 +12,7 @@
 //! - When it is to end before its pod is done, because the process ends, its client is told so.
 //!
 //! # Layout
-//! - [`mod@serve`]: admit, send, try again, answer
+//! - [`mod@serve`]: admit, wait for a pod; `attempt`: send, try again, answer
 //! - [`client`]: connections to pods, which [`crate::h1`] speaks HTTP on
 //! - `ahead`: what is read of a response before its head is passed on; [`relay`]: the response body
 //! - `hold`: what is kept back of a stream, so that it breaks off between two events
@@ -28,6 +28,7 @@
 
 mod account;
 mod ahead;
+mod attempt;
 mod blame;
 pub mod client;
 mod closing;

@@ -23,11 +23,11 @@ use super::{
     Closing, Dialect,
     account::Account,
     ahead::Ahead,
+    attempt::end_kind,
     blame,
     client::{Reply, WayBack},
     hold::Hold,
     prefill::Computed,
-    serve::end_kind,
     sse::Scan,
 };
 use crate::{clock::Clock, hub::Lease, patience::SECOND_LOOK};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_channel::Receiver;
+use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use weir_core::{Bounds, Gate, RequestId};
 
@@ -11,6 +12,7 @@ use crate::{
     hub::{
         Hub,
         fixture::{Fixture, assert_settled, pod, until},
+        led::Lead,
     },
     upstream::{Call, Fault, Prefill},
 };
@@ -343,4 +345,20 @@ async fn without_overflow_a_prompt_waits_for_a_pod_that_prefills() {
     }
     assert_eq!((second.pod.requests(), scene.hub.snapshot().counters.arrived), (0, 0));
     assert_settled(&hub);
+}
+
+#[tokio::test]
+async fn who_asks_another_dispatcher_for_both_kinds_of_pods_does_so_one_after_the_other() {
+    let second = Heard::saying(stream()).await;
+    let (scene, hub) = (Scene::new(&[&second.pod.authority]), prefill(&nobody().await));
+    // One that never answers.
+    let (errands, asked) = async_channel::bounded(16);
+    hub.follow(Some(Lead::new("elsewhere".to_owned(), errands)));
+    let mut served = Box::pin(scene.serve(call(&scene, &hub, 0)));
+    assert!((&mut served).now_or_never().is_none());
+    assert!(!asked.is_empty() && scene.hub.snapshot().counters.arrived == 0);
+    let response = served.await.unwrap();
+    assert!(read(response.into_body()).await.1.is_none());
+    assert_settled(&scene.hub);
+    assert_eq!(prefilled(&scene, "local"), 1);
 }

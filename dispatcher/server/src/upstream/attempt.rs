@@ -1,0 +1,334 @@
+//! A request on its way: send, try another pod if nothing was sent or it turned the request away, answer.
+
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+
+use bytes::Bytes;
+use http::{Response, StatusCode, response::Parts};
+use tokio::time::Instant;
+use weir_core::EndKind;
+
+use super::{
+    Closing, Dialect, Fault, Unserved, Upstream,
+    account::Account,
+    ahead::Ahead,
+    blame,
+    client::{Failure, Reply, UnsentReason},
+    door::{self, TurnedAway},
+    headers,
+    prefill::Computed,
+    priority::Urgency,
+    relay::{Relay, RelayBody, Source},
+    serve::Served,
+    sse::Scan,
+    usage::{self, Usage},
+};
+use crate::{
+    h1::{BadReply, PodRequest},
+    hub::{Lease, Ticket},
+    patience::in_time,
+};
+
+/// What of an answer is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Asks {
+    /// Whether it comes in a stream, for which a pod has less time.
+    pub streamed: bool,
+    /// Whether it is to compute a prompt for another pod.
+    pub prefills: bool,
+    /// What its client reads.
+    pub dialect: Dialect,
+}
+
+/// A request on its way to a pod.
+pub(super) struct Attempt<'a> {
+    upstream: &'a Upstream,
+    // Boxed, for it goes from hand to hand, and what holds it is to be small.
+    account: Box<Account>,
+    asks: Asks,
+    /// What the pod before said.
+    turned_away: Option<Box<TurnedAway>>,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(upstream: &'a Upstream, account: Box<Account>, asks: Asks) -> Self {
+        Self { upstream, account, asks, turned_away: None }
+    }
+
+    /// The time a pod has to answer.
+    fn limit(&self) -> Duration {
+        self.upstream.config().answer_limit(self.asks.streamed)
+    }
+
+    /// Sends the request to the pod that it was given, and to another while nothing of it was sent; once more where that one
+    /// turned it away.
+    ///
+    /// This and [`Self::pass`] are no `async fn`: those keep what they were given beside what they make of it.
+    #[expect(clippy::manual_async_fn, reason = "it is smaller so")]
+    pub(super) fn deliver(
+        mut self,
+        mut lease: Box<Lease>,
+        mut request: PodRequest,
+        urgency: Option<Box<Urgency>>,
+        mut ticket: Ticket,
+    ) -> impl Future<Output = Served> {
+        async move {
+            loop {
+                self.account.dispatched(lease.dispatch(), lease.pod());
+                if !self.asks.streamed {
+                    self.account.lets_the_prompt_go();
+                }
+                if let Some(urgency) = &urgency {
+                    request.body = urgency.body(lease.clock().now(), lease.dispatch());
+                }
+                match self.pass(lease, request, &mut ticket).await {
+                    Ok(served) => return served,
+                    Err(unsent) => (self, request) = unsent,
+                }
+                // The prompt of a request need not wait for another pod that prefills.
+                let verdict = match self.asks.prefills {
+                    true => ticket.verdict_at_once().await,
+                    false => ticket.verdict().await,
+                };
+                lease = match verdict {
+                    Ok(lease) => lease,
+                    Err(refusal) => {
+                        if let Some(said) = self.turned_away.take() {
+                            return Ok(self.repeat(*said));
+                        }
+                        self.account.refused(&refusal);
+                        return Err(self.account.unserved(Fault::Refused(refusal), refusal.id));
+                    }
+                };
+            }
+        }
+    }
+
+    /// Sends the request and answers; gives both back when it is to go to another pod.
+    #[expect(clippy::manual_async_fn, reason = "it is smaller so")]
+    fn pass(
+        mut self,
+        lease: Box<Lease>,
+        request: PodRequest,
+        ticket: &mut Ticket,
+    ) -> impl Future<Output = Result<Served, (Self, PodRequest)>> {
+        async move {
+            let now = Instant::now();
+            let deadline = now + self.limit();
+            let to = (&**lease.pod(), &*self.account.known().request_id);
+            let sent = self.upstream.send(to, &request, now, deadline);
+            let served = match unless(self.upstream.closing(), sent).await {
+                Some(Ok((head, reply))) => {
+                    // Kept no longer than it may be needed.
+                    let again = self.may_be_the_pods(&head, &request, &lease).then_some(request);
+                    let answer = self.answer(lease, (head, reply), deadline, (again, ticket));
+                    return Box::pin(answer).await;
+                }
+                None => Err(self.closed(&lease)),
+                Some(Err(Failure::Lost(reason))) => Err(self.lost(*lease, Some(reason))),
+                Some(Err(Failure::Silent)) => Err(self.silent(*lease)),
+                Some(Err(Failure::Unsent(reason))) => {
+                    self.unsent(*lease, &reason, ticket);
+                    return Err((self, request));
+                }
+            };
+            Ok(served)
+        }
+    }
+
+    /// The pod answered: a stream is passed on from its first bytes, anything else once it is
+    /// complete. Gives the request back where it is to go to another pod.
+    async fn answer(
+        mut self,
+        lease: Box<Lease>,
+        (mut head, mut reply): (Parts, Reply),
+        deadline: Instant,
+        (again, ticket): (Option<PodRequest>, &mut Ticket),
+    ) -> Result<Served, (Self, PodRequest)> {
+        let of_events = headers::is_event_stream(&head.headers);
+        let streams = head.status.is_success() && of_events;
+        let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
+        let reading = soon(deadline, Ahead::read(&mut reply, enough, self.upstream.memory()));
+        let ahead = match unless(self.upstream.closing(), reading).await {
+            Some(Some(Ok(ahead))) => ahead,
+            Some(Some(Err(reason))) => return Ok(Err(self.lost(*lease, Some(reason)))),
+            Some(None) => return Ok(Err(self.silent(*lease))),
+            None => return Ok(Err(self.closed(&lease))),
+        };
+        if streams && ahead.complete && self.asks.dialect.says_the_end() && ahead.is_empty() {
+            return Ok(Err(self.lost(*lease, None)));
+        }
+        headers::own(&mut head, &lease, self.account.waited(), of_events);
+        let way_back = self.upstream.way_back(lease.pod().id);
+        if let Some(request) = again.filter(|_| ahead.complete) {
+            way_back.give(reply);
+            return Err((self.ask_another(*lease, (head, ahead), ticket), request));
+        }
+        if let Some(said) = self.turned_away.take() {
+            blame::turned_away(&said.pod, &lease, head.status);
+        }
+        self.account.answered(head.status);
+        let body = if !streams && ahead.complete {
+            way_back.give(reply);
+            self.whole(lease, head.status, ahead)
+        } else {
+            let source = Source { reply, way_back };
+            self.live(lease, head.status, ahead, source, streams.then_some(deadline))
+        };
+        Ok(Ok(Response::from_parts(head, body)))
+    }
+
+    /// Whether another pod would tell if this answer is the pod's fault or the request's.
+    fn may_be_the_pods(&self, head: &Parts, request: &PodRequest, lease: &Lease) -> bool {
+        self.turned_away.is_none()
+            && door::turns_away(head.status, request)
+            && lease.others_are_ready()
+    }
+
+    /// The pod turned the request away, which was not worked on: the next pod that it is given answers it, and tells by that whose
+    /// fault it was.
+    fn ask_another(mut self, lease: Lease, said: (Parts, Ahead), ticket: &mut Ticket) -> Self {
+        let (head, ahead) = said;
+        let (request_id, trace_id) = self.names();
+        let (pod, status) = (lease.pod().clone(), head.status.as_u16());
+        tracing::info!(request_id, trace_id, pod = %pod.name, status, "request turned away");
+        self.account.missed(|| format!("turned away: {status}"));
+        lease.undelivered(ticket);
+        self.turned_away = Some(Box::new(TurnedAway { head, bytes: ahead.joined(), pod }));
+        self
+    }
+
+    /// No other pod took what one turned away: that is the answer.
+    fn repeat(mut self, said: TurnedAway) -> Response<RelayBody> {
+        let TurnedAway { head, bytes, pod } = said;
+        blame::refused(&pod);
+        self.account.answered(head.status);
+        self.account.passed(bytes.len());
+        self.account.finished((end_kind(head.status.as_u16()), None), Usage::default(), None);
+        Response::from_parts(head, RelayBody::whole(bytes))
+    }
+
+    fn whole(mut self, lease: Box<Lease>, status: StatusCode, ahead: Ahead) -> RelayBody {
+        let bytes = ahead.joined();
+        let usage = usage::last_in(&bytes).unwrap_or_default();
+        let kind = end_kind(status.as_u16());
+        blame::answered(&lease, status.as_u16(), false);
+        if self.asks.prefills && status == StatusCode::OK {
+            return self.computed(lease, bytes, usage);
+        }
+        lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
+        self.account.passed(bytes.len());
+        self.account.finished((kind, None), usage, None);
+        RelayBody::whole(bytes)
+    }
+
+    /// A prompt is computed: what was asked for is seen to its end, and its pod keeps it.
+    fn computed(mut self, mut lease: Box<Lease>, said: Bytes, usage: Usage) -> RelayBody {
+        let now = lease.clock().now();
+        self.account.token(now);
+        lease.first_token();
+        lease.carried(1, now);
+        self.account.finished((EndKind::Complete, None), usage, None);
+        RelayBody::computed(Computed { said, lease, usage })
+    }
+
+    fn live(
+        self,
+        lease: Box<Lease>,
+        status: StatusCode,
+        ahead: Ahead,
+        source: Source,
+        streams_by: Option<Instant>,
+    ) -> RelayBody {
+        let scan = streams_by.map(|_| Scan::default());
+        RelayBody::live(Relay {
+            source,
+            ahead,
+            lease,
+            account: self.account,
+            scan,
+            dialect: self.asks.dialect,
+            kind: end_kind(status.as_u16()),
+            first_token_by: streams_by,
+            stall_timeout: self.upstream.config().stall_timeout,
+            closing: self.upstream.closing().clone(),
+        })
+    }
+
+    /// By what it is known in log lines.
+    fn names(&self) -> (&str, Option<&str>) {
+        let known = self.account.known();
+        (&known.request_id, known.trace())
+    }
+
+    fn unsent(&mut self, lease: Lease, reason: &UnsentReason, ticket: &mut Ticket) {
+        let pod = &lease.pod().name;
+        let (request_id, trace_id) = self.names();
+        tracing::info!(request_id, trace_id, %pod, %reason, "request not delivered");
+        self.account.missed(|| reason.to_string());
+        if reason.is_the_pods() {
+            blame::undelivered(&lease);
+        }
+        lease.undelivered(ticket);
+    }
+
+    fn lost(mut self, lease: Lease, reason: Option<BadReply>) -> Box<Unserved> {
+        let id = lease.id();
+        let pod = self.failed(lease);
+        let error = reason.as_ref().map(tracing::field::display);
+        let (request_id, trace_id) = self.names();
+        tracing::warn!(request_id, trace_id, %pod, error, "pod lost before its answer");
+        self.account.unserved(Fault::PodLost { pod, reason }, id)
+    }
+
+    fn silent(mut self, lease: Lease) -> Box<Unserved> {
+        let (id, limit) = (lease.id(), self.limit());
+        let pod = self.failed(lease);
+        let (request_id, trace_id) = self.names();
+        tracing::warn!(request_id, trace_id, %pod, "pod did not answer in time");
+        self.account.unserved(Fault::Timeout { pod, limit }, id)
+    }
+
+    /// The pod is not waited for, and has not failed: the lease ends as when the client leaves.
+    fn closed(self, lease: &Lease) -> Box<Unserved> {
+        let pod = lease.pod().name.clone();
+        let (request_id, trace_id) = self.names();
+        tracing::warn!(request_id, trace_id, %pod, "closed before the pod's answer");
+        self.account.unserved(Fault::Closing { pod }, lease.id())
+    }
+
+    fn failed(&mut self, lease: Lease) -> Arc<str> {
+        let pod = lease.pod().name.clone();
+        blame::unanswered(&lease);
+        lease.end(EndKind::PodFailed, None, None);
+        self.account.pod_failed();
+        pod
+    }
+}
+
+/// What comes of this before its time is up. Mostly it is there at the first look, and then no timer is made.
+async fn soon<F: Future>(deadline: Instant, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    match poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => Box::pin(in_time(deadline, future)).await,
+    }
+}
+
+/// What comes of this, unless what runs is to end first.
+async fn unless<F: Future>(closing: &Closing, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Pending if closing.is_said() => Poll::Ready(None),
+        outcome => outcome.map(Some),
+    })
+    .await
+}
+
+/// How a request ends that was answered with this status; a redirect is nothing served.
+pub(super) const fn end_kind(status: u16) -> EndKind {
+    match status {
+        200..300 => EndKind::Complete,
+        400..500 => EndKind::BadRequest,
+        _ => EndKind::PodError,
+    }
+}
