@@ -239,6 +239,11 @@ impl Reply {
         events(&self.body).iter().filter(|event| !word(event).is_empty()).count()
     }
 
+    /// The text of its tokens.
+    pub fn text(&self) -> String {
+        events(&self.body).iter().map(word).collect()
+    }
+
     /// Whether the stream says that it is complete.
     pub fn is_done(&self) -> bool {
         self.body.ends_with(b"data: [DONE]\n\n")

@@ -46,6 +46,9 @@ impl Stage {
         eventually("every request is counted once in the metrics", async || {
             let metrics = self.weir.metrics().await;
             let done = metrics.sum("weir_requests_total", &[("model", MODEL)]);
+            // Who goes on at another pod arrives once more.
+            let goes_on = [("outcome", "continued")];
+            let done = done + metrics.sum("weir_migrations_total", &goes_on);
             if done == arrived as f64 { Ok(()) } else { Err((done, arrived)) }
         })
         .await;

@@ -20,6 +20,7 @@ pub struct Plan {
     upstreams: Vec<SocketAddr>,
     aliases: Vec<String>,
     tls: Value,
+    migration_limit: u32,
     config: Value,
 }
 
@@ -48,6 +49,7 @@ impl Default for Plan {
             upstreams: Vec::new(),
             aliases: Vec::new(),
             tls: Value::Null,
+            migration_limit: 0,
             config: json!({}),
         }
         .speed(10.0)
@@ -96,6 +98,13 @@ impl Plan {
     #[must_use]
     pub fn https(mut self, tls: Value) -> Self {
         self.tls = tls;
+        self
+    }
+
+    /// With requests that may go on at another pod so often.
+    #[must_use]
+    pub fn migration_limit(mut self, limit: u32) -> Self {
+        self.migration_limit = limit;
         self
     }
 
@@ -158,7 +167,7 @@ impl Plan {
             "listen": "127.0.0.1:0",
             "admin": {"listen": "127.0.0.1:0"},
             "classes": [{"name": CLASS}],
-            "pools": [{"model": MODEL, "aliases": self.aliases, "pods": pods, "tls": self.tls}],
+            "pools": [{"model": MODEL, "aliases": self.aliases, "pods": pods, "tls": self.tls, "migration_limit": self.migration_limit}],
             "model": {"bundles": self.path("bundles")},
             "spool": {"dir": self.path("spool")},
             "log": {"format": "json"},

@@ -56,6 +56,9 @@ use crate::{
     upstream::UpstreamConfig,
 };
 
+/// Most pods that one request may go on at, one after the other.
+const MOST_MIGRATIONS: u32 = 16;
+
 /// What the parts of the dispatcher are told.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -110,6 +113,8 @@ pub struct PoolConfig {
     pub objective: Option<String>,
     /// Where its prompts are computed; `None`: by its pods.
     pub prefill: Option<PrefillConfig>,
+    /// How often a request may go on at another pod when the one that had it is lost.
+    pub migration_limit: u32,
     /// Where its pods come from.
     pub members: Members,
     /// What was measured of its pod classes, by index.
@@ -286,6 +291,7 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
             pods_key,
             objective,
             prefill: prefill(&key, pool, raw, problems),
+            migration_limit: pool.migration_limit,
             members,
             profiles,
         });
@@ -351,6 +357,8 @@ fn check_rules(key: &str, pool: &RawPool, raw: &RawConfig, problems: &mut Proble
     }
     let sane = pool.default_capacity.is_finite() && pool.default_capacity > 0.0;
     problems.require(sane, &format!("{key}.default_capacity"), "must be above 0");
+    let bounded = pool.migration_limit <= MOST_MIGRATIONS;
+    problems.require(bounded, &format!("{key}.migration_limit"), "must be at most 16");
     problems.require(
         pool.max_model_len != Some(0),
         &format!("{key}.max_model_len"),

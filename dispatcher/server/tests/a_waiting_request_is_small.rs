@@ -69,6 +69,7 @@ fn call(hub: &Hub, objective: &Arc<str>, id: u64) -> Call {
         known: Known { request_id: name, trace: None },
         objective: objective.clone(),
         prefill: None,
+        migrates: None,
     }
 }
 
@@ -95,7 +96,7 @@ fn resident() -> f64 {
 async fn a_hundred_thousand_requests_of_2_kb_wait_in_400_mb_and_give_them_back() {
     let hub = hub();
     let config = UpstreamConfig::try_from(RawUpstream::default()).unwrap();
-    let upstream = Upstream::new(config, Arc::new(Metrics::new().unwrap()));
+    let upstream = Arc::new(Upstream::new(config, Arc::new(Metrics::new().unwrap())));
     let objective = Arc::from("standard");
     let before = resident();
     let mut waiting: Vec<Pin<Box<dyn Future<Output = bool> + '_>>> = Vec::new();

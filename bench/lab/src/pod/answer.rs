@@ -40,6 +40,8 @@ pub(super) struct Shape {
     pub(super) id: String,
     pub(super) created: u64,
     pub(super) model: Rc<str>,
+    /// Tokens of it that the prompt ends with, for it goes on with an answer that another pod began.
+    pub(super) said: u32,
 }
 
 /// Tokens of one answer.
@@ -66,7 +68,12 @@ impl Chunks {
 impl Shape {
     /// The chunks of a choice, built once.
     pub(super) fn chunks(&self, choice: usize) -> Chunks {
-        Chunks { words: WORDS.map(|word| self.chunk(choice, Delta::Word(word), None).into()) }
+        let mut at = self.said;
+        let words = WORDS.map(|_| {
+            at += 1;
+            self.chunk(choice, Delta::Word(word(at, Finish::Length)), None).into()
+        });
+        Chunks { words }
     }
 
     /// What a choice says before its first token: the role in a chat, the start of a message, else nothing.
@@ -80,7 +87,8 @@ impl Shape {
 
     /// The chunk of a choice's last token.
     pub(super) fn last(&self, choice: usize, index: u32, finish: Finish) -> Bytes {
-        self.chunk(choice, Delta::Word(word(index, finish)), Some(finish)).into()
+        let word = word(self.said.saturating_add(index), finish);
+        self.chunk(choice, Delta::Word(word), Some(finish)).into()
     }
 
     /// The end of a stream: the usage chunk when it was asked for, and `[DONE]`.
@@ -135,7 +143,7 @@ impl Shape {
     }
 
     fn choice(&self, index: usize, tokens: u32, finish: Finish) -> Value {
-        let text = text(tokens, finish);
+        let text = text(self.said, tokens, finish);
         let mut choice = json!({
             "index": index, "logprobs": null, "finish_reason": finish.name(), "stop_reason": null,
         });
@@ -219,10 +227,10 @@ enum Delta {
     Word(&'static str),
 }
 
-/// The text of so many tokens.
-pub(super) fn text(tokens: u32, finish: Finish) -> String {
-    let words = (1..tokens).map(|at| word(at, Finish::Length));
-    words.chain([word(tokens, finish)]).collect()
+/// The text of so many tokens behind those that were said before.
+pub(super) fn text(said: u32, tokens: u32, finish: Finish) -> String {
+    let words = (1..tokens).map(|at| word(said.saturating_add(at), Finish::Length));
+    words.chain([word(said.saturating_add(tokens), finish)]).collect()
 }
 
 /// The text of a token; the one that stops a generation has none.

@@ -59,6 +59,8 @@ pub(super) struct Ask {
     pub(super) max_tokens: Option<u32>,
     pub(super) priority: i32,
     pub(super) handover: Handover,
+    /// Tokens of the answer that the prompt ends with (vLLM's `continue_final_message`).
+    pub(super) said: u32,
 }
 
 /// One prompt, reduced to what the engine needs.
@@ -93,6 +95,8 @@ struct Body<'a> {
     max_completion_tokens: Option<u32>,
     priority: Option<i32>,
     kv_transfer_params: Option<Map<String, Value>>,
+    add_generation_prompt: Option<bool>,
+    continue_final_message: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -157,6 +161,7 @@ impl Ask {
         }
         let params = body.kv_transfer_params.as_ref().filter(|_| endpoint.generates());
         let handover = Handover::read(params)?;
+        let said = body.said(endpoint)?;
         let options = body.stream_options;
         Ok(Self {
             endpoint,
@@ -168,6 +173,7 @@ impl Ask {
             max_tokens,
             priority: body.priority.unwrap_or(0),
             handover,
+            said,
         })
     }
 
@@ -178,6 +184,26 @@ impl Ask {
 }
 
 impl Body<'_> {
+    /// Tokens of the last message where that is to go on.
+    fn said(&self, endpoint: Endpoint) -> Result<u32, Refusal> {
+        if endpoint != Endpoint::Chat || !self.continue_final_message.unwrap_or(false) {
+            return Ok(0);
+        }
+        if self.add_generation_prompt.unwrap_or(true) {
+            return Err(Refusal::BadRequest(
+                "continue_final_message excludes add_generation_prompt, which is true unless it is said otherwise"
+                    .to_owned(),
+            ));
+        }
+        let last = self.messages.iter().flatten().next_back();
+        match last.and_then(|last| last.content.as_ref()) {
+            Some(Content::Text(text)) if !text.trim().is_empty() => {
+                Ok(prompt::count_tokens(text.len()))
+            }
+            _ => Err(Refusal::BadRequest("the final message has no text to continue".to_owned())),
+        }
+    }
+
     fn prompts(&self, endpoint: Endpoint, block_tokens: u32) -> Result<Vec<Prompt>, Refusal> {
         let missing = |field: &str| Refusal::BadRequest(format!("Field required: {field}"));
         let prompts = match endpoint {
@@ -331,6 +357,21 @@ mod tests {
             let body = format!("{{{model}\"messages\":[]}}");
             assert!(read(Endpoint::Chat, &body).is_ok(), "{body}");
         }
+    }
+
+    #[test]
+    fn an_answer_goes_on_from_the_last_message_where_no_new_one_begins() {
+        let said = |rest: &str| {
+            let messages = r#""messages":[{"content":"question"},{"content":" the pod"}]"#;
+            read(Endpoint::Chat, &format!("{{{messages}{rest}}}")).map(|ask| ask.said)
+        };
+        assert_eq!(said(""), Ok(0));
+        let both = r#","continue_final_message":true,"add_generation_prompt":false"#;
+        assert_eq!(said(both), Ok(2));
+        assert_eq!(said(r#","continue_final_message":true"#).unwrap_err().status(), 400);
+        let nothing =
+            r#"{"messages":[],"continue_final_message":true,"add_generation_prompt":false}"#;
+        assert_eq!(read(Endpoint::Chat, nothing).unwrap_err().status(), 400);
     }
 
     #[test]

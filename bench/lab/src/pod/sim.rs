@@ -277,7 +277,7 @@ impl State {
         mut loan: Option<Loan>,
     ) -> Result<Rc<RefCell<Call>>, Refusal> {
         let now_ms = self.clock.ms(Instant::now());
-        let shape = self.shape(ask.endpoint, beside.request_id, model);
+        let shape = self.shape(ask, beside.request_id, model);
         let prompt_tokens = ask.prompt_tokens();
         let streamed = (ask.stream, ask.include_usage);
         let call = Rc::new(RefCell::new(Call::new(shape, streamed, prompt_tokens, beside.doom)));
@@ -290,7 +290,7 @@ impl State {
         for prompt in &ask.prompts {
             let most = ask.max_tokens.unwrap_or(max_model_len - prompt.tokens);
             for _ in 0..ask.n {
-                let (tokens, finish) = self.length(ask.endpoint, beside.output_tokens, most);
+                let (tokens, finish) = self.length(ask, beside.output_tokens, most);
                 let job = self.job(ask, prompt, (tokens, finish), std::mem::take(&mut keeps));
                 if let Err(rejected) = self.submit(&call, job, (finish, now_ms), loan.take()) {
                     let ids: Vec<SeqId> = call.borrow().unfinished().collect();
@@ -314,7 +314,10 @@ impl State {
         keeps: bool,
     ) -> Job {
         let blocks = if ask.endpoint.generates() {
-            prompt.blocks_with(&text(output_tokens, finish), self.engine.config().block_size)
+            prompt.blocks_with(
+                &text(ask.said, output_tokens, finish),
+                self.engine.config().block_size,
+            )
         } else {
             prompt.blocks.clone()
         };
@@ -363,16 +366,18 @@ impl State {
         }
     }
 
-    /// Tokens of an answer and why it ends: its true length, cut at `most`.
-    fn length(&mut self, endpoint: Endpoint, told: Option<u32>, most: u32) -> (u32, Finish) {
-        if !endpoint.generates() {
+    /// Tokens of an answer and why it ends: its true length without what was said before, cut at `most`.
+    fn length(&mut self, ask: &Ask, told: Option<u32>, most: u32) -> (u32, Finish) {
+        if !ask.endpoint.generates() {
             return (1, Finish::Stop);
         }
-        let truth = told.unwrap_or_else(|| drawn_length(&mut self.lengths)).max(1);
+        let truth = told.unwrap_or_else(|| drawn_length(&mut self.lengths));
+        let truth = truth.saturating_sub(ask.said).max(1);
         if truth > most { (most.max(1), Finish::Length) } else { (truth, Finish::Stop) }
     }
 
-    fn shape(&mut self, endpoint: Endpoint, request_id: Option<&[u8]>, model: &Rc<str>) -> Shape {
+    fn shape(&mut self, ask: &Ask, request_id: Option<&[u8]>, model: &Rc<str>) -> Shape {
+        let (endpoint, said) = (ask.endpoint, ask.said);
         self.calls += 1;
         let prefix = match endpoint {
             Endpoint::Chat => "chatcmpl",
@@ -387,7 +392,7 @@ impl State {
         );
         let created =
             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Shape { endpoint, id, created, model: Rc::clone(model) }
+        Shape { endpoint, id, created, model: Rc::clone(model), said }
     }
 }
 

@@ -117,6 +117,11 @@ impl RequestIds {
         self.next.fetch_add(1, Relaxed)
     }
 
+    /// The first of so many numbers that follow each other.
+    pub fn numbers(&self, count: u32) -> u64 {
+        self.next.fetch_add(count.into(), Relaxed)
+    }
+
     /// The client's own id if it is safe to repeat in logs and headers, else one made from `number`.
     pub fn name(&self, headers: &HeaderMap, number: u64) -> HeaderValue {
         let clients = headers.get(&REQUEST_ID).filter(|id| is_sane(id.as_bytes()));

@@ -59,6 +59,8 @@ pub struct Pool {
     pub pods_key: Option<HeaderValue>,
     /// Who computes its prompts; `None`: its pods do.
     pub prefill: Option<Arc<Prefill>>,
+    /// How often a request may go on at another pod when its own is lost.
+    pub migration_limit: u32,
     /// Whether it computes those of another pool, and nobody else asks it for anything.
     pub prefills: bool,
 }
@@ -91,6 +93,7 @@ struct Place {
     house: House,
     pods_key: Option<HeaderValue>,
     prefill: Option<Arc<Prefill>>,
+    migration_limit: u32,
 }
 
 impl Settings {
@@ -113,8 +116,8 @@ impl Settings {
         let (rate, most) = (config.limits.rate, config.limits.max_tenants);
         let limiter = Limiter::following(before, rate, own_rates, most, MonotonicClock);
         let place = |pool: Pool| {
-            let Pool { hub, house, pods_key, prefill, .. } = pool;
-            Place { hub, house, pods_key, prefill }
+            let Pool { hub, house, pods_key, prefill, migration_limit, .. } = pool;
+            Place { hub, house, pods_key, prefill, migration_limit }
         };
         let pools = pools.into_iter().map(place).collect();
         Ok(Self { config, catalogue, pools, limiter })
@@ -154,6 +157,7 @@ pub fn start(plane: PlaneConfig, api: &Arc<Api>, upstream: UpstreamConfig) -> io
         let way = Upstream::new(upstream, api.metrics.clone())
             .until(closing.clone())
             .within(memory.clone());
+        let way = Arc::new(way);
         let cors = Cors::of(&api.settings.load().config.cors_origins);
         let door = Rc::new(Door { api: api.clone(), upstream: way, cors });
         service_fn(move |request| door.answer(request).map(Ok::<_, Infallible>))
@@ -206,6 +210,8 @@ struct Admission {
     pods_key: Option<HeaderValue>,
     /// Who may compute its prompt for the pod that answers.
     prefill: Option<Arc<Prefill>>,
+    /// How often it may go on at another pod.
+    migration_limit: u32,
     /// The body that goes on.
     body: Bytes,
     /// Whether it has a priority of its own.
@@ -286,8 +292,8 @@ impl Api {
         let arrived = self.clock.now();
         let facts = peek(endpoint, &body)?;
         let settings = guest.settings;
-        let (Place { hub, house, pods_key, prefill }, served) =
-            settings.serving(facts.model.as_deref())?;
+        let (place, served) = settings.serving(facts.model.as_deref())?;
+        let Place { hub, house, pods_key, prefill, migration_limit } = place;
         let tier = facts.service_tier.as_deref();
         let terms = settings.config.objectives.terms(headers, tier, guest.key, house)?;
         if terms.unknown {
@@ -319,7 +325,18 @@ impl Api {
         let pods_key = pods_key.clone();
         let apart = endpoint.answers_apart() && request.sequences == 1;
         let prefill = prefill.clone().filter(|_| apart);
-        Ok(Admission { hub, objective, request, pods_key, prefill, body, own_priority })
+        // What was said before is known by its name to the pod that said it.
+        let migration_limit = if endpoint == Endpoint::Responses { 0 } else { *migration_limit };
+        Ok(Admission {
+            hub,
+            objective,
+            request,
+            pods_key,
+            prefill,
+            migration_limit,
+            body,
+            own_priority,
+        })
     }
 
     /// Turns a call that failed before its model was known into its answer.

@@ -202,6 +202,10 @@ pub struct RawPool {
     pub default_capacity: f64,
     /// Where its prompts are computed, if other pods do that for its own (vLLM: disaggregated prefill); absent: by its pods.
     pub prefill: Option<RawPrefill>,
+    /// How often a request may go on at another pod when the one that had it is lost; 0: never. A stream goes on where it was broken
+    /// off (vLLM: continue_final_message).
+    #[schemars(range(max = 16))]
+    pub migration_limit: u32,
     /// How those of its pods are spoken to that are at `https://`; absent: by what this machine trusts.
     pub tls: Option<RawPodsTls>,
     /// Pods at fixed addresses.
@@ -223,6 +227,7 @@ impl Default for RawPool {
             default_objective: None,
             default_capacity: SchedulerConfig::default().default_capacity,
             prefill: None,
+            migration_limit: 0,
             tls: None,
             pods: vec![],
             dns: None,

@@ -318,7 +318,18 @@ fn pool_of(hub: &Arc<Hub>, pool: &PoolConfig, api: &ApiConfig) -> Pool {
     let max_model_len = pool.max_model_len;
     let pods_key = pool.pods_key.clone();
     let (hub, prefill, prefills) = (hub.clone(), None, false);
-    Pool { hub, aliases, adapters, max_model_len, house, pods_key, prefill, prefills }
+    let migration_limit = pool.migration_limit;
+    Pool {
+        hub,
+        aliases,
+        adapters,
+        max_model_len,
+        house,
+        pods_key,
+        prefill,
+        migration_limit,
+        prefills,
+    }
 }
 
 /// Of so many bits that a metric's number holds it exactly. Pools run on in the order in which the process found

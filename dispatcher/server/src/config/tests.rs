@@ -253,7 +253,7 @@ fn every_problem_is_reported_at_once() {
          upstream: { max_attempts: 0, stall_timeout_s: 0 }\n\
          pools: [ { model: m, pods: [ { url: 'ftp://x', class: gpu } ] }, { model: m,\n\
          policy: { slo_buffer: 0 }, default_objective: gold,\n\
-         default_capacity: 0, max_model_len: 0 } ]\n",
+         default_capacity: 0, max_model_len: 0, migration_limit: 17 } ]\n",
     );
     for key in [
         "listen: \"nowhere\"",
@@ -276,6 +276,7 @@ fn every_problem_is_reported_at_once() {
         "pools[1].default_objective: \"gold\" is not among",
         "pools[1].default_capacity: must be above 0",
         "pools[1].max_model_len: must be above 0",
+        "pools[1].migration_limit: must be at most 16",
     ] {
         assert!(text.lines().any(|line| line.starts_with(key)), "no {key:?} in\n{text}");
     }

@@ -1,5 +1,7 @@
 //! The bytes of a request.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Method;
 
@@ -9,8 +11,8 @@ const ROOM: usize = 512;
 /// A request for a pod, with the head written but for what the pod and the body decide.
 #[derive(Clone, Debug)]
 pub struct PodRequest {
-    /// The request line and the headers, without the empty line.
-    start: Box<[u8]>,
+    /// The request line and the headers, without the empty line. Shared with those that are sent in its place.
+    start: Arc<[u8]>,
     /// Its body, byte for byte.
     pub body: Bytes,
 }

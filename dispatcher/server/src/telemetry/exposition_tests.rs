@@ -32,6 +32,7 @@ fn metrics() -> Metrics {
     metrics.stream_error("upstream_lost");
     metrics.unknown_objective("m");
     metrics.prefilled("m", "local");
+    metrics.migrated("m", "continued");
     metrics.admin_change("pause", "ok");
     metrics
 }

@@ -36,6 +36,7 @@ pub struct Metrics {
     refused: IntCounterVec,
     stream_errors: IntCounterVec,
     prefills: IntCounterVec,
+    migrations: IntCounterVec,
     unknown_objectives: IntCounterVec,
     admin_changes: IntCounterVec,
     /// The same under other systems' names, when the configuration asks for it.
@@ -58,6 +59,7 @@ impl Metrics {
             refused: counter(&registry, &series::REFUSED)?,
             stream_errors: counter(&registry, &series::STREAM_ERRORS)?,
             prefills: counter(&registry, &series::PREFILLS)?,
+            migrations: counter(&registry, &series::MIGRATIONS)?,
             unknown_objectives: counter(&registry, &series::UNKNOWN_OBJECTIVES)?,
             admin_changes: counter(&registry, &series::ADMIN_CHANGES)?,
             registry,
@@ -137,6 +139,13 @@ impl Metrics {
     /// Where the prompt of a request was computed that two pools may serve.
     pub fn prefilled(&self, model: &str, by: &'static str) {
         if let Ok(counter) = self.prefills.get_metric_with_label_values(&[model, by]) {
+            counter.inc();
+        }
+    }
+
+    /// What came of a request whose pod was lost, where another one may go on with it.
+    pub fn migrated(&self, model: &str, outcome: &'static str) {
+        if let Ok(counter) = self.migrations.get_metric_with_label_values(&[model, outcome]) {
             counter.inc();
         }
     }

@@ -79,6 +79,8 @@ series! {
         "Streams that ended in an in-band error, by its code.";
     PREFILLS: Counter "weir_prefills_total" ["model", "outcome"]
         "Requests of a pool whose prompts another one computes, by where theirs was: there (prefill), by the pod that answered (local), or by both (lost: the first did not say where it keeps it).";
+    MIGRATIONS: Counter "weir_migrations_total" ["model", "outcome"]
+        "Requests of a pool with a migration_limit whose pod was lost, by what came of it: sent to another pod from the start, for nothing of an answer had been passed on (again), gone on with by another pod (continued), or ended, for that did not come about (lost).";
     UNKNOWN_OBJECTIVES: Counter "weir_unknown_objectives_total" ["model"]
         "Requests whose header names an objective that is not configured, so that they got another.";
     QUEUE_DEPTH: Gauge "weir_queue_depth" ["model", "band"]

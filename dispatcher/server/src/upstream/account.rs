@@ -9,7 +9,7 @@ use std::{
 use http::StatusCode;
 use weir_core::{Dispatch, EndKind, Refusal, Request, RequestId, Slo, Time};
 
-use super::{Fault, Unserved, Upstream, prefill::Kept, usage::Usage};
+use super::{Fault, Unserved, Upstream, migration::LOST, prefill::Kept, usage::Usage};
 use crate::{
     fleet::Pod,
     hub::{Hub, Lease, Ticket},
@@ -314,6 +314,19 @@ impl Account {
         }
     }
 
+    /// Another pod goes on with what was relayed.
+    pub(super) fn moved(&mut self, lease: &Lease) {
+        if let Some(span) = self.facts.known.span() {
+            span.missed("lost".to_owned());
+            span.dispatched(lease.dispatch(), lease.pod());
+        }
+    }
+
+    /// None does that might have.
+    pub(super) fn stays(&self) {
+        self.metrics.migrated(self.model(), LOST);
+    }
+
     /// Whether a token was relayed.
     pub(super) const fn has_begun(&self) -> bool {
         self.first_token_at.is_some()
@@ -341,11 +354,10 @@ impl Account {
         self.last_event_at = Some(now);
     }
 
-    /// A token was relayed. Returns whether it was the first.
-    pub(super) fn token(&mut self, now: Time) -> bool {
+    /// A token was relayed.
+    pub(super) fn token(&mut self, now: Time) {
         (self.last_token_at, self.last_event_at) = (Some(now), Some(now));
-        let first = self.first_token_at.is_none();
-        if first {
+        if self.first_token_at.is_none() {
             self.first_token_at = Some(now);
             self.facts.kept.take().into_iter().for_each(|kept| kept.loaded(now));
             if let Some(span) = self.facts.known.span() {
@@ -356,7 +368,6 @@ impl Account {
             self.metrics.ttft(self.model(), &self.facts.objective, ttft_ms, met);
             self.facts.visit.iter().for_each(|visit| visit.ttft(ttft_ms, met));
         }
-        first
     }
 
     /// The pod's response was passed on to its end; with the status of the error that a stream turned out to be, whose head said

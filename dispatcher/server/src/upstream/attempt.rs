@@ -1,6 +1,6 @@
 //! A request on its way: send, try another pod if nothing was sent or it turned the request away, answer.
 
-use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 use bytes::Bytes;
 use http::{Response, StatusCode, response::Parts};
@@ -15,6 +15,7 @@ use super::{
     client::{Failure, Reply, UnsentReason},
     door::{self, TurnedAway},
     headers,
+    migration::Migration,
     prefill::Computed,
     priority::Urgency,
     relay::{Relay, RelayBody, Source},
@@ -47,11 +48,18 @@ pub(super) struct Attempt<'a> {
     asks: Asks,
     /// What the pod before said.
     turned_away: Option<Box<TurnedAway>>,
+    /// By which it may go on at another pod.
+    migration: Option<Box<Migration>>,
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(upstream: &'a Upstream, account: Box<Account>, asks: Asks) -> Self {
-        Self { upstream, account, asks, turned_away: None }
+    pub(super) fn new(
+        upstream: &'a Upstream,
+        account: Box<Account>,
+        asks: Asks,
+        migration: Option<Box<Migration>>,
+    ) -> Self {
+        Self { upstream, account, asks, turned_away: None, migration }
     }
 
     /// The time a pod has to answer.
@@ -124,8 +132,10 @@ impl<'a> Attempt<'a> {
                     return Box::pin(answer).await;
                 }
                 None => Err(self.closed(&lease)),
-                Some(Err(Failure::Lost(reason))) => Err(self.lost(*lease, Some(reason))),
-                Some(Err(Failure::Silent)) => Err(self.silent(*lease)),
+                Some(Err(Failure::Lost(reason))) => {
+                    return self.lost(*lease, Some(reason), ticket).map(Err);
+                }
+                Some(Err(Failure::Silent)) => return self.silent(*lease, ticket).map(Err),
                 Some(Err(Failure::Unsent(reason))) => {
                     self.unsent(*lease, &reason, ticket);
                     return Err((self, request));
@@ -150,20 +160,29 @@ impl<'a> Attempt<'a> {
         let reading = soon(deadline, Ahead::read(&mut reply, enough, self.upstream.memory()));
         let ahead = match unless(self.upstream.closing(), reading).await {
             Some(Some(Ok(ahead))) => ahead,
-            Some(Some(Err(reason))) => return Ok(Err(self.lost(*lease, Some(reason)))),
-            Some(None) => return Ok(Err(self.silent(*lease))),
+            Some(Some(Err(reason))) => return self.lost(*lease, Some(reason), ticket).map(Err),
+            Some(None) => return self.silent(*lease, ticket).map(Err),
             None => return Ok(Err(self.closed(&lease))),
         };
         if streams && ahead.complete && self.asks.dialect.says_the_end() && ahead.is_empty() {
-            return Ok(Err(self.lost(*lease, None)));
+            return self.lost(*lease, None, ticket).map(Err);
         }
         headers::own(&mut head, &lease, self.account.waited(), of_events);
         let way_back = self.upstream.way_back(lease.pod().id);
         if let Some(request) = again.filter(|_| ahead.complete) {
             way_back.give(reply);
-            return Err((self.ask_another(*lease, (head, ahead), ticket), request));
+            return Err((self.ask_another(*lease, (head, ahead), false, ticket), request));
         }
-        if let Some(said) = self.turned_away.take() {
+        let failed = matches!(head.status.as_u16(), 500 | 502..=504) && ahead.complete;
+        if failed
+            && lease.others_are_ready()
+            && let Some(request) = self.again()
+        {
+            way_back.give(reply);
+            blame::answered(&lease, head.status.as_u16(), false);
+            return Err((self.ask_another(*lease, (head, ahead), true, ticket), request));
+        }
+        if let Some(said) = self.turned_away.take().filter(|said| !said.is_blamed) {
             blame::turned_away(&said.pod, &lease, head.status);
         }
         self.account.answered(head.status);
@@ -184,23 +203,36 @@ impl<'a> Attempt<'a> {
             && lease.others_are_ready()
     }
 
+    /// What goes to another pod, if it may, now that one has failed.
+    fn again(&mut self) -> Option<PodRequest> {
+        self.migration.as_mut().and_then(|migration| migration.again())
+    }
+
     /// The pod turned the request away, which was not worked on: the next pod that it is given answers it, and tells by that whose
-    /// fault it was.
-    fn ask_another(mut self, lease: Lease, said: (Parts, Ahead), ticket: &mut Ticket) -> Self {
-        let (head, ahead) = said;
+    /// fault it was; unless it `is_blamed`, for it failed.
+    fn ask_another(
+        mut self,
+        lease: Lease,
+        (head, ahead): (Parts, Ahead),
+        is_blamed: bool,
+        ticket: &mut Ticket,
+    ) -> Self {
         let (request_id, trace_id) = self.names();
         let (pod, status) = (lease.pod().clone(), head.status.as_u16());
         tracing::info!(request_id, trace_id, pod = %pod.name, status, "request turned away");
         self.account.missed(|| format!("turned away: {status}"));
         lease.undelivered(ticket);
-        self.turned_away = Some(Box::new(TurnedAway { head, bytes: ahead.joined(), pod }));
+        self.turned_away =
+            Some(Box::new(TurnedAway { head, bytes: ahead.joined(), pod, is_blamed }));
         self
     }
 
     /// No other pod took what one turned away: that is the answer.
     fn repeat(mut self, said: TurnedAway) -> Response<RelayBody> {
-        let TurnedAway { head, bytes, pod } = said;
-        blame::refused(&pod);
+        let TurnedAway { head, bytes, pod, is_blamed } = said;
+        if !is_blamed {
+            blame::refused(&pod);
+        }
         self.account.answered(head.status);
         self.account.passed(bytes.len());
         self.account.finished((end_kind(head.status.as_u16()), None), Usage::default(), None);
@@ -240,6 +272,7 @@ impl<'a> Attempt<'a> {
         streams_by: Option<Instant>,
     ) -> RelayBody {
         let scan = streams_by.map(|_| Scan::default());
+        let can_go_on = scan.is_some() && self.asks.dialect == Dialect::Completions;
         RelayBody::live(Relay {
             source,
             ahead,
@@ -250,6 +283,7 @@ impl<'a> Attempt<'a> {
             kind: end_kind(status.as_u16()),
             first_token_by: streams_by,
             stall_timeout: self.upstream.config().stall_timeout,
+            migration: self.migration.filter(|_| can_go_on),
             closing: self.upstream.closing().clone(),
         })
     }
@@ -271,21 +305,50 @@ impl<'a> Attempt<'a> {
         lease.undelivered(ticket);
     }
 
-    fn lost(mut self, lease: Lease, reason: Option<BadReply>) -> Box<Unserved> {
+    fn lost(
+        mut self,
+        lease: Lease,
+        reason: Option<BadReply>,
+        ticket: &mut Ticket,
+    ) -> Result<Box<Unserved>, (Self, PodRequest)> {
         let id = lease.id();
-        let pod = self.failed(lease);
         let error = reason.as_ref().map(tracing::field::display);
         let (request_id, trace_id) = self.names();
+        let pod = lease.pod().name.clone();
         tracing::warn!(request_id, trace_id, %pod, error, "pod lost before its answer");
-        self.account.unserved(Fault::PodLost { pod, reason }, id)
+        match self.again() {
+            Some(request) => Err((self.missed("lost before its answer", lease, ticket), request)),
+            None => {
+                self.failed(lease);
+                Ok(self.account.unserved(Fault::PodLost { pod, reason }, id))
+            }
+        }
     }
 
-    fn silent(mut self, lease: Lease) -> Box<Unserved> {
+    fn silent(
+        mut self,
+        lease: Lease,
+        ticket: &mut Ticket,
+    ) -> Result<Box<Unserved>, (Self, PodRequest)> {
         let (id, limit) = (lease.id(), self.limit());
-        let pod = self.failed(lease);
         let (request_id, trace_id) = self.names();
+        let pod = lease.pod().name.clone();
         tracing::warn!(request_id, trace_id, %pod, "pod did not answer in time");
-        self.account.unserved(Fault::Timeout { pod, limit }, id)
+        match self.again() {
+            Some(request) => Err((self.missed("no answer in time", lease, ticket), request)),
+            None => {
+                self.failed(lease);
+                Ok(self.account.unserved(Fault::Timeout { pod, limit }, id))
+            }
+        }
+    }
+
+    /// The pod was lost, and another one is to answer.
+    fn missed(mut self, why: &str, lease: Lease, ticket: &mut Ticket) -> Self {
+        blame::unanswered(&lease);
+        self.account.missed(|| why.to_owned());
+        lease.undelivered(ticket);
+        self
     }
 
     /// The pod is not waited for, and has not failed: the lease ends as when the client leaves.
@@ -296,12 +359,10 @@ impl<'a> Attempt<'a> {
         self.account.unserved(Fault::Closing { pod }, lease.id())
     }
 
-    fn failed(&mut self, lease: Lease) -> Arc<str> {
-        let pod = lease.pod().name.clone();
+    fn failed(&mut self, lease: Lease) {
         blame::unanswered(&lease);
         lease.end(EndKind::PodFailed, None, None);
         self.account.pod_failed();
-        pod
     }
 }
 

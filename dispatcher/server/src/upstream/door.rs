@@ -19,6 +19,8 @@ pub(super) struct TurnedAway {
     pub head: Parts,
     pub bytes: Bytes,
     pub pod: Arc<Pod>,
+    /// Whether it failed, which was held against it then.
+    pub is_blamed: bool,
 }
 
 /// Whether this is the answer of a pod that does not let a request in, which another pod may.

@@ -39,11 +39,13 @@ use super::{
     Call, Fault, Upstream,
     account::{Facts, Held},
     headers,
+    migration::Migration,
     serve::{How, Served, Waiting},
     splice::{spliced, without_mark},
     usage::Usage,
 };
 use crate::{
+    h1::PodRequest,
     hub::{Hub, Lease},
     telemetry::trace::Known,
 };
@@ -183,33 +185,40 @@ pub(super) fn asked(
 /// Serves a request in two parts; or as it is, by a pod that answers, where such a one has room for all of it before one that prefills.
 pub(super) async fn in_parts(
     hub: Arc<Hub>,
-    upstream: &Upstream,
+    upstream: &Arc<Upstream>,
     call: Call,
     (prefill, second_number): (Arc<Prefill>, RequestId),
 ) -> Served {
-    let Call { mut onward, dialect, own_priority, request, known, objective, .. } = call;
+    let Call { mut onward, dialect, own_priority, request, known, objective, migrates, .. } = call;
     let how = How { dialect, own_priority, prefills: false };
+    let migration = |request: &Request, onward: &PodRequest| {
+        Migration::of((upstream, &hub), (request, onward), how, migrates)
+    };
     let name = Known { request_id: known.request_id.clone(), trace: None };
     let names = (known, objective.clone());
     let facts = Facts::of((upstream, &hub), (&request, onward.body.len()), names);
     let Some(prompt) = prompt_alone(&onward.body) else {
         upstream.metrics().prefilled(hub.model(), LOCAL);
-        return finish(Waiting::enter((upstream, &hub), (request, onward), how, facts)).await;
+        let migration = migration(&request, &onward);
+        let whole = Waiting::enter((upstream, &hub), (request, onward), how, facts);
+        return finish(whole.with(migration)).await;
     };
     let mut held = Held::new(upstream, hub.clone(), facts);
     let half = request.prefill_half(prefill.handover.lock().expected());
     let facts = Facts::of((upstream, &prefill.hub), (&half, prompt.len()), (name, objective));
     let half = (half, onward.with_body(prompt));
     let prefills = How { prefills: true, ..how };
+    let again = Migration::of((upstream, &prefill.hub), (&half.0, &half.1), prefills, migrates);
     let mut either = Either {
-        prompt: Some(Waiting::enter((upstream, &prefill.hub), half, prefills, facts)),
+        prompt: Some(Waiting::enter((upstream, &prefill.hub), half, prefills, facts).with(again)),
         whole: None,
         waits_for_one: !prefill.overflow,
         asks_after: prefill.hub.lead().map(|_| Box::pin(sleep(ANSWERED))),
     };
     let whole = |facts| {
         let whole = Request { id: second_number, ..request.clone() };
-        Waiting::enter((upstream, &hub), (whole, onward.clone()), how, facts)
+        let migration = migration(&whole, &onward);
+        Waiting::enter((upstream, &hub), (whole, onward.clone()), how, facts).with(migration)
     };
     let first = match poll_fn(|cx| either.poll(cx, &mut held, whole)).await {
         Taken::Prompt(going) => going.await,
@@ -224,8 +233,9 @@ pub(super) async fn in_parts(
         // Nothing of it has reached a pod.
         Err(unserved) if matches!(unserved.fault, Fault::Refused(_)) => {
             upstream.metrics().prefilled(hub.model(), LOCAL);
+            let migration = migration(&request, &onward);
             let whole = Waiting::enter((upstream, &hub), (request, onward), how, held.take());
-            return finish(whole).await;
+            return finish(whole.with(migration)).await;
         }
         Err(unserved) => return Err(held.unserved(unserved.fault, unserved.id)),
     };
@@ -238,6 +248,7 @@ pub(super) async fn in_parts(
     let params = computed.as_ref().and_then(|computed| place_of(&computed.said));
     upstream.metrics().prefilled(hub.model(), if params.is_some() { ELSEWHERE } else { LOST });
     let (mut facts, mut request) = (held.take(), request);
+    let migration = migration(&request, &onward);
     if let Some(params) = &params {
         onward.body = spliced(&onward.body, PARAMS, params.get());
         request = request.decode_half();
@@ -252,7 +263,7 @@ pub(super) async fn in_parts(
         facts.kept = Some(Box::new(kept));
     }
     let answer = Waiting::enter((upstream, &hub), (request, onward), how, facts);
-    let mut served = finish(answer).await?;
+    let mut served = finish(answer.with(migration)).await?;
     if let Some(pod) = pod.filter(|_| params.is_some()) {
         served.headers_mut().insert(PREFILL_POD, pod);
     }

@@ -7,6 +7,8 @@
 //! one that is merely cut does to some. A body that is dropped before its end cuts the pod's
 //! connection and ends the lease.
 
+mod loss;
+
 use std::{
     fmt,
     pin::Pin,
@@ -16,9 +18,10 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::{Instant, Sleep, sleep};
-use weir_core::{EndKind, Time};
+use tokio::time::Instant;
+use weir_core::EndKind;
 
+use self::loss::{Loss, Trouble};
 use super::{
     Closing, Dialect,
     account::Account,
@@ -27,14 +30,14 @@ use super::{
     blame,
     client::{Reply, WayBack},
     hold::Hold,
+    migration::Migration,
     prefill::Computed,
+    said::Passed as Parted,
+    silence::Silence,
     sse::Scan,
+    usage::Usage,
 };
-use crate::{clock::Clock, hub::Lease, patience::SECOND_LOOK};
-
-/// Time between the event that reports a failure and the cut: the server must have begun to write the one before it meets the
-/// other, and a client whose connection is reset then needs a moment to take it.
-const CUT_AFTER: Duration = Duration::from_millis(20);
+use crate::hub::Lease;
 
 /// Why a response could not be passed on to its end. The connection to the client must be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -151,6 +154,8 @@ pub(super) struct Relay {
     /// For streams of events: only they have a first token to wait for.
     pub first_token_by: Option<Instant>,
     pub stall_timeout: Duration,
+    /// For streams that another pod may go on with.
+    pub migration: Option<Box<Migration>>,
     /// Ends it before its time.
     pub closing: Closing,
 }
@@ -169,8 +174,13 @@ struct Live {
     kind: EndKind,
     silence: Silence,
     closing: Closing,
-    /// The failure that was reported inside the stream; the cut is next.
-    cut: Option<RelayError>,
+    stall_timeout: Duration,
+    /// By which another pod may go on with it.
+    migration: Option<Box<Migration>>,
+    /// Tokens that were passed on before the pod's own.
+    before: u32,
+    /// What has gone wrong.
+    trouble: Option<Box<Trouble>>,
 }
 
 type Passed = Option<Result<Bytes, RelayError>>;
@@ -193,12 +203,15 @@ impl Live {
             kind: relay.kind,
             silence: Silence::new(clock, first_token_by, relay.stall_timeout),
             closing: relay.closing,
-            cut: None,
+            stall_timeout: relay.stall_timeout,
+            migration: relay.migration,
+            before: 0,
+            trouble: None,
         }
     }
 
     fn is_over(&self) -> bool {
-        self.source.is_none() && self.ahead.is_empty() && self.cut.is_none()
+        self.source.is_none() && self.ahead.is_empty() && self.trouble.is_none()
     }
 
     /// Known for what is passed on unread; a stream may get an event of ours at its end.
@@ -228,13 +241,11 @@ impl Live {
         if let Some(chunk) = self.ahead.next() {
             return Poll::Ready(Some(Ok(self.passes(chunk))));
         }
-        if let Some(error) = self.cut {
-            ready!(self.silence.timer.as_mut().poll(cx));
-            self.cut = None;
-            return Poll::Ready(Some(Err(error)));
+        if let Some(trouble) = self.trouble.take() {
+            return self.poll_trouble(*trouble, cx);
         }
         if self.closing.is_said() && self.lease.is_some() {
-            return Poll::Ready(self.fails(RelayError::Closing));
+            return Poll::Ready(self.loses(Loss::Broken(RelayError::Closing)));
         }
         let Some(source) = &mut self.source else { return Poll::Ready(None) };
         match source.reply.poll_data(cx) {
@@ -247,11 +258,11 @@ impl Live {
                 }
                 Poll::Ready(Some(Ok(passed)))
             }
-            Poll::Ready(Some(Err(_))) => Poll::Ready(self.fails(RelayError::Lost)),
+            Poll::Ready(Some(Err(_))) => Poll::Ready(self.loses(Loss::Broken(RelayError::Lost))),
             Poll::Ready(None) => Poll::Ready(self.stops()),
             Poll::Pending => {
                 ready!(self.silence.poll(cx));
-                Poll::Ready(self.fails(RelayError::Stalled))
+                Poll::Ready(self.loses(Loss::Broken(RelayError::Stalled)))
             }
         }
     }
@@ -268,14 +279,32 @@ impl Live {
         };
         let (events, carrying) = (scan.events, scan.carrying);
         scan.chunk(&chunk);
-        let passed = self.hold.pass(chunk, scan.between_events() || scan.done);
+        let mut passed = self.hold.pass(chunk, scan.between_events() || scan.done);
+        if self.hold.is_torn() {
+            // What is not read whole cannot be gone on with.
+            self.migration = None;
+        }
+        if let Some(migration) = &mut self.migration {
+            let failure = scan.error.filter(|status| *status >= 500);
+            passed = match migration.pass(passed, failure.is_some()) {
+                Parted::All(events) => events,
+                Parted::UpTo(events, rest) => {
+                    let rest = [rest, self.hold.rest()].concat().into();
+                    let tokens = lease.dispatch().tokens(scan.carrying);
+                    let loss = Loss::Said { rest, status: failure.unwrap_or_default(), tokens };
+                    self.trouble = Some(Box::new(Trouble::Failed(loss)));
+                    events
+                }
+            };
+        }
         self.account.passed(passed.len());
         if scan.events != events {
             self.silence.sign_of_life(now);
             lease.pod().pulse.chunk(now);
             if scan.carrying > carrying {
                 lease.carried(scan.carrying, now);
-                if self.account.token(now) {
+                self.account.token(now);
+                if carrying == 0 {
                     lease.first_token();
                     blame::begun(lease);
                     self.silence.first_token();
@@ -290,7 +319,7 @@ impl Live {
             // An event that is too long to be kept back comes as fast as the client takes it.
             self.silence.sign_of_life(now);
         }
-        if scan.done {
+        if scan.done && self.trouble.is_none() {
             // The engine is done with it, whenever the connection gets to its end.
             self.completes();
         }
@@ -303,7 +332,7 @@ impl Live {
             scan.finish();
         }
         if self.is_short() {
-            return self.fails(RelayError::Lost);
+            return self.loses(Loss::Broken(RelayError::Lost));
         }
         self.ends();
         let rest = self.hold.rest();
@@ -337,88 +366,19 @@ impl Live {
         let usage = scan.and_then(|scan| scan.usage).unwrap_or_default();
         let counted = scan.map(|scan| lease.dispatch().tokens(scan.carrying));
         lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
-        self.account.finished((kind, error), usage, counted);
+        self.account_for(kind, error, (usage, counted));
     }
 
-    /// The pod failed, or is not waited for. Its connection is cut and the lease ends now; the client is told next.
-    fn fails(&mut self, error: RelayError) -> Passed {
-        self.source = None;
-        // After the stream has said so the client has everything.
-        let lease = self.lease.take()?;
-        let known = self.account.known();
-        let (request_id, trace_id) = (&*known.request_id, known.trace());
-        let (pod, code) = (&*lease.pod().name, error.code());
-        tracing::warn!(request_id, trace_id, pod, code, "response broken off");
-        blame::cut(&lease, error, self.account.has_begun());
-        let usage = self.scan.as_ref().and_then(|scan| scan.usage).unwrap_or_default();
-        // A pod that is not waited for has not failed: to it and to what is learned it is as if the client had left.
-        if error != RelayError::Closing {
-            lease.end(EndKind::PodFailed, usage.completion_tokens, usage.prompt_tokens);
-        }
-        let of_events = self.scan.is_some();
-        self.account.broken_off(of_events.then_some(error.code()));
-        if !of_events {
-            return Some(Err(error));
-        }
-        self.cut = Some(error);
-        self.silence.timer.as_mut().reset(Instant::now() + CUT_AFTER);
-        Some(Ok(self.dialect.failure(error, self.hold.is_torn())))
-    }
-}
-
-/// Notices that a pod has stopped talking: in a stream, that its events have, for a server goes on with comments while its
-/// engine hangs. Signs of life only leave their time here; the timer is set anew when it fires, not with each of them.
-struct Silence {
-    timer: Pin<Box<Sleep>>,
-    clock: Clock,
-    /// `None` once the first token was seen.
-    first_token_by: Option<Time>,
-    last_sign_at: Time,
-    stall_timeout: Duration,
-    /// Its time was over at the look before, and it is looked at once more.
-    doubted: bool,
-}
-
-impl Silence {
-    fn new(clock: Clock, first_token_by: Option<Time>, stall_timeout: Duration) -> Self {
-        let now = clock.now();
-        let silence = first_token_by.map_or(stall_timeout, |by| by.since(now));
-        let timer = Box::pin(sleep(silence));
-        Self { timer, clock, first_token_by, last_sign_at: now, stall_timeout, doubted: false }
-    }
-
-    const fn sign_of_life(&mut self, now: Time) {
-        self.last_sign_at = now;
-    }
-
-    /// An event came that holds nothing of the answer. The engine is at work, and has as long for the next as inside an answer;
-    /// never less than for the first token.
-    fn event(&mut self, now: Time) {
-        let by = now.plus(self.stall_timeout);
-        self.first_token_by = self.first_token_by.map(|first| first.max(by));
-    }
-
-    fn first_token(&mut self) {
-        self.first_token_by = None;
-        self.doubted = false;
-        self.timer.as_mut().reset(Instant::now() + self.stall_timeout);
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            ready!(self.timer.as_mut().poll(cx));
-            let due = self.first_token_by.unwrap_or(self.last_sign_at.plus(self.stall_timeout));
-            let mut left = due.since(self.clock.now());
-            let over = left.is_zero();
-            if over {
-                if self.doubted {
-                    return Poll::Ready(());
-                }
-                left = SECOND_LOOK;
-            }
-            self.doubted = over;
-            self.timer.as_mut().reset(Instant::now() + left);
-        }
+    /// The response is over as far as the client is concerned, for whom what another pod had said before is part of it.
+    fn account_for(
+        &mut self,
+        kind: EndKind,
+        error: Option<u16>,
+        (usage, counted): (Usage, Option<u32>),
+    ) {
+        self.migration = None;
+        let counted = counted.map(|counted| counted + self.before);
+        self.account.finished((kind, error), usage.after(self.before), counted);
     }
 }
 

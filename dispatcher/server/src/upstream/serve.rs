@@ -14,6 +14,7 @@ use super::{
     Dialect, Upstream,
     account::{Facts, Given, Refused, Wait},
     attempt::{Asks, Attempt},
+    migration::{Migrates, Migration},
     prefill::{self, Prefill},
     priority::Urgency,
     relay::RelayBody,
@@ -42,6 +43,8 @@ pub struct Call {
     pub objective: Arc<str>,
     /// Who may compute its prompt for the pod that answers, and a second number of it, by which it waits for others meanwhile.
     pub prefill: Option<(Arc<Prefill>, RequestId)>,
+    /// How often it may go on at another pod; `None`: never.
+    pub migrates: Option<Migrates>,
 }
 
 /// Why there is no response to pass on.
@@ -101,21 +104,23 @@ pub struct Unserved {
 /// The fault to answer with; nothing of a response has been passed on then.
 pub fn serve<'a>(
     hub: &Arc<Hub>,
-    upstream: &'a Upstream,
+    upstream: &'a Arc<Upstream>,
     call: Call,
 ) -> impl Future<Output = Served> + use<'a> {
     serving(hub, upstream, call)
 }
 
 /// The same by the future's own name.
-fn serving<'a>(hub: &Arc<Hub>, upstream: &'a Upstream, mut call: Call) -> Serving<'a> {
+fn serving<'a>(hub: &Arc<Hub>, upstream: &'a Arc<Upstream>, mut call: Call) -> Serving<'a> {
     if let Some(prefill) = prefill::asked(hub, upstream, &mut call) {
         return Serving::Goes(Box::pin(prefill::in_parts(hub.clone(), upstream, call, prefill)));
     }
-    let Call { onward, dialect, own_priority, request, known, objective, .. } = call;
+    let Call { onward, dialect, own_priority, request, known, objective, migrates, .. } = call;
     let facts = Facts::of((upstream, hub), (&request, onward.body.len()), (known, objective));
     let how = How { dialect, own_priority, prefills: false };
-    Serving::Waits(Waiting::enter((upstream, hub), (request, onward), how, facts))
+    let migration = Migration::of((upstream, hub), (&request, &onward), how, migrates);
+    let waiting = Waiting::enter((upstream, hub), (request, onward), how, facts);
+    Serving::Waits(waiting.with(migration))
 }
 
 /// How a request is served.
@@ -139,6 +144,8 @@ pub(super) struct Waiting<'a> {
     urgency: Option<Box<Urgency>>,
     /// What it asks for.
     asks: Asks,
+    /// By which it may go on at another pod.
+    migration: Option<Box<Migration>>,
 }
 
 impl<'a> Waiting<'a> {
@@ -154,7 +161,12 @@ impl<'a> Waiting<'a> {
         let inject = upstream.config().inject_priority && !own_priority;
         let urgency = inject.then(|| Box::new(Urgency::of(&request, &onward.body)));
         let wait = Wait::enter(upstream, hub, request, facts);
-        Self { wait, request: onward, urgency, asks }
+        Self { wait, request: onward, urgency, asks, migration: None }
+    }
+
+    /// The same, which may go on at another pod by this.
+    pub(super) fn with(self, migration: Option<Box<Migration>>) -> Self {
+        Self { migration, ..self }
     }
 
     /// Waits for a pod, or a refusal.
@@ -169,9 +181,9 @@ impl<'a> Waiting<'a> {
 
     /// Sends it to the pod that it was given.
     pub(super) fn go(self, given: Given) -> Pin<Box<dyn Future<Output = Served> + Send + 'a>> {
-        let Self { wait, request, urgency, asks } = self;
+        let Self { wait, request, urgency, asks, migration } = self;
         let Given { lease, account, ticket } = given;
-        let attempt = Attempt::new(wait.upstream, account, asks);
+        let attempt = Attempt::new(wait.upstream, account, asks, migration);
         Box::pin(attempt.deliver(lease, request, urgency, ticket))
     }
 }

@@ -19,6 +19,14 @@ pub(super) struct Usage {
 }
 
 impl Usage {
+    /// That of an answer of which so many tokens were said before, which were a part of the prompt then.
+    pub(super) fn after(self, before: u32) -> Self {
+        Self {
+            prompt_tokens: self.prompt_tokens.map(|tokens| tokens.saturating_sub(before)),
+            completion_tokens: self.completion_tokens.map(|tokens| tokens.saturating_add(before)),
+        }
+    }
+
     /// With what `before` says of what this one does not: the Messages API counts the prompt at the start of a stream.
     pub(super) fn or(self, before: Option<Self>) -> Self {
         let before = before.unwrap_or_default();

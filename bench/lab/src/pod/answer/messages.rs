@@ -36,7 +36,7 @@ pub(super) fn closing(counts: Usage, finish: Finish) -> Bytes {
 
 /// The whole of an answer that is not streamed.
 pub(super) fn whole(shape: &Shape, (tokens, finish): (u32, Finish), counts: Usage) -> Value {
-    let content = json!([{"type": "text", "text": text(tokens, finish)}]);
+    let content = json!([{"type": "text", "text": text(shape.said, tokens, finish)}]);
     message(shape, &content, Some(stop_reason(finish)), counts)
 }
 

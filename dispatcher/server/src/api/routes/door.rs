@@ -28,7 +28,7 @@ use crate::{
     h1::PodRequest,
     hub::Hub,
     telemetry::{spans::span, trace::Known},
-    upstream::{self, Call, Dialect, Unserved, Upstream},
+    upstream::{self, Call, Dialect, Migrates, Unserved, Upstream},
 };
 
 /// A call that was read.
@@ -42,7 +42,7 @@ struct Received {
 /// One thread's side of the API.
 pub(super) struct Door {
     pub(super) api: Arc<Api>,
-    pub(super) upstream: Upstream,
+    pub(super) upstream: Arc<Upstream>,
     /// Which web pages may call; `None`: none.
     pub(super) cors: Option<Cors>,
 }
@@ -178,8 +178,16 @@ impl Door {
         admission: Admission,
         keys_are_ours: bool,
     ) -> (Arc<Hub>, Call) {
-        let Admission { hub, objective, request, pods_key, prefill, body, own_priority } =
-            admission;
+        let Admission {
+            hub,
+            objective,
+            request,
+            pods_key,
+            prefill,
+            migration_limit: limit,
+            body,
+            own_priority,
+        } = admission;
         let own = (self.api.ids.random(), request.id.0);
         let trace = self.api.tracer.of(&mut head.headers, own, || span::Call {
             method: head.method.clone(),
@@ -201,6 +209,8 @@ impl Door {
             request,
             objective,
             prefill: prefill.map(|by| (by, RequestId(self.api.ids.number()))),
+            migrates: (limit > 0)
+                .then(|| Migrates { limit, first: RequestId(self.api.ids.numbers(limit)) }),
         };
         (hub, call)
     }

@@ -66,7 +66,18 @@ fn api_of(raw: &RawApi) -> Arc<Api> {
     let (aliases, adapters) = (vec![Arc::from("qwen")], vec![Arc::from("sql")]);
     let (house, pods_key, max_model_len) = (House::default(), None, None);
     let (prefill, prefills) = (None, false);
-    let pool = Pool { hub, aliases, adapters, max_model_len, house, pods_key, prefill, prefills };
+    let migration_limit = 0;
+    let pool = Pool {
+        hub,
+        aliases,
+        adapters,
+        max_model_len,
+        house,
+        pods_key,
+        prefill,
+        migration_limit,
+        prefills,
+    };
     let pools = vec![pool];
     let metrics = Arc::new(Metrics::new().unwrap());
     Arc::new(Api::new(raw.check().unwrap(), pools, clock, metrics).unwrap())
@@ -80,7 +91,7 @@ fn door_of(raw: &RawApi) -> Rc<Door> {
     let api = api_of(raw);
     let upstream = Upstream::new(upstream(), api.metrics.clone());
     let cors = Cors::of(&api.settings.load().config.cors_origins);
-    Rc::new(Door { api, upstream, cors })
+    Rc::new(Door { api, upstream: upstream.into(), cors })
 }
 
 fn with_key(key: &str) -> RawApi {

@@ -6,5 +6,6 @@ mod faults;
 mod front;
 mod in_parts;
 mod leaving;
+mod migrating;
 mod passing;
 mod scene;

@@ -207,6 +207,7 @@ impl Scene {
             },
             objective: Arc::from("standard"),
             prefill: None,
+            migrates: None,
         }
     }
 

@@ -166,6 +166,7 @@ async fn another_configuration_counts_from_the_next_call_on() {
     assert_eq!(list(&door), StatusCode::OK);
     let hub = door.api.settings.load().pools[0].hub.clone();
     let pool = |alias: &str| Pool {
+        migration_limit: 0,
         hub: hub.clone(),
         aliases: vec![Arc::from(alias)],
         adapters: vec![],

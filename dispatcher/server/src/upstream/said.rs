@@ -1,0 +1,426 @@
+//! What of an answer was passed on, so that another pod can go on with it, and the stream of that pod made one with what was.
+//!
+//! Only the text of one choice can be gone on with: what a model thought, tools that it called and refusals are not in the prompt
+//! from which another pod goes on, or not where the template of its chat would put them. The text is kept as it stands in JSON.
+//!
+//! To the client it is one stream. So events of the second pod have the `id` and `created` of the first's, the one with the role is left
+//! out, for clients join roles as they do texts, and a `usage` counts what was said before as said and not as asked. Every other byte
+//! stays as it is.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use bytes::{Bytes, BytesMut};
+use memchr::memchr;
+use serde::Deserialize;
+use serde_json::{Map, Value, value::RawValue};
+
+/// Most bytes of an answer that are kept.
+const MOST: usize = 1 << 20;
+
+/// What a delta has beside the text.
+const ROLE: &str = "role";
+const CONTENT: &str = "content";
+
+/// What of an answer was passed on.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// Its text, as inside a string of JSON.
+    text: String,
+    /// Events that carry some of it.
+    pub events: u32,
+    /// The `id` and `created` of its first event.
+    names: Option<[Option<Box<RawValue>>; 2]>,
+    /// Something cannot be gone on with, or need not.
+    is_closed: bool,
+    /// What the stream of another pod, which goes on, is made one with.
+    seam: Option<Seam>,
+}
+
+/// Where the stream of another pod begins.
+#[derive(Debug)]
+struct Seam {
+    /// Tokens that were said before.
+    tokens: u32,
+    /// Nothing of its own was passed on yet.
+    is_fresh: bool,
+}
+
+/// What becomes of events that came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Passed {
+    /// They are passed on like this.
+    All(Bytes),
+    /// Of these the first part; the rest says that the pod failed.
+    UpTo(Bytes, Bytes),
+}
+
+impl Said {
+    /// The text that was passed on, as inside a string of JSON. `None` where nobody can go on with it.
+    pub(super) fn text(&self) -> Option<&str> {
+        (!self.is_closed).then_some(&*self.text)
+    }
+
+    /// Another pod goes on from here, after so many tokens.
+    pub(super) fn goes_on(&mut self, tokens: u32) {
+        self.seam = Some(Seam { tokens, is_fresh: true });
+        self.events = 0;
+    }
+
+    /// Tokens that were said before the stream that is read now.
+    pub(super) fn before(&self) -> u32 {
+        self.seam.as_ref().map_or(0, |seam| seam.tokens)
+    }
+
+    /// Whole events are to be passed on. `may_fail`: one of them says that the pod failed.
+    pub(super) fn pass(&mut self, events: Bytes, may_fail: bool) -> Passed {
+        if self.is_closed && self.seam.is_none() {
+            return Passed::All(events);
+        }
+        let may_fail = may_fail && !self.is_closed;
+        let (mut out, mut kept_to, mut event_from, mut at) = (None, 0, 0, 0);
+        while let Some(length) = events.get(at..).and_then(|rest| memchr(b'\n', rest)) {
+            let line = at..at + length;
+            at = line.end + 1;
+            let bytes = events.get(line.clone()).unwrap_or_default();
+            let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
+            if bytes.is_empty() {
+                event_from = at;
+                continue;
+            }
+            let Some(data) = bytes.strip_prefix(b"data:") else { continue };
+            let edits = match self.event(data) {
+                Read::Failed if may_fail => {
+                    let rest = events.slice(event_from..);
+                    return Passed::UpTo(joined(out, &events, kept_to..event_from), rest);
+                }
+                Read::Same | Read::Failed => continue,
+                Read::Left => {
+                    at = end_of_event(&events, at);
+                    vec![(std::mem::replace(&mut event_from, at)..at, Vec::new())]
+                }
+                Read::Edited(edits) => {
+                    let shift = line.start + bytes.len() - data.len();
+                    let behind =
+                        |(place, with): Edit| (place.start + shift..place.end + shift, with);
+                    edits.into_iter().map(behind).collect()
+                }
+            };
+            let out = out.get_or_insert_with(BytesMut::new);
+            for (place, with) in edits {
+                out.extend_from_slice(events.get(kept_to..place.start).unwrap_or_default());
+                out.extend_from_slice(&with);
+                kept_to = place.end;
+            }
+        }
+        let end = events.len();
+        Passed::All(joined(out, &events, kept_to..end))
+    }
+
+    /// The data of an event: keeps its text, and says what becomes of it.
+    fn event(&mut self, data: &[u8]) -> Read {
+        if data.trim_ascii() == b"[DONE]" {
+            self.is_closed = true;
+            return Read::Same;
+        }
+        let Ok(event) = serde_json::from_slice::<Event<'_>>(data) else {
+            self.is_closed = true;
+            return Read::Same;
+        };
+        if event.error.is_some_and(|error| error.get() != "null") {
+            return Read::Failed;
+        }
+        let carries = self.keep(&event);
+        if self.names.is_none() {
+            self.names = Some([event.id, event.created].map(|it| it.map(ToOwned::to_owned)));
+            return Read::Same;
+        }
+        let Some(seam) = &mut self.seam else { return Read::Same };
+        let opens = seam.is_fresh && !carries && event.choices.iter().all(Choice::is_open);
+        if opens && !event.choices.is_empty() {
+            return Read::Left;
+        }
+        seam.is_fresh = false;
+        let tokens = seam.tokens;
+        let names = self.names.iter().flatten();
+        let renamed = [event.id, event.created].into_iter().zip(names);
+        let mut edits: Vec<Edit> = renamed
+            .filter_map(|(own, first)| Some((place(own?.get(), data)?, first.as_ref()?)))
+            .map(|(place, first)| (place, first.get().as_bytes().to_vec()))
+            .collect();
+        let usage = event.usage.and_then(|own| Some((place(own.get(), data)?, own)));
+        edits.extend(usage.and_then(|(place, own)| Some((place, counted(own, tokens)?))));
+        edits.sort_unstable_by_key(|(place, _)| place.start);
+        Read::Edited(edits)
+    }
+
+    /// Keeps the text of an event. Says whether it carries some of the answer.
+    fn keep(&mut self, event: &Event<'_>) -> bool {
+        let (mut carries, mut text) = (false, None);
+        for choice in &event.choices {
+            self.is_closed |= choice.index.unwrap_or(0) != 0 || !choice.is_open();
+            let delta = choice.delta.iter().flatten();
+            for (name, value) in delta.filter(|(name, value)| **name != ROLE && !is_empty(value)) {
+                carries = true;
+                match *name {
+                    CONTENT => text = Some(*value),
+                    _ => self.is_closed = true,
+                }
+            }
+            text = choice.text.filter(|text| !is_empty(text)).or(text);
+        }
+        if let Some(text) = text {
+            carries = true;
+            self.events += 1;
+            match text.get().strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+                Some(text) if self.text.len() + text.len() <= MOST => self.text.push_str(text),
+                _ => self.is_closed = true,
+            }
+        }
+        if self.is_closed {
+            self.text = String::new();
+        }
+        carries
+    }
+}
+
+/// Bytes of an event's data, and what stands there in their place.
+type Edit = (Range<usize>, Vec<u8>);
+
+/// What becomes of an event.
+enum Read {
+    Same,
+    /// It says that the pod failed.
+    Failed,
+    /// It is left out.
+    Left,
+    Edited(Vec<Edit>),
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    created: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    choices: Vec<Choice<'a>>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    index: Option<u32>,
+    #[serde(borrow)]
+    delta: Option<BTreeMap<&'a str, &'a RawValue>>,
+    #[serde(borrow)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    finish_reason: Option<&'a RawValue>,
+}
+
+impl Choice<'_> {
+    /// Whether more of it follows.
+    fn is_open(&self) -> bool {
+        self.finish_reason.is_none_or(|reason| reason.get() == "null")
+    }
+}
+
+/// Whether a value says nothing.
+fn is_empty(value: &RawValue) -> bool {
+    matches!(value.get(), "null" | "\"\"" | "[]" | "{}" | "false")
+}
+
+/// A usage in which so many tokens count as said that the pod was asked with.
+fn counted(usage: &RawValue, before: u32) -> Option<Vec<u8>> {
+    let mut usage: Map<String, Value> = serde_json::from_str(usage.get()).ok()?;
+    let before = u64::from(before);
+    for (name, counts) in [("prompt_tokens", false), ("completion_tokens", true)] {
+        let Some(count) = usage.get(name).and_then(Value::as_u64) else { continue };
+        let count = if counts { count + before } else { count.saturating_sub(before) };
+        usage.insert(name.to_owned(), count.into());
+    }
+    serde_json::to_vec(&usage).ok()
+}
+
+/// Where a value stands that was read from there.
+fn place(value: &str, data: &[u8]) -> Option<Range<usize>> {
+    let from = value.as_ptr().addr().checked_sub(data.as_ptr().addr())?;
+    let to = from.checked_add(value.len())?;
+    (to <= data.len()).then_some(from..to)
+}
+
+/// Where an event ends of which this is behind a line.
+fn end_of_event(events: &[u8], mut at: usize) -> usize {
+    while let Some(length) = events.get(at..).and_then(|rest| memchr(b'\n', rest)) {
+        let line = events.get(at..at + length).unwrap_or_default();
+        at += length + 1;
+        if line.is_empty() || line == b"\r" {
+            return at;
+        }
+    }
+    events.len()
+}
+
+/// What was written anew, and this of the rest.
+fn joined(written: Option<BytesMut>, events: &Bytes, rest: Range<usize>) -> Bytes {
+    let rest = events.slice(rest);
+    match written {
+        None => rest,
+        Some(mut written) => {
+            written.extend_from_slice(&rest);
+            written.freeze()
+        }
+    }
+}
+
+/// The text that a piece of a JSON string is.
+pub(super) fn plain(text: &str) -> Option<String> {
+    serde_json::from_str(&["\"", text, "\""].concat()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(id: &str, delta: &Value, finish: Option<&str>) -> String {
+        let choice = json!({"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish});
+        format!("data: {}\n\n", json!({"id": id, "created": 7, "model": "m", "choices": [choice]}))
+    }
+
+    fn token(id: &str, text: &str) -> String {
+        event(id, &json!({"content": text}), None)
+    }
+
+    fn role(id: &str) -> String {
+        event(id, &json!({"role": "assistant", "content": ""}), None)
+    }
+
+    /// What is passed on of these.
+    fn pass(said: &mut Said, events: &str) -> String {
+        match said.pass(Bytes::copy_from_slice(events.as_bytes()), false) {
+            Passed::All(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            Passed::UpTo(..) => panic!("nothing failed"),
+        }
+    }
+
+    /// The text so far, if another pod may go on with it.
+    fn text(said: &Said) -> Option<String> {
+        plain(said.text()?)
+    }
+
+    #[test]
+    fn the_text_of_a_chat_and_of_a_completion_is_kept() {
+        let mut said = Said::default();
+        let completion =
+            "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"text\":\"a \\\"b\\u00e9\"}]}\r\n\r\n";
+        for events in [role("a"), token("a", "x\n"), completion.to_owned(), ": ping\n\n".to_owned()]
+        {
+            assert_eq!(pass(&mut said, &events), events, "of the first pod nothing changes");
+        }
+        assert_eq!((text(&said).as_deref(), said.events), (Some("x\na \"b\u{e9}"), 2));
+    }
+
+    #[test]
+    fn what_is_more_than_a_text_closes_it() {
+        for more in [
+            event("a", &json!({"reasoning_content": "hm"}), None),
+            event("a", &json!({"tool_calls": [{"index": 0}]}), None),
+            event("a", &json!({"refusal": "no"}), None),
+            event("a", &json!({}), Some("stop")),
+            "data: [DONE]\n\n".to_owned(),
+            "data: {\ndata: \"choices\":[]}\n\n".to_owned(),
+            token("a", "b").replace("\"index\":0", "\"index\":1"),
+            token("a", &"x".repeat(MOST + 1)),
+        ] {
+            let mut said = Said::default();
+            assert_eq!(
+                pass(&mut said, &token("a", "b")) + &pass(&mut said, &more),
+                token("a", "b") + &more
+            );
+            assert_eq!(said.text(), None, "{more}");
+        }
+        for nothing in [
+            event(
+                "a",
+                &json!({"content": null, "tool_calls": [], "reasoning": "", "refusal": null}),
+                None,
+            ),
+            "data: {\"choices\":[],\"usage\":{\"completion_tokens\":1}}\n\n".to_owned(),
+            "data: {}\n\n".to_owned(),
+        ] {
+            let mut said = Said::default();
+            pass(&mut said, &token("a", "b"));
+            pass(&mut said, &nothing);
+            assert_eq!(text(&said).as_deref(), Some("b"), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn an_event_that_says_that_the_pod_failed_is_not_passed_on() {
+        let failed = "event: error\ndata: {\"error\":{\"code\":500}}\n\n";
+        let mut said = Said::default();
+        let events = Bytes::from([&token("a", "b"), failed, "data: [DONE]\n\n"].concat());
+        let passed = said.pass(events, true);
+        let rest = Bytes::from([failed, "data: [DONE]\n\n"].concat());
+        assert_eq!(passed, Passed::UpTo(token("a", "b").into(), rest));
+        assert_eq!(text(&said).as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn a_usage_is_that_of_the_whole_answer() {
+        let usage = |prompt: u32, completion: u32| json!({"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": 12, "x": {"y": 1}});
+        let event = |id: &str, usage: &Value| {
+            format!("data: {{\"id\":\"{id}\",  \"choices\":[], \"usage\" : {usage} }}\n\n")
+        };
+        let mut said = Said::default();
+        pass(&mut said, &token("a", "b"));
+        said.goes_on(3);
+        let passed = pass(&mut said, &event("bb", &usage(10, 2)));
+        assert_eq!(passed, event("a", &usage(7, 5)), "nothing else is written anew");
+        assert_eq!(said.before(), 3);
+    }
+
+    proptest! {
+        /// Wherever a stream is cut and however events come together, its text is that of all pods, said once, under one name.
+        #[test]
+        fn streams_of_several_pods_are_one(
+            pods in prop::collection::vec(prop::collection::vec(".{1,6}", 0..6), 1..4),
+            group in 1_usize..4,
+            opens in prop::collection::vec(any::<bool>(), 4),
+            crlf in any::<bool>(),
+        ) {
+            let (mut said, mut passed) = (Said::default(), String::new());
+            for (number, words) in pods.iter().enumerate() {
+                let name = ["first", "2", "the third"][number];
+                let start = opens[number].then(|| role(name));
+                let events: Vec<String> =
+                    start.into_iter().chain(words.iter().map(|word| token(name, word))).collect();
+                for events in events.chunks(group) {
+                    let events = events.concat();
+                    let events = if crlf { events.replace('\n', "\r\n") } else { events };
+                    passed.push_str(&pass(&mut said, &events));
+                }
+                let whole = pods[..=number].concat().concat();
+                prop_assert_eq!(text(&said), Some(whole));
+                said.goes_on(1);
+            }
+            let events: Vec<Value> = passed
+                .lines()
+                .filter_map(|line| line.trim_end_matches('\r').strip_prefix("data: "))
+                .map(|data| serde_json::from_str(data).unwrap())
+                .collect();
+            let joined: String =
+                events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
+            prop_assert_eq!(joined, pods.concat().concat());
+            prop_assert!(events.iter().all(|event| event["id"] == events[0]["id"]));
+            let roles = events.iter().filter(|event| event["choices"][0]["delta"]["role"].is_string());
+            prop_assert!(roles.count() <= 1);
+        }
+    }
+}

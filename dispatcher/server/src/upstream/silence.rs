@@ -1,0 +1,73 @@
+//! Notices that a pod has stopped talking.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::time::{Instant, Sleep, sleep};
+use weir_core::Time;
+
+use crate::{clock::Clock, patience::SECOND_LOOK};
+
+/// Notices that a pod has stopped talking: in a stream, that its events have, for a server goes on with comments while its
+/// engine hangs. Signs of life only leave their time here; the timer is set anew when it fires, not with each of them.
+pub(super) struct Silence {
+    /// When it is over, or what comes after it.
+    pub timer: Pin<Box<Sleep>>,
+    pub clock: Clock,
+    /// `None` once the first token was seen.
+    first_token_by: Option<Time>,
+    last_sign_at: Time,
+    stall_timeout: Duration,
+    /// Its time was over at the look before, and it is looked at once more.
+    doubted: bool,
+}
+
+impl Silence {
+    /// From now on.
+    pub(super) fn new(clock: Clock, first_token_by: Option<Time>, stall_timeout: Duration) -> Self {
+        let now = clock.now();
+        let silence = first_token_by.map_or(stall_timeout, |by| by.since(now));
+        let timer = Box::pin(sleep(silence));
+        Self { timer, clock, first_token_by, last_sign_at: now, stall_timeout, doubted: false }
+    }
+
+    /// Something came.
+    pub(super) const fn sign_of_life(&mut self, now: Time) {
+        self.last_sign_at = now;
+    }
+
+    /// An event came that holds nothing of the answer. The engine is at work, and has as long for the next as inside an answer;
+    /// never less than for the first token.
+    pub(super) fn event(&mut self, now: Time) {
+        let by = now.plus(self.stall_timeout);
+        self.first_token_by = self.first_token_by.map(|first| first.max(by));
+    }
+
+    /// The first token came.
+    pub(super) fn first_token(&mut self) {
+        self.first_token_by = None;
+        self.doubted = false;
+        self.timer.as_mut().reset(Instant::now() + self.stall_timeout);
+    }
+
+    /// Waits until it has been silent for too long.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let due = self.first_token_by.unwrap_or(self.last_sign_at.plus(self.stall_timeout));
+            let mut left = due.since(self.clock.now());
+            let over = left.is_zero();
+            if over {
+                if self.doubted {
+                    return Poll::Ready(());
+                }
+                left = SECOND_LOOK;
+            }
+            self.doubted = over;
+            self.timer.as_mut().reset(Instant::now() + left);
+        }
+    }
+}
