@@ -1,5 +1,6 @@
 //! Of several dispatchers in front of the same pods one decides for all, and whichever of them is lost, nobody else's requests are.
 
+use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use weir_tests::{
@@ -183,4 +184,30 @@ async fn whoever_asks_the_one_that_does_not_decide_is_told_which_one_does() {
     run_at(second.admin, &explain).await.assert_failed(FAILED, &first);
     let decider = run_at(stage.weir.admin, &explain).await;
     assert_eq!((decider.code, decider.err.as_str()), (0, ""), "{decider:?}");
+}
+
+#[tokio::test]
+async fn a_stream_whose_pod_dies_goes_on_whichever_dispatcher_relays_it() {
+    let mut pair = Plan::default().pods(2).speed(2.0).migration_limit(1).raise_two().await;
+    let unbroken = pair.stage.call(&Call::chat(60)).await.text();
+    let relays = [pair.stage.weir.api, pair.second.api];
+    let call = Call::chat(60);
+    let mut streams = join_all(relays.map(|api| call.open(api))).await;
+    for stream in &mut streams {
+        stream.first_token().await;
+    }
+    pair.stage.pods[0].kill();
+    let replies = join_all(streams.into_iter().map(weir_tests::Live::rest)).await;
+    for reply in &replies {
+        reply.assert_whole();
+        assert_eq!(reply.text(), unbroken);
+    }
+    let lost = replies.iter().filter(|reply| reply.header("x-weir-pod") == "pod-0").count();
+    let mut continued = 0.0;
+    for weir in [&pair.stage.weir, &pair.second] {
+        let outcome = [("outcome", "continued")];
+        continued += weir.metrics().await.sum("weir_migrations_total", &outcome);
+    }
+    assert_eq!(continued, lost as f64);
+    assert!(lost > 0, "{replies:?}");
 }

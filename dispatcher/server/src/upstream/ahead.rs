@@ -54,6 +54,15 @@ impl Ahead {
         chunk
     }
 
+    /// All of them, in one piece from now on.
+    pub(super) fn whole(&mut self) -> &[u8] {
+        if self.chunks.len() > 1 {
+            let all = concatenated(&self.chunks);
+            self.chunks = [all].into();
+        }
+        self.chunks.front().map_or(&[], |all| all)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
@@ -68,13 +77,17 @@ impl Ahead {
         let all = if self.chunks.len() < 2 {
             self.chunks.pop_front().unwrap_or_default()
         } else {
-            let mut all = BytesMut::with_capacity(self.chunks.iter().map(Bytes::len).sum());
-            self.chunks.iter().for_each(|chunk| all.extend_from_slice(chunk));
-            all.freeze()
+            concatenated(&self.chunks)
         };
         match self.part.take() {
             Some(part) => part.keep(all),
             None => all,
         }
     }
+}
+
+fn concatenated(chunks: &VecDeque<Bytes>) -> Bytes {
+    let mut all = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
+    chunks.iter().for_each(|chunk| all.extend_from_slice(chunk));
+    all.freeze()
 }

@@ -18,7 +18,8 @@ use super::{
     migration::Migration,
     prefill::Computed,
     priority::Urgency,
-    relay::{Relay, RelayBody, Source},
+    relay::{Relay, RelayBody, RelayError, Source},
+    said::is_aborted,
     serve::Served,
     sse::Scan,
     usage::{self, Usage},
@@ -158,7 +159,7 @@ impl<'a> Attempt<'a> {
         let streams = head.status.is_success() && of_events;
         let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
         let reading = soon(deadline, Ahead::read(&mut reply, enough, self.upstream.memory()));
-        let ahead = match unless(self.upstream.closing(), reading).await {
+        let mut ahead = match unless(self.upstream.closing(), reading).await {
             Some(Some(Ok(ahead))) => ahead,
             Some(Some(Err(reason))) => return self.lost(*lease, Some(reason), ticket).map(Err),
             Some(None) => return self.silent(*lease, ticket).map(Err),
@@ -173,13 +174,16 @@ impl<'a> Attempt<'a> {
             way_back.give(reply);
             return Err((self.ask_another(*lease, (head, ahead), false, ticket), request));
         }
-        let failed = matches!(head.status.as_u16(), 500 | 502..=504) && ahead.complete;
-        if failed
+        if !streams
+            && self.has_failed(head.status, &mut ahead)
             && lease.others_are_ready()
             && let Some(request) = self.again()
         {
             way_back.give(reply);
-            blame::answered(&lease, head.status.as_u16(), false);
+            match head.status.as_u16() {
+                200 => blame::cut(&lease, RelayError::Lost, false),
+                status => blame::answered(&lease, status, false),
+            }
             return Err((self.ask_another(*lease, (head, ahead), true, ticket), request));
         }
         if let Some(said) = self.turned_away.take().filter(|said| !said.is_blamed) {
@@ -201,6 +205,17 @@ impl<'a> Attempt<'a> {
         self.turned_away.is_none()
             && door::turns_away(head.status, request)
             && lease.others_are_ready()
+    }
+
+    /// Whether an answer of which nothing was passed on says that another pod may give a better one, where it may be asked.
+    fn has_failed(&self, status: StatusCode, ahead: &mut Ahead) -> bool {
+        let may_fail = self.migration.is_some() && ahead.complete;
+        may_fail
+            && match status.as_u16() {
+                500 | 502..=504 => true,
+                200 => self.asks.dialect == Dialect::Completions && is_aborted(ahead.whole()),
+                _ => false,
+            }
     }
 
     /// What goes to another pod, if it may, now that one has failed.

@@ -21,7 +21,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 use weir_core::EndKind;
 
-use self::loss::{Loss, Trouble};
+use self::loss::{Given, Loss, Trouble};
 use super::{
     Closing, Dialect,
     account::Account,
@@ -289,10 +289,9 @@ impl Live {
             passed = match migration.pass(passed, failure.is_some()) {
                 Parted::All(events) => events,
                 Parted::UpTo(events, rest) => {
-                    let rest = [rest, self.hold.rest()].concat().into();
                     let tokens = lease.dispatch().tokens(scan.carrying);
-                    let loss = Loss::Said { rest, status: failure.unwrap_or_default(), tokens };
-                    self.trouble = Some(Box::new(Trouble::Failed(loss)));
+                    let given = Given::new(&[&rest, &self.hold.rest()], failure, tokens);
+                    self.trouble = Some(Box::new(Trouble::Failed(given)));
                     events
                 }
             };

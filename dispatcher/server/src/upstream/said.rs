@@ -7,15 +7,18 @@
 //! out, for clients join roles as they do texts, and a `usage` counts what was said before as said and not as asked. Every other byte
 //! stays as it is.
 
-use std::{collections::BTreeMap, ops::Range};
+use std::{collections::BTreeMap, ops::Range, sync::LazyLock};
 
 use bytes::{Bytes, BytesMut};
-use memchr::memchr;
+use memchr::{memchr, memmem::Finder};
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
 /// Most bytes of an answer that are kept.
 const MOST: usize = 1 << 20;
+
+/// Why an answer ended that its pod gave up, as JSON.
+const ABORTED: &str = "\"abort\"";
 
 /// What a delta has beside the text.
 const ROLE: &str = "role";
@@ -32,8 +35,35 @@ pub(super) struct Said {
     names: Option<[Option<Box<RawValue>>; 2]>,
     /// Something cannot be gone on with, or need not.
     is_closed: bool,
+    /// What the last event was that carried some of it: mostly the next one differs in its text alone.
+    shape: Option<Shape>,
     /// What the stream of another pod, which goes on, is made one with.
     seam: Option<Seam>,
+}
+
+/// An event with a text, but for that.
+#[derive(Debug)]
+struct Shape {
+    before: Box<[u8]>,
+    behind: Box<[u8]>,
+}
+
+impl Shape {
+    /// Of an event that has its text in this place.
+    fn of(data: &[u8], text: &Range<usize>) -> Option<Self> {
+        let (before, behind) = (data.get(..text.start)?, data.get(text.end..)?);
+        Some(Self { before: before.into(), behind: behind.into() })
+    }
+
+    /// The text of another event that is the same but for that. A text with a quote or an escape is read in whole.
+    fn text<'a>(&self, data: &'a [u8]) -> Option<&'a str> {
+        let text = data.strip_prefix(&*self.before)?.strip_suffix(&*self.behind)?;
+        let is_plain = |byte: &u8| *byte >= b' ' && *byte != b'"' && *byte != b'\\';
+        if text.is_empty() || !text.iter().all(is_plain) {
+            return None;
+        }
+        str::from_utf8(text).ok()
+    }
 }
 
 /// Where the stream of another pod begins.
@@ -50,7 +80,7 @@ struct Seam {
 pub(super) enum Passed {
     /// They are passed on like this.
     All(Bytes),
-    /// Of these the first part; the rest says that the pod failed.
+    /// Of these the first part; the rest says that the pod failed, or gave the answer up.
     UpTo(Bytes, Bytes),
 }
 
@@ -89,11 +119,11 @@ impl Said {
             }
             let Some(data) = bytes.strip_prefix(b"data:") else { continue };
             let edits = match self.event(data) {
-                Read::Failed if may_fail => {
+                given @ (Read::Failed | Read::Aborted) if may_fail || given == Read::Aborted => {
                     let rest = events.slice(event_from..);
                     return Passed::UpTo(joined(out, &events, kept_to..event_from), rest);
                 }
-                Read::Same | Read::Failed => continue,
+                Read::Same | Read::Failed | Read::Aborted => continue,
                 Read::Left => {
                     at = end_of_event(&events, at);
                     vec![(std::mem::replace(&mut event_from, at)..at, Vec::new())]
@@ -118,6 +148,12 @@ impl Said {
 
     /// The data of an event: keeps its text, and says what becomes of it.
     fn event(&mut self, data: &[u8]) -> Read {
+        if self.seam.is_none()
+            && let Some(text) = self.shape.as_ref().and_then(|shape| shape.text(data))
+        {
+            self.says(text);
+            return Read::Same;
+        }
         if data.trim_ascii() == b"[DONE]" {
             self.is_closed = true;
             return Read::Same;
@@ -129,7 +165,10 @@ impl Said {
         if event.error.is_some_and(|error| error.get() != "null") {
             return Read::Failed;
         }
-        let carries = self.keep(&event);
+        if !self.is_closed && event.choices.iter().any(Choice::is_aborted) {
+            return Read::Aborted;
+        }
+        let carries = self.keep(&event, data);
         if self.names.is_none() {
             self.names = Some([event.id, event.created].map(|it| it.map(ToOwned::to_owned)));
             return Read::Same;
@@ -154,7 +193,7 @@ impl Said {
     }
 
     /// Keeps the text of an event. Says whether it carries some of the answer.
-    fn keep(&mut self, event: &Event<'_>) -> bool {
+    fn keep(&mut self, event: &Event<'_>, data: &[u8]) -> bool {
         let (mut carries, mut text) = (false, None);
         for choice in &event.choices {
             self.is_closed |= choice.index.unwrap_or(0) != 0 || !choice.is_open();
@@ -170,16 +209,27 @@ impl Said {
         }
         if let Some(text) = text {
             carries = true;
-            self.events += 1;
             match text.get().strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
-                Some(text) if self.text.len() + text.len() <= MOST => self.text.push_str(text),
-                _ => self.is_closed = true,
+                Some(text) => {
+                    self.says(text);
+                    self.shape = place(text, data).and_then(|text| Shape::of(data, &text));
+                }
+                None => self.is_closed = true,
             }
         }
         if self.is_closed {
-            self.text = String::new();
+            (self.text, self.shape) = (String::new(), None);
         }
         carries
+    }
+
+    fn says(&mut self, text: &str) {
+        self.events += 1;
+        if self.text.len() + text.len() <= MOST {
+            self.text.push_str(text);
+        } else {
+            self.is_closed = true;
+        }
     }
 }
 
@@ -187,10 +237,13 @@ impl Said {
 type Edit = (Range<usize>, Vec<u8>);
 
 /// What becomes of an event.
+#[derive(PartialEq, Eq)]
 enum Read {
     Same,
     /// It says that the pod failed.
     Failed,
+    /// It says that the pod gives the answer up.
+    Aborted,
     /// It is left out.
     Left,
     Edited(Vec<Edit>),
@@ -222,6 +275,11 @@ struct Choice<'a> {
 }
 
 impl Choice<'_> {
+    /// Whether the pod gave it up: vLLM's word for those that it has when it is told to end.
+    fn is_aborted(&self) -> bool {
+        self.finish_reason.is_some_and(|reason| reason.get() == ABORTED)
+    }
+
     /// Whether more of it follows.
     fn is_open(&self) -> bool {
         self.finish_reason.is_none_or(|reason| reason.get() == "null")
@@ -275,6 +333,17 @@ fn joined(written: Option<BytesMut>, events: &Bytes, rest: Range<usize>) -> Byte
         }
     }
 }
+
+/// Whether a whole answer says that its pod gave it up.
+pub(super) fn is_aborted(answer: &[u8]) -> bool {
+    FINISH.find_iter(answer).any(|at| {
+        let after = answer.get(at + FINISH.needle().len()..).unwrap_or_default();
+        let value = after.trim_ascii_start().strip_prefix(b":").unwrap_or_default();
+        value.trim_ascii_start().starts_with(ABORTED.as_bytes())
+    })
+}
+
+static FINISH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"finish_reason\""));
 
 /// The text that a piece of a JSON string is.
 pub(super) fn plain(text: &str) -> Option<String> {
@@ -370,6 +439,28 @@ mod tests {
         let rest = Bytes::from([failed, "data: [DONE]\n\n"].concat());
         assert_eq!(passed, Passed::UpTo(token("a", "b").into(), rest));
         assert_eq!(text(&said).as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn an_answer_that_its_pod_gives_up_is_not_passed_on_as_one_that_is_complete() {
+        let aborted = event("a", &json!({}), Some("abort"));
+        let mut said = Said::default();
+        let events = Bytes::from(token("a", "b") + &aborted);
+        let parted = Passed::UpTo(token("a", "b").into(), aborted.clone().into());
+        assert_eq!(said.pass(events, false), parted);
+        // Where nobody can go on it passes.
+        said.pass(Bytes::from(event("a", &json!({"reasoning": "hm"}), None)), false);
+        assert_eq!(pass(&mut said, &aborted), aborted);
+
+        for (answer, is) in [
+            (r#"{"choices":[{"finish_reason":"abort"}]}"#, true),
+            (r#"{"choices":[{"finish_reason":"stop"},{"finish_reason" : "abort"}]}"#, true),
+            (r#"{"choices":[{"finish_reason":"stop"}]}"#, false),
+            (r#"{"choices":[{"text":"\"finish_reason\":\"abort\"","finish_reason":null}]}"#, false),
+            ("", false),
+        ] {
+            assert_eq!(is_aborted(answer.as_bytes()), is, "{answer}");
+        }
     }
 
     #[test]

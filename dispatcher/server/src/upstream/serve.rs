@@ -54,7 +54,7 @@ pub enum Fault {
     #[error("refused: {}", .0.reason.name())]
     Refused(Refusal),
     /// The pod was lost after the request was sent. It may have worked on it, so that the request
-    /// is not sent again.
+    /// is not sent again, or no more.
     #[error("pod {pod} was lost after the request was sent")]
     PodLost {
         /// The pod's name.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 use weir_core::EndKind;
 
@@ -26,8 +26,8 @@ const CUT_AFTER: Duration = Duration::from_millis(20);
 
 /// What has gone wrong with a stream, and comes next.
 pub(super) enum Trouble {
-    /// The pod said that it failed.
-    Failed(Loss),
+    /// The pod said that it failed, and what it says behind that is kept back.
+    Failed(Given),
     /// Another pod is to go on; what is said if none does.
     Moves(Moving, Loss),
     /// The failure was reported inside the stream; the cut is next.
@@ -38,9 +38,29 @@ pub(super) enum Trouble {
 pub(super) enum Loss {
     /// The pod has not finished it.
     Broken(RelayError),
-    /// The pod said so, behind so many tokens.
-    Said { rest: Bytes, status: u16, tokens: u32 },
+    /// The pod said so.
+    Given(Given),
 }
+
+/// What a pod said that gave an answer up: an error, or that the answer was aborted, as vLLM ends those that it has when it is told to
+/// end itself.
+pub(super) struct Given {
+    /// Its words, which the client is not given while another pod may go on.
+    rest: BytesMut,
+    /// The status of its error.
+    status: Option<u16>,
+    /// Tokens that came before.
+    tokens: u32,
+}
+
+impl Given {
+    pub(super) fn new(rest: &[&[u8]], status: Option<u16>, tokens: u32) -> Self {
+        Self { rest: rest.concat().as_slice().into(), status, tokens }
+    }
+}
+
+/// Most bytes that are kept back of what a pod says behind its failure.
+const MOST: usize = 64 << 10;
 
 impl Live {
     /// The pod failed, or is not waited for. Its connection is cut and the lease ends now. Another pod goes on where one may; else the
@@ -56,9 +76,13 @@ impl Live {
                 blame::cut(&lease, error, begun);
                 error.code()
             }
-            Loss::Said { status, .. } => {
+            Loss::Given(Given { status: Some(status), .. }) => {
                 blame::turned_out_bad(&lease, status, begun);
-                "error_event"
+                "error"
+            }
+            Loss::Given(_) => {
+                blame::cut(&lease, RelayError::Lost, begun);
+                "abort"
             }
         };
         let known = self.account.known();
@@ -72,8 +96,8 @@ impl Live {
         // A pod that is not waited for has not failed: to it and to what is learned it is as if the client had left.
         if !is_closing {
             let kind = match loss {
-                Loss::Broken(_) => EndKind::PodFailed,
-                Loss::Said { status, .. } => end_kind(status),
+                Loss::Given(Given { status: Some(status), .. }) => end_kind(status),
+                Loss::Broken(_) | Loss::Given(_) => EndKind::PodFailed,
             };
             lease.end(kind, usage.completion_tokens, usage.prompt_tokens);
         }
@@ -101,11 +125,12 @@ impl Live {
     fn tells(&mut self, loss: Loss) -> Passed {
         let error = match loss {
             Loss::Broken(error) => error,
-            Loss::Said { rest, status, tokens } => {
+            Loss::Given(Given { rest, status, tokens }) => {
                 let usage = self.scan.as_ref().and_then(|scan| scan.usage).unwrap_or_default();
-                self.account_for(end_kind(status), Some(status), (usage, Some(tokens)));
+                let kind = status.map_or(self.kind, end_kind);
+                self.account_for(kind, status, (usage, Some(tokens)));
                 self.account.passed(rest.len());
-                return Some(Ok(rest));
+                return Some(Ok(rest.freeze()));
             }
         };
         let of_events = self.scan.is_some();
@@ -121,7 +146,7 @@ impl Live {
     #[cold]
     pub(super) fn poll_trouble(&mut self, trouble: Trouble, cx: &mut Context<'_>) -> Poll<Passed> {
         match trouble {
-            Trouble::Failed(loss) => Poll::Ready(self.loses(loss)),
+            Trouble::Failed(given) => self.poll_rest(given, cx),
             Trouble::Moves(..) if self.closing.is_said() => {
                 Poll::Ready(self.tells(Loss::Broken(RelayError::Closing)))
             }
@@ -141,6 +166,28 @@ impl Live {
                 Poll::Ready(Some(Err(error)))
             }
         }
+    }
+
+    /// Waits for the end of what a pod says that gave an answer up.
+    fn poll_rest(&mut self, mut given: Given, cx: &mut Context<'_>) -> Poll<Passed> {
+        while !self.scan.as_ref().is_some_and(|scan| scan.done) && given.rest.len() < MOST {
+            let Some(source) = self.source.as_mut().filter(|source| !source.reply.is_over()) else {
+                break;
+            };
+            match source.reply.poll_data(cx) {
+                Poll::Ready(Some(Ok(chunk))) => {
+                    self.scan.iter_mut().for_each(|scan| scan.chunk(&chunk));
+                    given.rest.extend_from_slice(&chunk);
+                }
+                Poll::Ready(_) => break,
+                Poll::Pending if self.silence.poll(cx).is_ready() => break,
+                Poll::Pending => {
+                    self.trouble = Some(Box::new(Trouble::Failed(given)));
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(self.loses(Loss::Given(given)))
     }
 
     /// Another pod goes on with it.

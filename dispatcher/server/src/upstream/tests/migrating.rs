@@ -12,15 +12,15 @@ use weir_core::RequestId;
 
 use super::scene::{DONE, END, FakePod, SHORT, STREAM_HEAD, Scene, TOKEN, chunk, read};
 use crate::{
-    hub::fixture::{assert_settled, until},
-    upstream::{Call, Fault, Migrates, RelayError},
+    hub::fixture::{Fixture, assert_settled, pod, until},
+    upstream::{Call, Fault, Migrates, Prefill, RelayError},
 };
 
 const ASKED: &str = r#"{"messages":[{"role":"user","content":"q"}],"stream":true,"max_tokens":9}"#;
 
 /// Two pods of which the first request that comes to any of them gets the first of these answers, and so on. One that is no whole
 /// response is broken off, or hangs if three dots say so.
-async fn stage(answers: &[String]) -> (Scene, Receiver<Value>) {
+async fn pods(answers: &[String]) -> ([FakePod; 2], Receiver<Value>) {
     let (says, heard) = async_channel::bounded(16);
     let (answers, at): (Arc<[String]>, _) = (answers.into(), Arc::new(AtomicUsize::new(0)));
     let pod = || {
@@ -43,7 +43,12 @@ async fn stage(answers: &[String]) -> (Scene, Receiver<Value>) {
             }
         })
     };
-    let pods = [pod().await, pod().await];
+    ([pod().await, pod().await], heard)
+}
+
+/// A scene with them.
+async fn stage(answers: &[String]) -> (Scene, Receiver<Value>) {
+    let (pods, heard) = pods(answers).await;
     let scene = Scene::with(&[&pods[0].authority, &pods[1].authority], |config| {
         config.stall_timeout = 3 * SHORT;
     });
@@ -108,9 +113,13 @@ async fn relayed(scene: &Scene, limit: u32) -> (String, Option<RelayError>) {
 
 #[tokio::test]
 async fn another_pod_goes_on_where_one_was_lost_and_the_client_sees_one_stream() {
-    // Lost between two events, in the middle of one, by a word of its own, and by falling silent.
+    // Lost between two events, in the middle of one, by an error of its own, because it is told to end, and by falling silent.
     let error = "data: {\"error\":{\"message\":\"engine dead\",\"code\":500}}\n\ndata: [DONE]\n\n";
-    for ending in [String::new(), chunk(&token("a", "lost")[..9]), chunk(error), "...".to_owned()] {
+    let aborted = last("a").replace("stop", "abort") + &usage("a", 7, 2);
+    let aborted = chunk(&aborted) + &chunk(DONE) + END;
+    for ending in
+        [String::new(), chunk(&token("a", "lost")[..9]), chunk(error), aborted, "...".to_owned()]
+    {
         let first =
             stream(&[role("a"), token("a", "one \"t"), token("a", "wo\" \u{e9}")]) + &ending;
         let second = [role("bb"), token("bb", " three"), last("bb"), usage("bb", 9, 2)];
@@ -209,9 +218,16 @@ async fn what_nobody_can_go_on_with_ends_as_it_would_without() {
     );
     assert_settled(&scene.hub);
     let dead = "data: {\"error\":{\"message\":\"engine dead\",\"code\":500}}\n\n";
-    let (scene, _heard) = stage(&[stream(&[token("a", "x"), dead.to_owned()]), refused]).await;
+    let first = stream(&[token("a", "x"), dead.to_owned()]);
+    let (scene, _heard) = stage(&[first, refused.clone()]).await;
     assert_eq!(relayed(&scene, 3).await, (token("a", "x") + dead, None));
     assert_eq!((scene.done("failed", "200"), migrated(&scene)), (1, [0, 0, 1]));
+    assert_settled(&scene.hub);
+    // What a pod says when it is told to end, to its last byte.
+    let aborted = [token("a", "x"), last("a").replace("stop", "abort"), usage("a", 7, 2)];
+    let (scene, _heard) = stage(&[whole(&aborted), refused]).await;
+    assert_eq!(relayed(&scene, 3).await, (aborted.concat() + DONE, None));
+    assert_eq!((scene.done("ok", "200"), migrated(&scene)), (1, [0, 0, 1]));
     assert_settled(&scene.hub);
 }
 
@@ -220,7 +236,10 @@ async fn what_is_lost_before_its_answer_is_sent_again_as_it_came() {
     let dead = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 4\r\n\r\ndead".to_owned();
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nab".to_owned();
     let cut = half.replace("content-length", "x-y: z\r\nContent-Length");
-    for failing in [String::new(), cut.clone(), dead.clone(), STREAM_HEAD.to_owned() + END] {
+    let aborted = r#"{"choices":[{"finish_reason": "abort"}]}"#;
+    let aborted = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{aborted}", aborted.len());
+    let empty = STREAM_HEAD.to_owned() + END;
+    for failing in [String::new(), cut.clone(), dead.clone(), aborted, empty] {
         let good = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ngood".to_owned();
         let (scene, heard) = stage(&[failing.clone(), good]).await;
         let (text, error) = relayed(&scene, 1).await;
@@ -280,4 +299,30 @@ async fn nobody_goes_on_where_the_configuration_does_not_say_so() {
     let (text, error) = read(scene.serve(call).await.unwrap().into_body()).await;
     assert!(error.is_some() && text.contains("upstream_lost"));
     assert_eq!((heard.len(), migrated(&scene)), (1, [0, 0, 0]));
+}
+
+#[tokio::test]
+async fn where_one_pod_computes_the_prompt_another_goes_on_with_both() {
+    let place = r#"{"kv_transfer_params":{"remote_port":5600},"usage":{"prompt_tokens":100}}"#;
+    let computed = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{place}", place.len());
+    // The first pod that prefills is lost with the prompt, and the first that answers with its answer.
+    let (first, asked) = pods(&[String::new(), computed]).await;
+    let (hub, _) = Fixture::default().hub();
+    (8..).zip(&first).for_each(|(id, at)| hub.add_pod(pod(id, &at.authority)));
+    let second = [role("b"), token("b", " two"), last("b")];
+    let (scene, heard) = stage(&[stream(&[role("a"), token("a", "one")]), whole(&second)]).await;
+    let prefill = Arc::new(Prefill::new(hub.clone(), 0, true));
+    let call = Call { prefill: Some((prefill, RequestId(501))), ..call(&scene, 1) };
+    let (text, error) = read(scene.serve(call).await.unwrap().into_body()).await;
+    let events = [role("a"), token("a", "one"), token("a", " two"), last("a")];
+    assert_eq!((text, error), (events.concat() + DONE, None));
+    assert_eq!(asked.recv().await.unwrap(), asked.recv().await.unwrap());
+    let loads = heard.recv().await.unwrap();
+    assert_eq!(loads["kv_transfer_params"]["remote_port"], 5600);
+    let goes_on = heard.recv().await.unwrap();
+    assert_eq!(goes_on["messages"][1]["content"], "one");
+    assert!(goes_on.get("kv_transfer_params").is_none(), "it is gone with the first: {goes_on}");
+    assert_eq!(migrated(&scene), [1, 1, 0]);
+    assert_settled(&scene.hub);
+    assert_settled(&hub);
 }
