@@ -57,6 +57,13 @@ impl Lease {
         self.hub.others_are_ready(self.pod.id)
     }
 
+    /// Whether the pod will hardly go on with what it has, while another one takes requests: it does not answer; or, of an answer that
+    /// has `begun`, it is in the pool no more.
+    pub fn is_out(&self, begun: bool) -> bool {
+        let is_gone = || !self.hub.pods().iter().any(|pod| pod.id == self.pod.id);
+        (self.pod.breaker.is_open() || (begun && is_gone())) && self.others_are_ready()
+    }
+
     /// The request did not go well: told to whoever decides, if that is another dispatcher.
     pub fn hold_against(&self, failing: Failing) {
         self.hub.hold_against(&self.pod, failing);

@@ -15,12 +15,13 @@ use super::{
     client::{Failure, Reply, UnsentReason},
     door::{self, TurnedAway},
     headers,
-    migration::Migration,
+    migration::{Migration, is_failure, unless_out},
     prefill::Computed,
     priority::Urgency,
     relay::{Relay, RelayBody, RelayError, Source},
     said::is_aborted,
     serve::Served,
+    silence::look,
     sse::Scan,
     usage::{self, Usage},
 };
@@ -51,6 +52,8 @@ pub(super) struct Attempt<'a> {
     turned_away: Option<Box<TurnedAway>>,
     /// By which it may go on at another pod.
     migration: Option<Box<Migration>>,
+    /// What its priority is made of, if one is written.
+    urgency: Option<Box<Urgency>>,
 }
 
 impl<'a> Attempt<'a> {
@@ -58,9 +61,9 @@ impl<'a> Attempt<'a> {
         upstream: &'a Upstream,
         account: Box<Account>,
         asks: Asks,
-        migration: Option<Box<Migration>>,
+        (migration, urgency): (Option<Box<Migration>>, Option<Box<Urgency>>),
     ) -> Self {
-        Self { upstream, account, asks, turned_away: None, migration }
+        Self { upstream, account, asks, turned_away: None, migration, urgency }
     }
 
     /// The time a pod has to answer.
@@ -77,7 +80,6 @@ impl<'a> Attempt<'a> {
         mut self,
         mut lease: Box<Lease>,
         mut request: PodRequest,
-        urgency: Option<Box<Urgency>>,
         mut ticket: Ticket,
     ) -> impl Future<Output = Served> {
         async move {
@@ -86,8 +88,8 @@ impl<'a> Attempt<'a> {
                 if !self.asks.streamed {
                     self.account.lets_the_prompt_go();
                 }
-                if let Some(urgency) = &urgency {
-                    request.body = urgency.body(lease.clock().now(), lease.dispatch());
+                if let Some(urgency) = &self.urgency {
+                    request.body = urgency.with_priority(lease.clock().now(), lease.dispatch());
                 }
                 match self.pass(lease, request, &mut ticket).await {
                     Ok(served) => return served,
@@ -125,7 +127,15 @@ impl<'a> Attempt<'a> {
             let deadline = now + self.limit();
             let to = (&**lease.pod(), &*self.account.known().request_id);
             let sent = self.upstream.send(to, &request, now, deadline);
-            let served = match unless(self.upstream.closing(), sent).await {
+            let closing = self.upstream.closing();
+            let outcome = match &self.migration {
+                Some(migration) if migration.may_go_on() => {
+                    let look = look(self.upstream.config().stall_timeout);
+                    unless(closing, Box::pin(unless_out(&lease, look, sent))).await
+                }
+                _ => unless(closing, sent).await,
+            };
+            let served = match outcome {
                 Some(Ok((head, reply))) => {
                     // Kept no longer than it may be needed.
                     let again = self.may_be_the_pods(&head, &request, &lease).then_some(request);
@@ -212,7 +222,7 @@ impl<'a> Attempt<'a> {
         let may_fail = self.migration.is_some() && ahead.complete;
         may_fail
             && match status.as_u16() {
-                500 | 502..=504 => true,
+                status if is_failure(status) => true,
                 200 => self.asks.dialect == Dialect::Completions && is_aborted(ahead.whole()),
                 _ => false,
             }
@@ -220,7 +230,9 @@ impl<'a> Attempt<'a> {
 
     /// What goes to another pod, if it may, now that one has failed.
     fn again(&mut self) -> Option<PodRequest> {
-        self.migration.as_mut().and_then(|migration| migration.again())
+        let request = self.migration.as_mut()?.again()?;
+        self.urgency.iter_mut().for_each(|urgency| urgency.body = request.body.clone());
+        Some(request)
     }
 
     /// The pod turned the request away, which was not worked on: the next pod that it is given answers it, and tells by that whose

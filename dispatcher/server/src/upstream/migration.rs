@@ -11,7 +11,11 @@
 //! - Where nobody goes on the client is told what it would be told without a migration.
 //! - A request that fells pods fells one more at most for each migration that it is allowed.
 
-use std::{pin::Pin, sync::Arc};
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -28,10 +32,12 @@ use super::{
     relay::Source,
     said::{Passed, Said, plain},
     serve::How,
+    silence::look,
 };
 use crate::{
     h1::PodRequest,
     hub::{Hub, Lease},
+    patience::in_time,
 };
 
 /// What came of a request whose pod was lost: sent again from the start, gone on with, or not.
@@ -70,6 +76,14 @@ pub(super) struct Moved {
     pub by: Instant,
 }
 
+/// What another pod is asked for.
+struct Rest {
+    body: Bytes,
+    /// What of the answer is a part of it, in tokens and in bytes of text.
+    tokens: u32,
+    bytes: u32,
+}
+
 /// A stream on its way to another pod.
 pub(super) type Moving = Pin<Box<dyn Future<Output = Result<Moved, Stayed>> + Send>>;
 
@@ -86,6 +100,49 @@ pub(super) enum Stayed {
     Answered(u16),
     #[error("another pod was lost too")]
     Lost,
+}
+
+impl Stayed {
+    /// Whether yet another pod may go on.
+    fn is_the_pods(&self) -> bool {
+        match self {
+            Self::Answered(status) => is_failure(*status),
+            Self::Lost => true,
+            Self::Unfit | Self::Spent | Self::Refused(_) => false,
+        }
+    }
+
+    /// How a request ends that is given up for this.
+    fn end(&self) -> EndKind {
+        match self {
+            Self::Answered(status) => end_kind(*status),
+            _ => EndKind::PodFailed,
+        }
+    }
+}
+
+/// What comes of what was sent, unless its pod is out and stays so: two times in a row that it is asked, so often.
+pub(super) async fn unless_out<T>(
+    lease: &Lease,
+    look: Duration,
+    sent: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let (mut sent, mut was_out) = (pin!(sent), false);
+    loop {
+        if let Some(outcome) = in_time(Instant::now() + look, sent.as_mut()).await {
+            return outcome;
+        }
+        let is_out = lease.is_out(false);
+        if is_out && was_out {
+            return Err(Failure::Silent);
+        }
+        was_out = is_out;
+    }
+}
+
+/// Whether a pod that answers so has failed, and another one may not.
+pub(super) const fn is_failure(status: u16) -> bool {
+    matches!(status, 500 | 502..=504)
 }
 
 impl Migration {
@@ -109,6 +166,11 @@ impl Migration {
         }))
     }
 
+    /// Whether it may go on at yet another pod.
+    pub(super) const fn may_go_on(&self) -> bool {
+        self.left > 0
+    }
+
     /// Its pod was lost, and nothing of an answer was passed on: what is sent to another one, if it may be.
     pub(super) fn again(&mut self) -> Option<PodRequest> {
         self.left = self.left.checked_sub(1)?;
@@ -126,26 +188,37 @@ impl Migration {
         self.said.pass(events, may_fail)
     }
 
+    /// Whether another pod could go on with what was passed on.
+    pub(super) fn can_go_on(&self) -> bool {
+        self.left > 0 && self.rest(self.said.before()).is_some()
+    }
+
     /// The pod that had it is lost: another one is to go on.
     pub(super) fn go_on(mut self: Box<Self>, lost: &Lease) -> Result<Moving, Stayed> {
-        let said = self.said.text().and_then(|text| Some((text, plain(text)?)));
-        let (text, plain) = said.ok_or(Stayed::Unfit)?;
         let said = self.said.before() + lost.dispatch().tokens(self.said.events);
-        // Templates cut blanks off the end of a message.
-        let (tokens, body) = match plain.trim().is_empty() {
-            true => (0, Some(self.onward.body.clone())),
-            false => (said, continued(&self.onward.body, text, said)),
-        };
-        let onward = self.onward.with_body(body.ok_or(Stayed::Unfit)?);
+        let Rest { body, tokens, bytes } = self.rest(said).ok_or(Stayed::Unfit)?;
         self.left = self.left.checked_sub(1).ok_or(Stayed::Spent)?;
-        let bytes = u32::try_from(plain.len()).unwrap_or(u32::MAX);
-        let request = self.from_now(lost.clock().now(), (tokens, bytes), onward.body.len());
+        let onward = self.onward.with_body(body);
+        let request = self.due_from(lost.clock().now(), (tokens, bytes), onward.body.len());
         self.said.goes_on(tokens);
         Ok(Box::pin(self.moves(request, onward, lost.pod().id)))
     }
 
+    /// What is left for another pod when so many tokens were said.
+    fn rest(&self, said: u32) -> Option<Rest> {
+        let text = self.said.text()?;
+        let plain = plain(text)?;
+        let bytes = u32::try_from(plain.len()).unwrap_or(u32::MAX);
+        // Templates cut blanks off the end of a message.
+        let (body, tokens) = match plain.trim().is_empty() {
+            true => (self.onward.body.clone(), 0),
+            false => (continued(&self.onward.body, text, said)?, said),
+        };
+        Some(Rest { body, tokens, bytes })
+    }
+
     /// The request as the scheduler is told of it when so much was said.
-    fn from_now(&mut self, now: Time, (tokens, bytes): (u32, u32), body_bytes: usize) -> Request {
+    fn due_from(&mut self, now: Time, (tokens, bytes): (u32, u32), body_bytes: usize) -> Request {
         let id = self.next;
         self.next.0 += 1;
         let whole = &self.request;
@@ -189,39 +262,44 @@ impl Migration {
                 continue;
             }
             if let Some(urgency) = &urgency {
-                onward.body = urgency.body(lease.clock().now(), lease.dispatch());
+                onward.body = urgency.with_priority(lease.clock().now(), lease.dispatch());
             }
             let now = Instant::now();
             let by = now + self.upstream.config().answer_limit(true);
-            match self.upstream.send((lease.pod(), &name), &onward, now, by).await {
+            let sent = self.upstream.send((lease.pod(), &name), &onward, now, by);
+            let look = look(self.upstream.config().stall_timeout);
+            let stayed = match unless_out(&lease, look, sent).await {
                 Ok((head, reply)) => {
-                    let status = head.status.as_u16();
                     if head.status.is_success() && headers::is_event_stream(&head.headers) {
                         let way_back = self.upstream.way_back(lease.pod().id);
                         self.counts(CONTINUED);
                         let source = Source { reply, way_back };
                         return Ok(Moved { migration: self, lease, source, by });
                     }
+                    let status = head.status.as_u16();
                     blame::answered(&lease, status, false);
-                    lease.end(end_kind(status), None, None);
-                    return Err(Stayed::Answered(status));
+                    Stayed::Answered(status)
                 }
                 Err(Failure::Unsent(reason)) => {
                     if reason.is_the_pods() {
                         blame::undelivered(&lease);
                     }
                     lease.undelivered(&mut ticket);
+                    continue;
                 }
                 Err(Failure::Lost(_) | Failure::Silent) => {
                     blame::unanswered(&lease);
-                    let Some(left) = self.left.checked_sub(1) else {
-                        lease.end(EndKind::PodFailed, None, None);
-                        return Err(Stayed::Lost);
-                    };
-                    self.left = left;
-                    lease.undelivered(&mut ticket);
+                    Stayed::Lost
+                }
+            };
+            match self.left.checked_sub(1).filter(|_| stayed.is_the_pods()) {
+                Some(left) => self.left = left,
+                None => {
+                    lease.end(stayed.end(), None, None);
+                    return Err(stayed);
                 }
             }
+            lease.undelivered(&mut ticket);
         }
     }
 

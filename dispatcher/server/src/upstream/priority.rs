@@ -26,7 +26,8 @@ const MOST_SLACK_MS: f64 = 499_999.0;
 pub(super) struct Urgency {
     band: Band,
     deadline: Option<Time>,
-    body: Bytes,
+    /// What it is written into.
+    pub(super) body: Bytes,
 }
 
 impl Urgency {
@@ -35,7 +36,7 @@ impl Urgency {
     }
 
     /// The body of an attempt that is dispatched now.
-    pub(super) fn body(&self, now: Time, dispatch: &Dispatch) -> Bytes {
+    pub(super) fn with_priority(&self, now: Time, dispatch: &Dispatch) -> Bytes {
         let ttft_ms = f64::from(dispatch.prediction.ttft_ms.p50);
         let priority = self.priority(now, ttft_ms);
         spliced(&self.body, "priority", itoa::Buffer::new().format(priority))

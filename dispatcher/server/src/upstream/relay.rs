@@ -2,7 +2,7 @@
 //!
 //! Per chunk of a stream: a scan of its bytes, an atomic store, the pod's pulse. Nothing is parsed
 //! or copied but a `usage` object and what has come of an event before its end, which is kept back.
-//! When the pod fails in the middle of a stream, the client gets an event that says so and then an
+//! When the pod fails in the middle of a stream and no other pod goes on with it ([`super::migration`]), the client gets an event that says so and then an
 //! error in place of the end: a stream that merely stops looks complete to the OpenAI clients, and
 //! one that is merely cut does to some. A body that is dropped before its end cuts the pod's
 //! connection and ends the lease.
@@ -192,6 +192,8 @@ impl Live {
             let left = by.saturating_duration_since(Instant::now());
             clock.now().plus(left)
         });
+        let silence = Silence::new(clock, first_token_by, relay.stall_timeout);
+        let silence = if relay.migration.is_some() { silence.that_asks() } else { silence };
         Self {
             source: Some(relay.source),
             ahead: relay.ahead,
@@ -201,7 +203,7 @@ impl Live {
             hold: Hold::default(),
             dialect: relay.dialect,
             kind: relay.kind,
-            silence: Silence::new(clock, first_token_by, relay.stall_timeout),
+            silence,
             closing: relay.closing,
             stall_timeout: relay.stall_timeout,
             migration: relay.migration,
@@ -261,7 +263,12 @@ impl Live {
             Poll::Ready(Some(Err(_))) => Poll::Ready(self.loses(Loss::Broken(RelayError::Lost))),
             Poll::Ready(None) => Poll::Ready(self.stops()),
             Poll::Pending => {
-                ready!(self.silence.poll(cx));
+                let Self { lease, account, migration, .. } = self;
+                let is_out = || {
+                    lease.as_ref().is_some_and(|lease| lease.is_out(account.has_begun()))
+                        && migration.as_ref().is_some_and(|migration| migration.can_go_on())
+                };
+                ready!(self.silence.poll(cx, is_out));
                 Poll::Ready(self.loses(Loss::Broken(RelayError::Stalled)))
             }
         }

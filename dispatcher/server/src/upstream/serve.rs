@@ -183,8 +183,8 @@ impl<'a> Waiting<'a> {
     pub(super) fn go(self, given: Given) -> Pin<Box<dyn Future<Output = Served> + Send + 'a>> {
         let Self { wait, request, urgency, asks, migration } = self;
         let Given { lease, account, ticket } = given;
-        let attempt = Attempt::new(wait.upstream, account, asks, migration);
-        Box::pin(attempt.deliver(lease, request, urgency, ticket))
+        let attempt = Attempt::new(wait.upstream, account, asks, (migration, urgency));
+        Box::pin(attempt.deliver(lease, request, ticket))
     }
 }
 

@@ -23,6 +23,9 @@ pub(super) struct Silence {
     stall_timeout: Duration,
     /// Its time was over at the look before, and it is looked at once more.
     doubted: bool,
+    /// How often it is asked whether the pod is out, if it is; and whether it was, with nothing to be heard since.
+    look: Option<Duration>,
+    was_out: bool,
 }
 
 impl Silence {
@@ -31,7 +34,24 @@ impl Silence {
         let now = clock.now();
         let silence = first_token_by.map_or(stall_timeout, |by| by.since(now));
         let timer = Box::pin(sleep(silence));
-        Self { timer, clock, first_token_by, last_sign_at: now, stall_timeout, doubted: false }
+        Self {
+            timer,
+            clock,
+            first_token_by,
+            last_sign_at: now,
+            stall_timeout,
+            doubted: false,
+            look: None,
+            was_out: false,
+        }
+    }
+
+    /// The same, which asks now and then whether the pod is out: two times in a row, and nobody waits for it any longer.
+    pub(super) fn that_asks(mut self) -> Self {
+        let look = look(self.stall_timeout);
+        self.look = Some(look);
+        self.timer.as_mut().reset(Instant::now() + look);
+        self
     }
 
     /// Something came.
@@ -50,15 +70,17 @@ impl Silence {
     pub(super) fn first_token(&mut self) {
         self.first_token_by = None;
         self.doubted = false;
-        self.timer.as_mut().reset(Instant::now() + self.stall_timeout);
+        let next = self.look.map_or(self.stall_timeout, |look| look.min(self.stall_timeout));
+        self.timer.as_mut().reset(Instant::now() + next);
     }
 
-    /// Waits until it has been silent for too long.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Waits until it has been silent for too long, or is out and silent.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, is_out: impl Fn() -> bool) -> Poll<()> {
         loop {
             ready!(self.timer.as_mut().poll(cx));
             let due = self.first_token_by.unwrap_or(self.last_sign_at.plus(self.stall_timeout));
-            let mut left = due.since(self.clock.now());
+            let now = self.clock.now();
+            let mut left = due.since(now);
             let over = left.is_zero();
             if over {
                 if self.doubted {
@@ -67,7 +89,24 @@ impl Silence {
                 left = SECOND_LOOK;
             }
             self.doubted = over;
+            if let Some(look) = self.look {
+                let is_out = now.since(self.last_sign_at) >= look && is_out();
+                if is_out && self.was_out {
+                    return Poll::Ready(());
+                }
+                self.was_out = is_out;
+                left = left.min(look);
+            }
             self.timer.as_mut().reset(Instant::now() + left);
         }
     }
 }
+
+/// How often it is asked whether a pod is out that has so much time between two events.
+pub(super) fn look(stall_timeout: Duration) -> Duration {
+    (stall_timeout / LOOKS).min(MOST)
+}
+
+/// In the time that a stream may be silent it is asked so often whether its pod is out, and no less often than this.
+const LOOKS: u32 = 8;
+const MOST: Duration = Duration::from_secs(2);

@@ -180,7 +180,7 @@ impl Live {
                     given.rest.extend_from_slice(&chunk);
                 }
                 Poll::Ready(_) => break,
-                Poll::Pending if self.silence.poll(cx).is_ready() => break,
+                Poll::Pending if self.silence.poll(cx, || false).is_ready() => break,
                 Poll::Pending => {
                     self.trouble = Some(Box::new(Trouble::Failed(given)));
                     return Poll::Pending;
@@ -201,7 +201,8 @@ impl Live {
         self.before = migration.before();
         let clock = lease.clock();
         let left = by.saturating_duration_since(Instant::now());
-        self.silence = Silence::new(clock, Some(clock.now().plus(left)), self.stall_timeout);
+        let by = Some(clock.now().plus(left));
+        self.silence = Silence::new(clock, by, self.stall_timeout).that_asks();
         self.scan = Some(Scan::default());
         (self.source, self.lease) = (Some(source), Some(lease));
         self.migration = Some(migration);

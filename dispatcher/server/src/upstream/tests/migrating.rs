@@ -13,14 +13,14 @@ use weir_core::RequestId;
 use super::scene::{DONE, END, FakePod, SHORT, STREAM_HEAD, Scene, TOKEN, chunk, read};
 use crate::{
     hub::fixture::{Fixture, assert_settled, pod, until},
-    upstream::{Call, Fault, Migrates, Prefill, RelayError},
+    upstream::{Call, Fault, Migrates, Prefill, RelayError, Upstream},
 };
 
 const ASKED: &str = r#"{"messages":[{"role":"user","content":"q"}],"stream":true,"max_tokens":9}"#;
 
-/// Two pods of which the first request that comes to any of them gets the first of these answers, and so on. One that is no whole
+/// Three pods of which the first request that comes to any of them gets the first of these answers, and so on. One that is no whole
 /// response is broken off, or hangs if three dots say so.
-async fn pods(answers: &[String]) -> ([FakePod; 2], Receiver<Value>) {
+async fn pods(answers: &[String]) -> ([FakePod; 3], Receiver<Value>) {
     let (says, heard) = async_channel::bounded(16);
     let (answers, at): (Arc<[String]>, _) = (answers.into(), Arc::new(AtomicUsize::new(0)));
     let pod = || {
@@ -43,13 +43,13 @@ async fn pods(answers: &[String]) -> ([FakePod; 2], Receiver<Value>) {
             }
         })
     };
-    ([pod().await, pod().await], heard)
+    ([pod().await, pod().await, pod().await], heard)
 }
 
 /// A scene with them.
 async fn stage(answers: &[String]) -> (Scene, Receiver<Value>) {
     let (pods, heard) = pods(answers).await;
-    let scene = Scene::with(&[&pods[0].authority, &pods[1].authority], |config| {
+    let scene = Scene::with(&pods.each_ref().map(|pod| &*pod.authority), |config| {
         config.stall_timeout = 3 * SHORT;
     });
     (scene, heard)
@@ -196,6 +196,20 @@ async fn a_stream_goes_on_as_often_as_it_may_and_then_says_that_it_is_lost() {
 }
 
 #[tokio::test]
+async fn where_the_next_pod_has_failed_too_the_one_after_it_goes_on() {
+    let dead = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 4\r\n\r\ndead".to_owned();
+    for (failing, limit) in [(dead.clone(), 2), (String::new(), 2), (dead, 1), (String::new(), 1)] {
+        let answers = [stream(&[token("a", "x")]), failing, whole(&[token("b", "y"), last("b")])];
+        let (scene, _heard) = stage(&answers).await;
+        let (text, error) = relayed(&scene, limit).await;
+        assert!(text.starts_with(&token("a", "x")), "{text}");
+        assert_eq!((text.contains("\"y\""), error.is_none()), (limit == 2, limit == 2), "{text}");
+        assert_eq!(migrated(&scene), [0, u64::from(limit == 2), u64::from(limit == 1)]);
+        assert_settled(&scene.hub);
+    }
+}
+
+#[tokio::test]
 async fn what_nobody_can_go_on_with_ends_as_it_would_without() {
     let thought = event("a", &json!([{"index": 0, "delta": {"reasoning": "hm"}}]));
     let called = event("a", &json!([{"index": 0, "delta": {"tool_calls": [{"index": 0}]}}]));
@@ -325,4 +339,44 @@ async fn where_one_pod_computes_the_prompt_another_goes_on_with_both() {
     assert_eq!(migrated(&scene), [1, 1, 0]);
     assert_settled(&scene.hub);
     assert_settled(&hub);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_out_and_silent_is_not_waited_for_where_another_can_go_on() {
+    let hangs = "...".to_owned();
+    let begun = stream(&[token("a", "x")]) + "...";
+    let thought = event("a", &json!([{"index": 0, "delta": {"reasoning": "hm"}}]));
+    let thought = stream(&[thought]) + "...";
+    for (first, out, moves) in [
+        (&hangs, true, true),
+        (&begun, true, true),
+        (&hangs, false, false),
+        (&begun, false, false),
+        (&thought, true, false),
+    ] {
+        let second = whole(&[token("b", "y"), last("b")]);
+        let (mut scene, heard) = stage(&[first.clone(), second]).await;
+        let mut config = *scene.upstream.config();
+        config.stall_timeout = 20 * SHORT;
+        config.first_token_timeout = 20 * SHORT;
+        scene.upstream = Arc::new(Upstream::new(config, scene.upstream.metrics().clone()));
+        let mut served = Box::pin(relayed(&scene, 1));
+        tokio::select! {
+            served = &mut served => panic!("{served:?}"),
+            () = until("the pod has it", || heard.len() == 1) => {}
+        }
+        let seen = scene.hub.snapshot();
+        let had = &seen.pods.iter().find(|pod| pod.residents + pod.pending > 0).unwrap().name;
+        let pods = scene.hub.pods();
+        let breaker = &pods.iter().find(|pod| *pod.name == **had).unwrap().breaker;
+        for _ in 0..3 * u32::from(out) {
+            breaker.scrape_failed();
+        }
+        let waited = tokio::time::timeout(12 * SHORT, &mut served).await;
+        assert_eq!(waited.is_ok(), moves, "{first} {out}");
+        if let Ok((text, error)) = waited {
+            assert!(text.contains("\"y\"") && error.is_none(), "{text}");
+            assert_settled(&scene.hub);
+        }
+    }
 }
