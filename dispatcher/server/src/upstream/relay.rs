@@ -255,7 +255,7 @@ impl Live {
                 // The server asks no more once the length says that this was the last.
                 let last = source.reply.is_over();
                 let passed = self.passes(chunk);
-                if last && !self.is_short() && self.hold.is_empty() {
+                if last && self.trouble.is_none() && !self.is_short() && self.hold.is_empty() {
                     self.ends();
                 }
                 Poll::Ready(Some(Ok(passed)))

@@ -109,4 +109,4 @@ pub(super) fn look(stall_timeout: Duration) -> Duration {
 
 /// In the time that a stream may be silent it is asked so often whether its pod is out, and no less often than this.
 const LOOKS: u32 = 8;
-const MOST: Duration = Duration::from_secs(2);
+const MOST: Duration = Duration::from_secs(1);

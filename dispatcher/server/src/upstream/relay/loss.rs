@@ -170,7 +170,8 @@ impl Live {
 
     /// Waits for the end of what a pod says that gave an answer up.
     fn poll_rest(&mut self, mut given: Given, cx: &mut Context<'_>) -> Poll<Passed> {
-        while !self.scan.as_ref().is_some_and(|scan| scan.done) && given.rest.len() < MOST {
+        let is_whole = |live: &Self| live.scan.as_ref().is_some_and(|scan| scan.done);
+        while !is_whole(self) && !self.closing.is_said() && given.rest.len() < MOST {
             let Some(source) = self.source.as_mut().filter(|source| !source.reply.is_over()) else {
                 break;
             };

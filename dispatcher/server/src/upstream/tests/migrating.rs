@@ -18,6 +18,9 @@ use crate::{
 
 const ASKED: &str = r#"{"messages":[{"role":"user","content":"q"}],"stream":true,"max_tokens":9}"#;
 
+/// Between what a pod says at once and what it says later.
+const LATER: &str = "|later|";
+
 /// Three pods of which the first request that comes to any of them gets the first of these answers, and so on. One that is no whole
 /// response is broken off, or hangs if three dots say so.
 async fn pods(answers: &[String]) -> ([FakePod; 3], Receiver<Value>) {
@@ -32,7 +35,10 @@ async fn pods(answers: &[String]) -> ([FakePod; 3], Receiver<Value>) {
                     let (_, body) = request.split_once("\r\n\r\n").unwrap();
                     says.send(serde_json::from_str(body).unwrap()).await.unwrap();
                     let Some(answer) = answers.get(at.fetch_add(1, SeqCst)) else { return };
-                    line.say(answer.trim_end_matches("...")).await;
+                    for part in answer.trim_end_matches("...").split(LATER) {
+                        line.say(part).await;
+                        tokio::time::sleep(SHORT / 6).await;
+                    }
                     if answer.ends_with("...") {
                         return line.hung_up().await;
                     }
@@ -117,11 +123,19 @@ async fn another_pod_goes_on_where_one_was_lost_and_the_client_sees_one_stream()
     let error = "data: {\"error\":{\"message\":\"engine dead\",\"code\":500}}\n\ndata: [DONE]\n\n";
     let aborted = last("a").replace("stop", "abort") + &usage("a", 7, 2);
     let aborted = chunk(&aborted) + &chunk(DONE) + END;
-    for ending in
-        [String::new(), chunk(&token("a", "lost")[..9]), chunk(error), aborted, "...".to_owned()]
-    {
-        let first =
-            stream(&[role("a"), token("a", "one \"t"), token("a", "wo\" \u{e9}")]) + &ending;
+    let (alone, _) = error.split_at(error.len() - DONE.len());
+    let alone = chunk(alone) + END;
+    for ending in [
+        String::new(),
+        chunk(&token("a", "lost")[..9]),
+        chunk(error),
+        chunk(error) + END,
+        alone,
+        aborted,
+        "...".to_owned(),
+    ] {
+        let first = stream(&[role("a"), token("a", "one \"t"), token("a", "wo\" \u{e9}")]);
+        let first = [&first, LATER, &ending].concat();
         let second = [role("bb"), token("bb", " three"), last("bb"), usage("bb", 9, 2)];
         let (scene, heard) = stage(&[first, whole(&second)]).await;
         let (text, error) = relayed(&scene, 1).await;
