@@ -188,6 +188,11 @@ impl Migration {
         self.said.pass(events, may_fail)
     }
 
+    /// See [`Said::last_words`].
+    pub(super) fn last_words(&self, rest: Bytes) -> Bytes {
+        self.said.last_words(rest)
+    }
+
     /// Whether another pod could go on with what was passed on.
     pub(super) fn can_go_on(&self) -> bool {
         self.left > 0 && self.rest(self.said.before()).is_some()

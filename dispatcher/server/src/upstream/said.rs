@@ -67,7 +67,7 @@ impl Shape {
 }
 
 /// Where the stream of another pod begins.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Seam {
     /// Tokens that were said before.
     tokens: u32,
@@ -99,6 +99,17 @@ impl Said {
     /// Tokens that were said before the stream that is read now.
     pub(super) fn before(&self) -> u32 {
         self.seam.as_ref().map_or(0, |seam| seam.tokens)
+    }
+
+    /// What the pod says that gave the answer up, as the client is told of it where nobody goes on.
+    pub(super) fn last_words(&self, rest: Bytes) -> Bytes {
+        let Some(seam) = self.seam else { return rest };
+        let mut told = Self { is_closed: true, names: self.names.clone(), ..Self::default() };
+        told.seam = Some(seam);
+        match told.pass(rest, false) {
+            Passed::All(rest) => rest,
+            Passed::UpTo(whole, rest) => [whole, rest].concat().into(),
+        }
     }
 
     /// Whole events are to be passed on. `may_fail`: one of them says that the pod failed.

@@ -66,7 +66,7 @@ impl Live {
     /// The pod failed, or is not waited for. Its connection is cut and the lease ends now. Another pod goes on where one may; else the
     /// client is told next.
     #[cold]
-    pub(super) fn loses(&mut self, loss: Loss) -> Passed {
+    pub(super) fn loses(&mut self, mut loss: Loss) -> Passed {
         (self.source, self.ahead) = (None, Ahead::default());
         // After the stream has said so the client has everything.
         let lease = self.lease.take()?;
@@ -91,6 +91,9 @@ impl Live {
         tracing::warn!(request_id, trace_id, pod, code, "response broken off");
         let is_closing = matches!(loss, Loss::Broken(RelayError::Closing));
         let migration = self.migration.take().filter(|_| !is_closing);
+        if let (Loss::Given(given), Some(migration)) = (&mut loss, &migration) {
+            given.rest = migration.last_words(given.rest.split().freeze()).into();
+        }
         let moving = migration.map(|migration| migration.go_on(&lease));
         let usage = self.scan.as_ref().and_then(|scan| scan.usage).unwrap_or_default();
         // A pod that is not waited for has not failed: to it and to what is learned it is as if the client had left.
