@@ -1,11 +1,12 @@
 //! The response body: passes a pod's bytes on and keeps the request's lease until they end.
 //!
 //! Per chunk of a stream: a scan of its bytes, an atomic store, the pod's pulse. Nothing is parsed
-//! or copied but a `usage` object and what has come of an event before its end, which is kept back.
-//! When the pod fails in the middle of a stream and no other pod goes on with it ([`super::migration`]), the client gets an event that says so and then an
-//! error in place of the end: a stream that merely stops looks complete to the OpenAI clients, and
-//! one that is merely cut does to some. A body that is dropped before its end cuts the pod's
-//! connection and ends the lease.
+//! or copied but a `usage` object, what has come of an event before its end, which is kept back, and
+//! the text of an answer that another pod may go on with ([`super::migration`]). When the pod fails in
+//! the middle of a stream and none goes on, the client gets an event that says so and then an error in
+//! place of the end: a stream that merely stops looks complete to the OpenAI clients, and one that is
+//! merely cut does to some. A body that is dropped before its end cuts the pod's connection and ends
+//! the lease.
 
 mod loss;
 

@@ -239,7 +239,7 @@ impl Said {
         if self.text.len() + text.len() <= MOST {
             self.text.push_str(text);
         } else {
-            self.is_closed = true;
+            (self.text, self.shape, self.is_closed) = (String::new(), None, true);
         }
     }
 }

@@ -42,8 +42,8 @@ pub(super) enum Loss {
     Given(Given),
 }
 
-/// What a pod said that gave an answer up: an error, or that the answer was aborted, as vLLM ends those that it has when it is told to
-/// end itself.
+/// What a pod said that gave an answer up: an error, or that the answer was aborted, as vLLM's engine ends those that it has when it is
+/// told to end.
 pub(super) struct Given {
     /// Its words, which the client is not given while another pod may go on.
     rest: BytesMut,
