@@ -1,8 +1,8 @@
 //! Requests that go on at another pod when theirs is lost, as often as the configuration allows.
 //!
 //! While nothing of an answer was passed on the request is sent again as it came, at its rank in the queue. Of a stream that has begun,
-//! another pod is given the prompt with what was said ([`super::continuation`]) and its stream is made one with the first's
-//! ([`super::said`]). That is a new request to the scheduler: it has its objectives from the moment its pod was lost, waits like any
+//! another pod is given the prompt with what was said (`continuation`) and its stream is made one with the first's
+//! (`said`). That is a new request to the scheduler: it has its objectives from the moment its pod was lost, waits like any
 //! other, and is in nobody's ledger twice. What it says is what a pod that had not failed might have said, not what this one would have:
 //! the next token is drawn anew.
 //!
