@@ -371,8 +371,8 @@ async fn a_pod_that_is_out_and_silent_is_not_waited_for_where_another_can_go_on(
         let second = whole(&[token("b", "y"), last("b")]);
         let (mut scene, heard) = stage(&[first.clone(), second]).await;
         let mut config = *scene.upstream.config();
-        config.stall_timeout = 20 * SHORT;
-        config.first_token_timeout = 20 * SHORT;
+        config.stall_timeout = 40 * SHORT;
+        config.first_token_timeout = 40 * SHORT;
         scene.upstream = Arc::new(Upstream::new(config, scene.upstream.metrics().clone()));
         let mut served = Box::pin(relayed(&scene, 1));
         tokio::select! {
@@ -386,7 +386,7 @@ async fn a_pod_that_is_out_and_silent_is_not_waited_for_where_another_can_go_on(
         for _ in 0..3 * u32::from(out) {
             breaker.scrape_failed();
         }
-        let waited = tokio::time::timeout(12 * SHORT, &mut served).await;
+        let waited = tokio::time::timeout(30 * SHORT, &mut served).await;
         assert_eq!(waited.is_ok(), moves, "{first} {out}");
         if let Ok((text, error)) = waited {
             assert!(text.contains("\"y\"") && error.is_none(), "{text}");
