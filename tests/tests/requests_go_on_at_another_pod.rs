@@ -1,9 +1,18 @@
 //! With a migration limit a request goes on when its pod is lost: its client sees one answer, the one it would have had.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+};
 
+use http::Response;
+use http_body_util::Full;
 use serde_json::{Value, json};
-use weir_tests::{Call, Load, Plan, Reply, Stage, eventually};
+use weir_tests::{Call, Load, MODEL, Plan, Reply, Server, Stage, eventually};
 
 /// Tokens of an answer, some of which come after its pod was lost.
 const LONG: u32 = 60;
@@ -127,4 +136,32 @@ async fn where_no_other_pod_is_there_the_client_is_told() {
         if reply.is_whole() { Ok(()) } else { Err(reply) }
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_a_pod_is_asked_by_a_name_that_it_knows_is_not_asked_of_another() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let failing = || {
+        let asked = asked.clone();
+        Server::start(move |request| {
+            let status = if request.uri().path() == "/metrics" {
+                200
+            } else {
+                asked.fetch_add(1, SeqCst);
+                500
+            };
+            ready(Response::builder().status(status).body(Full::default()).unwrap())
+        })
+    };
+    let servers = [failing().await, failing().await];
+    let plan = plan(1, 1).upstream(servers[0].address).upstream(servers[1].address);
+    let stage = plan.raise().await;
+    for (path, body, times) in [
+        ("/v1/responses", json!({"model": MODEL, "input": "a"}), 1),
+        ("/v1/embeddings", json!({"model": MODEL, "input": "a"}), 2),
+    ] {
+        asked.store(0, SeqCst);
+        let reply = stage.call(&Call::post(path, body.to_string())).await;
+        assert_eq!((reply.status, asked.load(SeqCst)), (500, times), "{path}: {reply:?}");
+    }
 }

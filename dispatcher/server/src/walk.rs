@@ -3,6 +3,8 @@
 //! Believed are plain keys and values that are well formed, on one line, not nested too deep. Of anything else, sound or not, nothing is
 //! said, and serde says what it is.
 
+use std::ops::Range;
+
 use memchr::memchr2;
 use wide::u8x16;
 
@@ -10,6 +12,13 @@ use wide::u8x16;
 const BLOCK: usize = 64;
 /// What backslashes escape most, beside themselves and quotes.
 const USUAL: [u8; 2] = [b'n', b't'];
+
+/// Where a piece stands that was read from there. `None` when it is not a part of it.
+pub fn place_of(piece: &[u8], within: &[u8]) -> Option<Range<usize>> {
+    let from = piece.as_ptr().addr().checked_sub(within.as_ptr().addr())?;
+    let to = from.checked_add(piece.len())?;
+    (to <= within.len()).then_some(from..to)
+}
 
 /// A place in a text in which spaces are all the white space that there is.
 pub struct Walk<'a> {

@@ -333,49 +333,47 @@ impl<'a> Attempt<'a> {
     }
 
     fn lost(
-        mut self,
+        self,
         lease: Lease,
         reason: Option<BadReply>,
         ticket: &mut Ticket,
     ) -> Result<Box<Unserved>, (Self, PodRequest)> {
-        let id = lease.id();
         let error = reason.as_ref().map(tracing::field::display);
         let (request_id, trace_id) = self.names();
         let pod = lease.pod().name.clone();
         tracing::warn!(request_id, trace_id, %pod, error, "pod lost before its answer");
-        match self.again() {
-            Some(request) => Err((self.missed("lost before its answer", lease, ticket), request)),
-            None => {
-                self.failed(lease);
-                Ok(self.account.unserved(Fault::PodLost { pod, reason }, id))
-            }
-        }
+        self.failed(Fault::PodLost { pod, reason }, lease, ticket)
     }
 
     fn silent(
-        mut self,
+        self,
         lease: Lease,
         ticket: &mut Ticket,
     ) -> Result<Box<Unserved>, (Self, PodRequest)> {
-        let (id, limit) = (lease.id(), self.limit());
+        let limit = self.limit();
         let (request_id, trace_id) = self.names();
         let pod = lease.pod().name.clone();
         tracing::warn!(request_id, trace_id, %pod, "pod did not answer in time");
-        match self.again() {
-            Some(request) => Err((self.missed("no answer in time", lease, ticket), request)),
-            None => {
-                self.failed(lease);
-                Ok(self.account.unserved(Fault::Timeout { pod, limit }, id))
-            }
-        }
+        self.failed(Fault::Timeout { pod, limit }, lease, ticket)
     }
 
-    /// The pod was lost, and another one is to answer.
-    fn missed(mut self, why: &str, lease: Lease, ticket: &mut Ticket) -> Self {
+    /// The pod has failed: another one is to answer, if it may.
+    fn failed(
+        mut self,
+        fault: Fault,
+        lease: Lease,
+        ticket: &mut Ticket,
+    ) -> Result<Box<Unserved>, (Self, PodRequest)> {
         blame::unanswered(&lease);
-        self.account.missed(|| why.to_owned());
-        lease.undelivered(ticket);
-        self
+        if let Some(request) = self.again() {
+            self.account.missed(|| fault.to_string());
+            lease.undelivered(ticket);
+            return Err((self, request));
+        }
+        let id = lease.id();
+        lease.end(EndKind::PodFailed, None, None);
+        self.account.pod_failed();
+        Ok(self.account.unserved(fault, id))
     }
 
     /// The pod is not waited for, and has not failed: the lease ends as when the client leaves.
@@ -384,12 +382,6 @@ impl<'a> Attempt<'a> {
         let (request_id, trace_id) = self.names();
         tracing::warn!(request_id, trace_id, %pod, "closed before the pod's answer");
         self.account.unserved(Fault::Closing { pod }, lease.id())
-    }
-
-    fn failed(&mut self, lease: Lease) {
-        blame::unanswered(&lease);
-        lease.end(EndKind::PodFailed, None, None);
-        self.account.pod_failed();
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use super::splice::without_mark;
+use super::{prefill::PARAMS, splice::without_mark};
 
 /// Members that have to be absent, null, false, or this.
 const ALONE: [(&str, &str); 13] = [
@@ -34,9 +34,6 @@ const ALONE: [(&str, &str); 13] = [
 /// Bounds on how many tokens an answer has, of which some were said; at most, and at least.
 const MOST: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 const LEAST: [&str; 2] = ["min_tokens", "min_completion_tokens"];
-
-/// Where a prompt is loaded from, which is not there twice.
-const PARAMS: &str = "kv_transfer_params";
 
 const GOES_ON: &str = "continue_final_message";
 const BEGINS: &str = "add_generation_prompt";
@@ -72,6 +69,7 @@ pub(super) fn continued(body: &[u8], text: &str, tokens: u32) -> Option<Bytes> {
         return None;
     }
     members.insert(asked.0.to_owned(), &asked.1);
+    // What it says is kept elsewhere may be gone with the first pod.
     members.remove(PARAMS);
     let left = |name: &&str, least: u64| {
         let own: u64 = members.get(*name)?.get().parse().ok()?;

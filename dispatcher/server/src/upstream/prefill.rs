@@ -54,7 +54,7 @@ use crate::{
 const PREFILL_POD: HeaderName = HeaderName::from_static("x-weir-prefill-pod");
 
 /// Where an engine is told what becomes of a prompt, and says where it is.
-const PARAMS: &str = "kv_transfer_params";
+pub(super) const PARAMS: &str = "kv_transfer_params";
 
 /// Where a prompt was computed: by a pod that prefills, by the pod that answers, or by both, for the first did not say where it is.
 const ELSEWHERE: &str = "prefill";

@@ -175,7 +175,6 @@ struct Live {
     kind: EndKind,
     silence: Silence,
     closing: Closing,
-    stall_timeout: Duration,
     /// By which another pod may go on with it.
     migration: Option<Box<Migration>>,
     /// Tokens that were passed on before the pod's own.
@@ -189,11 +188,7 @@ type Passed = Option<Result<Bytes, RelayError>>;
 impl Live {
     fn new(relay: Relay) -> Self {
         let clock = relay.lease.clock();
-        let first_token_by = relay.first_token_by.map(|by| {
-            let left = by.saturating_duration_since(Instant::now());
-            clock.now().plus(left)
-        });
-        let silence = Silence::new(clock, first_token_by, relay.stall_timeout);
+        let silence = Silence::new(clock, relay.first_token_by, relay.stall_timeout);
         let silence = if relay.migration.is_some() { silence.that_asks() } else { silence };
         Self {
             source: Some(relay.source),
@@ -206,7 +201,6 @@ impl Live {
             kind: relay.kind,
             silence,
             closing: relay.closing,
-            stall_timeout: relay.stall_timeout,
             migration: relay.migration,
             before: 0,
             trouble: None,

@@ -30,9 +30,15 @@ pub(super) struct Silence {
 
 impl Silence {
     /// From now on.
-    pub(super) fn new(clock: Clock, first_token_by: Option<Time>, stall_timeout: Duration) -> Self {
+    pub(super) fn new(
+        clock: Clock,
+        first_token_by: Option<Instant>,
+        stall_timeout: Duration,
+    ) -> Self {
         let now = clock.now();
-        let silence = first_token_by.map_or(stall_timeout, |by| by.since(now));
+        let left = first_token_by.map(|by| by.saturating_duration_since(Instant::now()));
+        let silence = left.unwrap_or(stall_timeout);
+        let first_token_by = left.map(|left| now.plus(left));
         let timer = Box::pin(sleep(silence));
         Self {
             timer,
@@ -44,6 +50,11 @@ impl Silence {
             look: None,
             was_out: false,
         }
+    }
+
+    /// The same of another pod, whose first event is to be there by then.
+    pub(super) fn of_next(&self, by: Instant) -> Self {
+        Self::new(self.clock, Some(by), self.stall_timeout).that_asks()
     }
 
     /// The same, which asks now and then whether the pod is out: two times in a row, and nobody waits for it any longer.

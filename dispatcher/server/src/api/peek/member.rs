@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use memchr::memrchr;
 
+use crate::walk::place_of;
+
 /// The bytes of a member of a valid object: key, value, and the comma that is one too many without
 /// them. `value` is part of `body`; `None` when it is not.
 pub(super) fn span(body: &[u8], value: &[u8]) -> Option<Range<usize>> {
-    let from = value.as_ptr().addr().checked_sub(body.as_ptr().addr())?;
-    let to = from.checked_add(value.len())?;
+    let Range { start: from, end: to } = place_of(value, body)?;
     let (before, after) = (body.get(..from)?, body.get(to..)?.trim_ascii_start());
     let colon = before.trim_ascii_end().strip_suffix(b":")?;
     // A key that is a plain word, however it is escaped, has no quote inside.

@@ -16,7 +16,6 @@ use crate::upstream::{
     blame,
     hold::Hold,
     migration::{Moved, Moving, Stayed},
-    silence::Silence,
     sse::Scan,
 };
 
@@ -203,10 +202,7 @@ impl Live {
         tracing::info!(request_id, trace_id, pod, "response goes on at another pod");
         self.account.moved(&lease);
         self.before = migration.before();
-        let clock = lease.clock();
-        let left = by.saturating_duration_since(Instant::now());
-        let by = Some(clock.now().plus(left));
-        self.silence = Silence::new(clock, by, self.stall_timeout).that_asks();
+        self.silence = self.silence.of_next(by);
         self.scan = Some(Scan::default());
         (self.source, self.lease) = (Some(source), Some(lease));
         self.migration = Some(migration);

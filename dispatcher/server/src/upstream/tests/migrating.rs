@@ -7,7 +7,6 @@ use std::sync::{
 
 use async_channel::Receiver;
 use http_body_util::BodyExt;
-use proptest::prelude::*;
 use serde_json::{Value, json};
 use weir_core::RequestId;
 
@@ -20,11 +19,11 @@ use crate::{
 const ASKED: &str = r#"{"messages":[{"role":"user","content":"q"}],"stream":true,"max_tokens":9}"#;
 
 /// Between what a pod says at once and what it says later.
-const LATER: &str = "|later|";
+pub(super) const LATER: &str = "|later|";
 
 /// Three pods of which the first request that comes to any of them gets the first of these answers, and so on. One that is no whole
 /// response is broken off, or hangs if three dots say so.
-async fn pods(answers: &[String]) -> ([FakePod; 3], Receiver<Value>) {
+pub(super) async fn pods(answers: &[String]) -> ([FakePod; 3], Receiver<Value>) {
     let (says, heard) = async_channel::bounded(16);
     let (answers, at): (Arc<[String]>, _) = (answers.into(), Arc::new(AtomicUsize::new(0)));
     let pod = || {
@@ -54,7 +53,7 @@ async fn pods(answers: &[String]) -> ([FakePod; 3], Receiver<Value>) {
 }
 
 /// A scene with them.
-async fn stage(answers: &[String]) -> (Scene, Receiver<Value>) {
+pub(super) async fn stage(answers: &[String]) -> (Scene, Receiver<Value>) {
     let (pods, heard) = pods(answers).await;
     let scene = Scene::with(&pods.each_ref().map(|pod| &*pod.authority), |config| {
         config.stall_timeout = 3 * SHORT;
@@ -63,7 +62,7 @@ async fn stage(answers: &[String]) -> (Scene, Receiver<Value>) {
 }
 
 /// A call that may go on so often.
-fn call(scene: &Scene, limit: u32) -> Call {
+pub(super) fn call(scene: &Scene, limit: u32) -> Call {
     let mut call = scene.call(1);
     call.onward = call.onward.with_body(ASKED.into());
     call.migrates = Some(Migrates { limit, first: RequestId(1001) });
@@ -77,18 +76,18 @@ fn event(id: &str, choices: &Value) -> String {
     )
 }
 
-fn role(id: &str) -> String {
+pub(super) fn role(id: &str) -> String {
     event(
         id,
         &json!([{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]),
     )
 }
 
-fn token(id: &str, text: &str) -> String {
+pub(super) fn token(id: &str, text: &str) -> String {
     event(id, &json!([{"index": 0, "delta": {"content": text}, "finish_reason": null}]))
 }
 
-fn last(id: &str) -> String {
+pub(super) fn last(id: &str) -> String {
     event(id, &json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]))
 }
 
@@ -392,130 +391,5 @@ async fn a_pod_that_is_out_and_silent_is_not_waited_for_where_another_can_go_on(
             assert!(text.contains("\"y\"") && error.is_none(), "{text}");
             assert_settled(&scene.hub);
         }
-    }
-}
-
-/// A pod's answer in the property below: so many tokens, and how it ends.
-#[derive(Clone, Copy, Debug)]
-struct Play {
-    tokens: usize,
-    ending: Ending,
-    /// Whether it comes in one piece.
-    at_once: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Ending {
-    HangsUp,
-    Torn,
-    SaysError,
-    SaysErrorAndEnds,
-    Aborts,
-    Whole,
-    Dead,
-    Refuses,
-}
-
-impl Play {
-    fn words(self, number: usize) -> Vec<String> {
-        (0..self.tokens).map(|at| format!("{number}.{at} ")).collect()
-    }
-
-    fn answer(self, number: usize) -> String {
-        let error = "data: {\"error\":{\"message\":\"dead\",\"code\":500}}\n\n";
-        let name = number.to_string();
-        let status = |status| format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}");
-        let ending = match self.ending {
-            Ending::Dead => return status("500 Internal Server Error"),
-            Ending::Refuses => return status("400 Bad Request"),
-            Ending::HangsUp => String::new(),
-            Ending::Torn => chunk(&token(&name, "torn")[..30]),
-            Ending::SaysError => chunk(error) + &chunk(DONE),
-            Ending::SaysErrorAndEnds => chunk(error) + END,
-            Ending::Aborts => chunk(&(last(&name).replace("stop", "abort") + DONE)) + END,
-            Ending::Whole => chunk(&(last(&name) + DONE)) + END,
-        };
-        let words = self.words(number);
-        let events = [role(&name)].into_iter().chain(words.iter().map(|word| token(&name, word)));
-        let chunks = events.map(|event| chunk(&event)).chain([ending]).collect::<Vec<_>>();
-        STREAM_HEAD.to_owned() + &chunks.join(if self.at_once { "" } else { LATER })
-    }
-}
-
-fn plays() -> impl Strategy<Value = Vec<Play>> {
-    let ending = prop::sample::select(vec![
-        Ending::HangsUp,
-        Ending::Torn,
-        Ending::SaysError,
-        Ending::SaysErrorAndEnds,
-        Ending::Aborts,
-        Ending::Whole,
-        Ending::Dead,
-        Ending::Refuses,
-    ]);
-    let play = (0_usize..3, ending, any::<bool>());
-    let play = play.prop_map(|(tokens, ending, at_once)| Play { tokens, ending, at_once });
-    prop::collection::vec(play, 1..4)
-}
-
-/// One stream by these pods, one after the other.
-async fn play(plays: Vec<Play>, limit: u32) {
-    let answers: Vec<String> = plays.iter().enumerate().map(|(at, play)| play.answer(at)).collect();
-    let (scene, _heard) = stage(&answers).await;
-    let served = scene.serve(call(&scene, limit)).await;
-    let (status, (text, error)) = match served {
-        Ok(response) => (response.status().as_u16(), read(response.into_body()).await),
-        // Its client is told with a status, which nobody counts here.
-        Err(_) => return assert_settled(&scene.hub),
-    };
-    assert_settled(&scene.hub);
-    let done: u64 = scene.counted("weir_requests_total", &[]);
-    assert_eq!(done, 1, "{text}");
-    if status != 200 {
-        return assert_eq!(
-            (&*text, error),
-            ("{}", None),
-            "of a status nothing is passed on before"
-        );
-    }
-    let data = text.lines().filter_map(|line| line.strip_prefix("data: {"));
-    let events: Vec<Value> =
-        data.map(|data| serde_json::from_str(&format!("{{{data}")).unwrap()).collect();
-    let said: String = events
-        .iter()
-        .filter_map(|event| event["choices"][0]["delta"]["content"].as_str())
-        .collect();
-    // Each pod that had it said everything that it had to say, once.
-    let words: Vec<String> =
-        plays.iter().enumerate().map(|(at, play)| play.words(at).concat()).collect();
-    let streams = plays.iter().map(|play| !matches!(play.ending, Ending::Dead | Ending::Refuses));
-    let all = words.iter().zip(streams).map(|(words, streams)| if streams { words } else { "" });
-    let all: Vec<&str> = all.collect();
-    let is_prefix =
-        (0..all.len()).any(|from| (from..=all.len()).any(|to| all[from..to].concat() == said));
-    assert!(is_prefix, "{said}");
-    let names = events.iter().filter(|event| event.get("id").is_some()).map(|event| &event["id"]);
-    assert!(names.collect::<Vec<_>>().windows(2).all(|two| two[0] == two[1]), "{text}");
-    let roles = events.iter().filter(|event| event["choices"][0]["delta"]["role"].is_string());
-    assert!(roles.count() <= 1, "{text}");
-    // It ends with its end or with an error, never with nothing, nor with both a loss and an end.
-    let (is_whole, is_lost) = (text.ends_with(DONE), text.contains("upstream_lost"));
-    let says_error = events.iter().any(|event| event.get("error").is_some());
-    assert!(is_whole || says_error, "{text}");
-    assert_eq!(error.is_some(), is_lost, "{text}");
-    assert!(!(is_whole && is_lost), "{text}");
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
-
-    /// However the pods that have a stream one after the other fail, its client is given what they said once, and told how it ends.
-    #[test]
-    fn a_stream_is_given_once_and_ends_as_it_says(plays in plays(), limit in 0_u32..3) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let within = std::time::Duration::from_secs(20);
-        runtime.block_on(async {
-            tokio::time::timeout(within, play(plays, limit)).await.expect("it ends");
-        });
     }
 }

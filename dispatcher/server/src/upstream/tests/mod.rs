@@ -8,4 +8,5 @@ mod in_parts;
 mod leaving;
 mod migrating;
 mod passing;
+mod random_losses;
 mod scene;
