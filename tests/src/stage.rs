@@ -20,7 +20,7 @@ pub struct Plan {
     upstreams: Vec<SocketAddr>,
     aliases: Vec<String>,
     tls: Value,
-    migration_limit: u32,
+    pool: Value,
     config: Value,
 }
 
@@ -49,7 +49,7 @@ impl Default for Plan {
             upstreams: Vec::new(),
             aliases: Vec::new(),
             tls: Value::Null,
-            migration_limit: 0,
+            pool: json!({}),
             config: json!({}),
         }
         .speed(10.0)
@@ -103,8 +103,14 @@ impl Plan {
 
     /// With requests that may go on at another pod so often.
     #[must_use]
-    pub fn migration_limit(mut self, limit: u32) -> Self {
-        self.migration_limit = limit;
+    pub fn migration_limit(self, limit: u32) -> Self {
+        self.pool(json!({"migration_limit": limit}))
+    }
+
+    /// With these keys of the pool over those set before.
+    #[must_use]
+    pub fn pool(mut self, keys: Value) -> Self {
+        merge(&mut self.pool, keys);
         self
     }
 
@@ -163,11 +169,14 @@ impl Plan {
         let scheme = if self.tls.is_null() { "http" } else { "https" };
         let pod = |(number, address): (usize, &SocketAddr)| json!({"name": format!("pod-{number}"), "url": format!("{scheme}://{address}")});
         let pods: Vec<Value> = pods.iter().enumerate().map(pod).collect();
+        let mut pool =
+            json!({"model": MODEL, "aliases": self.aliases, "pods": pods, "tls": self.tls});
+        merge(&mut pool, self.pool.clone());
         let mut config = json!({
             "listen": "127.0.0.1:0",
             "admin": {"listen": "127.0.0.1:0"},
             "classes": [{"name": CLASS}],
-            "pools": [{"model": MODEL, "aliases": self.aliases, "pods": pods, "tls": self.tls, "migration_limit": self.migration_limit}],
+            "pools": [pool],
             "model": {"bundles": self.path("bundles")},
             "spool": {"dir": self.path("spool")},
             "log": {"format": "json"},

@@ -16,7 +16,8 @@
 //!   [`honesty`] have in common
 //! - [`learned`]: the trainer and its bundles in that simulation
 //! - [`workload`]: traffic at any rate, from traces and generators; [`contender`]: the policies that are compared
-//! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives
+//! - [`study`]: `weir-bench sim`, who serves how much of a workload inside its objectives; [`scale`]: `weir-bench scale`, rules
+//!   that change the number of pods while they serve
 //! - [`limits`]: what no scheduler could beat, and one that sees the future; [`rfc`]: the RFC of pattern-based routing, done again;
 //!   [`qps`]: the benchmark of predicted-latency scheduling, done again
 //! - [`decide`]: `weir-bench decide`, what a decision costs; [`instructions`]: whether its instructions have grown
@@ -50,6 +51,7 @@ mod real;
 pub mod report;
 mod results;
 pub mod rfc;
+pub mod scale;
 pub mod sensitivity;
 pub mod sim;
 pub mod study;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    PodClass, Profiles,
+    NeedConfig, PodClass, Profiles,
     decide::failover::Places,
     policy::{Filter, Policy, Rules},
     profile,
@@ -42,6 +42,8 @@ pub struct SchedulerConfig {
     pub bounds: Bounds,
     /// Parameters of the pull loop.
     pub pull: PullConfig,
+    /// What whoever sizes the pool asks of it.
+    pub need: NeedConfig,
     /// Deliveries tried before a request is refused.
     pub max_attempts: u32,
     /// Tokens of each of [`crate::Request::blocks`]: how many of them a pod's cache holds follows from it.
@@ -98,6 +100,7 @@ impl Default for SchedulerConfig {
             length: LengthConfig::default(),
             bounds: Bounds::default(),
             pull: PullConfig::default(),
+            need: NeedConfig::default(),
             max_attempts: 3,
             named_tokens: 16,
         }

@@ -13,6 +13,7 @@
 //! - [`halves`]: a request that two pods serve, one its prompt and one its answer
 //! - [`length`], [`ratio`], [`prefix`]: output lengths, tokens per byte, cached prompt blocks; [`per_event`]: tokens per event
 //! - [`recent_error`]: how wrong predictions were lately
+//! - [`need`]: how many pods what comes needs
 //! - [`profile`]: capacity, load and violation by measured profiles
 //! - [`explain`]: the reason for every wait; [`inspect`]: the closer look; [`decisions`]: the last of them
 //! - [`time`]: time as an argument; [`by_id`]: tables by requests; [`spread`]: tables by other numbers
@@ -30,6 +31,7 @@ pub mod headroom;
 pub mod inspect;
 pub mod ledger;
 pub mod length;
+pub mod need;
 pub mod pattern;
 pub mod per_event;
 pub mod pod;
@@ -55,6 +57,7 @@ pub use event::{
 };
 pub use explain::Reason;
 pub use halves::Handover;
+pub use need::{Need, NeedConfig};
 pub use pod::{CacheInfo, Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
 pub use policy::{Policy, Rules};
 pub use profile::Profiles;

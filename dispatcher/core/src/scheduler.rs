@@ -14,6 +14,7 @@
 //! - `view`: the snapshot; `summary`: a few numbers; `page`, `pods`: walks over what waits, and over pods
 //! - `inspect`, `look`, `tell`: one request, on every pod, in words; `suppose`: one that does not exist
 //! - `control`: what an operator does; `record`: what is remembered of decisions and ends
+//! - `need`: how many pods what comes needs
 //! - `reconfigure`: a new configuration
 
 mod admit;
@@ -24,6 +25,7 @@ mod handover;
 mod hidden;
 mod inspect;
 mod look;
+mod need;
 mod outcome;
 mod page;
 mod pods;
@@ -53,6 +55,7 @@ use crate::{
     headroom::{outlook, stride::Seen},
     inspect::Tally,
     length::LengthHistory,
+    need::{Demand, Held},
     per_event::PerEvent,
     policy::{Dice, Hopeless, Rules},
     queue::{Board, Drain, Longest, Promised, Strain, Waiting},
@@ -88,6 +91,8 @@ pub struct Scheduler {
     /// What prompts take of the pods, in milliseconds.
     prefill_ms: Rate,
     longest: Longest,
+    demand: Demand,
+    held: Held,
     /// When a request that had an objective for its first token, and was not late, last went to a pod.
     in_time_at: Option<Time>,
     /// What is promised to everything that waits or is in flight.
@@ -140,6 +145,7 @@ impl Scheduler {
             dice: Dice::new(rules.seed),
             rules_by_header: config.rules_by_header.clone().unwrap_or_else(|| rules.clone()),
             rules,
+            held: Held::new(&config.need),
             config,
             predictor,
             pods: Pods::new(),
@@ -152,6 +158,7 @@ impl Scheduler {
             strain: Strain::default(),
             prefill_ms: Rate::over(PREFILL_MEMORY_S),
             longest: Longest::default(),
+            demand: Demand::default(),
             in_time_at: None,
             alive: Promised::default(),
             regrets: Regrets::default(),

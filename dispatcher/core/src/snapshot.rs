@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use weir_schema::Status;
 
-use crate::{Band, Phase, Policy, RefusalReason, RequestId, Rules, explain::Reason};
+use crate::{Band, Need, Phase, Policy, RefusalReason, RequestId, Rules, explain::Reason};
 
 /// Requests shown of each pod: what a person can read, and a hundred pods are still a short answer.
 pub const REQUESTS_SHOWN: usize = 32;
@@ -43,6 +43,9 @@ pub struct Snapshot {
     pub spent_share: f64,
     /// The stall for which pods are kept while long prompts come, in milliseconds; 0 when none came lately.
     pub kept_for_ms: f64,
+    /// How many pods what comes needs.
+    #[serde(default)]
+    pub need: Need,
     /// Requests dispatched and not over.
     pub in_flight: usize,
     /// Counters since the start.

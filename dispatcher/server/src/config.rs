@@ -32,7 +32,7 @@ pub mod watch;
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::HeaderValue;
-use weir_core::{Bounds, PodClass, Profiles, PullConfig, SchedulerConfig, prefix};
+use weir_core::{Bounds, NeedConfig, PodClass, Profiles, PullConfig, SchedulerConfig, prefix};
 use weir_predict::ClassProfile;
 
 use self::raw::{RawPool, RawPrefill, RawQueue};
@@ -273,6 +273,7 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
             buckets: buckets.clone(),
             bounds,
             pull,
+            need: pool.autoscale,
             max_attempts: raw.upstream.max_attempts,
             named_tokens: prefix::BLOCK_TOKENS,
             ..SchedulerConfig::default()
@@ -359,6 +360,11 @@ fn check_rules(key: &str, pool: &RawPool, raw: &RawConfig, problems: &mut Proble
     problems.require(sane, &format!("{key}.default_capacity"), "must be above 0");
     let bounded = pool.migration_limit <= MOST_MIGRATIONS;
     problems.require(bounded, &format!("{key}.migration_limit"), "must be at most 16");
+    let NeedConfig { attained, load, .. } = pool.autoscale;
+    let sane = (0.5..=0.999).contains(&attained);
+    problems.require(sane, &format!("{key}.autoscale.attained"), "must be from 0.5 to 0.999");
+    let sane = (0.02..=2.0).contains(&load);
+    problems.require(sane, &format!("{key}.autoscale.load"), "must be from 0.02 to 2");
     problems.require(
         pool.max_model_len != Some(0),
         &format!("{key}.max_model_len"),

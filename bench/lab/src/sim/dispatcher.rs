@@ -1,6 +1,6 @@
 //! What stands in front of the pods of a simulation: Weir's scheduler, or a rival of it.
 
-use weir_core::{Action, Event, Request, Scheduler, Snapshot, Time};
+use weir_core::{Action, Event, Need, Request, Scheduler, Snapshot, Time};
 
 use super::SimRequest;
 
@@ -23,6 +23,11 @@ pub trait Dispatcher {
         false
     }
 
+    /// How many pods it could do with, where it works that out.
+    fn need(&self, _now: Time) -> Option<Need> {
+        None
+    }
+
     /// How it looks from outside, where it has such a view.
     fn snapshot(&self, now: Time) -> Option<Snapshot>;
 }
@@ -38,6 +43,10 @@ impl Dispatcher for Scheduler {
 
     fn takes_whole(&self, now: Time, request: &Request, local_tokens: f64) -> bool {
         Self::takes_whole(self, now, request, local_tokens)
+    }
+
+    fn need(&self, now: Time) -> Option<Need> {
+        Some(Self::need(self, now))
     }
 
     fn snapshot(&self, now: Time) -> Option<Snapshot> {

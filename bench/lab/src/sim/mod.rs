@@ -12,7 +12,7 @@
 //! [`Outcome::Rejected`].
 //!
 //! # Layout
-//! - `world`: the loop; `pod`: an engine and what its streams show; `dispatcher`: what stands in front of the pods;
+//! - `world`: the loop, and in it the pods that come and go while somebody scales them; `pod`: an engine and what its streams show; `dispatcher`: what stands in front of the pods;
 //!   `several`: more than one of it; `halves`: one for prompts and one for answers
 //! - `pool`: the pods of a study; `oracle`: predictions of a chosen error; `mix`: the built-in mix as requests
 
@@ -39,7 +39,7 @@ pub use mix::Mix;
 pub use oracle::Oracle;
 pub use pool::Pool;
 pub use several::Several;
-pub use world::{drive, drive_while};
+pub use world::{Growth, SCALE_EVERY, Scaled, Scaler, View, drive, drive_scaled, drive_while};
 
 /// A pool to be simulated behind Weir's scheduler.
 #[derive(Clone, Debug)]

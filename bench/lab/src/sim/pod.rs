@@ -15,6 +15,7 @@ pub(super) struct Pod {
     engine: Engine,
     /// Whether it computes prompts for others.
     prefills: bool,
+    stage: Stage,
     seats: HashMap<SeqId, Seat>,
     streams: Vec<Stream>,
     pulse: Pulse,
@@ -22,6 +23,18 @@ pub(super) struct Pod {
     seen: u64,
     swept: u64,
     outputs: Vec<Output>,
+}
+
+/// How far a pod has come on its way out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Takes requests.
+    #[default]
+    Open,
+    /// Ends what it has.
+    Draining,
+    /// Was told to be gone.
+    Gone,
 }
 
 /// A request on the pod.
@@ -70,6 +83,7 @@ impl Pod {
         Self {
             engine: Engine::new(engine),
             prefills: pod.prefills,
+            stage: Stage::default(),
             seats: HashMap::new(),
             streams: Vec::new(),
             pulse: Pulse::default(),
@@ -189,6 +203,25 @@ impl Pod {
     /// What its engine has counted.
     pub(super) fn metrics(&self) -> EngineMetrics {
         self.engine.metrics()
+    }
+
+    /// Requests that it has.
+    pub(super) fn in_flight(&self) -> usize {
+        self.seats.len()
+    }
+
+    pub(super) const fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// It is in another stage from now on.
+    pub(super) const fn enter(&mut self, stage: Stage) {
+        self.stage = stage;
+    }
+
+    /// Whether nothing of it is to be seen any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.stage == Stage::Gone
     }
 
     /// What its streams have shown of its steps.

@@ -1,4 +1,8 @@
 //! The loop: whatever is due next happens, until every request has its outcome.
+//!
+//! [`fleet`] is of pods that come and go meanwhile; without one they are those of the start to the end.
+
+mod fleet;
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
@@ -12,6 +16,8 @@ use super::{
     Dispatcher, Outcome, Run, Served, SimPod, SimRequest,
     pod::{Deed, Finish, Pod},
 };
+use fleet::Fleet;
+pub use fleet::{Growth, SCALE_EVERY, Scaled, Scaler, View, drive_scaled};
 
 /// Serves `requests`, which are in the order of their arrivals, and returns what became of them.
 pub fn drive(
@@ -49,13 +55,20 @@ enum Due {
     Arrival,
     Scrape,
     Tick,
+    PodUp,
+    Scale,
 }
 
 struct World<'a> {
     now: Time,
     dispatcher: Box<dyn Dispatcher>,
     pods: Vec<Pod>,
+    /// How they come and go, where they do.
+    fleet: Option<Fleet<'a>>,
     requests: &'a [SimRequest],
+    /// How many of them have not arrived.
+    to_come: usize,
+    all_streamed: bool,
     /// Those that will arrive, the next one on top.
     coming: BinaryHeap<Reverse<(Time, usize)>>,
     /// Those that arrive when another is over, by that one.
@@ -97,7 +110,10 @@ impl<'a> World<'a> {
             now: Time::ZERO,
             dispatcher,
             pods: Vec::new(),
+            fleet: None,
             requests,
+            to_come: count,
+            all_streamed: requests.iter().all(|one| one.request.streamed),
             coming: BinaryHeap::new(),
             turns: vec![Vec::new(); count],
             flights: (0..count).map(|_| None).collect(),
@@ -119,13 +135,16 @@ impl<'a> World<'a> {
                 None => world.coming.push(Reverse((one.request.arrived, place))),
             }
         }
-        let all_streamed = requests.iter().all(|one| one.request.streamed);
-        for (id, pod) in (0..).zip(pods) {
-            world.pods.push(Pod::new(pod, all_streamed));
-            let name = std::sync::Arc::from(format!("pod-{id}"));
-            world.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: pod.class }));
-        }
+        pods.iter().for_each(|pod| world.open(pod));
         world
+    }
+
+    /// A pod joins. Its number is one that no pod had before.
+    fn open(&mut self, pod: &SimPod) {
+        let id = self.pods.len() as u32;
+        self.pods.push(Pod::new(pod, self.all_streamed));
+        let name = std::sync::Arc::from(format!("pod-{id}"));
+        self.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: pod.class }));
     }
 
     /// Lets everything happen; false if `goes_on` said no.
@@ -172,7 +191,9 @@ impl<'a> World<'a> {
             self.sleep_until(at);
         }
         let soonest = busy.into_iter().chain(arrival).min()?;
-        Some(soonest.min((self.scraped_at.plus(self.scrape_every), Due::Scrape)))
+        let soonest = soonest.min((self.scraped_at.plus(self.scrape_every), Due::Scrape));
+        let fleet = self.fleet.as_ref().and_then(|fleet| fleet.next(self.to_come > 0));
+        Some(fleet.map_or(soonest, |fleet| soonest.min(fleet)))
     }
 
     /// Leaves out the scrapes of a long time in which nobody is there, but for the last ones: they all say the same.
@@ -187,6 +208,10 @@ impl<'a> World<'a> {
     }
 
     fn happen(&mut self, due: Due) {
+        // Who only looks at the pods does not change when the dispatcher does.
+        if due == Due::Scale {
+            return self.scale();
+        }
         self.sweep();
         match due {
             Due::Engine(pod) => self.engine(pod),
@@ -197,6 +222,8 @@ impl<'a> World<'a> {
             }
             Due::Scrape => self.scrape(),
             Due::Tick => self.tell(Event::Tick),
+            Due::PodUp => self.pod_up(),
+            Due::Scale => {}
         }
         if due == Due::Tick {
             self.ticked_at = self.now;
@@ -212,14 +239,16 @@ impl<'a> World<'a> {
         if let Some(arrived) = self.arrived.get_mut(place) {
             *arrived = at;
         }
+        self.to_come = self.to_come.saturating_sub(1);
         self.tell(Event::Arrive(Box::new(Request { arrived: at, ..one.request.clone() })));
     }
 
     fn scrape(&mut self) {
         self.scraped_at = self.now;
-        let scrapes: Vec<_> = self.pods.iter().map(Pod::scrape).collect();
-        for (id, scrape) in (0..).zip(scrapes) {
-            self.tell(Event::Scraped(PodId(id), scrape));
+        let there = (0..).zip(&self.pods).filter(|(_, pod)| !pod.is_gone());
+        let scrapes: Vec<_> = there.map(|(id, pod)| (PodId(id), pod.scrape())).collect();
+        for (id, scrape) in scrapes {
+            self.tell(Event::Scraped(id, scrape));
         }
     }
 
@@ -236,6 +265,7 @@ impl<'a> World<'a> {
             }
         }
         self.deeds = deeds;
+        self.close_if_done(pod_number);
     }
 
     /// A prompt is computed: what is left of its request comes to whoever gives it a pod that answers.
@@ -307,7 +337,7 @@ impl<'a> World<'a> {
         self.swept_at = self.now;
         let mut progress = Progress::default();
         self.pods.iter_mut().for_each(|pod| pod.sweep(&mut progress.events));
-        let pulses = (0..).zip(&self.pods);
+        let pulses = (0..).zip(&self.pods).filter(|(_, pod)| !pod.is_gone());
         progress.pulses = pulses.map(|(id, pod)| (PodId(id), pod.pulse())).collect();
         self.tell(Event::Progress(progress));
     }

@@ -308,7 +308,8 @@ impl SimArgs {
 /// The largest error of an oracle: most of its predictions are off by more than a factor of 7.
 const MOST_ERROR: f64 = 3.0;
 
-fn knowledge(how: &str) -> Result<Knowledge> {
+/// What `--prediction` means.
+pub(crate) fn knowledge(how: &str) -> Result<Knowledge> {
     let error = match how {
         "fitted" => return Ok(Knowledge::Fitted),
         "oracle" => return Ok(Knowledge::CALIBRATED),
@@ -337,7 +338,7 @@ fn knowledge(how: &str) -> Result<Knowledge> {
 }
 
 /// A bar on a terminal, nothing elsewhere.
-fn progress(jobs: usize) -> ProgressBar {
+pub(crate) fn progress(jobs: usize) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

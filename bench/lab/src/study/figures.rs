@@ -194,7 +194,7 @@ fn idle_share(run: &Run) -> f64 {
 }
 
 /// Whether a request met its objectives; TPOT only from so many tokens on.
-fn attains(slo: Slo, served: &Served, tpot_from_tokens: u32) -> bool {
+pub(crate) fn attains(slo: Slo, served: &Served, tpot_from_tokens: u32) -> bool {
     let within = |objective: Option<std::time::Duration>, ms: f64| {
         objective.is_none_or(|objective| ms <= objective.as_secs_f64() * 1000.0)
     };

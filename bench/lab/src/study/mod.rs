@@ -47,10 +47,11 @@ use crate::{
     },
     workload::{Objectives, Source},
 };
-pub(crate) use figures::{Figures, TopBand, warm_up, warm_up_of};
+pub(crate) use figures::{Figures, TopBand, attains, warm_up, warm_up_of};
 pub use fingerprints::Fingerprints;
 
 pub use args::SimArgs;
+pub(crate) use args::{knowledge, progress};
 pub(crate) use enough::{least_requests, least_span_s, note_of_given, notes_of_found, too_short};
 pub use parallel::in_parallel;
 pub(crate) use pool_file::read as read_pool;

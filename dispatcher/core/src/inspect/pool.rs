@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::{Band, PodId, PodView, Policy, Reason, RefusalReason, RequestId};
+use crate::{Band, Need, PodId, PodView, Policy, Reason, RefusalReason, RequestId};
 
 /// A lane.
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -88,6 +88,8 @@ pub struct Summary {
     pub pods: usize,
     /// Pods that take requests.
     pub pods_ready: usize,
+    /// How many it needs.
+    pub need: Need,
     /// Refusals by reason, since the start.
     pub refused: Vec<(RefusalReason, u64)>,
     /// What became of requests since the start.

@@ -6,6 +6,7 @@ use crate::{
     Action, Band, PromptSize, RefusalReason, Request, RequestId, Time,
     decide::{affinity, filter},
     headroom::{outlook, start},
+    need::Kind,
     pattern::Pattern,
     policy::{Hopeless, Order},
     queue::{Waiting, order},
@@ -24,6 +25,7 @@ impl Scheduler {
     pub(super) fn arrive(&mut self, now: Time, request: Box<Request>, actions: &mut Vec<Action>) {
         self.counters.arrived += 1;
         if let Some(reason) = self.shut(now, &request) {
+            self.demand.came_like_others(now, Kind::of(request.band));
             *self.refused.entry(reason).or_default() += 1;
             actions.push(Action::Refuse(self.refusal(now, &request, reason)));
             self.note_refusal(now, &request, reason, None);
@@ -41,6 +43,7 @@ impl Scheduler {
         self.names.enter(&request);
         self.note_immediate(&request);
         let waiting = self.waiting_entry(request);
+        self.note_demand(now, &waiting);
         self.note_length(now, &waiting);
         let (id, sheddable) = (waiting.request.id, waiting.request.band.sheddable());
         self.enqueue(now, waiting);
@@ -199,7 +202,12 @@ impl Scheduler {
     /// About the best TTFT that an idle pod could give a request, in milliseconds: of the fastest class, with as much of
     /// the prompt as any pod has. Unlike [`crate::decide::Floor::best_ttft_ms`] it does not look at each pod.
     fn idle_ttft_ms(&self, waiting: &Waiting) -> f64 {
-        let (share, tokens) = (waiting.share, f64::from(waiting.input_tokens));
+        self.idle_ttft_ms_of(waiting.input_tokens, waiting.share)
+    }
+
+    /// The same of a prompt of so many tokens of which a pod has a share.
+    pub(super) fn idle_ttft_ms_of(&self, input_tokens: u32, share: f64) -> f64 {
+        let tokens = f64::from(input_tokens);
         let steps = self.steps();
         let classes = self.config.classes.iter().zip(&steps);
         classes

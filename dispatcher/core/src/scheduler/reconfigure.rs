@@ -7,8 +7,8 @@
 
 use super::alive::Asked;
 use crate::{
-    SchedulerConfig, decide::score, length::LengthHistory, pattern::Pattern, policy::Dice,
-    scheduler::Scheduler,
+    SchedulerConfig, decide::score, length::LengthHistory, need::Held, pattern::Pattern,
+    policy::Dice, scheduler::Scheduler,
 };
 
 impl Scheduler {
@@ -25,6 +25,9 @@ impl Scheduler {
         if before.pull != self.config.pull {
             let pull = self.config.pull;
             self.pods.values_mut().for_each(|pod| pod.ledger.reprice(&pull));
+        }
+        if before.need != self.config.need {
+            self.held = Held::new(&self.config.need);
         }
         self.asked = Asked::default();
         self.pods.touch_all();

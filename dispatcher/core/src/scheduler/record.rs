@@ -43,6 +43,7 @@ impl Scheduler {
             waited_for: waiting.map(Waiting::reason),
             ..Decision::of(now, request, Verdict::Refuse(reason))
         });
+        self.note_unserved(now, request, reason, waiting);
         let tally = self.tallies.entry(request.band).or_default();
         tally.sent += 1;
         tally.refused += 1;
@@ -90,6 +91,9 @@ impl Scheduler {
     pub(super) fn note_end(&mut self, now: Time, flight: &Flight, end: &End) {
         self.names.leave(&flight.request);
         let ended = flight.ended(now, end);
+        if end.kind == EndKind::Complete {
+            self.note_served(now, flight, &ended);
+        }
         // Whose client left, or asked for what no engine does, was promised nothing.
         if !matches!(end.kind, EndKind::ClientGone | EndKind::BadRequest) {
             let tally = self.tallies.entry(flight.request.band).or_default();

@@ -48,6 +48,7 @@ impl Scheduler {
             paused: paused.gates().into_iter().map(|gate| self.gate_name(gate)).collect(),
             pods: self.pods.len(),
             pods_ready: self.pods.values().filter(|pod| pod.phase == Phase::Ready).count(),
+            need: self.need(now),
             refused: RefusalReason::ALL.iter().map(refused).collect(),
             tally: all,
             bands: self.tallies().collect(),

@@ -30,6 +30,7 @@ impl Scheduler {
             drain_ms: self.pool_drain_ms(now),
             spent_share: self.strain.share(),
             kept_for_ms: self.kept_for_ms(now).unwrap_or(0.0),
+            need: self.need(now),
             in_flight: self.flights.len(),
             counters,
             predictor: self.predictor.status(),

@@ -57,6 +57,8 @@ pub struct PoolFigures {
     pub pods_ready: usize,
     /// All pods.
     pub pods: usize,
+    /// How many pods what comes needs; `null`: the dispatcher that decides knows.
+    pub need: Option<weir_core::Need>,
     /// Version of the bundle that predicts; `null`: none does.
     pub model_version: Option<u64>,
     /// What became of the last minutes' requests, by band, the highest first.
@@ -138,6 +140,7 @@ fn figures(seat: &Seat, pool: Pool<'_>) -> PoolFigures {
         held: seen.paused,
         pods_ready: seen.pods_ready,
         pods: seen.pods,
+        need: pool.decided_by().is_none().then_some(seen.need),
         model_version: pool.model_version(),
         attainment: attainment(seat, pool),
         refused: seen.refused.iter().map(|(why, count)| (why.name(), *count)).collect(),

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weir_core::{
-    BucketEdges, PullConfig, SchedulerConfig,
+    BucketEdges, NeedConfig, PullConfig, SchedulerConfig,
     decide::failover::{Place, Places},
 };
 
@@ -206,6 +206,8 @@ pub struct RawPool {
     /// off (vLLM: continue_final_message).
     #[schemars(range(max = 16))]
     pub migration_limit: u32,
+    /// What is asked of it by whoever starts and stops its pods: when weir_pods_needed says that there are enough.
+    pub autoscale: NeedConfig,
     /// How those of its pods are spoken to that are at `https://`; absent: by what this machine trusts.
     pub tls: Option<RawPodsTls>,
     /// Pods at fixed addresses.
@@ -228,6 +230,7 @@ impl Default for RawPool {
             default_capacity: SchedulerConfig::default().default_capacity,
             prefill: None,
             migration_limit: 0,
+            autoscale: NeedConfig::default(),
             tls: None,
             pods: vec![],
             dns: None,

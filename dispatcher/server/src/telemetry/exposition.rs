@@ -154,6 +154,14 @@ impl Page {
         }
         self.set(&series::QUEUE_SPENT, &[model], of.spent_share);
         self.set(&series::KEPT_FOR, &[model], of.kept_for_ms / 1000.0);
+        let need = &of.need;
+        for (requests, load, pods) in
+            [("kept", need.load, need.pods), ("all", need.load_of_all, need.pods_for_all)]
+        {
+            self.set(&series::LOAD, &[model, requests], load);
+            self.set(&series::PODS_NEEDED, &[model, requests], f64::from(pods));
+        }
+        self.set(&series::LOAD_HELD, &[model], need.held);
         self.set(&series::IN_FLIGHT, &[model], of.in_flight as f64);
         self.set(&series::TOKENS_PER_BYTE, &[model], of.tokens_per_byte);
     }

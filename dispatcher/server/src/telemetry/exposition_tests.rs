@@ -5,7 +5,7 @@ use std::{
 };
 
 use weir_core::{
-    Band, Counters, LaneView, PodId, Policy, Reason, RequestId, Scheduler, SchedulerConfig,
+    Band, Counters, LaneView, Need, PodId, Policy, Reason, RequestId, Scheduler, SchedulerConfig,
 };
 use weir_predict::Chain;
 use weir_schema::LastRound;
@@ -126,6 +126,7 @@ fn snapshot() -> Snapshot {
         drain_ms: Some(100.0),
         spent_share: 0.25,
         kept_for_ms: 1500.0,
+        need: Need { load: 0.75, load_of_all: 1.5, held: 0.5, pods: 3, pods_for_all: 6 },
         in_flight: 3,
         counters: Counters { arrived: 12, ..Counters::default() },
         predictor: Status {
@@ -179,6 +180,11 @@ fn a_snapshot_becomes_series() {
         "weir_queue_depth{band=\"0\",model=\"m\"} 0",
         "weir_queue_depth{band=\"1\",model=\"m\"} 5",
         "weir_kept_for_seconds{model=\"m\"} 1.5",
+        "weir_load{model=\"m\",requests=\"kept\"} 0.75",
+        "weir_load{model=\"m\",requests=\"all\"} 1.5",
+        "weir_load_held{model=\"m\"} 0.5",
+        "weir_pods_needed{model=\"m\",requests=\"kept\"} 3",
+        "weir_pods_needed{model=\"m\",requests=\"all\"} 6",
         "weir_waiting_reason{model=\"m\",reason=\"kv_full\"} 2",
         "weir_events_total{event=\"arrived\",model=\"m\"} 12",
         "weir_pod_phase{model=\"m\",phase=\"broken\",pod=\"pod-0\"} 1",

@@ -99,6 +99,12 @@ series! {
         "Stall for which pods are kept while long prompts come: half of what the longest of the last minute or two takes on an idle pod; 0 when none came.";
     WAITING_REASON: Gauge "weir_waiting_reason" ["model", "reason"]
         "Lanes with something in them, by the reason why their head waits.";
+    LOAD: Gauge "weir_load" ["model", "requests"]
+        "Work of the requests that came in the last minute over what the open pods hold by formula, by requests: kept (those that may not be shed) and all; 1 is every pod at the pace that they ask for, evenly.";
+    LOAD_HELD: Gauge "weir_load_held" ["model"]
+        "The load at which autoscale.attained of the requests that may not be shed are in time, as far as was seen.";
+    PODS_NEEDED: Gauge "weir_pods_needed" ["model", "requests"]
+        "Pods, such as those that are open, which bring the load to that, by requests: kept and all; 0 where nothing came for some minutes.";
     IN_FLIGHT: Gauge "weir_in_flight" ["model"]
         "Requests dispatched and not over.";
     EVENTS: Counter "weir_events_total" ["model", "event"]

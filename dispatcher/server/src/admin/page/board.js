@@ -24,7 +24,7 @@ function vitals(pool) {
     ["drains in", drain(pool.drain_ms), "predicted"],
     ["late", count(pool.late), pool.late ? "cannot make it" : "none", pool.late ? "late" : null, link("find", { pool: pool.pool, late: true })],
     ["in flight", count(pool.in_flight), "on pods"],
-    ["pods", `${count(pool.pods_ready)}/${count(pool.pods)}`, "take requests", pool.pods_ready < pool.pods ? "tight" : null],
+    ["pods", `${count(pool.pods_ready)}/${count(pool.pods)}`, pool.need ? `${count(pool.need.pods)} needed` : "take requests", pool.pods_ready < pool.pods ? "tight" : null],
     ["attained", attained(pool.attainment), worst(pool.attainment)],
     ["model", pool.model_version == null ? "none" : version(pool.model_version), `policy ${pool.policy}`],
   ];

@@ -46,12 +46,22 @@ pub(crate) struct PoolOverview {
     pub(crate) pods_ready: u64,
     /// All pods.
     pub(crate) pods: u64,
+    /// How many what comes needs.
+    pub(crate) need: Option<Need>,
     /// Version of the model that predicts.
     pub(crate) model_version: Option<u64>,
     /// How many met their objective, by band.
     pub(crate) attainment: Vec<Attainment>,
     /// Refusals since the start, by reason.
     pub(crate) refused: BTreeMap<String, u64>,
+}
+
+/// How many pods a pool needs.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Need {
+    /// For what may not be shed.
+    pub(crate) pods: u64,
 }
 
 /// How many met their objective lately.

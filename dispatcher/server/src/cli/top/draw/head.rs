@@ -67,6 +67,10 @@ fn counts(pool: &PoolOverview, paint: Paint, width: usize) -> Line<'static> {
         Span::raw("  pods "),
         Span::styled(format!("{}/{} ready", pool.pods_ready, pool.pods), pods),
     ]);
+    if let Some(need) = &pool.need {
+        let style = if need.pods > pool.pods_ready { paint.tight() } else { paint.dim() };
+        spans.push(Span::styled(format!(" ({} needed)", need.pods), style));
+    }
     let mut line = Line::from(spans);
     // On a narrow terminal what matters least is left out: half a figure would be another one.
     for part in [
