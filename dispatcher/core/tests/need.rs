@@ -65,6 +65,14 @@ fn load_is_the_work_of_what_comes_over_what_the_open_pods_hold() {
 }
 
 #[test]
+fn a_pace_that_no_pod_keeps_needs_no_more_of_them() {
+    let [mut usual, mut world] = [world(2), world(2)];
+    traffic(&mut usual, (10, 60), |_| false, |_| {});
+    traffic(&mut world, (10, 60), |_| false, |request| request.slo = slo(2000, 1));
+    assert_eq!(world.scheduler.need(world.now).load, usual.scheduler.need(usual.now).load);
+}
+
+#[test]
 fn nothing_is_needed_where_nothing_came_for_a_while() {
     let mut world = world(2);
     traffic(&mut world, (10, 60), |_| false, |_| {});

@@ -1,9 +1,9 @@
 //! The load at which a share of the requests is in time, learned from what became of them.
 //!
-//! Looked at in windows. In one in which too many were late though the load was no more than what was thought to be held, less is held;
-//! in one in which fewer were than may be though the load was about that, more is. A window whose load was above it and in which
-//! too many were late says nothing: there are too few pods, as was known. So a crowd that comes at once, for which pods are
-//! still starting, teaches nothing wrong.
+//! Looked at in windows. In one in which too many were late less is held than the load that it had, or than was thought where that is
+//! more; in one in which fewer were than may be though the load was about what is thought to be held, more is. Late requests at a load
+//! far above that say nothing: there are too few pods, as was known. So a crowd that comes at once, for which pods are still starting,
+//! teaches nothing wrong.
 
 use super::NeedConfig;
 use crate::Time;
@@ -14,7 +14,8 @@ const WINDOW_S: f64 = 30.0;
 const EXPECTED_LATE: f64 = 4.0;
 /// So many late ones are no chance, however few requests there were.
 const SURELY_LATE: u32 = 20;
-/// What is believed falls with this power of how many times as many were late as may be: by 7 % for twice as many, by 21 % for ten times.
+/// Less is held than the load of a window by this power of how many times as many were late as may be: 7 % for twice as many, 21 % for
+/// ten times.
 const DOWN: f64 = 0.1;
 /// And by no more in one window than to this share of it.
 const MOST_DOWN: f64 = 0.75;
@@ -75,15 +76,16 @@ impl Held {
 
     /// A window with so many times as many late ones as may be.
     fn learn(&mut self, times: f64, load: f64) {
-        let factor = if times > 1.0 && load <= self.load {
-            times.powf(-DOWN).max(MOST_DOWN)
-        } else if times <= 1.0 && load >= NEAR * self.load {
-            1.0 + MOST_UP * (1.0 - times)
+        let held = if times > 1.0 {
+            let less = self.load.max(load) * times.powf(-DOWN);
+            less.clamp(MOST_DOWN * self.load, self.load)
+        } else if load >= NEAR * self.load {
+            self.load * (1.0 + MOST_UP * (1.0 - times))
         } else {
-            1.0
+            self.load
         };
         let [least, most] = BOUNDS;
-        self.load = (self.load * factor).clamp(least, most);
+        self.load = held.clamp(least, most);
     }
 }
 
@@ -109,7 +111,7 @@ mod tests {
             let late = |load: f64| if load > limit { 60 } else { 0 };
             // Pods are as many as are asked for.
             (0..3).for_each(|_| hour(&mut held, late, |held| held));
-            assert!((held.load() / limit - 1.0).abs() < 0.1, "{} of {limit}", held.load());
+            assert!((0.8..1.05).contains(&(held.load() / limit)), "{} of {limit}", held.load());
         }
     }
 

@@ -15,7 +15,7 @@ mod work;
 
 use serde::{Deserialize, Serialize};
 
-pub use demand::{Demand, Kind};
+pub use demand::Demand;
 pub use held::Held;
 pub use work::{Capacity, Work};
 

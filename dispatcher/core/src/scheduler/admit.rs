@@ -6,7 +6,6 @@ use crate::{
     Action, Band, PromptSize, RefusalReason, Request, RequestId, Time,
     decide::{affinity, filter},
     headroom::{outlook, start},
-    need::Kind,
     pattern::Pattern,
     policy::{Hopeless, Order},
     queue::{Waiting, order},
@@ -25,7 +24,7 @@ impl Scheduler {
     pub(super) fn arrive(&mut self, now: Time, request: Box<Request>, actions: &mut Vec<Action>) {
         self.counters.arrived += 1;
         if let Some(reason) = self.shut(now, &request) {
-            self.demand.came_like_others(now, Kind::of(request.band));
+            self.demand.came_like_others(now, request.band);
             *self.refused.entry(reason).or_default() += 1;
             actions.push(Action::Refuse(self.refusal(now, &request, reason)));
             self.note_refusal(now, &request, reason, None);

@@ -5,7 +5,7 @@ use crate::{
     decide::filter,
     decisions::Ended,
     headroom::judge,
-    need::{Capacity, Kind, Need, Work},
+    need::{Capacity, Need, Work},
     queue::Waiting,
     scheduler::{Scheduler, flight::Flight},
 };
@@ -14,16 +14,17 @@ impl Scheduler {
     /// How many pods what comes needs.
     pub fn need(&self, now: Time) -> Need {
         let held = self.held.load();
-        let [kept, all] = [Kind::Kept, Kind::All].map(|kind| self.load(now, kind));
+        let (kept, all) =
+            (self.load(now, self.demand.kept(now)), self.load(now, self.demand.all(now)));
         let open = self.pods.values().filter(|pod| filter::is_open(pod)).count().max(1) as f64;
         // A number that float arithmetic leaves a hair above a whole one is that one.
         let pods = |load: f64| (open * load / held - 1e-6).ceil().clamp(0.0, 1e6) as u32;
         Need { load: kept, load_of_all: all, held, pods: pods(kept), pods_for_all: pods(all) }
     }
 
-    /// What came lately over what the open pods hold by formula.
-    fn load(&self, now: Time, kind: Kind) -> f64 {
-        let Some((work, tpot_ms)) = self.demand.per_second(now, kind) else { return 0.0 };
+    /// Work of a second, at a pace, over what the open pods hold by formula.
+    fn load(&self, now: Time, comes: Option<(Work, f64)>) -> f64 {
+        let Some((work, tpot_ms)) = comes else { return 0.0 };
         let steps = self.steps_in_use(now);
         let open = self.pods.values().filter(|pod| filter::is_open(pod));
         let of_pods = open.filter_map(|pod| {
@@ -47,7 +48,9 @@ impl Scheduler {
     pub(super) fn note_demand(&mut self, now: Time, waiting: &Waiting) {
         let request = &waiting.request;
         let work = work_of(request, waiting.input_tokens, waiting.share, waiting.output_tokens);
-        self.demand.came(now, Kind::of(request.band), work, judge::tpot_slo_ms(&request.slo));
+        let tpot_ms =
+            judge::tpot_slo_ms(&request.slo).filter(|tpot_ms| self.can_keep(now, *tpot_ms));
+        self.demand.came(now, request.band, work, tpot_ms);
     }
 
     /// A response is whole: how far what was expected of it was off, and whether it was in time.
@@ -84,20 +87,32 @@ impl Scheduler {
         (input_tokens, share): (u32, f64),
     ) {
         let counts = self.config.need.learn && !request.band.sheddable() && !request.slo.is_empty();
-        if counts && (in_time || self.could_be_in_time(request, input_tokens, share)) {
+        if counts && (in_time || self.could_be_in_time(now, request, (input_tokens, share))) {
             let mut held = self.held;
-            held.over(now, in_time, &self.config.need, || self.load(now, Kind::Kept));
+            held.over(now, in_time, &self.config.need, || self.load(now, self.demand.kept(now)));
             self.held = held;
         }
     }
 
     /// Whether an idle pod would have served a request in time: for one that none would, no number of pods is enough.
-    fn could_be_in_time(&self, request: &Request, input_tokens: u32, share: f64) -> bool {
+    fn could_be_in_time(
+        &self,
+        now: Time,
+        request: &Request,
+        (input_tokens, share): (u32, f64),
+    ) -> bool {
         let idle_ms = self.idle_ttft_ms_of(input_tokens, share);
-        let alone_ms = self.steps().iter().map(|steps| steps.pace_ms(1.0, 0.0)).reduce(f64::min);
         judge::ttft_slo_ms(&request.slo).is_none_or(|objective| idle_ms <= objective)
             && judge::tpot_slo_ms(&request.slo)
-                .is_none_or(|objective| alone_ms.unwrap_or_default() <= objective)
+                .is_none_or(|objective| self.can_keep(now, objective))
+    }
+
+    /// Whether a pod keeps a pace for a request alone. One that none keeps is not asked for.
+    fn can_keep(&self, now: Time, tpot_ms: f64) -> bool {
+        let steps = self.steps_in_use(now);
+        let alone_ms =
+            steps.iter().map(|steps| steps.pace_ms(1.0, 0.0)).fold(f64::INFINITY, f64::min);
+        alone_ms <= self.config.pull.tpot_margin * tpot_ms
     }
 }
 
