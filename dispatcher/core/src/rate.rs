@@ -1,40 +1,45 @@
 //! An exponentially weighted rate.
 
+use std::ops::{Add, Mul};
+
 use crate::Time;
 
-/// How much comes per second, lately.
+/// How much comes per second, lately: a number, or what adds up like one.
 #[derive(Clone, Copy, Debug)]
-pub struct Rate {
+pub struct Rate<T = f64> {
     memory_s: f64,
     at: Time,
-    sum: f64,
+    sum: T,
 }
 
-impl Rate {
+impl<T: Copy + Default + Add<Output = T> + Mul<f64, Output = T>> Rate<T> {
     /// One that nothing has come to, and that fades with this time constant, in seconds.
-    pub const fn over(memory_s: f64) -> Self {
-        Self { memory_s, at: Time::ZERO, sum: 0.0 }
+    pub fn over(memory_s: f64) -> Self {
+        Self { memory_s, at: Time::ZERO, sum: T::default() }
     }
 
-    fn decayed(self, now: Time) -> f64 {
+    /// What came, faded.
+    pub fn sum(self, now: Time) -> T {
         self.sum * (-now.since(self.at).as_secs_f64() / self.memory_s).exp()
     }
 
     /// So much comes.
-    pub fn add(&mut self, now: Time, amount: f64) {
-        self.sum = self.decayed(now) + amount;
+    pub fn add(&mut self, now: Time, amount: T) {
+        self.sum = self.sum(now) + amount;
         self.at = now;
     }
+}
 
+impl Rate {
     /// So much of what came at `then` did not come after all.
     pub fn take_back(&mut self, now: Time, then: Time, amount: f64) {
         let left = amount * (-now.since(then).as_secs_f64() / self.memory_s).exp();
-        (self.sum, self.at) = ((self.decayed(now) - left).max(0.0), now);
+        (self.sum, self.at) = ((self.sum(now) - left).max(0.0), now);
     }
 
     /// The rate.
     pub fn per_second(self, now: Time) -> f64 {
-        self.decayed(now) / self.memory_s
+        self.sum(now) / self.memory_s
     }
 }
 

@@ -2,13 +2,12 @@
 
 use anyhow::Result;
 use weir_core::Time;
-use weir_engine::EngineConfig;
 
 use super::rule::{Autoscaler, Limits, Rule};
 use crate::{
     contender::Contender,
-    sim::{Growth, Outcome, SCALE_EVERY, Scaled, Scaler, SimPod, SimRequest, View, drive_scaled},
-    study::{Setting, TopBand, attains, requests_of, warm_up},
+    sim::{Growth, Outcome, SCALE_EVERY, Scaled, Scaler, SimRequest, View, drive_scaled},
+    study::{Setting, TopBand, in_time, requests_of, warm_up},
 };
 
 /// What all rules share.
@@ -82,7 +81,7 @@ pub(super) fn simulate(
     let dispatcher = setting.dispatcher(&Contender::named("weir")?, seed)?;
     let Some(of) = setting.pool.pods.first() else { anyhow::bail!("a pool without pods") };
     let growth = Growth {
-        pod: &|number| numbered(of, seed, number),
+        pod: &|number| of.seeded(seed, number),
         first: if let Rule::Fixed(pods) = rule { pods } else { plan.first },
         start: plan.start,
         scrape_every: setting.pool.scrape_every,
@@ -91,12 +90,6 @@ pub(super) fn simulate(
     let mut seen = Seen { scaler, moments: Vec::new() };
     let scaled = drive_scaled(growth, dispatcher, &requests, &mut seen);
     Ok((requests, scaled, seen.moments))
-}
-
-/// The pod of a number with noise of its own: that which it has in a pool of so many, as [`crate::sim::Pool::seeded`] makes it.
-pub(super) fn numbered(of: &SimPod, seed: u64, number: usize) -> SimPod {
-    let seed = seed.wrapping_mul(1000).wrapping_add(number as u64 + 1);
-    SimPod { engine: EngineConfig { seed, ..of.engine.clone() }, ..of.clone() }
 }
 
 /// Writes down what a scaler was shown and what it wanted.
@@ -134,12 +127,12 @@ fn figures(
         let at = arrived(asked, outcome).as_micros() / SCALE_EVERY.as_micros().max(1) as u64;
         if let Some(moment) = moments.get_mut(at as usize) {
             moment.arrivals += 1;
-            moment.in_time += usize::from(is_in_time(asked, outcome));
+            moment.in_time += usize::from(in_time(asked, outcome));
         }
     }
     let counted = || both().skip(warm_up(requests));
     let count = counted().count();
-    let in_time = counted().filter(|(asked, outcome)| is_in_time(asked, outcome)).count();
+    let counted_in_time = counted().filter(|(asked, outcome)| in_time(asked, outcome)).count();
     let served = counted().filter_map(|(_, outcome)| match outcome {
         Outcome::Served(served) => Some(served.ttft_from_arrival_ms()),
         Outcome::Refused(_) | Outcome::Rejected => None,
@@ -153,7 +146,7 @@ fn figures(
         requests: count,
         refused: count - ttft_ms.len(),
         in_time_top: top.attained(requests, run),
-        in_time: in_time as f64 / count.max(1) as f64,
+        in_time: counted_in_time as f64 / count.max(1) as f64,
         ttft_ms,
         series: moments,
     }
@@ -165,8 +158,4 @@ fn arrived(asked: &SimRequest, outcome: &Outcome) -> Time {
         Outcome::Served(served) => served.arrived,
         Outcome::Refused(_) | Outcome::Rejected => asked.request.arrived,
     }
-}
-
-fn is_in_time(asked: &SimRequest, outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Served(served) if attains(asked.request.slo, served, 0))
 }

@@ -221,7 +221,7 @@ fn scripted(first: usize, pods: &[usize]) -> (Vec<SimRequest>, Scaled, Vec<(Time
     let log = Log::default();
     let weir = setting.dispatcher(&Contender::named("weir").unwrap(), 1).unwrap();
     let growth = Growth {
-        pod: &|number| run::numbered(&setting.pool.pods[0], 1, number),
+        pod: &|number| setting.pool.pods[0].seeded(1, number),
         first,
         start: plan.start,
         scrape_every: setting.pool.scrape_every,

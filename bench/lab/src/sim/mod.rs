@@ -12,8 +12,8 @@
 //! [`Outcome::Rejected`].
 //!
 //! # Layout
-//! - `world`: the loop, and in it the pods that come and go while somebody scales them; `pod`: an engine and what its streams show; `dispatcher`: what stands in front of the pods;
-//!   `several`: more than one of it; `halves`: one for prompts and one for answers
+//! - `world`: the loop, and in it the pods that come and go while somebody scales them; `pod`: an engine and what its streams show
+//! - `dispatcher`: what stands in front of the pods; `several`: more than one of it; `halves`: one for prompts and one for answers
 //! - `pool`: the pods of a study; `oracle`: predictions of a chosen error; `mix`: the built-in mix as requests
 
 mod dispatcher;
@@ -61,6 +61,15 @@ pub struct SimPod {
     pub class: u16,
     /// Whether it computes prompts for others, and answers nobody.
     pub prefills: bool,
+}
+
+impl SimPod {
+    /// With noise of its own: that of the pod of this number, from 0 on.
+    #[must_use]
+    pub fn seeded(&self, seed: u64, number: usize) -> Self {
+        let seed = seed.wrapping_mul(1000).wrapping_add(number as u64 + 1);
+        Self { engine: EngineConfig { seed, ..self.engine.clone() }, ..self.clone() }
+    }
 }
 
 /// One request, and how long its answer will be.

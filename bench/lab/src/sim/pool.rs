@@ -112,12 +112,7 @@ impl Pool {
 
     /// The pods with noise of their own.
     pub fn seeded(&self, seed: u64) -> Vec<SimPod> {
-        let numbered = (1..).zip(&self.pods);
-        let own = |(number, pod): (u64, &SimPod)| {
-            let seed = seed.wrapping_mul(1000).wrapping_add(number);
-            SimPod { engine: EngineConfig { seed, ..pod.engine.clone() }, ..pod.clone() }
-        };
-        numbered.map(own).collect()
+        self.pods.iter().enumerate().map(|(number, pod)| pod.seeded(seed, number)).collect()
     }
 
     /// Tokens of prompt and answer that the pod with the largest cache can hold: a request of more is taken by none.

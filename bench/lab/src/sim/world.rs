@@ -209,10 +209,9 @@ impl<'a> World<'a> {
 
     fn happen(&mut self, due: Due) {
         // Who only looks at the pods does not change when the dispatcher does.
-        if due == Due::Scale {
-            return self.scale();
+        if due != Due::Scale {
+            self.sweep();
         }
-        self.sweep();
         match due {
             Due::Engine(pod) => self.engine(pod),
             Due::Arrival => {
@@ -223,7 +222,7 @@ impl<'a> World<'a> {
             Due::Scrape => self.scrape(),
             Due::Tick => self.tell(Event::Tick),
             Due::PodUp => self.pod_up(),
-            Due::Scale => {}
+            Due::Scale => self.scale(),
         }
         if due == Due::Tick {
             self.ticked_at = self.now;

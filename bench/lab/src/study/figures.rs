@@ -171,11 +171,7 @@ impl TopBand {
 
     /// Whether this is one of them that missed an objective.
     pub(super) fn missed(&self, place: usize, asked: &SimRequest, outcome: &Outcome) -> bool {
-        let attained = match outcome {
-            Outcome::Served(served) => attains(asked.request.slo, served, 0),
-            Outcome::Refused(_) | Outcome::Rejected => false,
-        };
-        !attained && self.counts(place, asked)
+        !in_time(asked, outcome) && self.counts(place, asked)
     }
 
     /// Share of them that met both objectives in a run.
@@ -193,8 +189,13 @@ fn idle_share(run: &Run) -> f64 {
     if all_ms > 0.0 { (1.0 - busy_ms / all_ms).max(0.0) } else { 1.0 }
 }
 
+/// Whether a request was served inside its objectives.
+pub(crate) fn in_time(asked: &SimRequest, outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Served(served) if attains(asked.request.slo, served, 0))
+}
+
 /// Whether a request met its objectives; TPOT only from so many tokens on.
-pub(crate) fn attains(slo: Slo, served: &Served, tpot_from_tokens: u32) -> bool {
+fn attains(slo: Slo, served: &Served, tpot_from_tokens: u32) -> bool {
     let within = |objective: Option<std::time::Duration>, ms: f64| {
         objective.is_none_or(|objective| ms <= objective.as_secs_f64() * 1000.0)
     };

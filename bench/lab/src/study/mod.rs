@@ -47,7 +47,7 @@ use crate::{
     },
     workload::{Objectives, Source},
 };
-pub(crate) use figures::{Figures, TopBand, attains, warm_up, warm_up_of};
+pub(crate) use figures::{Figures, TopBand, in_time, warm_up, warm_up_of};
 pub use fingerprints::Fingerprints;
 
 pub use args::SimArgs;

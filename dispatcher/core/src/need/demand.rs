@@ -1,7 +1,9 @@
 //! What came lately.
 
+use std::ops::{Add, Mul};
+
 use super::Work;
-use crate::{Band, Time};
+use crate::{Band, Time, rate::Rate};
 
 /// Time constant of what came, in seconds: a crowd is seen within it, and it is as long as a pod mostly takes to start.
 const MEMORY_S: f64 = 60.0;
@@ -12,11 +14,11 @@ const COMPARED: f64 = 300.0;
 /// The pace that is taken to be asked for by those that ask for none, in milliseconds per token: where the lab's load 1 is.
 const PACE_MS: f64 = 50.0;
 
-/// What came lately, and what is known of how far estimates of it are off.
-#[derive(Clone, Copy, Debug, Default)]
+/// What came lately, and what is known of how far the lengths of answers are estimated wrong.
+#[derive(Clone, Copy, Debug)]
 pub struct Demand {
-    kept: Flow,
-    sheddable: Flow,
+    kept: Rate<Asked>,
+    sheddable: Rate<Asked>,
     /// When the first request came.
     since: Option<Time>,
     /// What was expected of requests that ended, and what came of them.
@@ -24,23 +26,31 @@ pub struct Demand {
     actual: Work,
 }
 
+impl Default for Demand {
+    fn default() -> Self {
+        let [kept, sheddable] = [Rate::over(MEMORY_S); 2];
+        let (expected, actual) = (Work::default(), Work::default());
+        Self { kept, sheddable, since: None, expected, actual }
+    }
+}
+
 impl Demand {
     /// A request of a band came, of which so much is expected.
     pub fn came(&mut self, now: Time, band: Band, work: Work, tpot_ms: Option<f64>) {
         self.since = self.since.or(Some(now));
-        self.flow(band).add(now, work, tpot_ms.unwrap_or(PACE_MS));
+        let paces = 1.0 / tpot_ms.unwrap_or(PACE_MS);
+        self.of(band).add(now, Asked { work, requests: 1.0, paces });
     }
 
     /// A request came of which nobody looked how much it asks for: as much as others of late.
     pub fn came_like_others(&mut self, now: Time, band: Band) {
-        let flow = self.flow(band);
-        *flow = flow.decayed(now);
-        if flow.requests > 0.0 {
-            *flow = flow.times(1.0 + 1.0 / flow.requests.max(1.0));
+        let others = self.of(band).sum(now);
+        if others.requests > 0.0 {
+            self.of(band).add(now, others * (1.0 / others.requests.max(1.0)));
         }
     }
 
-    const fn flow(&mut self, band: Band) -> &mut Flow {
+    const fn of(&mut self, band: Band) -> &mut Rate<Asked> {
         if band.sheddable() { &mut self.sheddable } else { &mut self.kept }
     }
 
@@ -54,63 +64,51 @@ impl Demand {
     /// Of what may not be shed: work of what came, per second, and the pace that it asks for in milliseconds per token; `None` where
     /// nothing came.
     pub fn kept(&self, now: Time) -> Option<(Work, f64)> {
-        self.per_second(now, self.kept.decayed(now))
+        self.per_second(now, self.kept.sum(now))
     }
 
     /// The same of all.
     pub fn all(&self, now: Time) -> Option<(Work, f64)> {
-        self.per_second(now, self.kept.decayed(now) + self.sheddable.decayed(now))
+        self.per_second(now, self.kept.sum(now) + self.sheddable.sum(now))
     }
 
-    fn per_second(&self, now: Time, flow: Flow) -> Option<(Work, f64)> {
+    fn per_second(&self, now: Time, asked: Asked) -> Option<(Work, f64)> {
         let lasts_s = now.since(self.since?).as_secs_f64().max(BEGUN_S);
         // What had no time to come does not count as time in which nothing came.
         let remembered_s = MEMORY_S * (1.0 - (-lasts_s / MEMORY_S).exp());
-        let work = flow.work.times(self.actual.over(self.expected)) * (1.0 / remembered_s);
+        let work = asked.work.times(self.actual.over(self.expected)) * (1.0 / remembered_s);
         // A trace of what came long ago is nothing.
-        (flow.requests > 0.01).then(|| (work, flow.requests / flow.paces))
+        (asked.requests > 0.01).then(|| (work, asked.requests / asked.paces))
     }
 }
 
-/// Sums that fade.
+/// What requests ask for together.
 #[derive(Clone, Copy, Debug, Default)]
-struct Flow {
-    at: Time,
+struct Asked {
     work: Work,
     requests: f64,
-    /// Tokens per millisecond that they ask for, summed: the mean pace is that of the mean number of tokens, in which fast ones count.
+    /// Tokens per millisecond of each, summed: the mean pace is that of the mean number of tokens, in which fast ones count.
     paces: f64,
 }
 
-impl Flow {
-    fn decayed(self, now: Time) -> Self {
-        let left = (-now.since(self.at).as_secs_f64() / MEMORY_S).exp();
-        Self { at: now, ..self.times(left) }
-    }
-
-    fn times(self, factor: f64) -> Self {
-        let Self { at, work, requests, paces } = self;
-        Self { at, work: work * factor, requests: requests * factor, paces: paces * factor }
-    }
-
-    fn add(&mut self, now: Time, work: Work, tpot_ms: f64) {
-        *self = self.decayed(now);
-        self.work += work;
-        self.requests += 1.0;
-        self.paces += 1.0 / tpot_ms;
-    }
-}
-
-impl std::ops::Add for Flow {
+impl Add for Asked {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
         Self {
-            at: self.at,
             work: self.work + other.work,
             requests: self.requests + other.requests,
             paces: self.paces + other.paces,
         }
+    }
+}
+
+impl Mul<f64> for Asked {
+    type Output = Self;
+
+    fn mul(self, factor: f64) -> Self {
+        let Self { work, requests, paces } = self;
+        Self { work: work * factor, requests: requests * factor, paces: paces * factor }
     }
 }
 

@@ -123,6 +123,17 @@ mod tests {
     }
 
     #[test]
+    fn late_requests_a_little_above_it_count_as_far_as_they_say_less() {
+        let mut held = Held::new(&CONFIG);
+        held.learn(10.0, 0.8);
+        assert!((held.load() - 0.8 * 10.0_f64.powf(-DOWN)).abs() < 1e-9);
+        held.learn(10.0, 2.0 * held.load());
+        assert!((held.load() - 0.8 * 10.0_f64.powf(-DOWN)).abs() < 1e-9, "far above it");
+        held.learn(100.0, 0.01);
+        assert!((held.load() - MOST_DOWN * 0.8 * 10.0_f64.powf(-DOWN)).abs() < 1e-9, "at most");
+    }
+
+    #[test]
     fn an_idle_pool_says_nothing_of_what_is_held() {
         let mut held = Held::new(&CONFIG);
         hour(&mut held, |_| 0, |held| 0.5 * held);

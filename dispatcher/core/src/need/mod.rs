@@ -6,7 +6,7 @@
 //! became of requests. The one over the other is how many pods there should be.
 //!
 //! - `work`: what a request asks of an engine, and how many pods so much work takes
-//! - `demand`: what came lately, and how far estimates of it were off
+//! - `demand`: what came lately, and how far the lengths of answers were estimated wrong
 //! - `held`: the load that is held
 
 mod demand;

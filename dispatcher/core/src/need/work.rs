@@ -1,6 +1,6 @@
 //! What requests ask of an engine, in sums that any step-time model can be put to.
 
-use std::ops::{Add, AddAssign, Mul};
+use std::ops::{Add, Mul};
 
 use weir_schema::{StepTime, prefill_pairs};
 
@@ -46,24 +46,21 @@ impl Work {
 
     /// Each of its sums times that of another.
     pub fn times(self, factors: Self) -> Self {
-        Self {
-            decodes: self.decodes * factors.decodes,
-            kv_token_steps: self.kv_token_steps * factors.kv_token_steps,
-            own_token_steps: self.own_token_steps * factors.own_token_steps,
-            prefill_tokens: self.prefill_tokens * factors.prefill_tokens,
-            prefill_pairs: self.prefill_pairs * factors.prefill_pairs,
-        }
+        self.zip(factors, |one, factor| one * factor)
     }
 
     /// Each of its sums over that of another; 1 where the other has none.
     pub fn over(self, other: Self) -> Self {
-        let over = |one: f64, other: f64| if other > 0.0 { one / other } else { 1.0 };
+        self.zip(other, |one, other| if other > 0.0 { one / other } else { 1.0 })
+    }
+
+    fn zip(self, other: Self, of: impl Fn(f64, f64) -> f64) -> Self {
         Self {
-            decodes: over(self.decodes, other.decodes),
-            kv_token_steps: over(self.kv_token_steps, other.kv_token_steps),
-            own_token_steps: over(self.own_token_steps, other.own_token_steps),
-            prefill_tokens: over(self.prefill_tokens, other.prefill_tokens),
-            prefill_pairs: over(self.prefill_pairs, other.prefill_pairs),
+            decodes: of(self.decodes, other.decodes),
+            kv_token_steps: of(self.kv_token_steps, other.kv_token_steps),
+            own_token_steps: of(self.own_token_steps, other.own_token_steps),
+            prefill_tokens: of(self.prefill_tokens, other.prefill_tokens),
+            prefill_pairs: of(self.prefill_pairs, other.prefill_pairs),
         }
     }
 }
@@ -72,19 +69,7 @@ impl Add for Work {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self {
-            decodes: self.decodes + other.decodes,
-            kv_token_steps: self.kv_token_steps + other.kv_token_steps,
-            own_token_steps: self.own_token_steps + other.own_token_steps,
-            prefill_tokens: self.prefill_tokens + other.prefill_tokens,
-            prefill_pairs: self.prefill_pairs + other.prefill_pairs,
-        }
-    }
-}
-
-impl AddAssign for Work {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
+        self.zip(other, |one, other| one + other)
     }
 }
 
@@ -92,14 +77,7 @@ impl Mul<f64> for Work {
     type Output = Self;
 
     fn mul(self, factor: f64) -> Self {
-        let Self { decodes, kv_token_steps, own_token_steps, prefill_tokens, prefill_pairs } = self;
-        Self {
-            decodes: decodes * factor,
-            kv_token_steps: kv_token_steps * factor,
-            own_token_steps: own_token_steps * factor,
-            prefill_tokens: prefill_tokens * factor,
-            prefill_pairs: prefill_pairs * factor,
-        }
+        self.zip(self, |one, _| one * factor)
     }
 }
 

@@ -63,11 +63,15 @@ impl Scheduler {
     /// The smallest TPOT objective alive that a pod keeps for a request alone. One that none keeps, whoever asked for it, is no
     /// reason to judge the steps of others by it.
     pub(super) fn tightest_tpot_ms(&self, steps: &[StepTime]) -> Option<f64> {
+        self.alive.tightest_tpot_ms(self.least_tpot_ms(steps), self.board.held())
+    }
+
+    /// The smallest TPOT objective that an open pod keeps for a request alone; 0 where none is open.
+    pub(super) fn least_tpot_ms(&self, steps: &[StepTime]) -> f64 {
         let of_class = |class: &u16| steps.get(usize::from(*class));
         let alone_ms =
             self.open_classes.iter().filter_map(of_class).map(|one| one.pace_ms(1.0, 0.0));
-        let least_ms = alone_ms.reduce(f64::min).unwrap_or_default();
-        self.alive.tightest_tpot_ms(least_ms / self.config.pull.tpot_margin, self.board.held())
+        alone_ms.reduce(f64::min).unwrap_or_default() / self.config.pull.tpot_margin
     }
 
     /// The step times that pods are judged by.

@@ -109,10 +109,7 @@ impl Scheduler {
 
     /// Whether a pod keeps a pace for a request alone. One that none keeps is not asked for.
     fn can_keep(&self, now: Time, tpot_ms: f64) -> bool {
-        let steps = self.steps_in_use(now);
-        let alone_ms =
-            steps.iter().map(|steps| steps.pace_ms(1.0, 0.0)).fold(f64::INFINITY, f64::min);
-        alone_ms <= self.config.pull.tpot_margin * tpot_ms
+        self.least_tpot_ms(&self.steps_in_use(now)) <= tpot_ms
     }
 }
 

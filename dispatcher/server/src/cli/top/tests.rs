@@ -96,6 +96,19 @@ fn large(lanes: usize, pods: usize) -> Board {
 }
 
 #[test]
+fn pods_that_are_needed_are_told_where_they_are_known() {
+    let head = |need: &str| {
+        let mut board = board();
+        board.overview.pools[0].need = recorded(need);
+        let mut seat = Seat::new(String::new());
+        seat.hear(News::Board(Box::new(board)));
+        line(&text(&seat), "waiting 213").to_owned()
+    };
+    assert!(head(r#"{"pods": 4}"#).contains("pods 2/3 ready (4 needed)"));
+    assert!(!head("null").contains("needed"));
+}
+
+#[test]
 fn the_board_shows_pools_lanes_pods_and_decisions_with_their_reasons() {
     let text = text(&seat());
     let head = line(&text, "waiting 213");
