@@ -32,6 +32,7 @@ impl Plan {
         let mut config: Value = serde_json::from_str(&config).expect("it is JSON");
         config["replicas"] = replicas(1);
         config["spool"] = json!({"dir": stage.path("second-spool")});
+        config["state"] = json!({"dir": stage.path("second-state")});
         config["model"] = json!({"bundles": stage.path("second-bundles")});
         let file = stage.path("second.yaml");
         std::fs::write(&file, config.to_string()).expect("it can be written");

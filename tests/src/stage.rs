@@ -179,6 +179,7 @@ impl Plan {
             "pools": [pool],
             "model": {"bundles": self.path("bundles")},
             "spool": {"dir": self.path("spool")},
+            "state": {"dir": self.path("state")},
             "log": {"format": "json"},
         });
         merge(&mut config, self.config.clone());

@@ -209,7 +209,7 @@ fn what_the_chart_mounts_is_a_configuration_that_fits_the_pod() {
         (config["listen"].as_str(), config["admin"]["listen"].as_str()),
         (Some("0.0.0.0:8080"), Some("0.0.0.0:8081"))
     );
-    for folder in [&config["model"]["bundles"], &config["spool"]["dir"]] {
+    for folder in [&config["model"]["bundles"], &config["spool"]["dir"], &config["state"]["dir"]] {
         assert!(
             folder.as_str().unwrap().starts_with("/var/lib/weir/"),
             "the one folder to write to"

@@ -137,6 +137,7 @@ async fn operators_reach_an_admin_side_that_is_sealed() {
         "listen": "127.0.0.1:0",
         "admin": {"listen": "127.0.0.1:0", "tls": tls},
         "pools": [{"model": "m", "pods": [{"url": "http://127.0.0.1:9"}]}],
+        "state": {"dir": stage.path("sealed-state")},
         "log": {"format": "json"},
     });
     std::fs::write(&config, written.to_string()).unwrap();

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use weir_schema::{Prediction, Sample};
 
 use crate::{
-    Band, Control, Phase, PodId, PodSpec, Pulse, Request, RequestId, SchedulerConfig, Scrape, Slo,
-    Time, per_event,
+    Band, Control, Learned, Phase, PodId, PodSpec, Pulse, Request, RequestId, SchedulerConfig,
+    Scrape, Slo, Time, per_event, prefix::Cached,
 };
 
 /// Everything that can happen. The time is passed beside it.
@@ -91,6 +91,10 @@ pub enum Lesson {
     Sent(PodId, Arc<[u64]>),
     /// A response was whole.
     Answered(Answered),
+    /// What a pod has cached, all of it older than what is known here.
+    Cached(PodId, Cached),
+    /// Everything that was learned of the pool.
+    Learned(Box<Learned>),
 }
 
 /// What a whole response says of others to come.

@@ -13,6 +13,8 @@
 //! Memory is bounded: at most 1024 tenants have a history of their own; beyond that, those not heard
 //! of for longest lose it and share the one of all tenants.
 
+pub mod learned;
+
 use std::{collections::HashMap, iter, sync::Arc};
 
 use crate::LengthConfig;

@@ -12,6 +12,7 @@
 //! - [`ledger`], [`fleet`]: what is in flight on each pod, and everything else known of it
 //! - [`halves`]: a request that two pods serve, one its prompt and one its answer
 //! - [`length`], [`ratio`], [`prefix`]: output lengths, tokens per byte, cached prompt blocks; [`per_event`]: tokens per event
+//! - [`learned`]: what of all that is kept for the next process
 //! - [`recent_error`]: how wrong predictions were lately
 //! - [`need`]: how many pods what comes needs
 //! - [`profile`]: capacity, load and violation by measured profiles
@@ -29,6 +30,7 @@ pub mod fleet;
 pub mod halves;
 pub mod headroom;
 pub mod inspect;
+pub mod learned;
 pub mod ledger;
 pub mod length;
 pub mod need;
@@ -57,6 +59,7 @@ pub use event::{
 };
 pub use explain::Reason;
 pub use halves::Handover;
+pub use learned::Learned;
 pub use need::{Need, NeedConfig};
 pub use pod::{CacheInfo, Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
 pub use policy::{Policy, Rules};

@@ -15,6 +15,7 @@
 //!
 //! Both are exactly one until most streams say otherwise, and as long as neither `usage` nor a pod tells.
 
+pub mod learned;
 mod meter;
 mod newest;
 

@@ -14,6 +14,7 @@
 //!   segment it says how much.
 //! - `ring`: what one pod holds by age.
 //! - `names`: the names of a segment's blocks.
+//! - [`Cached`]: what one pod holds, for another index.
 //!
 //! A block's name covers everything before it, so a pod that holds a block was also given all blocks above
 //! it, and who uses a block uses those above it: the deepest segment is touched and left first. A parent is therefore in use as long as its
@@ -23,6 +24,7 @@
 //! What an insertion and a search cost are the segments of a prompt, each a look-up in a table too large for the processor's
 //! caches, and only then its blocks, whose names lie side by side.
 
+mod cached;
 mod names;
 mod ring;
 mod segments;
@@ -30,6 +32,7 @@ mod turn;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use self::cached::{Cached, Part, as_bytes};
 pub use self::turn::{Reply, Turn, prompt_name};
 use self::{
     ring::{Answer, Kept, Ring},

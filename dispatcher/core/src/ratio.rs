@@ -7,6 +7,8 @@
 
 use std::ops::RangeInclusive;
 
+use serde::{Deserialize, Serialize};
+
 /// Ratio before anything was seen: English text under the vocabularies in use.
 const COLD_PER_BYTE: f64 = 0.25;
 /// What the cold ratio weighs: less than one ordinary prompt, so that the first one replaces it.
@@ -19,7 +21,7 @@ const LARGEST_BYTES: u32 = 16_384;
 const CREDIBLE: RangeInclusive<f64> = 0.02..=2.0;
 
 /// Tokens per byte, an average weighted by bytes in which the past fades.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenRatio {
     /// The average.
     per_byte: f64,
@@ -48,6 +50,14 @@ impl TokenRatio {
         let counted = f64::from(bytes.min(LARGEST_BYTES));
         self.seen_bytes = (self.seen_bytes + counted).min(WINDOW_BYTES);
         self.per_byte += (ratio - self.per_byte) * counted / self.seen_bytes;
+    }
+
+    /// Goes on from what another has learned; ignores what cannot be.
+    pub fn recall(&mut self, learned: Self) {
+        let Self { per_byte, seen_bytes } = learned;
+        if CREDIBLE.contains(&per_byte) && (COLD_BYTES..=WINDOW_BYTES).contains(&seen_bytes) {
+            *self = learned;
+        }
     }
 
     /// Tokens expected of a prompt of `bytes`; at least one unless it is empty.

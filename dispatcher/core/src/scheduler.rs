@@ -14,6 +14,7 @@
 //! - `view`: the snapshot; `summary`: a few numbers; `page`, `pods`: walks over what waits, and over pods
 //! - `inspect`, `look`, `tell`: one request, on every pod, in words; `suppose`: one that does not exist
 //! - `control`: what an operator does; `record`: what is remembered of decisions and ends
+//! - `learned`: what another scheduler goes on from
 //! - `need`: how many pods what comes needs
 //! - `reconfigure`: a new configuration
 
@@ -24,6 +25,7 @@ mod flight;
 mod handover;
 mod hidden;
 mod inspect;
+mod learned;
 mod look;
 mod need;
 mod outcome;
@@ -406,6 +408,8 @@ impl Scheduler {
         match lesson {
             Lesson::Sent(pod, blocks) => self.believe(pod, &blocks),
             Lesson::Answered(answered) => self.learn_answer(&answered),
+            Lesson::Cached(pod, cached) => self.recall_cached(pod, &cached),
+            Lesson::Learned(learned) => self.recall(&learned),
         }
     }
 

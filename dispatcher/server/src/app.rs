@@ -43,6 +43,7 @@ use crate::{
     memory,
     replicas::{self, Replicas},
     shutdown::{Life, ShutdownConfig, Signals, Stage, conduct},
+    state::Keeper,
     telemetry::{
         Metrics, Watched,
         compat::{RawTelemetry, timed::Timed},
@@ -101,6 +102,7 @@ struct Workers {
     memory: Worker,
     clock: Worker,
     replicas: Option<Worker>,
+    keeper: Option<Worker>,
     spans: Option<Worker>,
 }
 
@@ -171,6 +173,7 @@ impl App {
             circles: circles.unwrap_or_default(),
             metrics: metrics.clone(),
             versions: Arc::default(),
+            state: Arc::default(),
             spool: Arc::default(),
             reload: Arc::default(),
             shelf: Arc::new(shelf),
@@ -201,6 +204,11 @@ impl App {
 
         let spool = spool_writer(&config.learn, samples, &watched)?;
         let (loader, bell) = loader(&config.learn, slots, &watched, (counter, bell, heard))?;
+        // Before there are pods, of which something may have been asked.
+        let keeper = config.state.map(|state| Keeper::open(state, &hubs, watched.state.clone()));
+        let keeper =
+            keeper.map(|keeper| Worker::spawn_async("weir-state", move |stop| keeper.run(stop)));
+        let keeper = keeper.transpose()?;
         let musters = musters(&hubs, config.pools, config.scrape);
         let scrape = config.scrape;
         let fleet = Worker::spawn_async("weir-fleet", move |stop| {
@@ -232,6 +240,7 @@ impl App {
             memory,
             clock: beats,
             replicas,
+            keeper,
             spans,
         };
         Ok(Self { plane, admin, watched, shutdown: config.shutdown, trainer, workers })
@@ -291,6 +300,8 @@ impl Workers {
         self.memory.join(FAREWELL);
         self.clock.join(FAREWELL);
         self.replicas.map(|replicas| replicas.join(FAREWELL));
+        // Before the pods leave, and with them what they have cached.
+        self.keeper.map(|keeper| keeper.join(FAREWELL));
         self.fleet.join(FAREWELL);
         self.sink.close();
         self.spool.join(FAREWELL);

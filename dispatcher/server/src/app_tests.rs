@@ -23,6 +23,7 @@ fn raw(folder: &Path, pod: SocketAddr) -> RawConfig {
     raw.pools[0].pods[0].url = format!("http://{pod}");
     raw.scrape.every_ms = 10;
     raw.spool.dir = folder.join("spool");
+    raw.state.dir = folder.join("state");
     raw.model.bundles = folder.join("bundles");
     raw
 }

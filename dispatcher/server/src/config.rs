@@ -51,6 +51,7 @@ use crate::{
     learn::{LearnConfig, profile},
     replicas::ReplicasConfig,
     shutdown::ShutdownConfig,
+    state::config::StateConfig,
     telemetry::{compat::RawTelemetry, log::LogConfig},
     tls::Identity,
     upstream::UpstreamConfig,
@@ -84,6 +85,8 @@ pub struct Config {
     pub upstream: UpstreamConfig,
     /// Other dispatchers in front of the same pods; `None`: there are none.
     pub replicas: Option<ReplicasConfig>,
+    /// Where the state is kept; `None`: every process begins anew.
+    pub state: Option<StateConfig>,
     /// Samples, bundles, trainer.
     pub learn: LearnConfig,
     /// What is told to those who watch.
@@ -151,6 +154,7 @@ impl Config {
         let pools = pools(raw, &mut problems);
         let scrape = raw.scrape.check(&mut problems);
         let replicas = raw.replicas.check(&mut problems);
+        let state = raw.state.check(&mut problems);
         let asked_at = replicas.as_ref().map(|replicas| replicas.listen);
         apart(
             &[("listen", listen), ("admin.listen", admin), ("replicas.listen", asked_at)],
@@ -177,6 +181,7 @@ impl Config {
             scrape,
             upstream,
             replicas,
+            state,
             learn,
             telemetry: raw.telemetry.clone(),
             log,

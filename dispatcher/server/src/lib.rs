@@ -7,6 +7,7 @@
 //! - [`telemetry`]: metrics and log lines
 //! - [`admin`]: probes, metrics and the snapshot
 //! - [`learn`]: samples out, bundles in
+//! - [`state`]: what outlives the process
 //! - [`shutdown`]: the stages of the process's life
 //! - [`memory`]: gives back to the system what a burst took; [`worker`]: named threads that are joined at the end
 //! - `budget`: memory that many have parts of
@@ -40,6 +41,7 @@ pub mod memory;
 pub mod patience;
 pub mod replicas;
 pub mod shutdown;
+pub mod state;
 pub mod telemetry;
 pub mod tls;
 pub mod upstream;

@@ -121,6 +121,7 @@ fn admin_side(hub: &Arc<Hub>) -> (SocketAddr, Worker) {
         hubs: vec![hub.clone()],
         metrics: Arc::new(Metrics::new().unwrap()),
         versions: Arc::default(),
+        state: Arc::default(),
         spool: Arc::default(),
         reload: Arc::default(),
         config: Arc::default(),

@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use weir_schema::{
     FirstToken, Predict, PredictError, Prediction, Rollback, Row, Sample, Source, Status, Target,
 };
-use weir_schema::{StepTime, Stride};
+use weir_schema::{StepTime, StepsLearned, Stride};
 
 use self::answer::{Model, fill};
 use self::calibration::{Calibration, Said};
@@ -332,6 +332,17 @@ impl Predict for Chain {
 
     fn observe_first_token(&mut self, first: &FirstToken) {
         self.steps.entry(first.pod_class).or_default().observe_first_token(first);
+    }
+
+    fn steps_learned(&self, pod_class: u16) -> Option<StepsLearned> {
+        self.steps.get(&pod_class).map(StepFit::learned)
+    }
+
+    fn recall_steps(&mut self, pod_class: u16, learned: &StepsLearned) -> bool {
+        let recalled = StepFit::recalled(learned);
+        let is_sound = recalled.is_some();
+        recalled.into_iter().for_each(|fit| drop(self.steps.insert(pod_class, fit)));
+        is_sound
     }
 
     fn observe_sample(&mut self, sample: &Sample) {

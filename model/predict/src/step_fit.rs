@@ -25,7 +25,7 @@ mod rls;
 #[cfg(test)]
 mod tests;
 
-use weir_schema::{FirstToken, LEAST_STEP_MS, StepTime, Stride, prefill_pairs};
+use weir_schema::{FirstToken, LEAST_STEP_MS, StepTime, StepsLearned, Stride, prefill_pairs};
 
 use self::{
     outside::Outside,
@@ -48,6 +48,8 @@ const CLIP: f64 = 3.0;
 const FIRST_RESIDUAL: f64 = 0.5;
 /// Smallest usual residual, so that a run of perfect strides does not make the fit deaf.
 const LEAST_RESIDUAL: f64 = 0.02;
+/// Larger than any, so far off are not even the first ones.
+const MOST_RESIDUAL: f64 = 1e6;
 /// Weight of the newest residual in the usual one and in the lean.
 const RESIDUAL_WEIGHT: f64 = 0.05;
 /// Share of the usual residual's size above which the mean residual shows a change. Residuals of
@@ -128,6 +130,33 @@ impl StepFit {
     /// Learns from a first token, unless it makes no sense.
     pub fn observe_first_token(&mut self, first: &FirstToken) {
         self.outside.observe(first);
+    }
+
+    /// What it has learned, for another to go on from.
+    pub fn learned(&self) -> StepsLearned {
+        let (multiples, covariance, ceiling) = self.multiples.parts();
+        let (outside_ms, outside_usual_ms) = self.outside.parts();
+        StepsLearned {
+            multiples,
+            covariance,
+            ceiling,
+            usual_residual: self.usual_residual,
+            lean: self.lean,
+            strides: self.strides,
+            outside_ms,
+            outside_usual_ms,
+        }
+    }
+
+    /// One that goes on from what another has learned; `None` where that cannot be.
+    pub fn recalled(learned: &StepsLearned) -> Option<Self> {
+        let StepsLearned { multiples, covariance, ceiling, usual_residual, lean, .. } = *learned;
+        let is_sound = (LEAST_RESIDUAL..=MOST_RESIDUAL).contains(&usual_residual)
+            && lean.abs() <= MOST_RESIDUAL;
+        let multiples = Rls::from_parts(multiples, covariance, ceiling)?;
+        let outside = Outside::from_parts(learned.outside_ms, learned.outside_usual_ms)?;
+        let strides = learned.strides;
+        is_sound.then_some(Self { multiples, usual_residual, lean, strides, outside })
     }
 
     fn note_residual(&mut self, residual: f64) {

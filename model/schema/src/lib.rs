@@ -43,5 +43,5 @@ pub use quality::{
 };
 pub use round::LastRound;
 pub use sample::{Sample, SampleOutcome};
-pub use step::{FirstToken, LEAST_STEP_MS, StepTime, Stride, prefill_pairs};
+pub use step::{FirstToken, LEAST_STEP_MS, StepTime, StepsLearned, Stride, prefill_pairs};
 pub use target::Target;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    FirstToken, Row, Sample, StepTime, Stride,
+    FirstToken, Row, Sample, StepTime, StepsLearned, Stride,
     quality::{ClassQuality, Grades, PatternQuality, Rollback, TargetQuality, VersionQuality},
 };
 
@@ -191,6 +191,17 @@ pub trait Predict: Send {
 
     /// Learns errors and quantile corrections from a finished request.
     fn observe_sample(&mut self, sample: &Sample);
+
+    /// What was found out of the step times of a pod class, for a later process or another one; `None` where nothing was, or is kept.
+    /// Whoever wraps another has to hand this and [`Self::recall_steps`] on.
+    fn steps_learned(&self, _pod_class: u16) -> Option<StepsLearned> {
+        None
+    }
+
+    /// Goes on from what another has found out of the step times of a pod class, if it can be true. Says whether it does.
+    fn recall_steps(&mut self, _pod_class: u16, _learned: &StepsLearned) -> bool {
+        false
+    }
 
     /// What serves now and how well.
     fn status(&self) -> Status;

@@ -30,6 +30,28 @@ pub struct StepTime {
     pub steps_per_token: f64,
 }
 
+/// What was found out of the step times of a pod class, as one process leaves it to the next. Whoever takes it up looks whether it can
+/// be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepsLearned {
+    /// The coefficients of [`StepTime`] up to `per_pair_ms`, as multiples of those of its default.
+    pub multiples: [f64; 5],
+    /// How uncertain they are, and how they go together.
+    pub covariance: [[f64; 5]; 5],
+    /// Past which the variance of none of them grows.
+    pub ceiling: [f64; 5],
+    /// Recent mean of the size by which strides were predicted wrong, as a share.
+    pub usual_residual: f64,
+    /// Recent mean of the same with its sign, as a share.
+    pub lean: f64,
+    /// Strides that it rests on.
+    pub strides: u64,
+    /// What a request pays outside the steps, in milliseconds.
+    pub outside_ms: f64,
+    /// Recent mean distance of first tokens from that, in milliseconds.
+    pub outside_usual_ms: f64,
+}
+
 impl Default for StepTime {
     /// A 32B model on two H100: the middle of the field's deployments, used until strides arrive.
     fn default() -> Self {

@@ -24,7 +24,7 @@ pub(super) fn yaml(args: &DemoArgs, groups: &[Group], dir: &Path) -> String {
             );
         }
     }
-    let (bundles, spool) = (dir.join("bundles"), dir.join("spool"));
+    let [bundles, spool, state] = ["bundles", "spool", "state"].map(|name| dir.join(name));
     format!(
         "# Written by `weir-bench demo`. Objectives and everything else are Weir's defaults.
 listen: {api}
@@ -36,6 +36,7 @@ classes:
     pods:
 {pods}model: {{ bundles: {bundles:?} }}
 spool: {{ dir: {spool:?} }}
+state: {{ dir: {state:?} }}
 trainer: {{ run: {train}, interval_s: {TRAIN_EVERY_S} }}
 ",
         api = args.api(),

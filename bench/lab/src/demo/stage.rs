@@ -107,7 +107,7 @@ fn free(address: SocketAddr) -> Result<()> {
 fn folder(dir: &Path) -> Result<PathBuf> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let dir = dir.canonicalize()?;
-    for learned in ["bundles", "spool"] {
+    for learned in ["bundles", "spool", "state"] {
         let path = dir.join(learned);
         if path.exists() {
             fs::remove_dir_all(&path)

@@ -89,10 +89,12 @@ pools:
 service_tiers: {{}}
 model: {{ bundles: {bundles:?} }}
 spool: {{ dir: {spool:?} }}
+state: {{ dir: {state:?} }}
 {scrape}log: {{ level: warn }}
 ",
             sequences = self.sequences,
             spool = self.dir.join("spool"),
+            state = self.dir.join("state"),
         )
     }
 }

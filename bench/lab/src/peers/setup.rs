@@ -212,6 +212,7 @@ pull:
   step_tokens: 1000000000
 model: {{ bundles: {bundles:?} }}
 spool: {{ dir: {spool:?} }}
+state: {{ dir: {state:?} }}
 upstream: {{ first_token_timeout_s: 600, stall_timeout_s: 600 }}
 log: {{ level: warn }}
 ",
@@ -219,6 +220,7 @@ log: {{ level: warn }}
             admin = self.side,
             threads = self.threads,
             spool = self.dir.join("spool"),
+            state = self.dir.join("state"),
         )
     }
 

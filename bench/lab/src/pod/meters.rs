@@ -5,7 +5,10 @@
 //! in wall-clock seconds. Two series of the simulation's own are beside them: `sim:starts_total` and
 //! `sim:duplicate_starts_total`.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use percent_encoding::percent_decode_str;
 use prometheus::{
@@ -85,6 +88,9 @@ impl Meters {
         ];
         let info = make.opts("cache_config_info", "Information of the LLMEngine CacheConfig");
         make.keep(Gauge::with_opts(info.const_labels(labels(model, &config)))?)?.set(1.0);
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let began_s = ("process_start_time_seconds", "When the pod began, in Unix time");
+        make.keep(Gauge::new(began_s.0, began_s.1)?)?.set(began.as_secs_f64());
         let success =
             |reason: &str| make.labelled("request_success_total", ("finished_reason", reason));
         Ok(Self {

@@ -132,6 +132,7 @@ admin: {{ listen: {admin} }}
 {pods}scrape: {{ every_ms: {scrape} }}
 model: {{ bundles: {bundles:?} }}
 spool: {{ dir: {spool:?} }}
+state: {{ dir: \"\" }}
 trainer: {{ run: {train} }}
 ",
         api = place.api,

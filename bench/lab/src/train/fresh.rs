@@ -154,6 +154,7 @@ classes:
     pods:
 {pods}model: {{ bundles: {bundles:?} }}
 spool: {{ dir: {spool:?} }}
+state: {{ dir: \"\" }}
 trainer: {{ run: true, interval_s: {interval} }}
 ",
         api = place.api,

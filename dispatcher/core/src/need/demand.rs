@@ -61,6 +61,18 @@ impl Demand {
         self.actual = self.actual * kept + actual;
     }
 
+    /// What was expected of requests that ended, and what came of them.
+    pub const fn compared(&self) -> [Work; 2] {
+        [self.expected, self.actual]
+    }
+
+    /// Goes on from what another has compared; ignores what cannot be.
+    pub fn recall(&mut self, compared: [Work; 2]) {
+        if compared.iter().all(Work::is_sound) {
+            [self.expected, self.actual] = compared;
+        }
+    }
+
     /// Of what may not be shed: work of what came, per second, and the pace that it asks for in milliseconds per token; `None` where
     /// nothing came.
     pub fn kept(&self, now: Time) -> Option<(Work, f64)> {

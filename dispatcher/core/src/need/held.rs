@@ -48,6 +48,14 @@ impl Held {
         self.load
     }
 
+    /// Goes on from what another has learned of a pool of which the same was asked; ignores what cannot be.
+    pub fn recall(&mut self, load: f64) {
+        let [least, most] = BOUNDS;
+        if (least..=most).contains(&load) {
+            self.load = load;
+        }
+    }
+
     /// A request that may not be shed and could have been in time is over. `load` is asked for when a window begins and ends.
     pub fn over(
         &mut self,

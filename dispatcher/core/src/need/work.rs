@@ -2,6 +2,7 @@
 
 use std::ops::{Add, Mul};
 
+use serde::{Deserialize, Serialize};
 use weir_schema::{StepTime, prefill_pairs};
 
 use crate::{PodClass, Role, headroom::start};
@@ -10,7 +11,7 @@ use crate::{PodClass, Role, headroom::start};
 const LEAST_LEFT: f64 = 0.1;
 
 /// What requests ask of an engine: sums, so that those of several add up, and so do those of a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// Output tokens, over all sequences.
     pub decodes: f64,
@@ -42,6 +43,13 @@ impl Work {
     pub fn loaded(sizes: [f64; 2], sequences: f64) -> Self {
         let cold = Self::of(sizes, 0.0, sequences);
         Self { prefill_tokens: 1.0, prefill_pairs: cold.prefill_tokens, ..cold }
+    }
+
+    /// Whether requests can ask for it.
+    pub fn is_sound(&self) -> bool {
+        let Self { decodes, kv_token_steps, own_token_steps, prefill_tokens, prefill_pairs } = self;
+        let sums = [decodes, kv_token_steps, own_token_steps, prefill_tokens, prefill_pairs];
+        sums.into_iter().all(|sum| sum.is_finite() && *sum >= 0.0)
     }
 
     /// Each of its sums times that of another.

@@ -21,6 +21,12 @@ impl<const MANY: usize> Newest<MANY> {
         self.seen += 1;
     }
 
+    /// Those that are known.
+    pub(super) fn oldest_to_newest(&self) -> impl Iterator<Item = f32> {
+        let first = self.seen.saturating_sub(MANY);
+        (first..self.seen).filter_map(|at| self.ring.get(at % MANY).copied())
+    }
+
     /// The one that a share of them is no larger than, the lower one of two; `None` while fewer than `enough` were seen.
     pub(super) fn quantile(&self, share: f64, enough: usize) -> Option<f64> {
         let known = self.seen.min(MANY);

@@ -64,8 +64,7 @@ impl Pieces {
 
     /// Leaves the first `at` of these names, of which there are more, and keeps the others by themselves.
     pub(super) fn split(&mut self, names: &mut Names, at: usize) -> Names {
-        let all = self.of(*names).flat_map(|piece| piece.names);
-        let rest: Vec<u64> = all.take(names.len as usize).skip(at).collect();
+        let rest: Vec<u64> = self.begin(*names, usize::MAX).skip(at).collect();
         self.truncate(names, at);
         self.keep(&rest)
     }
@@ -87,6 +86,12 @@ impl Pieces {
     /// The first of these names.
     pub(super) fn first(&self, names: Names) -> u64 {
         self.of(names).next().map_or(0, |piece| piece.names[0])
+    }
+
+    /// Some of these names, from the first on.
+    pub(super) fn begin(&self, names: Names, len: usize) -> impl Iterator<Item = u64> {
+        let all = self.of(names).flat_map(|piece| piece.names);
+        all.take(len.min(names.len as usize))
     }
 
     /// Forgets these names.
@@ -128,7 +133,7 @@ impl Pieces {
 #[cfg(test)]
 impl Pieces {
     pub(super) fn all_of(&self, names: Names) -> Vec<u64> {
-        self.of(names).flat_map(|piece| piece.names).take(names.len as usize).collect()
+        self.begin(names, usize::MAX).collect()
     }
 
     /// Pieces, with those that are vacant.

@@ -77,9 +77,19 @@ impl Ring {
         (self.len + self.answers).saturating_sub(self.capacity)
     }
 
+    /// Blocks more that may be held.
+    pub(super) const fn room_left(&self) -> usize {
+        self.capacity.saturating_sub(self.len + self.answers)
+    }
+
     /// Makes something that was not held the youngest.
     pub(super) fn add_youngest(&mut self, kept: Kept) -> Slot {
         self.add_older_than(ENDS, kept)
+    }
+
+    /// Makes something that was not held the oldest.
+    pub(super) fn add_oldest(&mut self, kept: Kept) -> Slot {
+        self.add_older_than(self.node(ENDS).younger, kept)
     }
 
     /// Puts something that was not held behind the one at `younger`, as the next older.
@@ -133,6 +143,18 @@ impl Ring {
         }
     }
 
+    /// Holds some of an answer, at least one block, as the oldest.
+    pub(super) fn recall_answer(&mut self, answer: Answer) {
+        if answer.held == 0 {
+            return;
+        }
+        self.len += answer.held as usize;
+        let slot = self.add_oldest(Kept::Answer(answer));
+        if answer.to != 0 {
+            self.answers_to.entry(answer.to).or_insert(slot);
+        }
+    }
+
     /// What is held of the last answer to a prompt.
     pub(super) fn answer_to(&self, prompt: u64) -> Option<Answer> {
         self.find_answer_to(prompt).map(|(_, answer)| answer)
@@ -174,6 +196,12 @@ impl Ring {
         (slot != ENDS).then(|| (slot, self.node(slot).kept))
     }
 
+    /// What is not in use, oldest first.
+    pub(super) fn oldest_to_youngest(&self) -> impl Iterator<Item = Kept> {
+        let next = |node: Node| (node.younger != ENDS).then(|| self.node(node.younger));
+        std::iter::successors(next(self.node(ENDS)), move |node| next(*node)).map(|node| node.kept)
+    }
+
     /// The segments of which it holds some, in use or not, in no order.
     pub(super) fn segments(&self) -> impl Iterator<Item = SegmentId> {
         self.nodes.iter().filter_map(|node| match node.kept {
@@ -209,11 +237,6 @@ impl Ring {
 
 #[cfg(test)]
 impl Ring {
-    pub(super) fn oldest_to_youngest(&self) -> Vec<Kept> {
-        let next = |node: &Node| (node.younger != ENDS).then(|| self.nodes[node.younger as usize]);
-        std::iter::successors(next(&self.nodes[0]), next).map(|node| node.kept).collect()
-    }
-
     /// Segments for which there is room.
     pub(super) fn room(&self) -> usize {
         self.nodes.len() - 1

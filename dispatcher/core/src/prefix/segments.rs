@@ -1,5 +1,7 @@
 //! Stretches of blocks that were always sent together, and which pods hold how much of each.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::{
@@ -102,6 +104,13 @@ impl Segments {
         Some(Step { id, segment, place, shared })
     }
 
+    /// Names of the blocks of a segment that a pod holds; `None` where it holds none.
+    pub(super) fn names_held(&self, id: SegmentId, pod: PodId) -> Option<Arc<[u64]>> {
+        let segment = self.all.get(id as usize)?;
+        let held = segment.holders.get(segment.place_of(pod).ok()?)?;
+        Some(self.pieces.begin(segment.names, held.len as usize).collect())
+    }
+
     /// That segment.
     pub(super) fn get_mut(&mut self, id: SegmentId) -> Option<&mut Segment> {
         self.all.get_mut(id as usize)
@@ -165,7 +174,11 @@ impl Segments {
     /// Forgets a segment that no pod holds any more.
     fn remove(&mut self, id: SegmentId) {
         let Some(segment) = self.all.get(id as usize) else { return };
-        self.by_first.remove(&self.pieces.first(segment.names));
+        let first = self.pieces.first(segment.names);
+        // One that was recalled without what is before it may be found no more: another has its name.
+        if let Some(other) = self.by_first.remove(&first).filter(|found| *found != id) {
+            self.by_first.insert(first, other);
+        }
         self.pieces.forget(segment.names);
         self.vacant.push(id);
     }
@@ -200,9 +213,7 @@ impl Segments {
 
     /// Blocks of a segment that a pod holds.
     pub(super) fn held(&self, id: SegmentId, pod: PodId) -> Vec<u64> {
-        let segment = &self.all[id as usize];
-        let held = segment.holders[segment.place_of(pod).unwrap()].len as usize;
-        self.pieces.all_of(segment.names)[..held].to_vec()
+        self.names_held(id, pod).unwrap().to_vec()
     }
 
     /// Blocks held, by all pods, of the segments that can be found.

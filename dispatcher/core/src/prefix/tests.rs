@@ -240,3 +240,48 @@ fn of_an_answer_that_is_being_forgotten_the_beginning_is_held_and_of_two_the_las
     assert_eq!(matched_on(&index, POD, &prompt(b"abANSWER"), reply), 2);
     assert!(index.rings[&POD].answer_to(5).is_none());
 }
+
+#[test]
+fn what_is_recalled_is_older_than_what_is_known_and_takes_what_room_is_left() {
+    let mut before = alone(100);
+    before.insert(POD, &prompt(b"system one"));
+    before.insert(POD, &prompt(b"system two"));
+    before.insert(POD, &prompt(b"another"));
+    let cached = before.cached(POD);
+    let mut index = alone(18);
+    index.insert(POD, &prompt(b"system more"));
+    index.recall(POD, &cached);
+    assert_eq!(matched(&index, POD, &prompt(b"another")), 7, "the youngest");
+    assert_eq!(index.len_of(POD), 18);
+    index.insert(POD, &prompt(b"new"));
+    assert_eq!(matched(&index, POD, &prompt(b"another")), 4);
+    assert_eq!(matched(&index, POD, &prompt(b"system more")), 11);
+    let version = index.version();
+    index.recall(POD, &cached);
+    assert_eq!((index.version(), index.len_of(POD)), (version, 18), "there is no room");
+    index.recall(PodId(99), &cached);
+    assert_eq!(index.len_of(PodId(99)), 0, "no such pod");
+}
+
+#[test]
+fn what_is_recalled_without_what_was_before_it_spoils_nothing() {
+    let mut before = alone(100);
+    before.insert(POD, &prompt(b"abcd"));
+    before.insert(POD, &prompt(b"abxy"));
+    let Cached(parts) = before.cached(POD);
+    let orphan = parts
+        .iter()
+        .find(|part| matches!(part, Part::Prompt(names) if names[..] == prompt(b"abcd")[2..]));
+    let mut index = alone(20);
+    index.recall(POD, &Cached(orphan.into_iter().cloned().collect()));
+    assert_eq!(index.len_of(POD), 2);
+    index.insert(POD, &prompt(b"abcd"));
+    index.insert(POD, &prompt(b"abuv"));
+    assert_eq!(matched(&index, POD, &prompt(b"abcd")), 4);
+    // What cannot be found is forgotten in its turn, and what has its name is not.
+    index.insert(POD, &prompt(b"0123456789"));
+    index.insert(POD, &prompt(b"ab"));
+    assert_eq!((index.len_of(POD), matched(&index, POD, &prompt(b"abcd"))), (18, 4));
+    index.remove(POD);
+    assert_eq!((index.segments.len(), index.segments.used()), (0, (0, 0)));
+}

@@ -48,7 +48,7 @@ pub(super) struct Flight {
     pub(super) tokens_per_event: f64,
     pub(super) uncached_tokens: f64,
     /// Blocks of its prompt that its pod is thought to keep for it.
-    kept: usize,
+    pub(super) kept: usize,
     /// The row that it was decided with, where that was here.
     pub(super) row: Option<Row>,
     /// What it was thought to pay outside the steps then, in milliseconds.

@@ -8,7 +8,7 @@ use serde_yaml_ng::{Mapping, Value};
 use super::RawConfig;
 
 /// Keys whose parts are made once: sockets, threads, files and processes. With everything below them.
-pub const NEED_RESTART: [&str; 23] = [
+pub const NEED_RESTART: [&str; 24] = [
     "listen",
     "tls",
     "threads",
@@ -24,6 +24,7 @@ pub const NEED_RESTART: [&str; 23] = [
     "upstream",
     "replicas",
     "model",
+    "state",
     "spool",
     "trainer",
     "telemetry",

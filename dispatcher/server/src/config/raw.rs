@@ -18,6 +18,7 @@ use crate::{
     learn::config::{RawModel, RawSpool, RawTrainer},
     replicas::RawReplicas,
     shutdown::RawShutdown,
+    state::config::RawState,
     telemetry::{compat::RawTelemetry, log::RawLog},
     tls::{RawPodsTls, RawTls},
     upstream::RawUpstream,
@@ -68,6 +69,8 @@ pub struct RawConfig {
     pub upstream: RawUpstream,
     /// Other dispatchers in front of the same pods.
     pub replicas: RawReplicas,
+    /// What outlives the process.
+    pub state: RawState,
     /// Where models come from.
     pub model: RawModel,
     /// Where samples go.
@@ -106,6 +109,7 @@ impl Default for RawConfig {
             scrape: RawScrape::default(),
             upstream: RawUpstream::default(),
             replicas: RawReplicas::default(),
+            state: RawState::default(),
             model: RawModel::default(),
             spool: RawSpool::default(),
             trainer: RawTrainer::default(),

@@ -49,6 +49,29 @@ pub struct Pod {
     pub occupancy: Occupancy,
     /// What the requests that it was given came to.
     pub answers: AnswerTally,
+    /// When its process began.
+    pub started: Started,
+}
+
+/// When a pod's process began, as its scrapes say.
+#[derive(Debug, Default)]
+pub struct Started(AtomicU64);
+
+impl Started {
+    /// It says so, in seconds of Unix time.
+    pub fn say(&self, at_s: f64) {
+        self.0.store(at_s.to_bits(), Relaxed);
+    }
+
+    /// In seconds of Unix time; `None` where it did not say.
+    pub fn at_s(&self) -> Option<f64> {
+        Some(f64::from_bits(self.0.load(Relaxed))).filter(|at_s| *at_s > 0.0)
+    }
+}
+
+/// Whether a process that began at one time is the one that began at the other, in seconds: clocks are set right now and then.
+pub fn is_same_process(one_s: f64, other_s: f64) -> bool {
+    (one_s - other_s).abs() <= 1.0
 }
 
 /// What a pod's scrapes came to, for metrics.
@@ -115,6 +138,7 @@ impl Pod {
             scrapes: ScrapeTally::default(),
             occupancy: Occupancy::default(),
             answers: AnswerTally::default(),
+            started: Started::default(),
         }
     }
 

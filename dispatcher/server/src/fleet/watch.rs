@@ -22,6 +22,7 @@ use super::{
     config::ScrapeConfig,
     connection::{Connection, ScrapeError},
     gauges::Gauges,
+    pod::is_same_process,
     roster::{Place, Places},
 };
 use crate::{
@@ -211,7 +212,13 @@ fn take(place: &Place, heard: &Heard) {
             let Scrape { running, waiting, .. } = gauges.scrape;
             pod.occupancy.scraped(heard.begun, running.saturating_add(waiting));
             let scrape = Scrape { shared: place.seat.shared, ..gauges.scrape };
-            place.roster.hub().post(Event::Scraped(pod.id, scrape));
+            let hub = place.roster.hub();
+            hub.post(Event::Scraped(pod.id, scrape));
+            if let Some(started_at_s) = gauges.started_at_s {
+                pod.started.say(started_at_s);
+                // Now that the size of its cache is known, and before it is given anything.
+                hub.recall_cached(pod, started_at_s);
+            }
             pod.breaker.scrape_succeeded();
         }
         Outcome::Garbled(why) => {
@@ -261,7 +268,7 @@ async fn scrape(
 
 /// Whether a process that started at `now` is another than the one that started at `before`; `None` where that is not said.
 fn restarted(before: Option<f64>, now: Option<f64>) -> Option<bool> {
-    before.zip(now).map(|(before, now)| (now - before).abs() > 1.0)
+    before.zip(now).map(|(before, now)| !is_same_process(before, now))
 }
 
 fn count(counter: &AtomicU64) {

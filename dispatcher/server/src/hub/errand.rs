@@ -7,8 +7,9 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use weir_core::{
-    Answered, Band, Dispatch, End, EndKind, PodId, PromptSize, Refusal, RefusalReason, Request,
-    RequestId, Running, Slo, Time, prefix::Turn,
+    Answered, Band, Dispatch, End, EndKind, Learned, PodId, PromptSize, Refusal, RefusalReason,
+    Request, RequestId, Running, Slo, Time,
+    prefix::{Cached, Turn, as_bytes},
 };
 use weir_schema::Prediction;
 
@@ -43,6 +44,8 @@ pub enum Errand {
     HoldAgainst(Charge),
     /// What an operator holds, where that is newer than what the decider does.
     Hold(Held),
+    /// From now on it goes by what is decided there: it is to be told what is known there, now and as that changes.
+    Teach,
 }
 
 /// The first number of requests that another dispatcher asked for: far from those that come in here.
@@ -110,7 +113,7 @@ pub struct Facts {
     pub band: Band,
     pub tenant: Option<Arc<str>>,
     pub body_bytes: u32,
-    #[serde(with = "names")]
+    #[serde(with = "as_bytes")]
     pub blocks: Arc<[u64]>,
     pub turn: Turn,
     pub streamed: bool,
@@ -214,26 +217,6 @@ impl Onward {
     }
 }
 
-/// Names of blocks as bytes: they are random, and numbers of any other form take longer to write and to read.
-mod names {
-    use std::sync::Arc;
-
-    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
-
-    pub fn serialize<S: Serializer>(names: &Arc<[u64]>, to: S) -> Result<S::Ok, S::Error> {
-        let bytes: Vec<u8> = names.iter().flat_map(|name| name.to_le_bytes()).collect();
-        to.serialize_bytes(&bytes)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<[u64]>, D::Error> {
-        let bytes = <&[u8]>::deserialize(from)?;
-        let (names, []) = bytes.as_chunks() else {
-            return Err(D::Error::custom("a name of a block is cut off"));
-        };
-        Ok(names.iter().map(|name| u64::from_le_bytes(*name)).collect())
-    }
-}
-
 /// That long ago, or the start of the process where it was not there yet.
 pub fn before(now: Time, age: Duration) -> Time {
     let age_us = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
@@ -298,11 +281,20 @@ pub enum Lore {
         /// Host and port of the pod.
         pod: String,
         /// Names of the prompt's blocks.
-        #[serde(with = "names")]
+        #[serde(with = "as_bytes")]
         blocks: Arc<[u64]>,
     },
     /// A response was whole.
     Answered(Answered),
+    /// What a pod had cached before anything that was told of it since.
+    Cached {
+        /// Host and port of the pod.
+        pod: String,
+        /// What is cached there, or some of it: then the youngest is told first.
+        cached: Cached,
+    },
+    /// Everything that was learned of the pool.
+    Learned(Box<Learned>),
 }
 
 /// Something heard from the dispatcher that decides.

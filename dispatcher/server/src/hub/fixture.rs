@@ -4,10 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use async_channel::Receiver;
 use weir_core::{
-    Bounds, PodId, Policy, PromptSize, Request, RequestId, Scheduler, SchedulerConfig, Slo,
+    Bounds, Learned, NeedConfig, PodId, Policy, PromptSize, Request, RequestId, Scheduler,
+    SchedulerConfig, Slo,
+    learned::{ClassLearned, Lengths, PerEventLearned, Seen},
+    need::Work,
+    ratio::TokenRatio,
 };
 use weir_schema::{
-    FirstToken, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime, Stride,
+    FirstToken, Predict, PredictError, Prediction, Quantiles, Row, Sample, Status, StepTime,
+    StepsLearned, Stride,
 };
 
 use super::Hub;
@@ -125,4 +130,41 @@ pub(crate) async fn until(what: &str, done: impl Fn() -> bool) {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), waiting).await.expect(what);
+}
+
+/// Some of everything that can be learned.
+pub(crate) fn learned() -> Learned {
+    let seen = Seen(vec![(12, 0.5), (300, 1.0)]);
+    let steps = StepsLearned {
+        multiples: [1.0; 5],
+        covariance: [[0.1; 5]; 5],
+        ceiling: [4.0; 5],
+        usual_residual: 0.1,
+        lean: -0.01,
+        strides: 300,
+        outside_ms: 5.5,
+        outside_usual_ms: 1.5,
+    };
+    let per_event = PerEventLearned {
+        single: vec![2.0],
+        several: vec![],
+        counted: vec![1.5, 1.0],
+        events_per_step: 0.9,
+        stepped: 9,
+    };
+    Learned {
+        lengths: Lengths {
+            input_edges: vec![1024],
+            all: seen.clone(),
+            any_tenant: vec![seen.clone(), Seen::default()],
+            sizes: vec![(7, seen.clone())],
+            tenants: vec![(Arc::from("t"), true, vec![Seen::default(), seen])],
+        },
+        ratio: TokenRatio::new(),
+        need: NeedConfig::default(),
+        held: 0.5,
+        expected: Work { decodes: 9.0, ..Work::default() },
+        actual: Work::default(),
+        classes: vec![ClassLearned { name: Arc::from("c"), steps: Some(steps), per_event }],
+    }
 }

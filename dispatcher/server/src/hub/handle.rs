@@ -3,6 +3,7 @@
 //! See [`super`] for what it promises.
 
 use std::{
+    collections::HashMap,
     fmt,
     ops::Range,
     sync::{
@@ -19,6 +20,7 @@ use std::{
 use arc_swap::ArcSwap;
 use async_channel::{Receiver, Sender, TrySendError};
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::smallvec;
 use tokio::sync::Notify;
 use weir_core::{Event, Phase, PodId, Reason, Request, RequestId, Scheduler, Snapshot, Time};
 use weir_schema::Sample;
@@ -35,6 +37,7 @@ use super::{
 use crate::{
     clock::Clock,
     fleet::{Failing, Pod},
+    state::KeptPod,
 };
 
 /// Where samples go. Bounded; when it is full a sample is dropped and counted.
@@ -67,8 +70,12 @@ pub struct Hub {
     pub(super) counted: Mutex<Option<Counted>>,
     /// What an operator holds, as of its last change. Locked before the desk.
     pub(super) held: Mutex<Held>,
-    /// Whether that was told by another dispatcher.
+    /// Whether that was told by another dispatcher, or one before.
     pub(super) is_told: AtomicBool,
+    /// What pods had cached before this process, by host and port, of those that have not said yet whether they are the same.
+    pub(super) expected: Mutex<HashMap<String, KeptPod>>,
+    /// Those that were.
+    pub(super) recalled: AtomicU64,
 }
 
 impl Hub {
@@ -101,6 +108,8 @@ impl Hub {
             counted: Mutex::default(),
             held: Mutex::default(),
             is_told: AtomicBool::new(false),
+            expected: Mutex::default(),
+            recalled: AtomicU64::new(0),
         })
     }
 
@@ -221,7 +230,7 @@ impl Hub {
     pub fn turn_to(&self, lead: Option<Arc<Lead>>) {
         if let Some(lead) = &lead {
             // Before anything waits there: what is held here may be newer.
-            lead.tell(Errand::Hold(self.held()));
+            lead.tell_all(smallvec![Errand::Hold(self.held()), Errand::Teach]);
         }
         self.at_desk(|desk, now, due| desk.follow(now, lead, due));
     }

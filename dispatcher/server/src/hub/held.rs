@@ -66,7 +66,7 @@ impl Hub {
     }
 
     /// An operator may change something; `change` says whether it did. No other change comes in between, be it another dispatcher's.
-    pub(super) fn change_held<T>(&self, change: impl FnOnce() -> (T, bool)) -> T {
+    pub(crate) fn change_held<T>(&self, change: impl FnOnce() -> (T, bool)) -> T {
         let mut held = self.held.lock();
         let (done, changed) = change();
         if changed {
@@ -99,7 +99,7 @@ impl Hub {
 
     fn take_over(&self, own: &mut Held, held: &Held) {
         let model = &**self.model();
-        tracing::info!(model, ?held, "an operator holds this where it is decided");
+        tracing::info!(model, ?held, "an operator holds this");
         own.clone_from(held);
         self.is_told.store(true, Relaxed);
         self.hold_gates(&held.gates);

@@ -19,7 +19,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use async_channel::Sender;
 use smallvec::{SmallVec, smallvec};
 use weir_core::{
-    Answered, Event, Lesson, Phase, RefusalReason, Request, RequestId, Running, Time, by_id::ById,
+    Answered, Event, Learned, Lesson, Phase, RefusalReason, Request, RequestId, Running, Time,
+    by_id::ById,
 };
 
 use super::{
@@ -47,6 +48,8 @@ pub enum News {
     Sent(RequestId, Arc<Pod>, Arc<[u64]>),
     /// A response was whole.
     Answered(Answered),
+    /// Everything that was learned: all answers before it are in it, and none after.
+    Learned(Box<Learned>),
 }
 
 /// Errands that are told at once: one mostly, and everything when another one decides than before.
@@ -203,6 +206,10 @@ impl Desk {
                 self.by_address.get(&pod).map(|pod| Lesson::Sent(*pod, blocks))
             }
             Lore::Answered(answered) => Some(Lesson::Answered(answered)),
+            Lore::Cached { pod, cached } => {
+                self.by_address.get(&pod).map(|pod| Lesson::Cached(*pod, cached))
+            }
+            Lore::Learned(learned) => Some(Lesson::Learned(learned)),
         };
         lesson.into_iter().for_each(|lesson| self.handle(now, Event::Told(lesson), due));
     }

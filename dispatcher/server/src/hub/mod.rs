@@ -22,6 +22,7 @@
 //! - [`lease`]: the claim on a pod
 //! - [`seat`], [`steer`]: what an operator sees, and what he does
 //! - [`led`]: another dispatcher decides; `handover`: it becomes another than before; [`errand`]: what they tell each other; [`held`]: what an operator holds
+//! - `recall`: what outlives it
 //! - [`ticks`]: the timer of a pool in which something waits
 
 mod actor;
@@ -32,6 +33,7 @@ pub mod held;
 pub mod lease;
 pub mod led;
 mod message;
+mod recall;
 pub mod seat;
 pub mod steer;
 pub mod ticket;

@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use async_channel::Sender;
 use futures_util::{
     future::{AbortHandle, Abortable, Aborted, BoxFuture},
     stream::{FuturesUnordered, StreamExt},
@@ -30,6 +31,7 @@ use super::{
     BEAT, SILENT,
     circle::Circle,
     seal::{Nonce, Seals, Side, nonce, proof},
+    teach::{Lessons, fitting},
     wire::{Asks, Hello, Out, PROTOCOL, Says, Values, Welcome, Why},
 };
 use crate::{
@@ -145,6 +147,8 @@ struct Guest {
     held: Option<Held>,
     /// The hub's pods, and where each is among them by host and port.
     pods: (Arc<Vec<Arc<Pod>>>, HashMap<String, usize>),
+    /// What it has yet to be told of what is known here, once it goes by what is decided here.
+    lessons: Option<Lessons>,
     /// When the last step ended of each pod that it has told of.
     stepped: HashMap<PodId, Time>,
     out: Out,
@@ -160,6 +164,7 @@ impl Guest {
             numbers: None,
             held: None,
             pods: Default::default(),
+            lessons: None,
             stepped: HashMap::new(),
             out,
         }
@@ -180,7 +185,7 @@ impl Guest {
         let leaving = life.reached(Stage::Draining);
         tokio::pin!(leaving);
         let (to, news) = async_channel::bounded(NEWS);
-        self.hub().listen(to);
+        self.hub().listen(to.clone());
         loop {
             tokio::select! {
                 // What it asks for has an answer, and there has to be room for that. It reads answers whatever it has to say itself.
@@ -204,6 +209,7 @@ impl Guest {
                     self.out.beat()?;
                     self.out.put(&Says::Beat)?;
                     self.tell_held()?;
+                    self.teach(&to)?;
                 }
                 () = &mut leaving => {
                     self.tell_held()?;
@@ -241,6 +247,21 @@ impl Guest {
         said.map_or(Ok(()), |said| self.out.put(&said))
     }
 
+    /// Tells it some of what is known here.
+    fn teach(&mut self, to: &Sender<News>) -> io::Result<()> {
+        let Some(lessons) = &mut self.lessons else { return Ok(()) };
+        if lessons.learned_is_due() {
+            self.circle.hub.tell_learned(to);
+        }
+        lessons.beat(&self.circle.hub);
+        while self.out.has_room()
+            && let Some(lore) = lessons.next()
+        {
+            self.out.put(&Says::Lore(lore))?;
+        }
+        Ok(())
+    }
+
     /// Does what it asks for.
     ///
     /// # Errors
@@ -269,6 +290,7 @@ impl Guest {
                 }
             }
             Errand::Hold(held) => self.hub().hold_newer(&held),
+            Errand::Teach => self.lessons = Some(Lessons::of(self.hub())),
             Errand::Cancel(id) => {
                 if let Some(abort) = self.aborts.remove(&id) {
                     abort.abort();
@@ -355,6 +377,7 @@ impl Guest {
             News::Sent(number, ..) if own(number) => return Ok(()),
             News::Sent(_, pod, blocks) => Lore::Sent { pod: pod.authority.clone(), blocks },
             News::Answered(answered) => Lore::Answered(answered),
+            News::Learned(learned) => Lore::Learned(Box::new(fitting(*learned))),
         };
         self.out.put(&Says::Lore(lore))
     }

@@ -16,6 +16,7 @@
 //! - `rank`: who decides; [`circle`]: the others of one pool, as far as they can be heard
 //! - `wire`: what travels; `seal`: what shows whom it comes from
 //! - `call`: calls another and asks; `lobby`: who calls; `desk`: is called and answers
+//! - `teach`: what is known, for one that may decide next
 //! - `run`: the thread
 
 mod call;
@@ -26,6 +27,7 @@ mod lobby;
 mod rank;
 mod run;
 mod seal;
+mod teach;
 #[cfg(test)]
 mod tests;
 mod wire;

@@ -11,7 +11,7 @@ use tokio::{
 };
 use weir_core::{
     Answered, Band, EndKind, PromptSize, RefusalReason, RequestId, Slo,
-    prefix::{Reply, Turn},
+    prefix::{Cached, Part, Reply, Turn},
 };
 use weir_schema::Prediction;
 use xxhash_rust::xxh3::xxh3_64;
@@ -23,6 +23,7 @@ use crate::{
         errand::{
             Charge, Ended, Errand, Facts, Given, Lore, Onward, Refused, Steps, Strides, Word,
         },
+        fixture::learned,
         held::Held,
     },
     replicas::{
@@ -84,6 +85,7 @@ fn errands() -> Vec<Errand> {
         Errand::Retry(Box::new(facts)),
         Errand::Decline(id, 200),
         Errand::Hold(Held { version: 3, ..Held::default() }),
+        Errand::Teach,
         Errand::Cancel(id),
         Errand::FirstToken(id),
         Errand::Progress(Strides { events: vec![(id, 5)], steps }),
@@ -144,6 +146,9 @@ fn what_travels_is_what_belongs_to_the_protocol() {
         output_tokens: Some(6),
         prompt: None,
     });
+    let names = Part::Prompt(Arc::from([1, 2]));
+    let cached = Cached(vec![names, Part::Answer { to: 300, blocks: 4, held: 2 }]);
+    let cached = Lore::Cached { pod: "10.0.0.1:8000".to_owned(), cached };
     let held = Held { version: 2, gates: ["b0".to_owned()].into(), pods };
     let says = [
         Says::Beat,
@@ -152,13 +157,15 @@ fn what_travels_is_what_belongs_to_the_protocol() {
         Says::Held(held),
         Says::Lore(sent),
         Says::Lore(answered),
+        Says::Lore(cached),
+        Says::Lore(Lore::Learned(Box::new(learned()))),
     ];
     let says = says.into_iter().chain(words().into_iter().map(Says::Word));
     says.for_each(|says| wire::put(&says, &mut bytes).unwrap());
     // Whoever changes a value makes the number of the protocol another one, and this digest with it.
     assert_eq!(
         (wire::PROTOCOL, xxh3_64(&bytes)),
-        (7, 2_703_199_305_439_012_576),
+        (8, 671_539_444_355_946_900),
         "{} bytes",
         bytes.len()
     );

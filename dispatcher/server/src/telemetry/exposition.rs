@@ -294,6 +294,19 @@ impl Page {
         self.count(&series::VERSION_SERVED, &[model, &version], of.served);
     }
 
+    fn state(&mut self, watched: &Watched) {
+        let state = &watched.state;
+        if let Some(age) = state.age(watched.clock.unix_ms()) {
+            self.set(&series::STATE_AGE, &[], age.as_secs_f64());
+        }
+        self.tally(&series::STATE_BYTES, &[], &state.bytes);
+        self.tally(&series::STATE_ERRORS, &["read"], &state.unusable);
+        self.tally(&series::STATE_ERRORS, &["write"], &state.unwritten);
+        for hub in &watched.hubs {
+            self.count(&series::STATE_PODS, &[hub.model()], hub.pods_recalled());
+        }
+    }
+
     fn learning(&mut self, watched: &Watched) {
         let (reload, spool, trainer) = (&watched.reload, &watched.spool, &watched.trainer);
         self.tally(&series::BUNDLES, &["loaded"], &reload.loaded);
@@ -308,6 +321,7 @@ impl Page {
         self.tally(&series::SPOOL_ERRORS, &[], &spool.errors);
         self.tally(&series::SPOOL_BYTES, &[], &spool.bytes);
         self.tally(&series::SPOOL_SEGMENTS, &[], &spool.segments);
+        self.state(watched);
         self.flag(&series::TRAINER_UP, trainer.up.load(Relaxed));
         self.tally(&series::TRAINER_RESTARTS, &[], &trainer.restarts);
         self.rounds(watched);

@@ -49,6 +49,7 @@ fn watched() -> Watched {
         hubs: vec![hub],
         metrics: Arc::new(metrics()),
         versions: Arc::default(),
+        state: Arc::default(),
         spool: Arc::default(),
         reload: Arc::default(),
         shelf: Arc::new(Shelf::new(PathBuf::new(), Bell::new().0).0),
@@ -67,6 +68,7 @@ fn watched() -> Watched {
     let ended_unix_ms = clock.unix_ms() - 60_000;
     let last = LastRound { ended_unix_ms, failed, published_unix_ms: Some(0) };
     *watched.reload.round.lock() = Some(last);
+    watched.state.written_ms.store(ended_unix_ms, Relaxed);
     watched
 }
 

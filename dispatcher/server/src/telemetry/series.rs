@@ -213,6 +213,14 @@ series! {
         "Bytes of the spool.";
     SPOOL_SEGMENTS: Gauge "weir_spool_segments" []
         "Segments of the spool.";
+    STATE_AGE: Gauge "weir_state_age_seconds" []
+        "Time since the state of all pools was last written; absent before, and where none is kept.";
+    STATE_BYTES: Gauge "weir_state_bytes" []
+        "Bytes of the state's files as last written.";
+    STATE_ERRORS: Counter "weir_state_errors_total" ["operation"]
+        "Times that a file of the state could not be used, by operation: read, write.";
+    STATE_PODS: Counter "weir_state_pods_recalled_total" ["model"]
+        "Pods that were believed to have cached what they had when an earlier process ended.";
     TRAINER_UP: Gauge "weir_trainer_up" []
         "1 while the supervised trainer runs.";
     TRAINER_RESTARTS: Counter "weir_trainer_restarts_total" []

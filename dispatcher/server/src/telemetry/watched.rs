@@ -18,6 +18,7 @@ use crate::{
     },
     replicas::Circle,
     shutdown::{Life, Stage},
+    state::StateTally,
     tls::Identity,
 };
 
@@ -32,6 +33,8 @@ pub struct Watched {
     pub metrics: Arc<Metrics>,
     /// How the model versions do.
     pub versions: Arc<Versions>,
+    /// What became of the state.
+    pub state: Arc<StateTally>,
     /// What the spool came to.
     pub spool: Arc<SpoolTally>,
     /// What became of the bundles.

@@ -42,6 +42,18 @@ impl Default for Outside {
 }
 
 impl Outside {
+    /// The estimate, and the usual distance from it.
+    pub(super) const fn parts(&self) -> (f64, f64) {
+        (self.ms, self.usual_ms)
+    }
+
+    /// One of these; `None` where no first tokens lead there.
+    pub(super) fn from_parts(ms: f64, usual_ms: f64) -> Option<Self> {
+        let is_sound = (StepTime::default().api_ms..=MOST_MS).contains(&ms)
+            && (LEAST_USUAL_MS..=MOST_MS).contains(&usual_ms);
+        is_sound.then_some(Self { ms, stated_ms: ms, usual_ms })
+    }
+
     /// The estimate as it is stated, in milliseconds.
     pub(super) const fn stated_ms(&self) -> f64 {
         self.stated_ms

@@ -19,6 +19,9 @@ const FIRST_VARIANCES: Vector = [4.0, 1000.0, 10.0, 4.0, 0.25];
 /// How far each variance grows again once it was less.
 const GROWN_VARIANCES: Vector = [1.0, 1.0, 1.0, 1.0, 0.25];
 
+/// Larger than anything that is found.
+const MOST: f64 = 1e6;
+
 /// The solution and its uncertainty.
 #[derive(Clone, Debug)]
 pub(super) struct Rls {
@@ -47,6 +50,25 @@ impl Rls {
             }
         }
         Self { solution, covariance, ceiling: FIRST_VARIANCES }
+    }
+
+    /// Its solution, its uncertainty, and past which no variance grows.
+    pub(super) const fn parts(&self) -> (Vector, [Vector; UNKNOWNS], Vector) {
+        (self.solution, self.covariance, self.ceiling)
+    }
+
+    /// One of these; `None` where no updates lead there.
+    pub(super) fn from_parts(
+        solution: Vector,
+        covariance: [Vector; UNKNOWNS],
+        ceiling: Vector,
+    ) -> Option<Self> {
+        let is_true = |value: &f64| value.is_finite() && value.abs() <= MOST;
+        let mut values = solution.iter().chain(covariance.iter().flatten()).chain(&ceiling);
+        let is_sound = values.all(is_true)
+            && solution.iter().all(|value| *value >= 0.0)
+            && ceiling.iter().all(|value| *value > 0.0);
+        is_sound.then_some(Self { solution, covariance, ceiling })
     }
 
     pub(super) const fn solution(&self) -> &Vector {

@@ -344,3 +344,47 @@ fn a_step_takes_some_time_whatever_was_measured() {
         assert!((LEAST_STEP_MS..=most_ms).contains(&step_ms), "{busy_share}: {step_ms}");
     }
 }
+
+/// Some fit, of strides and first tokens.
+fn taught(strides: usize) -> StepFit {
+    let (mut fit, mut noise) = (StepFit::default(), Noise(11));
+    for _ in 0..strides {
+        fit.observe(&A100.stride(&mut noise, 0));
+        fit.observe_first_token(&FirstToken { pod_class: 0, measured_ms: 60.0, steps_ms: 40.0 });
+    }
+    fit
+}
+
+#[test]
+fn what_was_learned_is_gone_on_from_as_if_there_had_been_no_break() {
+    let mut fit = taught(300);
+    let mut next = StepFit::recalled(&fit.learned()).unwrap();
+    assert_eq!(next.learned(), fit.learned());
+    assert_eq!(next.strides(), 300);
+    let mut noise = Noise(12);
+    for _ in 0..100 {
+        let stride = A100.stride(&mut noise, 0);
+        fit.observe(&stride);
+        next.observe(&stride);
+    }
+    assert_eq!(next.learned(), fit.learned());
+}
+
+#[test]
+fn what_cannot_have_been_learned_is_not_taken_up() {
+    let sound = taught(50).learned();
+    let with = |change: &dyn Fn(&mut StepsLearned)| {
+        let mut learned = sound.clone();
+        change(&mut learned);
+        StepFit::recalled(&learned).is_some()
+    };
+    assert!(with(&|_| {}));
+    assert!(!with(&|learned| learned.multiples[2] = -0.1));
+    assert!(!with(&|learned| learned.multiples[0] = f64::INFINITY));
+    assert!(!with(&|learned| learned.covariance[1][3] = f64::NAN));
+    assert!(!with(&|learned| learned.ceiling[4] = 0.0));
+    assert!(!with(&|learned| learned.usual_residual = 0.0));
+    assert!(!with(&|learned| learned.lean = f64::NAN));
+    assert!(!with(&|learned| learned.outside_ms = 1.0));
+    assert!(!with(&|learned| learned.outside_usual_ms = f64::NAN));
+}

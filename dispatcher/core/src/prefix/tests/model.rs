@@ -112,13 +112,13 @@ impl Model {
 
 /// What is held, with the name of its prompt for a block of an answer.
 fn oldest_to_youngest(index: &PrefixIndex, pod: PodId) -> Vec<Result<u64, u64>> {
-    let kept = index.rings.get(&pod).map_or_else(Vec::new, Ring::oldest_to_youngest);
+    let kept = index.rings.get(&pod).into_iter().flat_map(Ring::oldest_to_youngest);
     let blocks = |kept| match kept {
         Kept::Segment(id) => index.segments.held(id, pod).into_iter().rev().map(Ok).collect(),
         Kept::Answer(answer) => vec![Err(answer.to); answer.held as usize],
         Kept::Nothing => unreachable!("it is in no ring"),
     };
-    kept.into_iter().flat_map(blocks).collect()
+    kept.flat_map(blocks).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -232,6 +232,42 @@ proptest! {
             apply(&mut index, model, pod, Step::Leave);
         }
         prop_assert_eq!((index.segments.len(), index.segments.used()), (0, (0, 0)));
+    }
+
+    #[test]
+    fn another_index_that_recalls_what_is_cached_holds_the_same(
+        capacities in prop::collection::vec(0..200usize, 4),
+        steps in prop::collection::vec(step(), 0..50),
+        (over, pieces) in (any::<prop::sample::Index>(), 1..40usize),
+    ) {
+        let mut index = PrefixIndex::default();
+        let mut models = vec![Model::default(); 4];
+        for (pod, capacity) in (0..).map(PodId).zip(capacities) {
+            apply(&mut index, &mut models[pod.0 as usize], pod, Step::Capacity(capacity));
+        }
+        for (pod, step) in steps {
+            apply(&mut index, &mut models[pod as usize], PodId(pod), step);
+        }
+        let mut other = PrefixIndex::default();
+        for (pod, model) in (0..).map(PodId).zip(&mut models) {
+            while !model.prompts.is_empty() {
+                apply(&mut index, model, pod, Step::Over(over, 0, 0));
+            }
+            other.set_capacity(pod, index.rings.get(&pod).map_or(0, |ring| ring.capacity));
+            let cached = index.cached(pod);
+            prop_assert_eq!(cached.len(), index.len_of(pod));
+            for piece in cached.clone().in_pieces(pieces) {
+                let names: usize = piece.0.iter().map(Part::names).sum();
+                prop_assert!(names <= pieces);
+                other.recall(pod, &piece);
+            }
+            prop_assert_eq!(oldest_to_youngest(&other, pod), oldest_to_youngest(&index, pod));
+            let answers = |index: &PrefixIndex| {
+                (0..4).map(|to| index.answer_to(pod, to)).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(answers(&other), answers(&index));
+        }
+        prop_assert_eq!(other.segments.held_by_all(), index.segments.held_by_all());
     }
 
     #[test]

@@ -68,6 +68,7 @@ async fn side_of(raw: &RawAdmin, ip: [u8; 4], hubs: Vec<Arc<Hub>>) -> Side {
         hubs: hubs.clone(),
         metrics: Arc::new(Metrics::new().unwrap()),
         versions: Arc::default(),
+        state: Arc::default(),
         spool: Arc::default(),
         reload: Arc::default(),
         config: Arc::default(),

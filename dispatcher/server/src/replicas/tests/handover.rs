@@ -1,5 +1,10 @@
 //! Another one decides than before.
 
+use weir_core::{
+    Learned,
+    prefix::{Cached, Part},
+};
+
 use super::*;
 use crate::replicas::call::QUEUED;
 
@@ -313,6 +318,40 @@ async fn whoever_decides_next_knows_what_is_cached_where() {
         lease.end(EndKind::Complete, Some(200), None);
         until("it is over", || middle.hub.idle()).await;
     }
+}
+
+#[tokio::test]
+async fn one_that_joins_is_told_what_is_known_and_goes_on_from_that() {
+    let all = addresses::<2>();
+    let mut elder = Member::start(0, &all, SECRET);
+    let ids = 1..=3;
+    let add_pods = |member: &Member| {
+        ids.clone().for_each(|id| member.hub.add_pod(pod(id, format!("10.0.0.{id}:8000"))));
+    };
+    add_pods(&elder);
+    let prompt = |id: u64| Arc::<[u64]>::from((id * 1000..id * 1000 + 300).collect::<Vec<u64>>());
+    for id in ids.clone() {
+        elder.hub.recall_on(PodId(id), Cached(vec![Part::Prompt(prompt(id.into()))]));
+    }
+    let held = Learned { held: 0.31, ..elder.hub.learned() };
+    elder.hub.recall(held);
+    let younger = Member::start(1, &all, SECRET);
+    add_pods(&younger);
+    younger.follows(Some(all[0])).await;
+    until("it has learned", || younger.hub.learned() == elder.hub.learned()).await;
+    for id in ids.map(PodId) {
+        let (here, there) = (&younger.hub, &elder.hub);
+        until("it knows the caches", || here.cached_on(id) == there.cached_on(id)).await;
+    }
+    elder.vanish();
+    younger.follows(None).await;
+    assert_eq!(younger.hub.learned().held, 0.31);
+    let mut one = request(&younger.hub, 7);
+    (one.prompt, one.blocks) = (PromptSize::Bytes(38_400), prompt(2));
+    let mut ticket = younger.hub.admit(one);
+    let lease = ticket.verdict().await.unwrap();
+    assert_eq!(lease.pod().authority, "10.0.0.2:8000");
+    drop(lease);
 }
 
 #[tokio::test]

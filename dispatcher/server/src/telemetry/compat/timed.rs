@@ -7,7 +7,8 @@
 use std::{sync::Arc, time::Instant};
 
 use weir_schema::{
-    FirstToken, Predict, PredictError, Prediction, Row, Sample, Status, StepTime, Stride,
+    FirstToken, Predict, PredictError, Prediction, Row, Sample, Status, StepTime, StepsLearned,
+    Stride,
 };
 
 use super::{Compat, PLUGIN};
@@ -58,6 +59,14 @@ impl<P: Predict> Predict for Timed<P> {
 
     fn observe_sample(&mut self, sample: &Sample) {
         self.inner.observe_sample(sample);
+    }
+
+    fn steps_learned(&self, pod_class: u16) -> Option<StepsLearned> {
+        self.inner.steps_learned(pod_class)
+    }
+
+    fn recall_steps(&mut self, pod_class: u16, learned: &StepsLearned) -> bool {
+        self.inner.recall_steps(pod_class, learned)
     }
 
     fn status(&self) -> Status {

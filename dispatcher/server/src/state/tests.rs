@@ -1,0 +1,168 @@
+//! What one process leaves and the next goes on from, without one.
+
+use weir_core::{
+    Band, Control, Event, Gate,
+    prefix::{Cached, Part},
+};
+
+use super::*;
+use crate::{
+    fleet::{Ask, Pod},
+    hub::fixture::{Fixture, learned, pod},
+    worker::Worker,
+};
+
+const EVERY: Duration = Duration::from_secs(60);
+
+fn open(dir: &std::path::Path, hub: &Arc<Hub>) -> (Keeper, Arc<StateTally>) {
+    let tally = Arc::<StateTally>::default();
+    let config = StateConfig { dir: dir.to_owned(), every: EVERY };
+    (Keeper::open(config, std::slice::from_ref(hub), tally.clone()), tally)
+}
+
+/// Writes what there is, as at the end of a process.
+async fn leave(keeper: Keeper) {
+    let worker = Worker::spawn_async("test-state", move |stop| keeper.run(stop)).unwrap();
+    let joined = tokio::task::spawn_blocking(move || worker.join(Duration::from_secs(20)));
+    assert!(joined.await.unwrap());
+}
+
+fn started(number: u32, at_s: f64) -> Arc<Pod> {
+    let pod = pod(number, &format!("127.0.0.1:{number}"));
+    pod.started.say(at_s);
+    pod
+}
+
+fn names(number: u64) -> Cached {
+    Cached(vec![Part::Prompt((0..9).map(|at| 100 * number + at).collect())])
+}
+
+/// A pool of which something is known.
+fn known() -> Arc<Hub> {
+    let (hub, _) = Fixture::default().hub();
+    for number in 1..=3 {
+        let pod = started(number, 1000.0);
+        hub.add_pod(pod.clone());
+        hub.recall_on(pod.id, names(number.into()));
+    }
+    let silent = pod(4, "127.0.0.1:4");
+    hub.add_pod(silent.clone());
+    hub.recall_on(silent.id, names(4));
+    hub.recall(weir_core::Learned { held: 0.33, ..hub.learned() });
+    hub.change_held(|| {
+        hub.post(Event::Control(Control::Pause(Gate::Band(Band(0)))));
+        hub.pods()[1].cordon.ask(Ask::Cordon, hub.clock().now());
+        ((), true)
+    });
+    hub
+}
+
+#[tokio::test]
+async fn the_next_process_goes_on_from_what_was_known() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = known();
+    let (keeper, tally) = open(dir.path(), &first);
+    assert_eq!(tally.age(1), None);
+    leave(keeper).await;
+    assert!(tally.age(first.clock().unix_ms()).is_some_and(|age| age < EVERY));
+    assert!(tally.bytes.load(Relaxed) > 200);
+
+    let (next, _) = Fixture::default().hub();
+    let (keeper, tally) = open(dir.path(), &next);
+    assert_eq!(next.learned().held, 0.33);
+    assert_eq!(next.held(), first.held());
+    assert_eq!(tally.unusable.load(Relaxed), 0);
+    // The first is the same, the second another process, the third does not come.
+    for (pod, at_s) in [(started(11, 1000.4), 1000.4), (started(12, 1002.0), 1002.0)] {
+        let pod =
+            Arc::new(Pod::new(pod.id, pod.name.clone(), format!("127.0.0.1:{}", pod.id.0 - 10), 0));
+        next.add_pod(pod.clone());
+        next.recall_cached(&pod, at_s);
+    }
+    let on = |number: u32| next.cached_on(weir_core::PodId(number));
+    assert_eq!(on(11), names(1));
+    assert_eq!(on(12), Cached::default());
+    assert_eq!(next.pods_recalled(), 1);
+    assert_eq!(next.pods()[1].cordon.asked().0, Ask::Cordon);
+    // What nobody has asked for yet is left to the one after.
+    next.pods()[0].started.say(1000.4);
+    leave(keeper).await;
+    let (last, _) = Fixture::default().hub();
+    drop(open(dir.path(), &last));
+    let mut expected: Vec<_> = last.still_expected().into_iter().map(|pod| pod.authority).collect();
+    expected.sort();
+    assert_eq!(expected, ["127.0.0.1:1", "127.0.0.1:3"]);
+}
+
+#[tokio::test]
+async fn what_pods_had_cached_long_ago_is_not_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let hub = known();
+    let (keeper, _) = open(dir.path(), &hub);
+    leave(keeper).await;
+    let model = hub.model().to_string();
+    let kept = read(dir.path(), &model).unwrap().unwrap();
+    let old_ms = kept.written_ms - MOST_AGE.as_millis() as u64 - 1;
+    let old = bytes(&Kept { written_ms: old_ms, ..kept }).unwrap();
+    write(dir.path(), &model, &old).unwrap();
+    let (next, _) = Fixture::default().hub();
+    drop(open(dir.path(), &next));
+    assert_eq!(next.still_expected(), []);
+    assert_eq!((next.learned().held, next.held()), (0.33, hub.held()));
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_used_is_counted_and_costs_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hub, _) = Fixture::default().hub();
+    let cold = hub.learned();
+    std::fs::write(file::path(dir.path(), hub.model()), b"weir state of some kind").unwrap();
+    let (keeper, tally) = open(dir.path(), &hub);
+    assert_eq!((tally.unusable.load(Relaxed), hub.learned()), (1, cold));
+    leave(keeper).await;
+    assert!(read(dir.path(), hub.model()).unwrap().is_some(), "it is replaced");
+}
+
+#[tokio::test]
+async fn another_dispatchers_folder_is_read_and_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let hub = known();
+    let (keeper, _) = open(dir.path(), &hub);
+    leave(keeper).await;
+    let mut other = Lock::default();
+    other.take(dir.path()).unwrap();
+    let before = std::fs::read(file::path(dir.path(), hub.model())).unwrap();
+    let (next, _) = Fixture::default().hub();
+    let (keeper, tally) = open(dir.path(), &next);
+    assert_eq!(next.learned().held, 0.33);
+    leave(keeper).await;
+    assert_eq!(tally.unwritten.load(Relaxed), 1);
+    assert_eq!(tally.age(1), None);
+    assert_eq!(std::fs::read(file::path(dir.path(), hub.model())).unwrap(), before);
+}
+
+#[tokio::test]
+async fn what_an_operator_changes_is_written_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (hub, _) = Fixture::default().hub();
+    let (keeper, tally) = open(dir.path(), &hub);
+    let worker = Worker::spawn_async("test-state", move |stop| keeper.run(stop)).unwrap();
+    hub.change_held(|| {
+        hub.post(Event::Control(Control::Pause(Gate::Pool)));
+        ((), true)
+    });
+    // Long before it is written anyway; the test's own time limit ends this.
+    while tally.age(1).is_none() {
+        tokio::task::yield_now().await;
+    }
+    let kept = read(dir.path(), hub.model()).unwrap().unwrap();
+    assert_eq!(kept.held, hub.held());
+    drop(worker);
+}
+
+#[test]
+fn some_of_everything_can_be_learned() {
+    let (hub, _) = Fixture::default().hub();
+    hub.recall(learned());
+    assert_eq!(hub.learned().ratio, learned().ratio);
+}

@@ -1,0 +1,194 @@
+//! What a dispatcher knows of its pool, and what an operator holds, outlives its process.
+
+use serde_json::{Value, json};
+use weir_tests::{Call, Plan, Stage, Weir, eventually};
+
+fn plan() -> Plan {
+    Plan::default().pods(2).config(json!({"shutdown": {"drain_delay_s": 0}}))
+}
+
+/// Prompts whose beginning no other shares, long enough to be worth finding again.
+fn prompts() -> Vec<Call> {
+    (0..6).map(|number| Call::long_chat(2000, 40, &format!("prompt {number}"))).collect()
+}
+
+/// Makes the calls one after the other. Says which pod each went to.
+async fn pods_of(stage: &Stage, calls: &[Call]) -> Vec<String> {
+    let mut pods = Vec::new();
+    for call in calls {
+        let reply = stage.call(call).await;
+        reply.assert_whole();
+        pods.push(reply.header("x-weir-pod").to_owned());
+    }
+    pods
+}
+
+/// Another process in the place of the one that has ended, with its pods ready.
+async fn start_again(stage: &mut Stage) {
+    stage.weir = Weir::start(stage.config(), &stage.path("again.log")).await;
+    stage.weir.ready().await;
+    eventually("every pod is seen", async || {
+        let pods = stage.weir.snapshot().await["pods"].take();
+        let mut ages = pods.as_array().into_iter().flatten().map(|pod| &pod["scrape_age_ms"]);
+        if ages.all(|age| age.is_number()) { Ok(()) } else { Err(pods) }
+    })
+    .await;
+}
+
+async fn end(stage: &mut Stage) {
+    stage.weir.program.terminate();
+    assert!(stage.weir.program.exit().await.success());
+}
+
+async fn recalled(stage: &Stage) -> f64 {
+    stage.weir.metrics().await.sum("weir_state_pods_recalled_total", &[])
+}
+
+/// Prompt tokens that the pods have had cached.
+async fn cached_tokens(stage: &Stage) -> f64 {
+    let mut tokens = 0.0;
+    for pod in &stage.pods {
+        tokens += pod.metrics().await.sum("vllm:prompt_tokens_cached_total", &[]);
+    }
+    tokens
+}
+
+async fn change(stage: &Stage, path: &str, body: Value) {
+    let path = format!("/api/v1{path}");
+    let reply = Call::post(&path, body.to_string()).to(stage.weir.admin).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+}
+
+async fn phases(stage: &Stage) -> Vec<Value> {
+    let pods = stage.weir.snapshot().await["pods"].take();
+    let all = pods.as_array().into_iter().flatten();
+    all.map(|pod| pod["phase"].clone()).collect()
+}
+
+#[tokio::test]
+async fn prompts_go_where_they_are_cached_and_answers_are_known() {
+    let mut stage = plan().raise().await;
+    let calls = prompts();
+    // Both pods get some: each call of a pair begins while the other runs.
+    let mut before = Vec::new();
+    for pair in calls.chunks(2) {
+        let both = pair.iter().map(|call| stage.call(call));
+        for reply in futures_util::future::join_all(both).await {
+            reply.assert_whole();
+            before.push(reply.header("x-weir-pod").to_owned());
+        }
+    }
+    assert!(before.iter().any(|pod| *pod != before[0]), "{before:?}");
+    let known = stage.weir.snapshot().await;
+    end(&mut stage).await;
+    start_again(&mut stage).await;
+    assert_eq!(recalled(&stage).await, 2.0);
+    let (cached, learned) = (cached_tokens(&stage).await, stage.weir.snapshot().await);
+    assert_eq!(learned["tokens_per_byte"], known["tokens_per_byte"]);
+    assert_eq!(pods_of(&stage, &calls).await, before);
+    let found = cached_tokens(&stage).await - cached;
+    assert!(found > 6.0 * 1900.0, "{found} tokens");
+    assert_eq!(stage.weir.metrics().await.sum("weir_state_errors_total", &[]), 0.0);
+}
+
+#[tokio::test]
+async fn what_an_operator_holds_is_held_after_a_crash() {
+    let mut stage = plan().raise().await;
+    change(&stage, "/pods/pod-1/cordon", json!({})).await;
+    change(&stage, "/queues/pause", json!({"band": -1})).await;
+    let written = async |weir: &Weir| weir.metrics().await.sum("weir_state_bytes", &[]);
+    eventually("it is written", async || match written(&stage.weir).await {
+        0.0 => Err(()),
+        _ => Ok(()),
+    })
+    .await;
+    // What an operator has changed since may not be written yet.
+    eventually("both are", async || {
+        let held = std::fs::read_dir(stage.path("state")).unwrap().flatten();
+        let texts = held.filter_map(|file| std::fs::read(file.path()).ok());
+        let text =
+            texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect::<String>();
+        if text.contains("b-1") && text.contains(&stage.pods[1].address.to_string()) {
+            Ok(())
+        } else {
+            Err(text)
+        }
+    })
+    .await;
+    stage.weir.program.kill();
+    start_again(&mut stage).await;
+    assert_eq!(phases(&stage).await, ["ready", "cordoned"]);
+    let call = Call::chat(3);
+    for _ in 0..6 {
+        assert_eq!(stage.call(&call).await.header("x-weir-pod"), "pod-0");
+    }
+    let (held, address) = (Call::chat(3).objective("batch"), stage.weir.api);
+    let held = tokio::spawn(async move { held.to(address).await });
+    stage.weir.waiting(1).await;
+    change(&stage, "/pods/pod-1/uncordon", json!({})).await;
+    change(&stage, "/queues/resume", json!({"band": -1})).await;
+    held.await.unwrap().assert_whole();
+    assert_eq!(phases(&stage).await, ["ready", "ready"]);
+}
+
+#[tokio::test]
+async fn a_pod_that_was_restarted_meanwhile_has_nothing() {
+    let mut stage = plan().raise().await;
+    pods_of(&stage, &prompts()).await;
+    // Processes that begin within a second are taken for one: clocks are that exact.
+    eventually("its pods are older than that", async || {
+        let up_s = stage.weir.metrics().await.sum("weir_uptime_seconds", &[]);
+        if up_s > 1.5 { Ok(()) } else { Err(up_s) }
+    })
+    .await;
+    end(&mut stage).await;
+    for pod in &mut stage.pods {
+        pod.restart().await;
+    }
+    start_again(&mut stage).await;
+    assert_eq!(recalled(&stage).await, 0.0);
+    stage.assert_serves().await;
+}
+
+#[tokio::test]
+async fn a_damaged_file_and_a_folder_that_refuses_are_said_and_cost_nothing_else() {
+    let mut stage = plan().raise().await;
+    pods_of(&stage, &prompts()[..2]).await;
+    end(&mut stage).await;
+    let folder = stage.path("state");
+    let files: Vec<_> =
+        std::fs::read_dir(&folder).unwrap().flatten().map(|file| file.path()).collect();
+    let file = files.iter().find(|path| path.extension().is_some_and(|end| end == "state"));
+    let file = file.expect("it was written at the end");
+    let mut bytes = std::fs::read(file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(file, bytes).unwrap();
+    // Nothing can be put in its place either.
+    std::fs::create_dir(file.with_extension("part")).unwrap();
+    start_again(&mut stage).await;
+    stage.assert_serves().await;
+    change(&stage, "/pods/pod-1/cordon", json!({})).await;
+    let errors = async |operation: &str| {
+        let metrics = stage.weir.metrics().await;
+        metrics.sum("weir_state_errors_total", &[("operation", operation)])
+    };
+    assert_eq!(errors("read").await, 1.0);
+    eventually("it cannot be written", async || match errors("write").await {
+        0.0 => Err(()),
+        _ => Ok(()),
+    })
+    .await;
+    let log = stage.weir.program.log();
+    assert!(log.contains("it is cut off or damaged") && log.contains("state cannot be written"));
+    stage.assert_serves().await;
+}
+
+#[tokio::test]
+async fn without_a_folder_every_process_begins_anew() {
+    let mut stage = plan().config(json!({"state": {"dir": ""}})).raise().await;
+    pods_of(&stage, &prompts()[..2]).await;
+    end(&mut stage).await;
+    start_again(&mut stage).await;
+    assert_eq!((recalled(&stage).await, stage.path("state").exists()), (0.0, false));
+}
