@@ -1,5 +1,5 @@
 //! Prompts and keys stay between client and pod: not in a log at any level, not in metrics, the
-//! snapshot or the spool.
+//! snapshot, the spool or the state.
 #![expect(
     clippy::indexing_slicing,
     clippy::unwrap_used,
@@ -113,6 +113,9 @@ async fn prompts_and_keys_stay_unseen(level: &str) {
     assert_clean("the spool", &spool);
     stage.weir.program.terminate();
     stage.weir.program.exit().await;
+    let state = texts_below(&stage.path("state"));
+    assert!(state.contains("acme"), "it was written at the end");
+    assert_clean("the state", &state);
     let log = stage.weir.program.log();
     assert!(log.contains("pod-0"), "something was logged");
     assert_clean("the log", &log);

@@ -28,9 +28,8 @@ async fn start_again(stage: &mut Stage) {
     stage.weir = Weir::start(stage.config(), &stage.path("again.log")).await;
     stage.weir.ready().await;
     eventually("every pod is seen", async || {
-        let pods = stage.weir.snapshot().await["pods"].take();
-        let mut ages = pods.as_array().into_iter().flatten().map(|pod| &pod["scrape_age_ms"]);
-        if ages.all(|age| age.is_number()) { Ok(()) } else { Err(pods) }
+        let ages = of_pods(stage, "scrape_age_ms").await;
+        if ages.iter().all(Value::is_number) { Ok(()) } else { Err(ages) }
     })
     .await;
 }
@@ -59,10 +58,11 @@ async fn change(stage: &Stage, path: &str, body: Value) {
     assert_eq!(reply.status, 200, "{reply:?}");
 }
 
-async fn phases(stage: &Stage) -> Vec<Value> {
-    let pods = stage.weir.snapshot().await["pods"].take();
-    let all = pods.as_array().into_iter().flatten();
-    all.map(|pod| pod["phase"].clone()).collect()
+/// What the snapshot says of each pod.
+async fn of_pods(stage: &Stage, key: &str) -> Vec<Value> {
+    let snapshot = stage.weir.snapshot().await;
+    let pods = snapshot.get("pods").and_then(Value::as_array).into_iter().flatten();
+    pods.map(|pod| pod.get(key).cloned().unwrap_or_default()).collect()
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn what_an_operator_holds_is_held_after_a_crash() {
     .await;
     stage.weir.program.kill();
     start_again(&mut stage).await;
-    assert_eq!(phases(&stage).await, ["ready", "cordoned"]);
+    assert_eq!(of_pods(&stage, "phase").await, ["ready", "cordoned"]);
     let call = Call::chat(3);
     for _ in 0..6 {
         assert_eq!(stage.call(&call).await.header("x-weir-pod"), "pod-0");
@@ -128,7 +128,7 @@ async fn what_an_operator_holds_is_held_after_a_crash() {
     change(&stage, "/pods/pod-1/uncordon", json!({})).await;
     change(&stage, "/queues/resume", json!({"band": -1})).await;
     held.await.unwrap().assert_whole();
-    assert_eq!(phases(&stage).await, ["ready", "ready"]);
+    assert_eq!(of_pods(&stage, "phase").await, ["ready", "ready"]);
 }
 
 #[tokio::test]

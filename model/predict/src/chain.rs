@@ -339,10 +339,9 @@ impl Predict for Chain {
     }
 
     fn recall_steps(&mut self, pod_class: u16, learned: &StepsLearned) -> bool {
-        let recalled = StepFit::recalled(learned);
-        let is_sound = recalled.is_some();
-        recalled.into_iter().for_each(|fit| drop(self.steps.insert(pod_class, fit)));
-        is_sound
+        let Some(fit) = StepFit::recalled(learned) else { return false };
+        self.steps.insert(pod_class, fit);
+        true
     }
 
     fn observe_sample(&mut self, sample: &Sample) {

@@ -27,6 +27,9 @@ pub struct Seen(pub Vec<(u32, f32)>);
 
 impl Seen {
     fn of(history: &Histogram, bins: &[Bin]) -> Self {
+        if history.onward.is_empty() {
+            return Self::default();
+        }
         let weights = bins.iter().enumerate().filter_map(|(at, bin)| {
             let weight = (history.onward_from(at) - history.onward_from(at + 1)) / history.newest;
             (weight >= SMALLEST_WEIGHT).then_some((bin.upper, weight as f32))

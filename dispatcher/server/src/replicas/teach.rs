@@ -84,7 +84,7 @@ mod tests {
     async fn what_was_learned_is_told_at_once_and_every_minute_and_what_is_cached_pod_by_pod() {
         let (hub, _) = Fixture::default().hub();
         for number in 1..=10 {
-            let pod = pod(number, &format!("127.0.0.1:{number}"));
+            let pod = pod(number, format!("127.0.0.1:{number}"));
             hub.add_pod(pod.clone());
             let names: Arc<[u64]> =
                 (0..u64::from(number)).map(|at| at + 1000 * u64::from(number)).collect();

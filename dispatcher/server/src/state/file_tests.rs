@@ -1,10 +1,16 @@
-use weir_core::prefix::Part;
+use weir_core::{
+    LengthConfig,
+    length::LengthHistory,
+    prefix::{Part, block_hashes, prompt_name},
+};
+use weir_schema::StepTime;
 
 use super::*;
 use crate::{fleet::Ask, hub::fixture::learned};
 
 fn kept() -> Kept {
-    let names = Part::Prompt([1, u64::MAX].into());
+    let names = Part::Prompt(block_hashes(&[7; 300], 1).collect());
+    let to = prompt_name(5, b"tail");
     Kept {
         model: "org/model".to_owned(),
         written_ms: 1_700_000_000_000,
@@ -17,16 +23,23 @@ fn kept() -> Kept {
         pods: vec![KeptPod {
             authority: "10.0.0.1:8000".to_owned(),
             started_at_s: 1_700_000_000.5,
-            cached: Cached(vec![Part::Answer { to: 7, blocks: 5, held: 2 }, names]),
+            cached: Cached(vec![Part::Answer { to, blocks: 5, held: 2 }, names]),
         }],
     }
 }
 
 #[test]
 fn what_is_kept_is_what_belongs_to_the_format() {
-    let bytes = bytes(&kept()).unwrap();
+    let mut kept = kept();
+    let mut history = LengthHistory::new(LengthConfig::default(), &[1024]);
+    for tokens in [1, 30, 1000, 100_000] {
+        history.observe(None, tokens, tokens);
+    }
+    kept.learned.lengths = history.learned();
+    let mut bytes = bytes(&kept).unwrap();
+    bytes.extend(postcard::to_allocvec(&StepTime::default()).unwrap());
     // Whoever changes a value, or what a number in it stands for, makes the number of the format another one, and this digest with it.
-    assert_eq!((FORMAT, xxh3_64(&bytes)), (1, 17_556_015_768_393_984_834), "{} bytes", bytes.len());
+    assert_eq!((FORMAT, xxh3_64(&bytes)), (1, 17_267_240_334_652_143_468), "{} bytes", bytes.len());
 }
 
 #[test]

@@ -12,14 +12,14 @@ use std::{
 pub(super) struct Lock(Option<File>);
 
 impl Lock {
-    /// Has the folder, which is made where there is none.
+    /// Has the folder, which is made where there is none. `false`: another dispatcher has it.
     ///
     /// # Errors
-    /// When another process has it, or it cannot be made.
-    pub(super) fn take(&mut self, dir: &Path) -> io::Result<()> {
+    /// When it cannot be made, or not be locked.
+    pub(super) fn take(&mut self, dir: &Path) -> io::Result<bool> {
         let is_there = |file: &File| file.metadata().is_ok_and(|of| of.nlink() > 0);
         if self.0.as_ref().is_some_and(is_there) {
-            return Ok(());
+            return Ok(true);
         }
         self.0 = None;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -28,11 +28,9 @@ impl Lock {
         match file.try_lock() {
             Ok(()) => {
                 self.0 = Some(file);
-                Ok(())
+                Ok(true)
             }
-            Err(TryLockError::WouldBlock) => {
-                Err(io::Error::other("another dispatcher keeps its state in this folder"))
-            }
+            Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
@@ -47,17 +45,16 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("a/b");
         let (mut first, mut second) = (Lock::default(), Lock::default());
-        first.take(&dir).unwrap();
-        first.take(&dir).unwrap();
-        let why = second.take(&dir).unwrap_err().to_string();
-        assert_eq!(why, "another dispatcher keeps its state in this folder");
+        assert!(first.take(&dir).unwrap());
+        assert!(first.take(&dir).unwrap());
+        assert!(!second.take(&dir).unwrap());
         drop(first);
-        second.take(&dir).unwrap();
+        assert!(second.take(&dir).unwrap());
         // Somebody has cleared up.
         fs::remove_dir_all(&dir).unwrap();
-        second.take(&dir).unwrap();
+        assert!(second.take(&dir).unwrap());
         assert!(dir.join("lock").exists());
-        assert!(Lock::default().take(&dir).is_err());
+        assert!(!Lock::default().take(&dir).unwrap());
     }
 
     #[test]

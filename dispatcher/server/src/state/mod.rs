@@ -96,8 +96,16 @@ struct Pool {
     written_ms: u64,
     /// When it is written again.
     next: Time,
-    /// Whether it could not be written, which was said.
-    failing: bool,
+    /// Whether it could not be written the last time.
+    waits: bool,
+}
+
+/// What became of a writing.
+enum Outcome {
+    Written,
+    /// The folder is another dispatcher's.
+    Elsewhere,
+    Failed(io::Error),
 }
 
 impl Keeper {
@@ -111,7 +119,7 @@ impl Keeper {
             bytes: 0,
             written_ms: 0,
             next: now.plus(config.every),
-            failing: false,
+            waits: false,
         };
         let pools = hubs.iter().map(pool).collect();
         let expects_until = now.plus(MOST_AGE);
@@ -142,18 +150,19 @@ impl Keeper {
                 pool.hub.expect_cached(Vec::new());
             }
             let held = pool.hub.held();
-            let is_due = now >= pool.next || (held != pool.held && !pool.failing);
+            let is_due = now >= pool.next || (held != pool.held && !pool.waits);
             if !is_due && !stop.is_requested() {
                 continue;
             }
-            let written = match lock.take(&config.dir) {
-                Ok(()) => pool.write(config, &pool.kept(held, stop).await),
-                Err(error) => Err(error),
+            let outcome = match lock.take(&config.dir) {
+                Ok(true) => pool.write(config, &pool.kept(held, stop).await),
+                Ok(false) => Outcome::Elsewhere,
+                Err(error) => Outcome::Failed(error),
             };
-            let failed = written.is_err();
-            pool.next = pool.hub.clock().now().plus(if failed { RETRY } else { config.every });
-            tally.unwritten.fetch_add(u64::from(failed), Relaxed);
-            pool.note(config, written);
+            let pause = if matches!(outcome, Outcome::Written) { config.every } else { RETRY };
+            pool.next = pool.hub.clock().now().plus(pause);
+            tally.unwritten.fetch_add(u64::from(matches!(outcome, Outcome::Failed(_))), Relaxed);
+            pool.note(config, &outcome);
         }
         let written_ms = pools.iter().map(|pool| pool.written_ms).min();
         tally.written_ms.store(written_ms.unwrap_or(0), Relaxed);
@@ -179,27 +188,37 @@ impl Pool {
         Kept { model, written_ms: self.hub.clock().unix_ms(), held, learned, pods }
     }
 
-    fn write(&mut self, config: &StateConfig, kept: &Kept) -> io::Result<()> {
-        let bytes = bytes(kept)?;
-        write(&config.dir, &kept.model, &bytes)?;
-        (self.bytes, self.written_ms) = (bytes.len() as u64, kept.written_ms);
-        self.held.clone_from(&kept.held);
-        Ok(())
+    fn write(&mut self, config: &StateConfig, kept: &Kept) -> Outcome {
+        let written = bytes(kept).and_then(|bytes| {
+            write(&config.dir, &kept.model, &bytes)?;
+            Ok(bytes.len() as u64)
+        });
+        match written {
+            Ok(bytes) => {
+                (self.bytes, self.written_ms) = (bytes, kept.written_ms);
+                self.held.clone_from(&kept.held);
+                Outcome::Written
+            }
+            Err(error) => Outcome::Failed(error),
+        }
     }
 
-    fn note(&mut self, config: &StateConfig, written: io::Result<()>) {
+    /// Says what is another than before.
+    fn note(&mut self, config: &StateConfig, outcome: &Outcome) {
         let (model, dir) = (&**self.hub.model(), config.dir.display());
-        match written {
-            Ok(()) if self.failing => tracing::info!(model, %dir, "state is written again"),
-            Ok(()) => {}
-            Err(error) if !self.failing => {
-                tracing::warn!(model, %dir, %error, "state cannot be written; a restart begins anew");
-                self.failing = true;
-                return;
-            }
-            Err(_) => return,
+        let waits = !matches!(outcome, Outcome::Written);
+        if std::mem::replace(&mut self.waits, waits) == waits {
+            return;
         }
-        self.failing = false;
+        match outcome {
+            Outcome::Written => tracing::info!(model, %dir, "state is written again"),
+            Outcome::Elsewhere => {
+                tracing::warn!(model, %dir, "another dispatcher has the folder; state is not written");
+            }
+            Outcome::Failed(error) => {
+                tracing::warn!(model, %dir, %error, "state cannot be written; a restart begins anew");
+            }
+        }
     }
 }
 

@@ -427,6 +427,16 @@ fn each_pod_class_has_a_step_time_of_its_own() {
     }
     let step = |class| chain.step_time(class).step_ms(10.0, 1e4, 0.0);
     assert!((step(0) - 7.0).abs() < 0.2 && (step(3) - 70.0).abs() < 2.0);
+    // Another chain goes on from what this one has found, under whatever number the class has there.
+    let mut next = Chain::new();
+    assert_eq!(next.steps_learned(1), None);
+    let mut learned = chain.steps_learned(3).unwrap();
+    assert!(next.recall_steps(1, &learned));
+    assert_eq!(next.step_time(1), chain.step_time(3));
+    learned.strides = 7;
+    learned.multiples[0] = f64::NAN;
+    assert!(!next.recall_steps(1, &learned));
+    assert_eq!(next.step_time(1), chain.step_time(3));
     assert_eq!(chain.step_time(1), StepTime::default());
 }
 

@@ -39,7 +39,7 @@ enum PodsCommand {
     Ls(ListArgs),
     /// Show one pod, and each request on it with its objective and its actual pace
     Show(ShowArgs),
-    /// Send a pod nothing new; what it has goes on. Forgotten when weir restarts
+    /// Send a pod nothing new; what it has goes on. Remembered when weir restarts where state.dir is kept
     Cordon(NamesArgs),
     /// Cordon a pod and let it finish; --wait returns when nothing is left on it
     Drain(DrainArgs),
