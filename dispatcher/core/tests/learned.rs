@@ -3,10 +3,7 @@
 #[expect(dead_code, reason = "shared with tests that use all of it")]
 mod world;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use weir_core::{
     Band, End, EndKind, Event, Learned, Lesson, NeedConfig, PodClass, PodId, PromptSize, Request,
@@ -22,7 +19,7 @@ use world::{World, slo};
 
 /// Knows the steps of a class as it was told of them.
 #[derive(Default)]
-struct Remembers(Arc<Mutex<Vec<(u16, StepsLearned)>>>);
+struct Remembers(Vec<(u16, StepsLearned)>);
 
 impl Predict for Remembers {
     fn predict(&mut self, rows: &[Row], out: &mut [Prediction]) -> Result<(), PredictError> {
@@ -45,12 +42,12 @@ impl Predict for Remembers {
     fn observe_sample(&mut self, _: &Sample) {}
 
     fn steps_learned(&self, pod_class: u16) -> Option<StepsLearned> {
-        let known = self.0.lock().unwrap();
+        let known = &self.0;
         known.iter().rev().find(|(class, _)| *class == pod_class).map(|(_, steps)| steps.clone())
     }
 
     fn recall_steps(&mut self, pod_class: u16, learned: &StepsLearned) -> bool {
-        self.0.lock().unwrap().push((pod_class, learned.clone()));
+        self.0.push((pod_class, learned.clone()));
         true
     }
 
