@@ -9,6 +9,8 @@ use std::sync::{
 };
 
 use http::HeaderValue;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use weir_core::{Phase, PodId, PodSpec, Pulse, Time};
 
 use super::{
@@ -49,23 +51,31 @@ pub struct Pod {
     pub occupancy: Occupancy,
     /// What the requests that it was given came to.
     pub answers: AnswerTally,
-    /// When its process began.
-    pub started: Started,
+    /// What its process says of itself.
+    pub witness: Mutex<Witness>,
 }
 
-/// When a pod's process began, as its scrapes say.
-#[derive(Debug, Default)]
-pub struct Started(AtomicU64);
+/// What a pod's process says of itself in a scrape, by which it is known again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Witness {
+    /// When it began, in seconds of Unix time.
+    pub started_at_s: Option<f64>,
+    /// Tokens that it has generated since.
+    pub generated: Option<u64>,
+}
 
-impl Started {
-    /// It says so, in seconds of Unix time.
-    pub fn say(&self, at_s: f64) {
-        self.0.store(at_s.to_bits(), Relaxed);
-    }
-
-    /// In seconds of Unix time; `None` where it did not say.
-    pub fn at_s(&self) -> Option<f64> {
-        Some(f64::from_bits(self.0.load(Relaxed))).filter(|at_s| *at_s > 0.0)
+impl Witness {
+    /// Whether whoever says this is the process that said `before`. One that does not say when it began, such as several API servers
+    /// behind one port, is taken for it while its count of tokens has not fallen.
+    pub fn goes_on_from(&self, before: &Self) -> bool {
+        match (before.started_at_s, self.started_at_s) {
+            (Some(before_s), Some(now_s)) => is_same_process(before_s, now_s),
+            (None, None) => {
+                let counts = before.generated.zip(self.generated);
+                counts.is_some_and(|(before, now)| before > 0 && now >= before)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -138,7 +148,7 @@ impl Pod {
             scrapes: ScrapeTally::default(),
             occupancy: Occupancy::default(),
             answers: AnswerTally::default(),
-            started: Started::default(),
+            witness: Mutex::default(),
         }
     }
 

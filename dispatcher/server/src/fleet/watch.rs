@@ -22,7 +22,7 @@ use super::{
     config::ScrapeConfig,
     connection::{Connection, ScrapeError},
     gauges::Gauges,
-    pod::is_same_process,
+    pod::{Witness, is_same_process},
     roster::{Place, Places},
 };
 use crate::{
@@ -214,11 +214,11 @@ fn take(place: &Place, heard: &Heard) {
             let scrape = Scrape { shared: place.seat.shared, ..gauges.scrape };
             let hub = place.roster.hub();
             hub.post(Event::Scraped(pod.id, scrape));
-            if let Some(started_at_s) = gauges.started_at_s {
-                pod.started.say(started_at_s);
-                // Now that the size of its cache is known, and before it is given anything.
-                hub.recall_cached(pod, started_at_s);
-            }
+            let Gauges { started_at_s, scrape: Scrape { generated, .. }, .. } = *gauges;
+            let witness = Witness { started_at_s, generated };
+            *pod.witness.lock() = witness;
+            // Now that the size of its cache is known, and before it is given anything.
+            hub.recall_cached(pod, &witness);
             pod.breaker.scrape_succeeded();
         }
         Outcome::Garbled(why) => {

@@ -7,7 +7,7 @@ use weir_core::{Event, Learned, Lesson, PodId, prefix::Cached};
 
 use super::{Hub, led::News};
 use crate::{
-    fleet::{Pod, pod::is_same_process},
+    fleet::{Pod, pod::Witness},
     state::KeptPod,
 };
 
@@ -46,11 +46,10 @@ impl Hub {
         self.expected.lock().values().cloned().collect()
     }
 
-    /// A pod says when its process began.
-    pub fn recall_cached(&self, pod: &Pod, started_at_s: f64) {
+    /// A pod's process says this of itself.
+    pub fn recall_cached(&self, pod: &Pod, witness: &Witness) {
         let known = self.expected.lock().remove(&pod.authority);
-        let Some(known) = known.filter(|known| is_same_process(known.started_at_s, started_at_s))
-        else {
+        let Some(known) = known.filter(|known| witness.goes_on_from(&known.witness)) else {
             return;
         };
         self.recall_on(pod.id, known.cached);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use weir_core::{Learned, prefix::Cached};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::hub::held::Held;
+use crate::{fleet::pod::Witness, hub::held::Held};
 
 /// What the values are, and what numbers in them stand for: how blocks are named, the sizes of prompts, the coefficients of a step's
 /// time. A test holds their bytes against those that belong to this number.
@@ -47,8 +47,8 @@ pub(super) struct Kept {
 pub struct KeptPod {
     /// Its host and port.
     pub authority: String,
-    /// When its process began, in seconds of Unix time, as it says itself.
-    pub started_at_s: f64,
+    /// What its process said of itself.
+    pub witness: Witness,
     /// What is cached there.
     pub cached: Cached,
 }

@@ -11,8 +11,8 @@
 //! # What is believed of what is read
 //! - What an operator holds: all of it, however old it is. It is said in the log.
 //! - What was learned: each part that can be true of the pool as it is configured now; see [`weir_core::learned`].
-//! - What a pod has cached: if it is younger than 10 minutes, and the pod says by `process_start_time_seconds` that its process is the
-//!   one that it was.
+//! - What a pod has cached: if it is younger than 10 minutes, and the pod's process says of itself that it is the one that it was; see
+//!   [`Witness`].
 //!
 //! # Layout
 //! - [`config`]: where, and how often
@@ -44,6 +44,7 @@ use self::{
     lock::Lock,
 };
 use crate::{
+    fleet::pod::Witness,
     hub::{Hub, held::Held},
     worker::Stop,
 };
@@ -175,14 +176,17 @@ impl Pool {
     async fn kept(&self, held: Held, stop: &Stop) -> Kept {
         let mut pods = self.hub.still_expected();
         for pod in &*self.hub.pods() {
-            // Of one that does not say when it began nobody would know whether it still is the same.
-            let Some(started_at_s) = pod.started.at_s() else { continue };
+            let witness = *pod.witness.lock();
+            // Of one that says nothing of itself nobody would know whether it still is the same.
+            if witness == Witness::default() {
+                continue;
+            }
             let begun = Instant::now();
             let cached = self.hub.cached_on(pod.id);
             if !stop.is_requested() {
                 sleep(REST * begun.elapsed()).await;
             }
-            pods.push(KeptPod { authority: pod.authority.clone(), started_at_s, cached });
+            pods.push(KeptPod { authority: pod.authority.clone(), witness, cached });
         }
         let (model, learned) = (self.hub.model().to_string(), self.hub.learned());
         Kept { model, written_ms: self.hub.clock().unix_ms(), held, learned, pods }

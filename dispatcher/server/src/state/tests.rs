@@ -1,7 +1,7 @@
 //! What one process leaves and the next goes on from, without one.
 
 use weir_core::{
-    Band, Control, Event, Gate,
+    Band, Control, Event, Gate, PodId,
     prefix::{Cached, Part},
 };
 
@@ -27,9 +27,17 @@ async fn leave(keeper: Keeper) {
     assert!(joined.await.unwrap());
 }
 
-fn started(number: u32, at_s: f64) -> Arc<Pod> {
+const fn began(at_s: f64) -> Witness {
+    Witness { started_at_s: Some(at_s), generated: None }
+}
+
+const fn counts(generated: u64) -> Witness {
+    Witness { started_at_s: None, generated: Some(generated) }
+}
+
+fn says(number: u32, witness: Witness) -> Arc<Pod> {
     let pod = pod(number, format!("127.0.0.1:{number}"));
-    pod.started.say(at_s);
+    *pod.witness.lock() = witness;
     pod
 }
 
@@ -40,14 +48,14 @@ fn names(number: u64) -> Cached {
 /// A pool of which something is known.
 fn known() -> Arc<Hub> {
     let (hub, _) = Fixture::default().hub();
-    for number in 1..=3 {
-        let pod = started(number, 1000.0);
+    for number in 1..=5 {
+        let pod = says(number, if number < 4 { began(1000.0) } else { counts(700) });
         hub.add_pod(pod.clone());
         hub.recall_on(pod.id, names(number.into()));
     }
-    let silent = pod(4, "127.0.0.1:4");
+    let silent = pod(6, "127.0.0.1:6");
     hub.add_pod(silent.clone());
-    hub.recall_on(silent.id, names(4));
+    hub.recall_on(silent.id, names(6));
     hub.recall(weir_core::Learned { held: 0.33, ..hub.learned() });
     hub.change_held(|| {
         hub.post(Event::Control(Control::Pause(Gate::Band(Band(0)))));
@@ -72,26 +80,26 @@ async fn the_next_process_goes_on_from_what_was_known() {
     assert_eq!(next.learned().held, 0.33);
     assert_eq!(next.held(), first.held());
     assert_eq!(tally.unusable.load(Relaxed), 0);
-    // The first is the same, the second another process, the third does not come.
-    for (pod, at_s) in [(started(11, 1000.4), 1000.4), (started(12, 1002.0), 1002.0)] {
-        let pod =
-            Arc::new(Pod::new(pod.id, pod.name.clone(), format!("127.0.0.1:{}", pod.id.0 - 10), 0));
-        next.add_pod(pod.clone());
-        next.recall_cached(&pod, at_s);
+    // The first is the same and the fourth may be, the second and the fifth are others, the third does not come.
+    let said = [(1, began(1000.4)), (2, began(1002.0)), (4, counts(700)), (5, counts(699))];
+    for (number, witness) in said {
+        let pod = Pod::new(PodId(10 + number), "p".into(), format!("127.0.0.1:{number}"), 0);
+        *pod.witness.lock() = witness;
+        next.add_pod(Arc::new(pod));
+        next.recall_cached(&next.pods().last().cloned().unwrap(), &witness);
     }
-    let on = |number: u32| next.cached_on(weir_core::PodId(number));
-    assert_eq!(on(11), names(1));
-    assert_eq!(on(12), Cached::default());
-    assert_eq!(next.pods_recalled(), 1);
+    let on = |number: u32| next.cached_on(PodId(number));
+    assert_eq!((on(11), on(14)), (names(1), names(4)));
+    assert_eq!((on(12), on(15)), (Cached::default(), Cached::default()));
+    assert_eq!(next.pods_recalled(), 2);
     assert_eq!(next.pods()[1].cordon.asked().0, Ask::Cordon);
     // What nobody has asked for yet is left to the one after.
-    next.pods()[0].started.say(1000.4);
     leave(keeper).await;
     let (last, _) = Fixture::default().hub();
     drop(open(dir.path(), &last));
     let mut expected: Vec<_> = last.still_expected().into_iter().map(|pod| pod.authority).collect();
     expected.sort();
-    assert_eq!(expected, ["127.0.0.1:1", "127.0.0.1:3"]);
+    assert_eq!(expected, [1, 2, 3, 4, 5].map(|number| format!("127.0.0.1:{number}")));
 }
 
 #[tokio::test]
@@ -165,4 +173,16 @@ fn some_of_everything_can_be_learned() {
     let (hub, _) = Fixture::default().hub();
     hub.recall(learned());
     assert_eq!(hub.learned().ratio, learned().ratio);
+}
+
+#[test]
+fn a_process_is_known_again_by_its_start_or_else_by_a_count_that_has_not_fallen() {
+    let goes_on = |now: Witness, before: Witness| now.goes_on_from(&before);
+    assert!(goes_on(began(1000.9), began(1000.0)) && !goes_on(began(1001.1), began(1000.0)));
+    assert!(goes_on(counts(8), counts(7)) && !goes_on(counts(6), counts(7)));
+    assert!(!goes_on(counts(7), counts(0)), "it had done nothing");
+    assert!(!goes_on(counts(7), began(1000.0)) && !goes_on(began(1000.0), counts(7)));
+    let both = |at_s| Witness { started_at_s: Some(at_s), generated: Some(5) };
+    assert!(!goes_on(both(2000.0), both(1000.0)), "it says so");
+    assert!(!goes_on(Witness::default(), Witness::default()));
 }
