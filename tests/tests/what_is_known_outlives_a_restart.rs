@@ -1,7 +1,8 @@
 //! What a dispatcher knows of its pool, and what an operator holds, outlives its process.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
-use weir_tests::{Call, Plan, Stage, Weir, eventually};
+use weir_tests::{Call, Pair, Plan, Stage, Weir, eventually};
 
 fn plan() -> Plan {
     Plan::default().pods(2).config(json!({"shutdown": {"drain_delay_s": 0}}))
@@ -21,6 +22,26 @@ async fn pods_of(stage: &Stage, calls: &[Call]) -> Vec<String> {
         pods.push(reply.header("x-weir-pod").to_owned());
     }
     pods
+}
+
+/// The same with two at a time, so that both pods get some.
+async fn in_pairs(stage: &Stage, calls: &[Call]) -> Vec<String> {
+    let mut pods = Vec::new();
+    for pair in calls.chunks(2) {
+        for reply in join_all(pair.iter().map(|call| stage.call(call))).await {
+            reply.assert_whole();
+            pods.push(reply.header("x-weir-pod").to_owned());
+        }
+    }
+    assert!(pods.iter().any(|pod| Some(pod) != pods.first()), "{pods:?}");
+    // It has a `usage`, by which it is learned that a template has tokens as well.
+    stage.call(&Call::plain(3)).await.assert_whole();
+    assert!(tokens_per_byte(&stage.weir).await > 0.25);
+    pods
+}
+
+async fn tokens_per_byte(weir: &Weir) -> f64 {
+    weir.metrics().await.sum("weir_tokens_per_byte", &[])
 }
 
 /// Another process in the place of the one that has ended, with its pods ready.
@@ -69,22 +90,13 @@ async fn of_pods(stage: &Stage, key: &str) -> Vec<Value> {
 async fn prompts_go_where_they_are_cached_and_answers_are_known() {
     let mut stage = plan().raise().await;
     let calls = prompts();
-    // Both pods get some: each call of a pair begins while the other runs.
-    let mut before = Vec::new();
-    for pair in calls.chunks(2) {
-        let both = pair.iter().map(|call| stage.call(call));
-        for reply in futures_util::future::join_all(both).await {
-            reply.assert_whole();
-            before.push(reply.header("x-weir-pod").to_owned());
-        }
-    }
-    assert!(before.iter().any(|pod| *pod != before[0]), "{before:?}");
-    let known = stage.weir.snapshot().await;
+    let before = in_pairs(&stage, &calls).await;
+    let known = tokens_per_byte(&stage.weir).await;
     end(&mut stage).await;
     start_again(&mut stage).await;
     assert_eq!(recalled(&stage).await, 2.0);
-    let (cached, learned) = (cached_tokens(&stage).await, stage.weir.snapshot().await);
-    assert_eq!(learned["tokens_per_byte"], known["tokens_per_byte"]);
+    assert_eq!(tokens_per_byte(&stage.weir).await, known);
+    let cached = cached_tokens(&stage).await;
     assert_eq!(pods_of(&stage, &calls).await, before);
     let found = cached_tokens(&stage).await - cached;
     assert!(found > 6.0 * 1900.0, "{found} tokens");
@@ -191,4 +203,29 @@ async fn without_a_folder_every_process_begins_anew() {
     end(&mut stage).await;
     start_again(&mut stage).await;
     assert_eq!((recalled(&stage).await, stage.path("state").exists()), (0.0, false));
+}
+
+#[tokio::test]
+async fn a_rolling_upgrade_knows_what_the_one_before_did() {
+    let nothing_kept = json!({"state": {"dir": ""}});
+    let Pair { mut stage, mut second } = plan().config(nothing_kept).raise_two().await;
+    second.program.kill();
+    let calls = prompts();
+    let before = in_pairs(&stage, &calls).await;
+    // One that joins now was told of none of these as they came.
+    second = Weir::start(&stage.path("second.yaml"), &stage.path("joins.log")).await;
+    second.ready().await;
+    let known = tokens_per_byte(&stage.weir).await;
+    eventually("it is told", async || match tokens_per_byte(&second).await {
+        told if (told - known).abs() < 1e-9 => Ok(()),
+        other => Err((other, known)),
+    })
+    .await;
+    stage.weir.program.terminate();
+    assert!(stage.weir.program.exit().await.success());
+    stage.weir = second;
+    let cached = cached_tokens(&stage).await;
+    assert_eq!(pods_of(&stage, &calls).await, before);
+    let found = cached_tokens(&stage).await - cached;
+    assert!(found > 6.0 * 1900.0, "{found} tokens");
 }
