@@ -3,7 +3,6 @@
 //! See [`super`] for what it promises.
 
 use std::{
-    collections::HashMap,
     fmt,
     ops::Range,
     sync::{
@@ -32,12 +31,12 @@ use super::{
     held::Held,
     led::{Lead, News},
     message::{Message, Verdict, Waiter},
+    recall::Awaited,
     seat::Counted,
 };
 use crate::{
     clock::Clock,
     fleet::{Failing, Pod},
-    state::KeptPod,
 };
 
 /// Where samples go. Bounded; when it is full a sample is dropped and counted.
@@ -72,9 +71,9 @@ pub struct Hub {
     pub(super) held: Mutex<Held>,
     /// Whether that was told by another dispatcher, or one before.
     pub(super) is_told: AtomicBool,
-    /// What pods had cached before this process, by host and port, of those that have not said yet whether they are the same.
-    pub(super) expected: Mutex<HashMap<String, KeptPod>>,
-    /// Those that were.
+    /// What pods have cached that have not been seen here yet.
+    pub(super) awaited: Mutex<Awaited>,
+    /// Pods that were believed to have cached what they had before this process.
     pub(super) recalled: AtomicU64,
 }
 
@@ -108,7 +107,7 @@ impl Hub {
             counted: Mutex::default(),
             held: Mutex::default(),
             is_told: AtomicBool::new(false),
-            expected: Mutex::default(),
+            awaited: Mutex::default(),
             recalled: AtomicU64::new(0),
         })
     }
@@ -229,6 +228,7 @@ impl Hub {
     /// The same, and what waits goes on by [`Hub::move_on`], until which it is where it was.
     pub fn turn_to(&self, lead: Option<Arc<Lead>>) {
         if let Some(lead) = &lead {
+            self.await_no_more();
             // Before anything waits there: what is held here may be newer.
             lead.tell_all(smallvec![Errand::Hold(self.held()), Errand::Teach]);
         }
@@ -285,6 +285,7 @@ impl Hub {
 
     /// A lead has come to know something.
     pub fn note_lore(&self, lead: &Arc<Lead>, lore: Lore) {
+        let Some(lore) = self.await_pod(lead, lore) else { return };
         self.at_desk(|desk, now, due| desk.note_lore(now, lead, lore, due));
     }
 

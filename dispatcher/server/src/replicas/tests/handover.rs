@@ -6,7 +6,7 @@ use weir_core::{
 };
 
 use super::*;
-use crate::replicas::call::QUEUED;
+use crate::{fleet::pod::Witness, replicas::call::QUEUED};
 
 /// One request of a client that may leave at any moment, over a network that may lose it before its pod. Its response is of so many events
 /// at most.
@@ -336,9 +336,17 @@ async fn one_that_joins_is_told_what_is_known_and_goes_on_from_that() {
     let held = Learned { held: 0.31, ..elder.hub.learned() };
     elder.hub.recall(held);
     let younger = Member::start(1, &all, SECRET);
-    add_pods(&younger);
+    // The last of them it sees later than it is told of it, and knows only then how much its cache holds.
+    let late = pod(3, "10.0.0.3:8000".to_owned());
+    for _ in 0..3 {
+        late.breaker.scrape_failed();
+    }
+    (1..=2).for_each(|id| younger.hub.add_pod(pod(id, format!("10.0.0.{id}:8000"))));
+    younger.hub.add_pod(late.clone());
     younger.follows(Some(all[0])).await;
     until("it has learned", || younger.hub.learned() == elder.hub.learned()).await;
+    assert!(younger.hub.cached_on(PodId(3)).is_empty());
+    younger.hub.recall_cached(&late, &Witness::default());
     for id in ids.map(PodId) {
         let (here, there) = (&younger.hub, &elder.hub);
         until("it knows the caches", || here.cached_on(id) == there.cached_on(id)).await;
