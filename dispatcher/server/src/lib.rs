@@ -9,6 +9,7 @@
 //! - [`learn`]: samples out, bundles in
 //! - [`state`]: what outlives the process
 //! - [`shutdown`]: the stages of the process's life
+//! - [`files`]: files that are replaced as a whole
 //! - [`memory`]: gives back to the system what a burst took; [`worker`]: named threads that are joined at the end
 //! - `budget`: memory that many have parts of
 //! - [`patience`]: how long a wait may last; [`descriptors`]: how many connections there may be
@@ -33,6 +34,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod descriptors;
+pub mod files;
 pub mod fleet;
 pub mod h1;
 pub mod hub;

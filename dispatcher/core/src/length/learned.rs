@@ -81,11 +81,11 @@ impl LengthHistory {
         }
     }
 
-    /// Goes on from what another has seen, instead of from what this one has; not where that is by other buckets. Says whether it does.
-    pub fn recall(&mut self, learned: &Lengths) -> bool {
+    /// Goes on from what another has seen, instead of from what this one has; not where that is by other buckets.
+    pub fn recall(&mut self, learned: &Lengths) {
         let buckets = self.input_edges.len() + 1;
         if *learned.input_edges != *self.input_edges || learned.any_tenant.len() != buckets {
-            return false;
+            return;
         }
         let recalled = |seen: &Seen| seen.recalled(&self.bins);
         let mut sizes = vec![Histogram::default(); SIZES];
@@ -106,6 +106,5 @@ impl LengthHistory {
         self.all = recalled(&learned.all);
         self.any_tenant = learned.any_tenant.iter().map(recalled).collect();
         (self.sizes, self.tenants) = (sizes.into(), tenants);
-        true
     }
 }

@@ -32,19 +32,6 @@ pub enum Part {
 }
 
 impl Part {
-    /// How many blocks are held of it.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Prompt(names) => names.len(),
-            Self::Answer { held, .. } => *held as usize,
-        }
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Names in it.
     pub(super) fn names(&self) -> usize {
         match self {
@@ -57,12 +44,16 @@ impl Part {
 impl Cached {
     /// Blocks that are held.
     pub fn len(&self) -> usize {
-        self.0.iter().map(Part::len).sum()
+        let held = |part: &Part| match part {
+            Part::Prompt(names) => names.len(),
+            Part::Answer { held, .. } => *held as usize,
+        };
+        self.0.iter().map(held).sum()
     }
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
 
     /// The same in pieces of some `names` each, the youngest first: recalled in that order they come to the same.

@@ -66,7 +66,7 @@ impl Hub {
     }
 
     /// An operator may change something; `change` says whether it did. No other change comes in between, be it another dispatcher's.
-    pub(crate) fn change_held<T>(&self, change: impl FnOnce() -> (T, bool)) -> T {
+    pub(super) fn change_held<T>(&self, change: impl FnOnce() -> (T, bool)) -> T {
         let mut held = self.held.lock();
         let (done, changed) = change();
         if changed {

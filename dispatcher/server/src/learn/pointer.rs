@@ -5,14 +5,15 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, File},
-    io::{self, Write as _},
+    fs, io,
     path::Path,
     process,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use weir_schema::manifest::{PINNED_FILE, SERVING_FILE, bundle_name, serving_versions};
+
+use crate::files::{flush, replace};
 
 /// Writes which version is pinned; `None`: that none is.
 ///
@@ -72,15 +73,7 @@ fn put(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     // In containers several that share the folder have one id.
     let part = dir.join(format!(".{name}-{}-{}", process::id(), now.as_nanos()));
-    let mut file = File::options().write(true).create_new(true).open(&part)?;
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&part, dir.join(name)));
-    if written.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    written.and_then(|()| flush(dir))
+    replace(&dir.join(name), &part, text.as_bytes(), 0o666)
 }
 
 /// Removes a file that may not be there.
@@ -94,11 +87,6 @@ fn remove(dir: &Path, name: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-/// Flushes the names in a folder.
-fn flush(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]

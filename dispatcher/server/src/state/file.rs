@@ -4,9 +4,8 @@
 //! was cut off, or written by a dispatcher of another kind, is none.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, ErrorKind, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    fs,
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
 };
 
@@ -14,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use weir_core::{Learned, prefix::Cached};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{fleet::pod::Witness, hub::held::Held};
+use crate::{files::replace, fleet::pod::Witness, hub::held::Held};
 
 /// What the values are, and what numbers in them stand for: how blocks are named, the sizes of prompts, the coefficients of a step's
 /// time. A test holds their bytes against those that belong to this number.
@@ -130,26 +129,13 @@ fn within(bytes: u64) -> io::Result<()> {
     if bytes > LARGEST { Err(why()) } else { Ok(()) }
 }
 
-/// Replaces a model's file. Whoever reads it reads all of it, and so does whoever starts after the power went. Names of tenants are in
-/// it: it is for its owner alone.
+/// Replaces a model's file. Names of tenants are in it: it is for its owner alone.
 ///
 /// # Errors
 /// When the folder cannot be written.
 pub(super) fn write(dir: &Path, model: &str, bytes: &[u8]) -> io::Result<()> {
     let whole = path(dir, model);
-    let part = whole.with_extension("part");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-    let written = file
-        .write_all(bytes)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&part, &whole))
-        .and_then(|()| File::open(dir)?.sync_all());
-    if written.is_err() {
-        // What is left of it would take the room that there is too little of.
-        let _ = fs::remove_file(&part);
-    }
-    written
+    replace(&whole, &whole.with_extension("part"), bytes, 0o600)
 }
 
 #[cfg(test)]

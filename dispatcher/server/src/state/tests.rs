@@ -1,14 +1,14 @@
 //! What one process leaves and the next goes on from, without one.
 
 use weir_core::{
-    Band, Control, Event, Gate, PodId,
+    Band, Gate, PodId,
     prefix::{Cached, Part},
 };
 
 use super::*;
 use crate::{
     fleet::{Ask, Pod},
-    hub::fixture::{Fixture, learned, pod},
+    hub::fixture::{Fixture, pod},
     worker::Worker,
 };
 
@@ -57,11 +57,8 @@ fn known() -> Arc<Hub> {
     hub.add_pod(silent.clone());
     hub.recall_on(silent.id, names(6));
     hub.recall(weir_core::Learned { held: 0.33, ..hub.learned() });
-    hub.change_held(|| {
-        hub.post(Event::Control(Control::Pause(Gate::Band(Band(0)))));
-        hub.pods()[1].cordon.ask(Ask::Cordon, hub.clock().now());
-        ((), true)
-    });
+    hub.pause(Gate::Band(Band(0)));
+    hub.ask_pod(&hub.pods()[1].name, Ask::Cordon).unwrap();
     hub
 }
 
@@ -155,10 +152,7 @@ async fn what_an_operator_changes_is_written_at_once() {
     let (hub, _) = Fixture::default().hub();
     let (keeper, tally) = open(dir.path(), &hub);
     let worker = Worker::spawn_async("test-state", move |stop| keeper.run(stop)).unwrap();
-    hub.change_held(|| {
-        hub.post(Event::Control(Control::Pause(Gate::Pool)));
-        ((), true)
-    });
+    hub.pause(Gate::Pool);
     // Long before it is written anyway; the test's own time limit ends this.
     while tally.age(1).is_none() {
         tokio::task::yield_now().await;
@@ -166,13 +160,6 @@ async fn what_an_operator_changes_is_written_at_once() {
     let kept = read(dir.path(), hub.model()).unwrap().unwrap();
     assert_eq!(kept.held, hub.held());
     drop(worker);
-}
-
-#[test]
-fn some_of_everything_can_be_learned() {
-    let (hub, _) = Fixture::default().hub();
-    hub.recall(learned());
-    assert_eq!(hub.learned().ratio, learned().ratio);
 }
 
 #[test]

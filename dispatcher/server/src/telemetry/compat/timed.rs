@@ -73,3 +73,22 @@ impl<P: Predict> Predict for Timed<P> {
         self.inner.status()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_predict::Chain;
+
+    use super::*;
+    use crate::telemetry::Metrics;
+
+    #[test]
+    fn what_steps_take_goes_through_to_what_is_timed_and_back() {
+        let metrics = Metrics::with_compat(1).unwrap();
+        let compat = metrics.compat().unwrap().clone();
+        let mut timed = Timed::new(Chain::new(), compat, "m".into());
+        timed.observe_first_token(&FirstToken { pod_class: 2, measured_ms: 60.0, steps_ms: 40.0 });
+        let learned = timed.steps_learned(2).unwrap();
+        assert!(timed.recall_steps(0, &learned));
+        assert_eq!(timed.steps_learned(0), Some(learned));
+    }
+}
