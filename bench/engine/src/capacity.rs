@@ -50,7 +50,8 @@ pub fn fluid_capacity_rps(
 ///
 /// `mean_in` and `mean_out` are tokens, `mean_hit` is the fraction of the prompt found in the cache, 0 to 1. N is also
 /// bounded by `max_num_seqs` and by the KV cache, where the hit part of a prompt is taken as shared between residents and
-/// therefore as free.
+/// therefore as free. With several [ranks](EngineConfig::ranks) the rate is of one of them, as if it never waited for a
+/// slower one.
 pub fn fluid_capacity(
     cfg: &EngineConfig,
     mean_in: f64,

@@ -13,6 +13,9 @@ use crate::hardware::Hardware;
 pub struct EngineConfig {
     /// Step-time coefficients; an own copy, so that a caller may change them.
     pub hardware: Hardware,
+    /// Engines that step together, as of a mixture of experts under vLLM's `--data-parallel-size`; every limit here is of
+    /// each of them; 0 counts as 1.
+    pub ranks: u16,
     /// Tokens in a KV block.
     pub block_size: u32,
     /// KV blocks, one of which is vLLM's null block and never used.
@@ -58,6 +61,7 @@ impl EngineConfig {
     pub fn for_hardware(hardware: &Hardware) -> Self {
         Self {
             hardware: *hardware,
+            ranks: 1,
             block_size: 16,
             num_blocks: hardware.num_blocks,
             max_num_batched_tokens: hardware.max_num_batched_tokens,

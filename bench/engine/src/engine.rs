@@ -1,6 +1,6 @@
 //! The pipeline of steps on the caller's clock.
 //!
-//! Owned and driven by the caller: [`Engine::submit`], [`Engine::abort`] and [`Engine::release`] at any time,
+//! Owned and driven by the caller: [`Engine::submit_to`], [`Engine::abort`] and [`Engine::release`] at any time,
 //! [`Engine::next_event_ms`] to know when to come back, [`Engine::advance`] to collect what happened. Promises: outputs come
 //! in order of time and none is later than asked for; every accepted job ends exactly once, with [`Output::Finished`] or
 //! with an `abort` that returned true; the same calls give the same outputs; an idle engine has no events, and nor has one
@@ -17,104 +17,97 @@ use crate::config::EngineConfig;
 use crate::hardware::Hardware;
 use crate::job::{Job, Output, Rejected, SeqId};
 use crate::metrics::EngineMetrics;
-use crate::schedule::{Row, Scheduler};
-use crate::sequence::{Phase, SeqIndex};
-use crate::step::StepLoad;
+use crate::rank::Rank;
+use crate::sequence::SeqIndex;
 
-/// A step-level model of one vLLM engine in virtual time.
+/// A step-level model of one vLLM engine in virtual time, or of several that step together.
 ///
 /// With async scheduling two steps are in flight: when step k-1 ends its output is processed and step k+1 is scheduled,
 /// while step k runs. A job therefore waits for a step boundary, then for the step already queued, then for its own: at low
 /// load TTFT is about 2.5 steps plus the API cost, which is what real runs show (3.35 ms + 2.855 x TPOT). The API cost is
 /// charged once, before the scheduler sees the job.
 ///
+/// With several [ranks](EngineConfig::ranks) each has its own scheduler, blocks, prefix cache and queue, but every step is
+/// one of all ranks: it starts for all at once and ends for all when the slowest has done its part, with one noise factor.
+/// A rank with nothing to compute makes a dummy pass, and what arrives there waits for the common boundary. Source: vLLM's
+/// `data_parallel_deployment.md` ("forward passes must be aligned") and `DPEngineCoreProc.run_busy_loop`. Not modelled:
+/// that the ranks go on with dummy passes for up to 32 steps after the last job.
+///
 /// `Clone` copies the whole state, so that a caller can ask what would happen.
 #[derive(Debug, Clone)]
 pub struct Engine {
     cfg: EngineConfig,
     cost: Hardware,
-    scheduler: Scheduler,
+    /// By number.
+    ranks: Vec<Rank>,
     /// Scheduled steps that have not ended, oldest first.
     in_flight: VecDeque<Step>,
-    /// Jobs in the API server or waiting for their KV: when the scheduler will see them, soonest first.
-    incoming: VecDeque<(f64, SeqIndex)>,
-    incoming_tokens: u64,
     /// Something ended at this time while no step was in flight: whoever waited for kept blocks may fit now.
     look_ms: Option<f64>,
     now_ms: f64,
-    /// Outputs of time that passed in `submit`, `abort` or `release`, not yet handed over.
+    /// Outputs of time that passed in `submit_to`, `abort` or `release`, not yet handed over.
     pending: Vec<Output>,
     noise: SmallRng,
-    counters: EngineMetrics,
-    spare_rows: Vec<Vec<Row>>,
+    /// Steps that ended, which is the number of the oldest in flight.
+    steps: u64,
+    busy_ms: f64,
 }
 
 #[derive(Debug, Clone)]
 struct Step {
-    rows: Vec<Row>,
-    tokens: u32,
     took_ms: f64,
     end_ms: f64,
 }
 
 impl Engine {
-    /// An idle engine at time 0. A block size or number of sequences of 0 counts as 1.
+    /// An idle engine at time 0. A block size or number of sequences or ranks of 0 counts as 1, and ranks beyond
+    /// [`SeqId::MOST_RANKS`] do not exist.
     pub fn new(mut cfg: EngineConfig) -> Self {
         cfg.block_size = cfg.block_size.max(1);
         cfg.max_num_seqs = cfg.max_num_seqs.max(1);
+        cfg.ranks = cfg.ranks.clamp(1, SeqId::MOST_RANKS);
         Self {
             cost: cfg.charged(),
-            scheduler: Scheduler::new(&cfg),
+            ranks: (0..cfg.ranks).map(|number| Rank::new(number, &cfg)).collect(),
             in_flight: VecDeque::new(),
-            incoming: VecDeque::new(),
-            incoming_tokens: 0,
             look_ms: None,
             now_ms: 0.0,
             pending: Vec::new(),
             noise: SmallRng::seed_from_u64(cfg.seed),
-            counters: EngineMetrics::default(),
-            spare_rows: Vec::new(),
+            steps: 0,
+            busy_ms: 0.0,
             cfg,
         }
     }
 
-    /// Hands a job over at `now_ms`. Events before `now_ms` happen first; their outputs come with the next
-    /// [`Self::advance`]. Time does not go back: an earlier `now_ms` counts as the latest one seen.
+    /// [`Self::submit_to`] rank 0.
     pub fn submit(&mut self, now_ms: f64, job: Job) -> Result<SeqId, Rejected> {
+        self.submit_to(now_ms, 0, job)
+    }
+
+    /// Hands a job over to a rank at `now_ms`. Events before `now_ms` happen first; their outputs come with the next
+    /// [`Self::advance`]. Time does not go back: an earlier `now_ms` counts as the latest one seen.
+    pub fn submit_to(&mut self, now_ms: f64, rank: u16, job: Job) -> Result<SeqId, Rejected> {
         self.catch_up(now_ms);
-        if let Err(reason) = self.check(&job) {
-            self.counters.rejections += 1;
-            return Err(reason);
-        }
         let ready_ms = self.now_ms + self.cfg.api_cost_ms + self.transfer_ms(&job);
-        let index = self.scheduler.accept(job, ready_ms);
-        self.incoming_tokens += u64::from(self.scheduler.seqs.at(index).prompt);
-        let place = self.incoming.partition_point(|(ms, _)| *ms <= ready_ms);
-        self.incoming.insert(place, (ready_ms, index));
-        Ok(self.scheduler.seqs.id(index))
+        let ranks = self.cfg.ranks;
+        let Some(found) = self.ranks.get_mut(usize::from(rank)) else {
+            return Err(Rejected::NoSuchRank { rank, ranks });
+        };
+        found.accept(&self.cfg, job, ready_ms)
     }
 
     /// Drops a job and frees what it holds; false if it had already ended. Steps in flight still take their time. A job
     /// that finished and keeps its blocks is released.
     pub fn abort(&mut self, now_ms: f64, id: SeqId) -> bool {
         self.catch_up(now_ms);
-        let Some(index) = self.scheduler.seqs.index(id) else { return false };
-        if self.scheduler.seqs.at(index).phase == Phase::Kept {
+        let Some((rank, index)) = self.find_mut(id) else { return false };
+        if rank.is_kept(index) {
             return self.release(now_ms, id);
         }
-        match self.scheduler.seqs.at(index).phase {
-            Phase::Incoming => {
-                self.incoming.retain(|(_, i)| *i != index);
-                self.incoming_tokens -= u64::from(self.scheduler.seqs.at(index).prompt);
-                self.scheduler.end(index);
-            }
-            _ => {
-                self.scheduler.end(index);
-                self.scheduler.drop_ended();
-                self.look_again();
-            }
+        if rank.abort(index) {
+            self.look_again(id.rank());
         }
-        self.counters.aborted += 1;
         true
     }
 
@@ -122,10 +115,10 @@ impl Engine {
     /// Until then its name stays valid.
     pub fn release(&mut self, now_ms: f64, id: SeqId) -> bool {
         self.catch_up(now_ms);
-        let kept = |index: &SeqIndex| self.scheduler.seqs.at(*index).phase == Phase::Kept;
-        let Some(index) = self.scheduler.seqs.index(id).filter(kept) else { return false };
-        self.scheduler.end(index);
-        self.look_again();
+        let kept = |(rank, index): &(&mut Rank, SeqIndex)| rank.is_kept(*index);
+        let Some((rank, index)) = self.find_mut(id).filter(kept) else { return false };
+        rank.release(index);
+        self.look_again(id.rank());
         true
     }
 
@@ -134,7 +127,7 @@ impl Engine {
         self.pending.first().map(Output::at_ms).or_else(|| self.next_step_event_ms())
     }
 
-    /// Runs to `to_ms`, that moment included, and appends what happened, in order of time.
+    /// Runs to `to_ms`, that moment included, and appends what happened, in order of time and, where a step ended, of rank.
     pub fn advance(&mut self, to_ms: f64, out: &mut Vec<Output>) {
         out.append(&mut self.pending);
         while let Some(at_ms) = self.next_step_event_ms().filter(|at_ms| *at_ms <= to_ms) {
@@ -143,30 +136,37 @@ impl Engine {
         self.now_ms = self.now_ms.max(to_ms);
     }
 
-    /// Gauges and counters at the latest time seen.
+    /// Gauges and counters of all ranks at the latest time seen: their sum, but the mean of `kv_usage`, and steps are
+    /// common.
     pub fn metrics(&self) -> EngineMetrics {
-        let (scheduler, tally) = (&self.scheduler, self.scheduler.tally);
-        EngineMetrics {
-            running: scheduler.running.len() as u32,
-            waiting: self.waiting(),
-            waiting_tokens: self.waiting_tokens(),
-            kv_usage: scheduler.pool.usage(),
-            prefix_queries: tally.prefix_queries,
-            prefix_hits: tally.prefix_hits,
-            preemptions: tally.preemptions,
-            ..self.counters
+        let mut sum =
+            EngineMetrics { steps: self.steps, busy_ms: self.busy_ms, ..EngineMetrics::default() };
+        for rank in &self.ranks {
+            sum.add(&rank.metrics());
         }
+        sum.kv_usage /= self.ranks.len() as f64;
+        sum
+    }
+
+    /// Gauges and counters of one rank, beside the steps of all; all zero if there is no such rank.
+    pub fn metrics_of(&self, rank: u16) -> EngineMetrics {
+        let found = self.ranks.get(usize::from(rank)).map(Rank::metrics);
+        found.map_or_else(EngineMetrics::default, |own| EngineMetrics {
+            steps: self.steps,
+            busy_ms: self.busy_ms,
+            ..own
+        })
     }
 
     /// Tokens that a job has so far; `None` once it is over and keeps nothing.
     pub fn generated(&self, id: SeqId) -> Option<u32> {
-        let index = self.scheduler.seqs.index(id)?;
-        Some(self.scheduler.seqs.at(index).generated)
+        let rank = self.ranks.get(usize::from(id.rank()))?;
+        rank.index(id).map(|index| rank.generated(index))
     }
 
     /// Tokens that all jobs have had so far: [`EngineMetrics::generation_tokens`] alone.
     pub fn generation_tokens(&self) -> u64 {
-        self.counters.generation_tokens
+        self.ranks.iter().map(Rank::generation_tokens).sum()
     }
 
     /// What it was started with.
@@ -174,34 +174,11 @@ impl Engine {
         &self.cfg
     }
 
-    fn waiting(&self) -> u32 {
-        (self.scheduler.waiting.len() + self.incoming.len()) as u32
-    }
-
-    fn waiting_tokens(&self) -> u64 {
-        self.scheduler.waiting.prompt_tokens + self.incoming_tokens
-    }
-
-    fn check(&self, job: &Job) -> Result<(), Rejected> {
-        let cfg = &self.cfg;
-        let tokens = u64::from(job.prompt_tokens.max(1)) + u64::from(job.output_tokens.max(1));
-        let kv_tokens = u64::from(cfg.usable_blocks()) * u64::from(cfg.block_size);
-        let budget = u64::from(cfg.max_num_batched_tokens);
-        if tokens > kv_tokens {
-            return Err(Rejected::TooLongForCache { tokens, kv_tokens });
-        }
-        if budget == 0 || (!cfg.chunked_prefill && tokens > budget) {
-            return Err(Rejected::TooLongForStep { tokens, budget });
-        }
-        let waiting = self.waiting();
-        if let Some(limit) = cfg.max_num_queued_reqs.filter(|limit| waiting >= *limit) {
-            return Err(Rejected::QueuedRequests { waiting, limit });
-        }
-        let waiting_tokens = self.waiting_tokens() + u64::from(job.prompt_tokens);
-        match cfg.max_num_queued_tokens.filter(|limit| waiting_tokens > *limit) {
-            Some(limit) => Err(Rejected::QueuedTokens { waiting_tokens, limit }),
-            None => Ok(()),
-        }
+    /// The rank of a live job, and the job there.
+    fn find_mut(&mut self, id: SeqId) -> Option<(&mut Rank, SeqIndex)> {
+        let rank = self.ranks.get_mut(usize::from(id.rank()))?;
+        let index = rank.index(id)?;
+        Some((rank, index))
     }
 
     /// All brought tokens count, those that the prefix cache turns out to have as well.
@@ -210,9 +187,11 @@ impl Engine {
         f64::from(tokens) * self.cfg.transfer_us_per_token / 1e3
     }
 
-    /// What ended may make room, and no step's end will tell: only kept blocks let a job wait beside an idle engine.
-    fn look_again(&mut self) {
-        if self.in_flight.is_empty() && self.scheduler.waiting.len() > 0 {
+    /// What ended may make room in its rank, and no step's end will tell: only kept blocks let a job wait beside an idle
+    /// engine.
+    fn look_again(&mut self, rank: u16) {
+        let waits = self.ranks.get(usize::from(rank)).is_some_and(Rank::has_waiting);
+        if self.in_flight.is_empty() && waits {
             self.look_ms = Some(self.now_ms);
         }
     }
@@ -231,7 +210,7 @@ impl Engine {
     /// The engine looks up only when a step ends, or when it is idle and a job arrives or one ends.
     fn next_step_event_ms(&self) -> Option<f64> {
         let step_ms = self.in_flight.front().map(|step| step.end_ms);
-        let seen_ms = || self.incoming.front().map(|(ready_ms, _)| *ready_ms);
+        let seen_ms = || self.ranks.iter().filter_map(Rank::next_ready_ms).min_by(f64::total_cmp);
         step_ms.or(self.look_ms).or_else(seen_ms)
     }
 
@@ -241,41 +220,37 @@ impl Engine {
         self.look_ms = None;
         let ended = self.in_flight.front().is_some_and(|step| step.end_ms <= at_ms);
         if ended && let Some(step) = self.in_flight.pop_front() {
-            self.process(step, out);
+            self.process(&step, out);
         }
-        while let Some((_, index)) = self.incoming.front().filter(|(ms, _)| *ms <= at_ms).copied() {
-            self.incoming.pop_front();
-            self.incoming_tokens -= u64::from(self.scheduler.seqs.at(index).prompt);
-            self.scheduler.enqueue(index);
+        for rank in &mut self.ranks {
+            rank.see(at_ms);
         }
         let depth = if self.cfg.async_scheduling { 2 } else { 1 };
         while self.in_flight.len() < depth && self.launch(at_ms) {}
     }
 
-    /// Schedules one step behind those in flight; false if there was nothing to do.
+    /// Schedules one step behind those in flight; false if no rank has anything to do.
     fn launch(&mut self, at_ms: f64) -> bool {
-        let mut rows = self.spare_rows.pop().unwrap_or_default();
-        let load = self.plan(at_ms, &mut rows);
-        if rows.is_empty() {
-            self.spare_rows.push(rows);
-            return false;
-        }
-        let took_ms = load.step_ms(&self.cost) * self.noise_factor();
+        let Some(slowest_ms) = self.plan(at_ms) else { return false };
+        let took_ms = slowest_ms * self.noise_factor();
         let start_ms = self.in_flight.back().map_or(at_ms, |step| step.end_ms);
         let end_ms = start_ms + took_ms;
-        self.in_flight.push_back(Step { rows, tokens: load.tokens(), took_ms, end_ms });
+        self.in_flight.push_back(Step { took_ms, end_ms });
         true
     }
 
+    /// Milliseconds of the step's slowest part; `None` if there is nothing to do.
+    ///
     /// A plan may come out empty because all it did was to preempt. With nothing in flight no later boundary would plan
     /// again, so it is done at once; it ends because each turn has fewer sequences to preempt.
-    fn plan(&mut self, at_ms: f64, rows: &mut Vec<Row>) -> StepLoad {
+    fn plan(&mut self, at_ms: f64) -> Option<f64> {
+        let number = self.steps + self.in_flight.len() as u64;
         loop {
-            let before = self.scheduler.tally.preemptions;
-            let load = self.scheduler.schedule(at_ms, rows);
-            let only_preempted = rows.is_empty() && self.scheduler.tally.preemptions > before;
-            if !only_preempted || !self.in_flight.is_empty() {
-                return load;
+            let plan = |rank: &mut Rank| rank.plan(number, at_ms, &self.cost);
+            let slowest_ms = self.ranks.iter_mut().filter_map(plan).reduce(f64::max);
+            let idle = slowest_ms.is_none() && self.in_flight.is_empty();
+            if !(idle && self.ranks.iter().any(Rank::only_preempted)) {
+                return slowest_ms;
             }
         }
     }
@@ -288,56 +263,12 @@ impl Engine {
         (self.cfg.noise_sigma * normal).exp()
     }
 
-    fn process(&mut self, step: Step, out: &mut Vec<Output>) {
-        self.counters.steps += 1;
-        self.counters.iteration_tokens += u64::from(step.tokens);
-        self.counters.busy_ms += step.took_ms;
-        let mut ended = false;
-        for row in &step.rows {
-            if self.scheduler.sampled(row) {
-                ended |= self.token(row.seq, step.end_ms, out);
-            }
+    fn process(&mut self, step: &Step, out: &mut Vec<Output>) {
+        for rank in &mut self.ranks {
+            rank.process(self.steps, step.end_ms, self.cfg.every_token, out);
         }
-        if ended {
-            self.scheduler.drop_ended();
-        }
-        self.spare_rows.push(step.rows);
-    }
-
-    /// Tells the client about a sequence's newest token; true if it was the last.
-    fn token(&mut self, index: SeqIndex, at_ms: f64, out: &mut Vec<Output>) -> bool {
-        let id = self.scheduler.seqs.id(index);
-        let seq = self.scheduler.seqs.at_mut(index);
-        self.counters.generation_tokens += 1;
-        if seq.generated == 1 {
-            seq.first_token_ms = Some(at_ms);
-            self.counters.prompt_tokens += u64::from(seq.prompt);
-            self.counters.prompt_tokens_cached += u64::from(seq.cached_tokens);
-        }
-        if self.cfg.every_token || seq.generated == 1 {
-            out.push(Output::Token { id, index: seq.generated, at_ms });
-        }
-        if seq.generated < seq.target {
-            return false;
-        }
-        let scheduled_ms = seq.scheduled_ms.unwrap_or(at_ms);
-        let first_ms = seq.first_token_ms.unwrap_or(at_ms);
-        out.push(Output::Finished {
-            id,
-            at_ms,
-            cached_tokens: seq.cached_tokens,
-            preemptions: seq.preemptions,
-            queue_ms: scheduled_ms - seq.ready_ms,
-            prefill_ms: first_ms - scheduled_ms,
-            decode_ms: at_ms - first_ms,
-            output_tokens: seq.generated,
-        });
-        self.counters.success += 1;
-        match seq.keeps {
-            true => self.scheduler.keep(index),
-            false => self.scheduler.end(index),
-        }
-        true
+        self.steps += 1;
+        self.busy_ms += step.took_ms;
     }
 }
 

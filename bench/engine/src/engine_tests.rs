@@ -4,6 +4,9 @@ use crate::hardware::hardware;
 #[path = "handover_tests.rs"]
 mod handover;
 
+#[path = "ranks_tests.rs"]
+mod ranks;
+
 /// Every step takes exactly 10 ms; no API cost, no noise, synchronous unless changed.
 fn engine(change: impl Fn(&mut EngineConfig)) -> Engine {
     let mut cfg = EngineConfig::for_hardware(hardware("h100-qwen3-32b-tp2").unwrap());

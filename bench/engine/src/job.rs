@@ -22,14 +22,50 @@ pub struct Job {
     pub keeps: bool,
 }
 
-/// Names one accepted job within its engine; never reused.
+/// Names one accepted job within its engine, all ranks together; never reused.
+///
+/// From the high bits to the low: 32 of generation, so that a slot's next job has another name; 10 of rank; 22 of slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SeqId(pub u64);
 
-/// Why a job was not accepted. The first two are vLLM's admission valves (HTTP 503), the last two its length check (400).
+const SLOT_BITS: u32 = 22;
+const RANK_BITS: u32 = 10;
+
+impl SeqId {
+    /// The most engines that can step together. DeepSeek's own decoders of DeepSeek-V3 are 144.
+    pub const MOST_RANKS: u16 = 1 << RANK_BITS;
+    /// The most jobs that a rank has at once.
+    pub const MOST_JOBS: u32 = 1 << SLOT_BITS;
+
+    /// The rank that has the job.
+    pub fn rank(self) -> u16 {
+        (self.0 >> SLOT_BITS) as u16 & (Self::MOST_RANKS - 1)
+    }
+
+    /// A name at rank 0.
+    pub(crate) fn new(generation: u32, slot: u32) -> Self {
+        Self(u64::from(generation) << (RANK_BITS + SLOT_BITS) | u64::from(slot))
+    }
+
+    /// This name, of rank 0 so far, at another rank.
+    pub(crate) fn of_rank(self, rank: u16) -> Self {
+        Self(self.0 | u64::from(rank) << SLOT_BITS)
+    }
+
+    pub(crate) fn generation(self) -> u32 {
+        (self.0 >> (RANK_BITS + SLOT_BITS)) as u32
+    }
+
+    pub(crate) fn slot(self) -> u32 {
+        self.0 as u32 & (Self::MOST_JOBS - 1)
+    }
+}
+
+/// Why a job was not accepted. The first two are vLLM's admission valves (HTTP 503), the others its checks of the request
+/// (400).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
-    /// `max_num_queued_reqs` is reached.
+    /// `max_num_queued_reqs` is reached, or [`SeqId::MOST_JOBS`], waiting or not.
     #[error("{waiting} jobs are waiting and the limit is {limit}")]
     QueuedRequests {
         /// Jobs waiting now.
@@ -60,6 +96,14 @@ pub enum Rejected {
         tokens: u64,
         /// `max_num_batched_tokens`.
         budget: u64,
+    },
+    /// The job is for a rank that the engine does not have. No rank counts it.
+    #[error("there is no data-parallel rank {rank} among {ranks}, the first of which is 0")]
+    NoSuchRank {
+        /// Asked for.
+        rank: u16,
+        /// How many there are.
+        ranks: u16,
     },
 }
 
@@ -108,6 +152,23 @@ impl Output {
     pub fn at_ms(&self) -> f64 {
         match self {
             Self::Token { at_ms, .. } | Self::Finished { at_ms, .. } => *at_ms,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_its_rank_and_is_of_rank_0_what_it_always_was() {
+        let id = SeqId::new(7, 5);
+        assert_eq!((id, id.rank()), (SeqId(7 << 32 | 5), 0));
+        let last = SeqId::new(u32::MAX, SeqId::MOST_JOBS - 1).of_rank(SeqId::MOST_RANKS - 1);
+        assert_eq!(last, SeqId(u64::MAX));
+        for rank in [0, 1, 513, SeqId::MOST_RANKS - 1] {
+            let id = SeqId::new(u32::MAX, 5).of_rank(rank);
+            assert_eq!((id.generation(), id.rank(), id.slot()), (u32::MAX, rank, 5));
         }
     }
 }

@@ -3,7 +3,8 @@
 //! It reproduces vLLM's scheduler (token budget, chunked prefill, paged KV blocks, prefix cache, preemption, async
 //! scheduling) step by step and takes each step's duration from measured coefficients, so that queueing, TTFT and TPOT come
 //! out of the mechanism and are not drawn from a distribution. There is no I/O and no clock: the caller owns time. The
-//! real-time pod and the discrete-event simulator of `weir-bench` are its callers.
+//! real-time pod and the discrete-event simulator of `weir-bench` are its callers. The engines of one server that step
+//! together, as of a mixture of experts under `--data-parallel-size`, are the ranks of one [`Engine`].
 //!
 //! ```
 //! use weir_engine::{Engine, EngineConfig, Job, Output, hardware};
@@ -27,7 +28,7 @@
 //! - `config`: what an engine is started with; `job`: what goes in and out; `metrics`: what it counts
 //! - `block_pool`: KV blocks, their hashes and the free queue
 //! - `sequence`: one job's progress; `waiting`: the queue; `schedule`: which tokens the next step computes
-//! - `engine`: the pipeline of steps on the caller's clock
+//! - `rank`: one of the engines that step together; `engine`: their common pipeline of steps on the caller's clock
 //! - `capacity`: the steady-state arrival rate, by formula
 //! - [`validate`]: the model against logs of real engines
 
@@ -38,6 +39,7 @@ mod engine;
 mod hardware;
 mod job;
 mod metrics;
+mod rank;
 mod schedule;
 mod sequence;
 mod step;

@@ -1,7 +1,8 @@
 //! What vLLM's `/metrics` would say: gauges of this moment and counters since the start.
 //!
-//! A snapshot by value, taken with [`crate::Engine::metrics`]; it is never stale, so staleness of a scrape is the caller's
-//! to model. vLLM's latency histograms are not here: their observations are in the outputs (`queue_ms` and the like).
+//! A snapshot by value, taken with [`crate::Engine::metrics`] of all ranks or [`crate::Engine::metrics_of`] of one; it is
+//! never stale, so staleness of a scrape is the caller's to model. vLLM's latency histograms are not here: their
+//! observations are in the outputs (`queue_ms` and the like).
 
 use serde::{Deserialize, Serialize};
 
@@ -40,4 +41,24 @@ pub struct EngineMetrics {
     pub iteration_tokens: u64,
     /// Milliseconds during which a step was running.
     pub busy_ms: f64,
+}
+
+impl EngineMetrics {
+    /// Adds what another rank has; steps are common to all ranks and stay. The caller divides `kv_usage`.
+    pub(crate) fn add(&mut self, rank: &Self) {
+        self.running += rank.running;
+        self.waiting += rank.waiting;
+        self.waiting_tokens += rank.waiting_tokens;
+        self.kv_usage += rank.kv_usage;
+        self.prompt_tokens += rank.prompt_tokens;
+        self.prompt_tokens_cached += rank.prompt_tokens_cached;
+        self.generation_tokens += rank.generation_tokens;
+        self.prefix_queries += rank.prefix_queries;
+        self.prefix_hits += rank.prefix_hits;
+        self.preemptions += rank.preemptions;
+        self.success += rank.success;
+        self.aborted += rank.aborted;
+        self.rejections += rank.rejections;
+        self.iteration_tokens += rank.iteration_tokens;
+    }
 }

@@ -115,10 +115,14 @@ impl Scheduler {
         self.seqs.remove(index);
     }
 
-    /// Ends a sequence whose blocks another engine will read: they stay until [`Self::end`]. The caller calls
-    /// [`Self::drop_ended`] after the last one of a batch.
-    pub fn keep(&mut self, index: SeqIndex) {
-        self.seqs.at_mut(index).phase = Phase::Kept;
+    /// Its last token was sampled: ends it, unless another engine will read its blocks, which stay until [`Self::end`].
+    /// The caller calls [`Self::drop_ended`] after the last one of a batch.
+    pub fn finish(&mut self, index: SeqIndex) {
+        let seq = self.seqs.at_mut(index);
+        match seq.keeps {
+            true => seq.phase = Phase::Kept,
+            false => self.end(index),
+        }
     }
 
     /// Takes ended sequences off the running list.

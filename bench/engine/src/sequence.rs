@@ -4,7 +4,7 @@
 //! step in flight will sample) and computed tokens, and a step computes some of the difference.
 
 use crate::block_pool::BlockId;
-use crate::job::{Job, SeqId};
+use crate::job::{Job, Output, SeqId};
 use crate::waiting::WaitKey;
 
 /// Index into the slab; valid until the sequence is removed.
@@ -76,6 +76,22 @@ impl Sequence {
         hit_tokens.max(self.brought.min(self.prompt - 1))
     }
 
+    /// What to tell of it when its last token is sampled.
+    pub fn finished(&self, id: SeqId, at_ms: f64) -> Output {
+        let scheduled_ms = self.scheduled_ms.unwrap_or(at_ms);
+        let first_ms = self.first_token_ms.unwrap_or(at_ms);
+        Output::Finished {
+            id,
+            at_ms,
+            cached_tokens: self.cached_tokens,
+            preemptions: self.preemptions,
+            queue_ms: scheduled_ms - self.ready_ms,
+            prefill_ms: first_ms - scheduled_ms,
+            decode_ms: at_ms - first_ms,
+            output_tokens: self.generated,
+        }
+    }
+
     /// Hash of its block number `index`: the caller's, or one that no other sequence has.
     pub fn block_hash(&self, index: u32) -> u64 {
         let own = || splitmix(splitmix(self.order) ^ u64::from(index));
@@ -95,7 +111,7 @@ fn splitmix(seed: u64) -> u64 {
 struct Slot {
     /// Changes whenever work in flight for this slot becomes void: at preemption and at removal.
     epoch: u32,
-    /// Changes at removal: the upper half of `SeqId`.
+    /// Changes at removal: part of `SeqId`.
     generation: u32,
     live: bool,
     seq: Sequence,
@@ -141,15 +157,21 @@ impl Slab {
         self.vacant.push(index);
     }
 
-    pub fn id(&self, index: SeqIndex) -> SeqId {
-        SeqId(u64::from(self.slot(index).generation) << 32 | u64::from(index))
+    /// Whether one more could not be named.
+    pub fn is_full(&self) -> bool {
+        self.vacant.is_empty() && self.slots.len() >= SeqId::MOST_JOBS as usize
     }
 
-    /// The live sequence of that name.
+    /// Its name, as of rank 0.
+    pub fn id(&self, index: SeqIndex) -> SeqId {
+        SeqId::new(self.slot(index).generation, index)
+    }
+
+    /// The live sequence of that name, whatever its rank.
     pub fn index(&self, id: SeqId) -> Option<SeqIndex> {
-        let index = id.0 as SeqIndex;
+        let index = id.slot();
         let slot = self.slots.get(index as usize)?;
-        (slot.live && u64::from(slot.generation) == id.0 >> 32).then_some(index)
+        (slot.live && slot.generation == id.generation()).then_some(index)
     }
 
     pub fn epoch(&self, index: SeqIndex) -> u32 {

@@ -2,11 +2,13 @@
 
 mod pods;
 mod sequences;
+pub mod together;
 
 use weir_schema::Sample;
 
 pub use pods::Pods;
 use sequences::Seats;
+pub use together::Together;
 
 use crate::{
     CacheInfo, Phase, PodClass, PodSpec, Pulse, RecentError, Request, Scrape, Time,
@@ -100,6 +102,11 @@ impl PodState {
         self.scrape = Some((now, scrape));
     }
 
+    /// The server whose engines step together with it.
+    pub fn server(&self) -> Option<&str> {
+        self.spec.server.as_deref().filter(|_| self.class.steps_together)
+    }
+
     /// Tokens of prompts that it has cached when it is full.
     pub fn prefix_tokens(&self) -> u64 {
         self.class.prefix_tokens(&self.told)
@@ -132,15 +139,9 @@ impl PodState {
     }
 
     /// Notes that a prompt was sent, of which so much is to be computed; one that was computed elsewhere is not looked for in the cache.
-    pub fn sent(
-        &mut self,
-        now: Time,
-        [input_tokens, uncached_tokens]: [f64; 2],
-        request: &Request,
-    ) {
+    pub fn sent(&mut self, [input_tokens, uncached_tokens]: [f64; 2], request: &Request) {
         let [recent, _] = &mut self.unscraped_tokens;
         *recent += input_tokens;
-        self.prefill_rate.add(now, uncached_tokens);
         self.dispatched += 1;
         if !request.prefilled {
             self.prompt_tokens += input_tokens;
@@ -148,9 +149,18 @@ impl PodState {
         }
     }
 
+    /// Notes that its steps are held up by so many tokens of a prompt.
+    pub fn held_up(&mut self, now: Time, tokens: f64) {
+        self.prefill_rate.add(now, tokens);
+    }
+
+    /// Notes that they were not by so many tokens of one that was sent at `then`.
+    pub fn not_held_up(&mut self, now: Time, then: Time, tokens: f64) {
+        self.prefill_rate.take_back(now, then, tokens);
+    }
+
     /// Notes that a prompt which was sent at `then` was not computed, but for a share of it.
-    pub fn took_back(&mut self, now: Time, then: Time, input_tokens: f64, uncomputed_tokens: f64) {
-        self.prefill_rate.take_back(now, then, uncomputed_tokens);
+    pub fn took_back(&mut self, then: Time, input_tokens: f64) {
         // Of what was sent before the last scrape that one tells.
         if self.scrape.is_none_or(|(at, _)| at <= then) {
             let [recent, _] = &mut self.unscraped_tokens;
@@ -185,7 +195,7 @@ impl PodState {
         self.ledger.kv_tokens() + pending
     }
 
-    /// Uncached prompt tokens sent per second, lately.
+    /// Uncached prompt tokens per second that hold up its steps, lately.
     pub fn prefill_rate(&self, now: Time) -> f64 {
         self.prefill_rate.per_second(now)
     }

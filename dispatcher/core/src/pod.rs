@@ -42,6 +42,10 @@ pub struct PodClass {
     pub offload_tokens: u64,
     /// What its pods do.
     pub role: Role,
+    /// Engines behind one port (`data_parallel_size`), each a pod. All else here is of each of them.
+    pub data_parallel_size: u16,
+    /// Whether these step together, as those of a mixture of experts do: each step takes as long as the one that has most to do.
+    pub steps_together: bool,
 }
 
 impl Default for PodClass {
@@ -56,6 +60,8 @@ impl Default for PodClass {
             prefix_caching: true,
             offload_tokens: 0,
             role: Role::Both,
+            data_parallel_size: 1,
+            steps_together: true,
         }
     }
 }
@@ -84,6 +90,8 @@ pub struct PodSpec {
     pub name: Arc<str>,
     /// Index of its class in [`crate::SchedulerConfig::classes`].
     pub class: u16,
+    /// The server that it is one of several engines of.
+    pub server: Option<Arc<str>>,
 }
 
 /// Whether new requests may go to a pod.

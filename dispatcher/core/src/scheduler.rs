@@ -39,6 +39,7 @@ mod roster;
 mod summary;
 mod suppose;
 mod tell;
+mod together;
 mod tokens;
 mod view;
 
@@ -54,7 +55,10 @@ use crate::{
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
     fleet::Pods,
-    headroom::{outlook, stride::Seen},
+    headroom::{
+        outlook,
+        stride::{Seen, is_begun},
+    },
     inspect::Tally,
     length::LengthHistory,
     need::{Demand, Held},
@@ -383,14 +387,13 @@ impl Scheduler {
             tokens_per_event: per_event,
         };
         let mut flight = Flight::depart(waiting, way);
+        self.hold_up(now, &mut flight, &steps);
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
             pod.load += flight.load;
             let pending = flight.pending(self.lateness);
-            let (tokens, pairs) = (pending.uncached_tokens, pending.uncached_pairs);
-            self.prefill_ms.add(now, steps.prefill_ms(tokens, pairs));
             pod.ledger.debit(pending);
             let input_tokens = f64::from(flight.input_tokens);
-            pod.sent(now, [input_tokens, choice.uncached_tokens], &flight.request);
+            pod.sent([input_tokens, choice.uncached_tokens], &flight.request);
             self.keep_prompt(&mut flight);
         }
         self.note_start(choice.pod);
@@ -439,6 +442,8 @@ impl Scheduler {
         self.streamed(now, progress.events);
         let stale = self.config.pull.stale_after_ms;
         for (id, pulse) in progress.pulses {
+            let peers = self.pods.peers(id).filter_map(|peer| self.pods.get(&peer));
+            let held_up = peers.map(|peer| &peer.ledger).any(|ledger| is_begun(ledger, pulse));
             let Some(pod) = self.pods.get_mut(&id) else { continue };
             pod.pulse = pulse;
             if pod.ledger.is_empty() {
@@ -446,7 +451,8 @@ impl Scheduler {
                 continue;
             }
             let class = pod.spec.class;
-            let seen = pod.stride.pulse(pulse, &pod.ledger, class, pod.steps_apart(), now);
+            let counted = [pod.steps_apart(), held_up];
+            let seen = pod.stride.pulse(pulse, &pod.ledger, class, counted, now);
             // Steps that are shared with others would be put down to our own tokens.
             let alone = pod.others(now, stale).is_empty();
             if let Some(Seen { mut stride, decode_steps }) = seen.filter(|_| alone) {

@@ -6,7 +6,7 @@ mod world;
 use std::time::Duration;
 
 use weir_core::{
-    Band, End, EndKind, Event, NeedConfig, Phase, PodId, Request, SchedulerConfig, Slo,
+    Band, End, EndKind, Event, NeedConfig, Phase, PodClass, PodId, Request, SchedulerConfig, Slo,
 };
 use world::{World, slo};
 
@@ -123,4 +123,23 @@ fn it_is_not_learned_where_it_is_not_to_be_and_begins_anew_with_another_configur
     let config = SchedulerConfig { need: learns, ..SchedulerConfig::default() };
     world.send(Event::Reconfigure(Box::new(config)));
     assert_eq!(world.scheduler.need(world.now).held, 0.6);
+}
+
+#[test]
+fn engines_behind_a_port_are_started_and_stopped_as_one() {
+    let classes = vec![PodClass { data_parallel_size: 4, ..PodClass::default() }];
+    let mut engines = World::new(SchedulerConfig { classes, ..SchedulerConfig::default() }, 8);
+    let mut pods = world(8);
+    let need = |world: &mut World| {
+        traffic(world, (200, 120), |_| false, |_| {});
+        world.scheduler.need(world.now)
+    };
+    let (engines_need, pods_need) = (need(&mut engines), need(&mut pods));
+    assert_eq!(engines_need.load, pods_need.load, "each of them holds as much");
+    assert!(pods_need.pods > 4, "{pods_need:?}");
+    assert_eq!(engines_need.pods, pods_need.pods.div_ceil(4));
+    for id in 0..8 {
+        engines.send(Event::PodDown(PodId(id)));
+    }
+    assert_eq!(engines.scheduler.need(engines.now).pods, engines_need.pods, "without any of them");
 }

@@ -157,7 +157,12 @@ fn mixed() -> World {
     };
     let predictor = Mixed(Priors(StepTime::default(), Arc::default()));
     let mut world = World::with(config, 1, Box::new(predictor));
-    world.send(Event::PodUp(PodSpec { id: PodId(1), name: Arc::from("slow"), class: 1 }));
+    world.send(Event::PodUp(PodSpec {
+        id: PodId(1),
+        name: Arc::from("slow"),
+        class: 1,
+        server: None,
+    }));
     occupy(&mut world, 2);
     assert_eq!(world.pod_of(RequestId(1)), Some(PodId(1)));
     world

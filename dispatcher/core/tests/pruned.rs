@@ -246,7 +246,12 @@ impl Side {
             Step::PodDown(pod) => self.world.send(Event::PodDown(PodId(pod.into()))),
             Step::PodUp(pod) => {
                 let name = Arc::from(format!("pod-{pod}"));
-                self.world.send(Event::PodUp(PodSpec { id: PodId(pod.into()), name, class: 0 }));
+                self.world.send(Event::PodUp(PodSpec {
+                    id: PodId(pod.into()),
+                    name,
+                    class: 0,
+                    server: None,
+                }));
             }
             Step::Told { pod, prompt, shared } => {
                 let blocks = beginning(prompt, shared).collect::<Vec<u64>>();
@@ -351,7 +356,7 @@ fn when_none_of_the_likeliest_pods_will_do_the_others_are_asked_about() {
         let config = SchedulerConfig { classes, ..SchedulerConfig::default() };
         let mut world = World::with(config, others, Box::new(Against(late.clone())));
         let (id, name) = (PodId(others), Arc::from("slow"));
-        world.send(Event::PodUp(PodSpec { id, name, class: 1 }));
+        world.send(Event::PodUp(PodSpec { id, name, class: 1, server: None }));
         let patient = |request: &mut Request| {
             request.prompt = PromptSize::Tokens(100);
             request.slo = slo(9000, 500);

@@ -66,7 +66,12 @@ fn a_request_behind_its_lane_is_told_what_the_head_waits_for() {
 #[test]
 fn a_decision_names_the_pods_that_lost_best_first() {
     let (mut world, _) = full(2);
-    world.send(Event::PodUp(weir_core::PodSpec { id: PodId(7), name: "seven".into(), class: 0 }));
+    world.send(Event::PodUp(weir_core::PodSpec {
+        id: PodId(7),
+        name: "seven".into(),
+        class: 0,
+        server: None,
+    }));
     let decision = &world.scheduler.decisions(world.now, 0, 1, |_| true)[0];
     assert_eq!((decision.kind, decision.pod.as_deref()), ("dispatch", Some("seven")));
     assert_eq!(decision.waited_for, Some(Reason::PendingFull));

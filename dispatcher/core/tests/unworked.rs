@@ -142,7 +142,12 @@ fn long_prompt(world: &mut World) -> RequestId {
 fn a_request_that_may_not_use_every_pod_keeps_no_more_of_them_than_another() {
     assert_eq!(longest_wait_beside_a_long_prompt(long_prompt), Duration::ZERO, "to compare with");
     let joins = |world: &mut World, class| {
-        world.send(Event::PodUp(PodSpec { id: PodId(3), name: "fourth".into(), class }));
+        world.send(Event::PodUp(PodSpec {
+            id: PodId(3),
+            name: "fourth".into(),
+            class,
+            server: None,
+        }));
     };
     let failed = |gone: bool| {
         move |world: &mut World| {
@@ -185,7 +190,12 @@ fn what_runs_on_a_pod_that_comes_back_under_another_number_runs_on_there() {
     let before = of(&world, "pod-0");
     assert_eq!(before.0, 1);
     world.send(Event::PodDown(PodId(0)));
-    world.send(Event::PodUp(PodSpec { id: PodId(7), name: "pod-0".into(), class: 0 }));
+    world.send(Event::PodUp(PodSpec {
+        id: PodId(7),
+        name: "pod-0".into(),
+        class: 0,
+        server: None,
+    }));
     assert_eq!(of(&world, "pod-0").0, 0);
     world.scheduler.carry_over(PodId(0), PodId(7));
     assert_eq!(of(&world, "pod-0"), before);

@@ -272,7 +272,7 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
             rules: Some(pool.policy.rules()),
             rules_by_header: pool.policy_by_header.as_ref().map(RawPolicy::rules),
             default_capacity: pool.default_capacity,
-            places: pool.places(),
+            places: pool.places(&members.seats),
             classes: classes.clone(),
             profiles: capacities(&profiles),
             buckets: buckets.clone(),

@@ -194,7 +194,10 @@ impl<'a> Run<'a> {
     fn open(&mut self) {
         for id in 0..self.course.pods as u32 {
             let name = Arc::from(format!("pod-{id}"));
-            self.handle("pod", Event::PodUp(PodSpec { id: PodId(id), name, class: 0 }));
+            self.handle(
+                "pod",
+                Event::PodUp(PodSpec { id: PodId(id), name, class: 0, server: None }),
+            );
         }
         self.plan(self.now, Due::Arrival);
         self.plan(self.now.plus(TICK), Due::Sweep);

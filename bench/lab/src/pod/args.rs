@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use weir_engine::{EngineConfig, all_hardware, hardware};
+use weir_engine::{EngineConfig, SeqId, all_hardware, hardware};
 
 use super::{PodPlan, Pods};
 use crate::{children::interrupted, results::say};
@@ -33,6 +33,10 @@ pub struct PodArgs {
     /// Decides noise and drawn output lengths; pod n uses this plus n
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// vLLM's --data-parallel-size of a mixture of experts, whose engines step together: so many ranks behind each
+    /// port, for X-data-parallel-rank to choose among; each has --max-sequences, --chunk-tokens and --kv-blocks of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(SeqId::MOST_RANKS)))]
+    data_parallel_size: u16,
     /// vLLM's --max-model-len
     #[arg(long, default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(1..))]
     max_model_len: u32,
@@ -96,6 +100,7 @@ impl PodArgs {
         };
         let defaults = EngineConfig::for_hardware(hardware(&self.gpu).with_context(known)?);
         Ok(EngineConfig {
+            ranks: self.data_parallel_size,
             max_num_batched_tokens: self.chunk_tokens.unwrap_or(defaults.max_num_batched_tokens),
             max_num_seqs: self.max_sequences.unwrap_or(defaults.max_num_seqs),
             num_blocks: self.kv_blocks.unwrap_or(defaults.num_blocks),
@@ -134,10 +139,17 @@ mod tests {
 
     #[test]
     fn what_makes_no_pod_is_refused() {
-        for name in ["--count", "--chunk-tokens", "--max-sequences", "--max-model-len"] {
+        for name in [
+            "--count",
+            "--data-parallel-size",
+            "--chunk-tokens",
+            "--max-sequences",
+            "--max-model-len",
+        ] {
             let error = parse(&format!("{name} 0")).unwrap_err();
             assert!(error.to_string().contains(name), "{error}");
         }
+        assert!(parse("--data-parallel-size 1025").is_err(), "the most that an engine has");
         assert!(parse("--kv-blocks 1").is_err(), "the engine's own");
         for speed in ["0", "-1", "nan"] {
             let error = parse(&format!("--speed {speed}")).unwrap().plan().unwrap_err();

@@ -19,6 +19,10 @@ pub(super) enum Refusal {
          messages, {output} in the completion). Please reduce the length of the messages or completion."
     )]
     TooLong { limit: u32, asked: u64, prompt: u32, output: u32 },
+    #[error(
+        "data-parallel rank {rank} is out of range: there are {ranks}, the first of which is 0"
+    )]
+    NoSuchRank { rank: i64, ranks: u16 },
     #[error("{0}")]
     Overloaded(String),
     #[error("The server had an error while processing your request.")]
@@ -29,7 +33,9 @@ impl Refusal {
     /// The HTTP status.
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::BadRequest(_) | Self::TooLong { .. } => StatusCode::BAD_REQUEST,
+            Self::BadRequest(_) | Self::TooLong { .. } | Self::NoSuchRank { .. } => {
+                StatusCode::BAD_REQUEST
+            }
             Self::UnknownModel(_) | Self::NotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Overloaded(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -69,9 +75,9 @@ impl From<Rejected> for Refusal {
             Rejected::QueuedRequests { .. } | Rejected::QueuedTokens { .. } => {
                 Self::Overloaded(rejected.to_string())
             }
-            Rejected::TooLongForCache { .. } | Rejected::TooLongForStep { .. } => {
-                Self::BadRequest(rejected.to_string())
-            }
+            Rejected::TooLongForCache { .. }
+            | Rejected::TooLongForStep { .. }
+            | Rejected::NoSuchRank { .. } => Self::BadRequest(rejected.to_string()),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Each pod is one [`weir_engine::Engine`] whose virtual time follows the wall clock, on a port of its own; all pods of a
 //! process share one current-thread runtime. What a client sees is vLLM's: paths, chunk shapes, usage, errors, metric
 //! names. What it does not see: text that means anything. The load may tell an answer's length in the header
-//! `x-sim-output-tokens`; otherwise it is drawn from a seeded lognormal. A client that leaves aborts its sequences.
+//! `x-sim-output-tokens`; otherwise it is drawn from a seeded lognormal. A client that leaves aborts its sequences. With
+//! data parallelism the engine has several ranks behind the port, and `x-data-parallel-rank` chooses among them.
 //!
 //! Beside vLLM's paths: `POST /fault` and `GET /fault` (see [`Fault`]), `GET /sim/starts`, which lists the started
 //! requests by a hash of their `x-request-id` so that a request started on two pods can be found (a prefill for another

@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    num::IntErrorKind,
     rc::Rc,
 };
 
@@ -27,6 +28,8 @@ use crate::load::OUTPUT_TOKENS_HEADER;
 /// What a pod answers with.
 pub(super) type Answer = Response<Either<Full<Bytes>, Reply>>;
 
+/// Names the rank that is to serve a request.
+const RANK_HEADER: &str = "x-data-parallel-rank";
 /// Largest body that is read.
 const BODY_BYTES: usize = 64 << 20;
 
@@ -228,11 +231,25 @@ impl Pod {
 }
 
 fn beside(headers: &HeaderMap, doom: Option<Doom>) -> Beside<'_> {
-    let told = headers.get(OUTPUT_TOKENS_HEADER).and_then(|value| value.to_str().ok());
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     Beside {
         request_id: headers.get("x-request-id").map(HeaderValue::as_bytes),
-        output_tokens: told.and_then(|value| value.parse().ok()),
+        output_tokens: text(OUTPUT_TOKENS_HEADER).and_then(|value| value.parse().ok()),
+        rank: text(RANK_HEADER).and_then(integer),
         doom,
+    }
+}
+
+/// The integer that a text is, or the one next to it that there is room for; what is none is ignored, as by vLLM
+/// (`_get_data_parallel_rank`).
+fn integer(text: &str) -> Option<i64> {
+    match text.parse::<i64>() {
+        Ok(integer) => Some(integer),
+        Err(error) => match error.kind() {
+            IntErrorKind::PosOverflow => Some(i64::MAX),
+            IntErrorKind::NegOverflow => Some(i64::MIN),
+            _ => None,
+        },
     }
 }
 

@@ -15,7 +15,7 @@ use prometheus::proto::MetricFamily;
 use rand::{SeedableRng, rngs::SmallRng};
 use rand_distr::{Distribution, LogNormal};
 use tokio::{sync::Notify, time::Instant};
-use weir_engine::{Engine, EngineConfig, Job, Output, Rejected, SeqId};
+use weir_engine::{Engine, EngineConfig, Job, Output, SeqId};
 
 use super::{
     answer::{Finish, Shape, text},
@@ -72,6 +72,8 @@ struct Sequence {
 pub(super) struct Beside<'a> {
     pub(super) request_id: Option<&'a [u8]>,
     pub(super) output_tokens: Option<u32>,
+    /// The rank that it is for; each sequence goes to the least loaded one otherwise.
+    pub(super) rank: Option<i64>,
     pub(super) doom: Option<Doom>,
 }
 
@@ -82,10 +84,11 @@ impl Sim {
         (max_model_len, speed): (u32, f64),
         (address, teller): (SocketAddr, Teller),
     ) -> Result<Self, prometheus::Error> {
+        let engine = Engine::new(engine);
         let state = State {
-            meters: Meters::new(model, &engine)?,
-            lengths: SmallRng::seed_from_u64(engine.seed),
-            engine: Engine::new(engine),
+            meters: Meters::new(model, engine.config())?,
+            lengths: SmallRng::seed_from_u64(engine.config().seed),
+            engine,
             clock: Clock::new(Instant::now(), speed),
             sequences: HashMap::new(),
             kept: Kept::new(address),
@@ -174,7 +177,7 @@ impl Sim {
     /// What `/metrics` is made of.
     pub(super) fn metrics(&self) -> Vec<MetricFamily> {
         let state = self.state.borrow();
-        state.meters.read(&state.engine.metrics(), (state.starts.total, state.starts.duplicates))
+        state.meters.read(&state.engine, (state.starts.total, state.starts.duplicates))
     }
 
     /// The answer of `/sim/starts`.
@@ -233,7 +236,8 @@ impl State {
                     return;
                 };
                 let wall_s = |ms| self.clock.wall_s(ms);
-                self.meters.finished(
+                let Some(meters) = self.meters.of(id.rank()) else { return };
+                meters.finished(
                     finish,
                     &Times {
                         e2e_s: wall_s(at_ms - sequence.arrived_ms),
@@ -258,9 +262,12 @@ impl State {
     fn token(&mut self, id: SeqId, index: u32, at_ms: f64) {
         let Some(sequence) = self.sequences.get_mut(&id) else { return };
         drop(sequence.loan.take());
-        match sequence.last_token_ms.replace(at_ms) {
-            None => self.meters.first_token(self.clock.wall_s(at_ms - sequence.arrived_ms)),
-            Some(last_ms) => self.meters.next_token(self.clock.wall_s(at_ms - last_ms)),
+        let last_ms = sequence.last_token_ms.replace(at_ms);
+        if let Some(meters) = self.meters.of(id.rank()) {
+            match last_ms {
+                None => meters.first_token(self.clock.wall_s(at_ms - sequence.arrived_ms)),
+                Some(last_ms) => meters.next_token(self.clock.wall_s(at_ms - last_ms)),
+            }
         }
         let call = Rc::clone(&sequence.call);
         if call.borrow_mut().token(sequence.choice, index) {
@@ -292,10 +299,13 @@ impl State {
             for _ in 0..ask.n {
                 let (tokens, finish) = self.length(ask, beside.output_tokens, most);
                 let job = self.job(ask, prompt, (tokens, finish), std::mem::take(&mut keeps));
-                if let Err(rejected) = self.submit(&call, job, (finish, now_ms), loan.take()) {
+                let placed = self.place(beside.rank).and_then(|rank| {
+                    self.submit(&call, (rank, job), (finish, now_ms), loan.take())
+                });
+                if let Err(refusal) = placed {
                     let ids: Vec<SeqId> = call.borrow().unfinished().collect();
                     self.abort(&ids);
-                    return Err(rejected.into());
+                    return Err(refusal);
                 }
             }
         }
@@ -332,15 +342,33 @@ impl State {
         }
     }
 
+    /// The rank of a sequence: the one asked for, or else the least loaded.
+    fn place(&self, asked: Option<i64>) -> Result<u16, Refusal> {
+        let ranks = self.engine.config().ranks;
+        let Some(rank) = asked else { return Ok(self.least_loaded()) };
+        let found = u16::try_from(rank).ok().filter(|found| *found < ranks);
+        found.ok_or(Refusal::NoSuchRank { rank, ranks })
+    }
+
+    /// The rank that vLLM's internal load balancing takes (`DPLBAsyncMPClient.get_core_engine_for_request`); its counts
+    /// are up to 100 ms old there, and what it placed since is added to them.
+    fn least_loaded(&self) -> u16 {
+        let load = |rank: &u16| {
+            let of = self.engine.metrics_of(*rank);
+            4 * u64::from(of.waiting) + u64::from(of.running)
+        };
+        (0..self.engine.config().ranks).min_by_key(load).unwrap_or_default()
+    }
+
     fn submit(
         &mut self,
         call: &Rc<RefCell<Call>>,
-        job: Job,
+        (rank, job): (u16, Job),
         (finish, arrived_ms): (Finish, f64),
         loan: Option<Loan>,
-    ) -> Result<(), Rejected> {
+    ) -> Result<(), Refusal> {
         let Job { prompt_tokens, output_tokens, keeps, .. } = job;
-        let id = self.engine.submit(arrived_ms, job)?;
+        let id = self.engine.submit_to(arrived_ms, rank, job)?;
         let choice = call.borrow_mut().add(id, output_tokens, finish);
         let sequence = Sequence {
             call: Rc::clone(call),
@@ -360,8 +388,11 @@ impl State {
         for &id in ids {
             self.sequences.remove(&id);
             // One that ended and keeps its blocks is over, although nobody was told.
-            if !self.engine.release(now_ms, id) && self.engine.abort(now_ms, id) {
-                self.meters.aborted();
+            if !self.engine.release(now_ms, id)
+                && self.engine.abort(now_ms, id)
+                && let Some(meters) = self.meters.of(id.rank())
+            {
+                meters.aborted();
             }
         }
     }

@@ -2,6 +2,7 @@
 
 mod faults;
 mod handover;
+mod ranks;
 
 use std::{net::SocketAddr, time::Duration};
 

@@ -61,6 +61,8 @@ pub struct SimPod {
     pub class: u16,
     /// Whether it computes prompts for others, and answers nobody.
     pub prefills: bool,
+    /// Engines of one number are of one server and step together; they are alike, and of one class.
+    pub server: Option<u32>,
 }
 
 impl SimPod {

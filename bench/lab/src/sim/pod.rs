@@ -1,4 +1,4 @@
-//! One pod: an engine, whose sequences are whose, and what its streams show of its steps.
+//! One server: an engine or several that step together, whose sequences are whose, and what the streams show of its steps.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,20 @@ use super::{SimPod, SimRequest};
 /// Chunks closer together than this belong to one step, as the dispatcher sees it.
 const SAME_STEP_US: u64 = 2000;
 
-/// A pod in virtual time.
+/// A server in virtual time, which is one pod, or one for each of its engines.
 pub(super) struct Pod {
     engine: Engine,
+    /// Whether each of its engines is a pod.
+    apart: bool,
     /// Whether it computes prompts for others.
     prefills: bool,
     stage: Stage,
     seats: HashMap<SeqId, Seat>,
     streams: Vec<Stream>,
-    pulse: Pulse,
-    /// Tokens of its engine when it last looked, and when it last told of its streams.
-    seen: u64,
+    /// Of each pod that it is.
+    pulses: Vec<Pulse>,
+    /// Tokens of each of these when it last looked, and of all when it last told of its streams.
+    seen: Vec<u64>,
     swept: u64,
     outputs: Vec<Output>,
 }
@@ -75,28 +78,33 @@ pub(super) struct Finish {
 }
 
 impl Pod {
-    /// An idle pod. Where every response is streamed any token shows a step, and none has to be looked at by itself.
-    pub(super) fn new(pod: &SimPod, all_streamed: bool) -> Self {
+    /// An idle server, of which each of so many engines is a pod, or which is one. Where every response is streamed any token shows a step,
+    /// and none has to be looked at by itself.
+    pub(super) fn new(pod: &SimPod, engines: Option<u16>, all_streamed: bool) -> Self {
         // Nobody streams what a pod computes for others, so that nothing shows its steps.
         let every_token = !all_streamed || pod.prefills;
-        let engine = EngineConfig { every_token, ..pod.engine.clone() };
+        let ranks = engines.unwrap_or(pod.engine.ranks);
+        let engine = EngineConfig { every_token, ranks, ..pod.engine.clone() };
+        let pods = usize::from(engines.unwrap_or(1));
         Self {
             engine: Engine::new(engine),
+            apart: engines.is_some(),
             prefills: pod.prefills,
             stage: Stage::default(),
             seats: HashMap::new(),
             streams: Vec::new(),
-            pulse: Pulse::default(),
-            seen: 0,
+            pulses: vec![Pulse::default(); pods],
+            seen: vec![0; pods],
             swept: 0,
             outputs: Vec::new(),
         }
     }
 
-    /// Hands a request over, or of one whose prompt another pod has computed what is left of it.
+    /// Hands a request over, or of one whose prompt another pod has computed what is left of it; to the engine of a rank, or to one that
+    /// the server chooses.
     pub(super) fn submit(
         &mut self,
-        now: Time,
+        (now, rank): (Time, Option<u16>),
         place: usize,
         asked: &SimRequest,
         prefilled: bool,
@@ -111,13 +119,24 @@ impl Pod {
             brought_tokens: if prefilled { asked.input_tokens } else { 0 },
             keeps: self.prefills,
         };
-        let sequence = self.engine.submit(ms(now), job)?;
+        let rank = rank.unwrap_or_else(|| self.least_loaded());
+        let sequence = self.engine.submit_to(ms(now), rank, job)?;
         let stream = (asked.request.streamed && !self.prefills).then_some(self.streams.len());
         if stream.is_some() {
             self.streams.push(Stream { sequence, place, told: 0 });
         }
         self.seats.insert(sequence, Seat { place, stream });
         Ok(())
+    }
+
+    /// The engine that the server gives a request to by itself, as vLLM does.
+    fn least_loaded(&self) -> u16 {
+        let load = |rank: &u16| {
+            let EngineMetrics { waiting, running, .. } = self.engine.metrics_of(*rank);
+            4 * u64::from(waiting) + u64::from(running)
+        };
+        let ranks = 0..self.engine.config().ranks.max(1);
+        if ranks.len() == 1 { 0 } else { ranks.min_by_key(load).unwrap_or_default() }
     }
 
     /// When it will next do something.
@@ -138,7 +157,7 @@ impl Pod {
                         deeds.push(Deed::Started { place });
                     }
                     if stream.is_some() {
-                        self.chunk(now);
+                        self.chunk(now, id.rank());
                     }
                 }
                 Output::Finished { .. } if self.prefills => {
@@ -154,12 +173,22 @@ impl Pod {
             }
         }
         self.outputs = outputs;
-        let tokens = self.engine.generation_tokens();
-        let unseen = !self.engine.config().every_token && tokens > self.seen;
-        self.seen = tokens;
-        if unseen {
-            self.chunk(now);
+        if self.engine.config().every_token {
+            return;
         }
+        for rank in 0..self.pulses.len() as u16 {
+            let tokens = self.tokens(self.apart.then_some(rank));
+            let seen = self.seen.get_mut(usize::from(rank));
+            if seen.is_some_and(|seen| std::mem::replace(seen, tokens) < tokens) {
+                self.chunk(now, rank);
+            }
+        }
+    }
+
+    /// Tokens that the engine of a rank has generated, or all together.
+    fn tokens(&self, rank: Option<u16>) -> u64 {
+        let one = |rank| self.engine.metrics_of(rank).generation_tokens;
+        rank.map_or_else(|| self.engine.generation_tokens(), one)
     }
 
     /// A prompt that it has kept is needed no more.
@@ -176,12 +205,14 @@ impl Pod {
         }
     }
 
-    /// A chunk of one of its streams arrived.
-    fn chunk(&mut self, now: Time) {
-        let before = self.pulse.last_step_at;
+    /// A chunk of one of the streams of a rank arrived.
+    fn chunk(&mut self, now: Time, rank: u16) {
+        let pod = if self.apart { usize::from(rank) } else { 0 };
+        let Some(pulse) = self.pulses.get_mut(pod) else { return };
+        let before = pulse.last_step_at;
         let same = now.as_micros() - before.as_micros() <= SAME_STEP_US && before > Time::ZERO;
-        self.pulse.steps += u64::from(!same);
-        self.pulse.last_step_at = now;
+        pulse.steps += u64::from(!same);
+        pulse.last_step_at = now;
     }
 
     /// Appends how far its streams have come since the last time.
@@ -224,31 +255,33 @@ impl Pod {
         self.stage == Stage::Gone
     }
 
-    /// What its streams have shown of its steps.
-    pub(super) fn pulse(&self) -> Pulse {
-        self.pulse
+    /// What the streams have shown of the steps of a pod that it is.
+    pub(super) fn pulse(&self, rank: Option<u16>) -> Pulse {
+        self.pulses.get(usize::from(rank.unwrap_or_default())).copied().unwrap_or_default()
     }
 
-    fn cache_info(&self) -> CacheInfo {
+    fn cache_info(&self, engines: u16) -> CacheInfo {
         let config = self.engine.config();
         CacheInfo {
-            blocks: Some(config.num_blocks),
+            blocks: Some(config.num_blocks * u32::from(engines)),
             block_tokens: Some(config.block_size),
             tokens: None,
             prefix_caching: Some(config.prefix_caching),
         }
     }
 
-    /// What a scrape would say.
-    pub(super) fn scrape(&self) -> Scrape {
-        let metrics = self.engine.metrics();
+    /// What a scrape would say of a pod that it is.
+    pub(super) fn scrape(&self, rank: Option<u16>) -> Scrape {
+        let one = |rank| (self.engine.metrics_of(rank), 1);
+        let all = || (self.engine.metrics(), self.engine.config().ranks.max(1));
+        let (metrics, engines) = rank.map_or_else(all, one);
         Scrape {
             running: metrics.running,
             waiting: metrics.waiting,
             kv_usage: metrics.kv_usage as f32,
-            cache: self.cache_info(),
-            generated: Some(self.engine.generation_tokens()),
-            engines: 1,
+            cache: self.cache_info(engines),
+            generated: Some(metrics.generation_tokens),
+            engines: u32::from(engines),
             shared: false,
         }
     }

@@ -62,18 +62,35 @@ impl Pool {
     /// Adds a class and its pods.
     pub fn add(&mut self, engine: &EngineConfig, count: usize, role: Role) {
         let class = u16::try_from(self.classes.len()).unwrap_or(u16::MAX);
+        // Those of a server that is one pod together.
+        let ranks = u32::from(engine.ranks.max(1));
         self.classes.push(PodClass {
             name: Arc::from(engine.hardware.name),
             chunk_tokens: engine.max_num_batched_tokens,
-            max_sequences: engine.max_num_seqs,
-            kv_blocks: engine.num_blocks,
+            max_sequences: engine.max_num_seqs * ranks,
+            kv_blocks: engine.num_blocks * ranks,
             block_tokens: engine.block_size,
             prefix_caching: engine.prefix_caching,
             role,
             ..PodClass::default()
         });
-        let pod = SimPod { engine: engine.clone(), class, prefills: role == Role::Prefill };
+        let prefills = role == Role::Prefill;
+        let pod = SimPod { engine: engine.clone(), class, prefills, server: None };
         self.pods.extend(std::iter::repeat_n(pod, count));
+    }
+
+    /// Adds servers of so many engines that step together, each engine a pod.
+    pub fn add_apart(&mut self, engine: &EngineConfig, servers: usize, engines: u16) {
+        let first = self.pods.iter().filter_map(|pod| pod.server).max().map_or(0, |last| last + 1);
+        let before = self.pods.len();
+        self.add(engine, servers * usize::from(engines), Role::Both);
+        if let Some(class) = self.classes.last_mut() {
+            class.data_parallel_size = engines;
+        }
+        let added = self.pods.iter_mut().skip(before);
+        for (server, pod) in (0..).map(|number| first + number / u32::from(engines)).zip(added) {
+            pod.server = Some(server);
+        }
     }
 
     /// Has the first so many pods of a pool of one class compute prompts for the others.
@@ -126,7 +143,8 @@ impl Pool {
     pub fn capacity_rps(&self, means: &Means, tpot_ms: f64) -> f64 {
         let of = |pod: &SimPod| {
             let (input, output) = (means.input_tokens, means.output_tokens);
-            fluid_capacity_rps(&pod.engine, input, output, means.hit, tpot_ms)
+            let ranks = f64::from(pod.engine.ranks.max(1));
+            ranks * fluid_capacity_rps(&pod.engine, input, output, means.hit, tpot_ms)
         };
         self.pods.iter().map(of).sum()
     }

@@ -21,7 +21,7 @@ pub(super) fn pool() -> SimConfig {
     SimConfig {
         scheduler: SchedulerConfig { classes: vec![class], ..SchedulerConfig::default() },
         pods: (1..=2)
-            .map(|seed| SimPod { engine: engine(seed), class: 0, prefills: false })
+            .map(|seed| SimPod { engine: engine(seed), class: 0, prefills: false, server: None })
             .collect(),
         scrape_every: Duration::from_millis(100),
     }

@@ -62,7 +62,10 @@ enum Due {
 struct World<'a> {
     now: Time,
     dispatcher: Box<dyn Dispatcher>,
+    /// The servers.
     pods: Vec<Pod>,
+    /// Which of them a pod is, by its id, and which engine of several.
+    doors: Vec<(usize, Option<u16>)>,
     /// How they come and go, where they do.
     fleet: Option<Fleet<'a>>,
     requests: &'a [SimRequest],
@@ -110,6 +113,7 @@ impl<'a> World<'a> {
             now: Time::ZERO,
             dispatcher,
             pods: Vec::new(),
+            doors: Vec::new(),
             fleet: None,
             requests,
             to_come: count,
@@ -135,16 +139,45 @@ impl<'a> World<'a> {
                 None => world.coming.push(Reverse((one.request.arrived, place))),
             }
         }
-        pods.iter().for_each(|pod| world.open(pod));
+        let of_one_server =
+            |one: &SimPod, next: &SimPod| one.server.is_some() && one.server == next.server;
+        for server in pods.chunk_by(of_one_server) {
+            match server {
+                [pod] if pod.server.is_none() => world.open(pod),
+                engines => world.open_apart(engines),
+            }
+        }
         world
     }
 
     /// A pod joins. Its number is one that no pod had before.
     fn open(&mut self, pod: &SimPod) {
-        let id = self.pods.len() as u32;
-        self.pods.push(Pod::new(pod, self.all_streamed));
+        self.pods.push(Pod::new(pod, None, self.all_streamed));
+        self.enter(pod, None);
+    }
+
+    /// A server joins, each of whose engines is a pod.
+    fn open_apart(&mut self, engines: &[SimPod]) {
+        let Some(first) = engines.first() else { return };
+        let count = u16::try_from(engines.len()).unwrap_or(u16::MAX);
+        self.pods.push(Pod::new(first, Some(count), self.all_streamed));
+        (0..count).zip(engines).for_each(|(rank, pod)| self.enter(pod, Some(rank)));
+    }
+
+    /// The dispatcher is told of a pod: the last server, or an engine of it.
+    fn enter(&mut self, pod: &SimPod, rank: Option<u16>) {
+        let id = self.doors.len() as u32;
+        self.doors.push((self.pods.len() - 1, rank));
         let name = std::sync::Arc::from(format!("pod-{id}"));
-        self.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: pod.class }));
+        let server = pod.server.map(|number| format!("server-{number}").into());
+        self.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: pod.class, server }));
+    }
+
+    /// The pods that are there, by their ids.
+    fn there(&self) -> impl Iterator<Item = (PodId, &Pod, Option<u16>)> {
+        let doors = (0..).map(PodId).zip(&self.doors);
+        let pods = doors.filter_map(|(id, (pod, rank))| Some((id, self.pods.get(*pod)?, *rank)));
+        pods.filter(|(_, pod, _)| !pod.is_gone())
     }
 
     /// Lets everything happen; false if `goes_on` said no.
@@ -244,8 +277,7 @@ impl<'a> World<'a> {
 
     fn scrape(&mut self) {
         self.scraped_at = self.now;
-        let there = (0..).zip(&self.pods).filter(|(_, pod)| !pod.is_gone());
-        let scrapes: Vec<_> = there.map(|(id, pod)| (PodId(id), pod.scrape())).collect();
+        let scrapes: Vec<_> = self.there().map(|(id, pod, rank)| (id, pod.scrape(rank))).collect();
         for (id, scrape) in scrapes {
             self.tell(Event::Scraped(id, scrape));
         }
@@ -336,8 +368,7 @@ impl<'a> World<'a> {
         self.swept_at = self.now;
         let mut progress = Progress::default();
         self.pods.iter_mut().for_each(|pod| pod.sweep(&mut progress.events));
-        let pulses = (0..).zip(&self.pods).filter(|(_, pod)| !pod.is_gone());
-        progress.pulses = pulses.map(|(id, pod)| (PodId(id), pod.pulse())).collect();
+        progress.pulses = self.there().map(|(id, pod, rank)| (id, pod.pulse(rank))).collect();
         self.tell(Event::Progress(progress));
     }
 
@@ -369,8 +400,9 @@ impl<'a> World<'a> {
         let place = dispatch.id.0 as usize;
         let asked = self.requests.get(place)?;
         let prefilled = self.kept.get(place).is_some_and(Option::is_some);
-        let pod = self.pods.get_mut(dispatch.pod.0 as usize)?;
-        if pod.submit(self.now, place, asked, prefilled).is_err() {
+        let (pod, rank) = *self.doors.get(dispatch.pod.0 as usize)?;
+        let pod = self.pods.get_mut(pod)?;
+        if pod.submit((self.now, rank), place, asked, prefilled).is_err() {
             let (id, kind) = (dispatch.id, EndKind::PodError);
             self.is_over(place, Outcome::Rejected);
             return Some(Event::End(End {

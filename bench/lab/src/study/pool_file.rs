@@ -5,6 +5,7 @@
 //! pods:
 //!   - { gpu: h100-qwen3-32b-tp2, count: 2 }
 //!   - { gpu: h100-qwen3-32b-tp2, count: 2, chunk_tokens: 512, slowdown: 2 }
+//!   - { gpu: h100-qwen3-32b-tp2, count: 1, data_parallel_size: 8 }
 //! ```
 
 use std::{path::Path, time::Duration};
@@ -12,7 +13,7 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use weir_core::Role;
-use weir_engine::{EngineConfig, Hardware};
+use weir_engine::{EngineConfig, Hardware, SeqId};
 
 use crate::{bounds::MOST_PODS, sim::Pool};
 
@@ -56,6 +57,12 @@ struct RawPods {
     /// What every step takes, as a multiple.
     #[serde(default)]
     slowdown: Option<f64>,
+    /// Engines of each, which step together as those of a mixture of experts do; everything else is of one engine.
+    #[serde(default = "one_engine")]
+    data_parallel_size: u16,
+    /// Whether each of these is a pod to dispatchers; else they are one, and it chooses the engine.
+    #[serde(default = "yes")]
+    apart: bool,
     /// What they do: both, prefill or decode.
     #[serde(default)]
     role: Role,
@@ -66,6 +73,14 @@ struct RawPods {
 
 fn one() -> usize {
     1
+}
+
+fn one_engine() -> u16 {
+    1
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Reads a pool.
@@ -87,9 +102,17 @@ fn pool(raw: &RawPool) -> Result<Pool> {
     let mut pool = Pool::empty(scrape_every);
     for (number, pods) in (1..).zip(&raw.pods) {
         let more = MOST_PODS - pool.pods.len();
-        ensure!(pods.count <= more, "entry {number} makes more than {MOST_PODS} pods");
+        let engines = pods.data_parallel_size;
+        let made = pods.count.saturating_mul(usize::from(engines));
+        ensure!(made <= more, "entry {number} makes more than {MOST_PODS} pods");
         let engine = pods.engine().with_context(|| format!("pods of entry {number}"))?;
-        pool.add(&engine, pods.count, pods.role);
+        match (engines, pods.apart) {
+            (1, _) => pool.add(&engine, pods.count, pods.role),
+            (_, true) => pool.add_apart(&engine, pods.count, engines),
+            (ranks, false) => {
+                pool.add(&EngineConfig { ranks, ..engine }, pods.count, pods.role);
+            }
+        }
     }
     ensure!(!pool.pods.is_empty(), "there is no pod");
     let answers = pool.pods.iter().any(|pod| !pod.prefills);
@@ -122,6 +145,10 @@ impl RawPods {
             let fine = value.is_none_or(|value| (1..=most).contains(&value));
             ensure!(fine, "{name} must be 1 to {most}");
         }
+        let engines = self.data_parallel_size;
+        ensure!((1..=SeqId::MOST_RANKS).contains(&engines), "data_parallel_size must be 1 to 1024");
+        let both = engines == 1 || self.role == Role::Both;
+        ensure!(both, "engines that step together are simulated with role: both alone");
         let like = Pool::of(&self.gpu, 1, self.chunk_tokens)?;
         let like = like.pods.first().context("no pod")?.engine.clone();
         Ok(EngineConfig {

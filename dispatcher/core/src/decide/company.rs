@@ -68,7 +68,7 @@ impl Floor<'_> {
         };
         let free = self.usable(waiting).filter(|pod| !claimed.contains(&pod.spec.id));
         let cold = free.map(|pod| self.outlook(waiting, pod)).filter(is_cold);
-        let open = cold.filter(|on| self.cheap(waiting, on).is_ok());
+        let open = cold.filter(|on| self.cheap_to_spread(waiting, on).is_ok());
         let soonest = open.min_by(|one, other| one.ttft_ms.total_cmp(&other.ttft_ms))?;
         self.predict(id, &[soonest]).first().map(|fit| fit.choice(id).for_others())
     }

@@ -64,8 +64,10 @@ impl Floor<'_> {
         let waiting = self.board.get(id)?;
         let (on, with_it) =
             (self.outlook_at(waiting, place, cold_share)?, self.outlook_at(waiting, place, share)?);
+        // How even those that step together are is a matter of what each has.
+        let all = [(here, share), (with_it, share), (on, cold_share)];
         let [here_ms, with_it_ms, on_ms] =
-            [here, with_it, on].map(|pod| self.lost_ms(waiting, &pod, 1.0));
+            all.map(|(on, share)| self.lost_ms(waiting, &self.apart(waiting, &on, share), 1.0));
         let loses_ms = here_ms - with_it_ms;
         if loses_ms <= 0.0 {
             return None;
@@ -110,7 +112,7 @@ impl Floor<'_> {
     /// A head that starts cold on a pod, if it may go there, is surely in time, and no pod computes what it shares already.
     fn starts_cold(&mut self, id: RequestId, on: &Outlook) -> Option<Fit> {
         let waiting = self.board.get(id)?;
-        if self.is_computed(waiting) || self.cheap(waiting, on).is_err() {
+        if self.is_computed(waiting) || self.cheap_to_spread(waiting, on).is_err() {
             return None;
         }
         let fit = self.predict(id, &[*on]).first().copied()?;

@@ -132,7 +132,9 @@ impl Floor<'_> {
             let longest = if filter::is_open(pod) { pod.longest_prompt } else { NONE };
             (*id, *class, *takes) = (pod.spec.id, pod.spec.class, longest);
             let others = pod.others(self.now, self.config.pull.stale_after_ms);
-            starts.set(place, &Ground::of(pod, &self.steps_of(*class), others).start);
+            // By its own work, whoever steps together with it: of these the one with the least to do is the best.
+            let ground = Ground::of(pod, &self.steps_of(*class), others);
+            starts.set(place, &ground.start);
         }
         if other_classes {
             grounds.note_classes();

@@ -6,7 +6,7 @@ use weir_schema::{FEATURE_COUNT, Prediction, Quantiles, Row, Source};
 use crate::{
     PodId, RequestId,
     decide::{
-        Choice, Floor, filter, picker, plain,
+        Choice, Floor, affinity, filter, picker, plain,
         score::{self, Outlooks},
     },
     explain::Reason,
@@ -16,6 +16,7 @@ use crate::{
         judge::{self, tpot_slo_ms, ttft_slo_ms},
         outlook, risk,
     },
+    ledger::Ledger,
     queue::Waiting,
 };
 
@@ -187,6 +188,17 @@ impl Floor<'_> {
         self.bears(waiting, outlook, pod, self.room_tokens(waiting, outlook))
     }
 
+    /// The same for one that starts cold for all that share its prompt. What steps together with the pod bears that, for once: it is held up
+    /// as long as few have the prompt, for these have more to do than the others.
+    pub(super) fn cheap_to_spread(
+        &self,
+        waiting: &Waiting,
+        outlook: &Outlook,
+    ) -> Result<(), Reason> {
+        let share = affinity::cached_share(waiting, outlook.pod);
+        self.cheap(waiting, &self.apart(waiting, outlook, share))
+    }
+
     /// The same for one that joins the prompts which are pending on a pod, as many as there are.
     pub(super) fn cheap_to_join(&self, waiting: &Waiting, outlook: &Outlook) -> Result<(), Reason> {
         let pod = self.pods.as_slice().get(outlook.place).ok_or(Reason::NoPodReady)?;
@@ -214,7 +226,24 @@ impl Floor<'_> {
     ) -> Result<(), Reason> {
         let bounds = (room_tokens, self.bearable(waiting));
         let pace_ms = self.pace_to_keep_ms(waiting);
-        judge::cheap_gates(pace_ms, outlook, &pod.ledger, bounds, self.now, &self.config.pull)
+        let at_risk = |stall_ms| self.at_risk(pod, outlook, stall_ms);
+        judge::cheap_gates(pace_ms, outlook, at_risk, bounds, &self.config.pull)
+    }
+
+    /// How many residents of a pod would lose their pace by a stall, on average. Where others step together with it theirs count too, but
+    /// not those who lose it by what is sent there already: whoever begins with the same step holds up nobody any longer. Of a pod that is
+    /// looked at as if nothing did nobody counts, for it is not the stall that is asked about ([`Self::cheap_to_spread`]).
+    pub(super) fn at_risk(&self, pod: &PodState, outlook: &Outlook, stall_ms: f64) -> f64 {
+        let of = |ledger: &Ledger, ms: f64| risk::at_risk(ledger, outlook, ms, self.now);
+        let Some(together) = self.pods.together(pod, &self.steps_of(pod.spec.class)) else {
+            return of(&pod.ledger, stall_ms);
+        };
+        if outlook.is_apart || outlook.own_stall_ms <= 0.0 {
+            return 0.0;
+        }
+        let before_ms = stall_ms - outlook.own_stall_ms;
+        let ledgers = together.others.iter().copied().chain([&pod.ledger]);
+        ledgers.map(|ledger| of(ledger, stall_ms) - of(ledger, before_ms)).sum()
     }
 
     /// How many residents a head may put at risk now.

@@ -10,7 +10,10 @@ use crate::{
         filter,
     },
     fleet::PodState,
-    headroom::{Demand, Outlook, outlook, start},
+    headroom::{
+        Demand, Outlook, outlook,
+        start::{self, Prefill},
+    },
     prefix::Match,
     queue::Waiting,
 };
@@ -107,7 +110,21 @@ impl Floor<'_> {
     fn outlook_with(&self, waiting: &Waiting, pod: &PodState, share: f64) -> Outlook {
         let steps = self.steps_of(pod.spec.class);
         let others = pod.others(self.now, self.config.pull.stale_after_ms);
-        Outlook::of(pod, &steps, demand(waiting), share, others, self.slower)
+        let demand = demand(waiting);
+        let apart = Outlook::of(pod, &steps, demand, share, others, self.slower);
+        let Some(together) = self.pods.together(pod, &steps) else { return apart };
+        let prompt = Prefill::of(demand.input_tokens, share);
+        apart.among(&together, &steps, prompt, pod.class.chunk_tokens)
+    }
+
+    /// A pod that was looked at as it would be if nothing stepped together with it.
+    pub(super) fn apart(&self, waiting: &Waiting, on: &Outlook, share: f64) -> Outlook {
+        let pod = self.pods.as_slice().get(on.place).filter(|_| self.pods.step_together());
+        let Some(pod) = pod else { return *on };
+        let steps = self.steps_of(pod.spec.class);
+        let others = pod.others(self.now, self.config.pull.stale_after_ms);
+        let apart = Outlook::of(pod, &steps, demand(waiting), share, others, self.slower);
+        Outlook { place: on.place, ..apart }
     }
 
     /// Whether one full step of a pod would break the tightest objective alive: then what it has

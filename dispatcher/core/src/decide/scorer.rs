@@ -101,7 +101,7 @@ impl Floor<'_> {
         Score {
             main: -token_steps(outlook.uncached_tokens),
             lost: self.lost_to_long(outlook),
-            tie: -f64::from(outlook.ttft_ms as f32),
+            tie: -f64::from(outlook.tie_ms as f32),
         }
     }
 

@@ -3,9 +3,17 @@
 //! Every decision walks over all of them and every event looks one up: the walk is over one block of
 //! memory, the look-up a hash. Joining and leaving shift the others, which is rare.
 
-use smallvec::SmallVec;
+use std::collections::BTreeMap;
 
-use crate::{PodId, fleet::PodState, prefix::PrefixIndex, spread::NumberMap};
+use smallvec::SmallVec;
+use weir_schema::StepTime;
+
+use crate::{
+    PodId,
+    fleet::{PodState, Together},
+    prefix::PrefixIndex,
+    spread::NumberMap,
+};
 
 /// All pods of a pool, in the order of their ids.
 #[derive(Debug, Default)]
@@ -17,6 +25,8 @@ pub struct Pods {
     index: PrefixIndex,
     /// When each one was last changed, by [`Self::clock`].
     changes: Vec<u64>,
+    /// The places of those that step together with each; empty where none do anywhere.
+    peers: Vec<SmallVec<[u32; 8]>>,
     /// Goes on with every change.
     clock: u64,
     /// [`Self::clock`] when a pod last joined or left.
@@ -47,7 +57,35 @@ impl Pods {
         if let Some(change) = self.changes.get_mut(place) {
             *change = self.clock;
         }
+        // What changes one changes what all have to wait for.
+        for peer in self.peers.get(place).into_iter().flatten() {
+            if let Some(change) = self.changes.get_mut(*peer as usize) {
+                *change = self.clock;
+            }
+        }
         self.all.get_mut(place)
+    }
+
+    /// Whether any of them step together.
+    pub const fn step_together(&self) -> bool {
+        !self.peers.is_empty()
+    }
+
+    /// What steps together with a pod; `None` where nothing does.
+    pub fn together(&self, pod: &PodState, steps: &StepTime) -> Option<Together<'_>> {
+        if self.peers.is_empty() {
+            return None;
+        }
+        let peers = self.peers.get(self.place(pod.spec.id)?)?;
+        let others = peers.iter().filter_map(|place| self.all.get(*place as usize));
+        (!peers.is_empty()).then(|| Together::of(pod, others, steps))
+    }
+
+    /// Ids of those that step together with a pod.
+    pub fn peers(&self, id: PodId) -> impl Iterator<Item = PodId> {
+        let peers = self.place(id).and_then(|place| self.peers.get(place));
+        let others = peers.into_iter().flatten();
+        others.filter_map(|place| self.all.get(*place as usize)).map(|pod| pod.spec.id)
     }
 
     /// When each pod was last handed out to be changed, by its place: two equal numbers mean that nothing
@@ -129,6 +167,7 @@ impl Pods {
                     *known = pod;
                 }
                 self.touch_all();
+                self.note_peers();
             }
             // Ids are mostly given in order: then this is the end.
             Err(place) => {
@@ -154,6 +193,20 @@ impl Pods {
         for (place, pod) in self.all.iter().enumerate().skip(first) {
             self.places.insert(pod.spec.id, place);
         }
+        self.note_peers();
+    }
+
+    fn note_peers(&mut self) {
+        let mut servers: BTreeMap<&str, SmallVec<[u32; 8]>> = BTreeMap::new();
+        let of_servers =
+            (0..).zip(&self.all).filter_map(|(place, pod)| Some((place, pod.server()?)));
+        of_servers.for_each(|(place, server)| servers.entry(server).or_default().push(place));
+        let others = |(place, pod): (u32, &PodState)| {
+            let all = pod.server().and_then(|server| servers.get(server));
+            all.into_iter().flatten().copied().filter(|other| *other != place).collect()
+        };
+        let peers = (0..).zip(&self.all).map(others);
+        self.peers = if servers.is_empty() { Vec::new() } else { peers.collect() };
     }
 
     /// What they are believed to have cached.
@@ -225,7 +278,7 @@ mod tests {
     use crate::{PodClass, PodSpec};
 
     fn pod(id: u32) -> PodState {
-        let spec = PodSpec { id: PodId(id), name: Arc::from(""), class: 0 };
+        let spec = PodSpec { id: PodId(id), name: Arc::from(""), class: 0, server: None };
         PodState::new(spec, PodClass::default())
     }
 

@@ -11,7 +11,7 @@ use crate::{
     PullConfig, Slo, Time,
     explain::Reason,
     fleet::PodState,
-    headroom::{Outlook, risk},
+    headroom::Outlook,
     ledger::{Ledger, Pending},
 };
 
@@ -77,16 +77,16 @@ fn step_at_most_ms(outlook: &Outlook) -> f64 {
     outlook.step_ms + outlook.stall_ms - outlook.own_stall_ms
 }
 
-/// The gates that need no model: the pod's buffer, the newcomer's pace, if it has one to keep, and what it puts at risk.
+/// The gates that need no model: the pod's buffer, the newcomer's pace, if it has one to keep, and what it puts at risk, which
+/// `at_risk` says of a stall in milliseconds.
 ///
 /// # Errors
 /// The first gate that is shut.
 pub fn cheap_gates(
     pace_ms: Option<f64>,
     outlook: &Outlook,
-    ledger: &Ledger,
+    at_risk: impl FnOnce(f64) -> f64,
     (room_tokens, bearable): (f64, f64),
-    now: Time,
     config: &PullConfig,
 ) -> Result<(), Reason> {
     let with = outlook.ahead_tokens + outlook.uncached_tokens;
@@ -100,7 +100,7 @@ pub fn cheap_gates(
         }
     }
     let stall_ms = outlook.stall_ms;
-    let at_risk = risk::at_risk(ledger, outlook, stall_ms, now);
+    let at_risk = at_risk(stall_ms);
     if at_risk > bearable {
         return Err(Reason::StallOverBudget { stall_ms, at_risk, bearable });
     }

@@ -7,8 +7,8 @@ use weir_schema::{StepTime, prefill_pairs};
 
 use crate::{
     PodId,
-    fleet::{Others, PodState},
-    headroom::start::{Prefill, Start, whole_up},
+    fleet::{Others, PodState, Together},
+    headroom::start::{Prefill, Start, steps_before_first_token, whole_up},
 };
 
 /// Largest share of a pod's time that is given to other requests' prefills.
@@ -58,10 +58,15 @@ pub struct Outlook {
     pub decodes: f64,
     /// TTFT from dispatch, in milliseconds.
     pub ttft_ms: f64,
+    /// What it is compared by with others that have as much of the prompt, in milliseconds: that, or where others step together with it
+    /// what it would be by the pod's own work, and what the newcomer holds up all of them.
+    pub tie_ms: f64,
     /// Cost of one prompt token there, in milliseconds.
     pub per_prefill_ms: f64,
     /// What a request pays there outside the steps, in milliseconds.
     pub api_ms: f64,
+    /// Whether it is looked at as if nothing stepped together with it, which nothing may.
+    pub is_apart: bool,
     /// The pod's place in the pool's order.
     pub place: usize,
 }
@@ -116,6 +121,7 @@ impl Outlook {
         let full_step_ms = steps.step_ms(decodes, kv_tokens, chunk);
         let full_step_ms = full_step_ms + steps.prefill_ms(0.0, last_pairs);
         let pace_with_ms = steps.pace_ms(decodes + demand.sequences, kv_with);
+        let ttft_ms = start.ttft_ms(steps, prompt);
         Self {
             pod: pod.spec.id,
             empty: ledger.is_empty(),
@@ -131,10 +137,45 @@ impl Outlook {
             stall_ms: start.stall_ms(steps, prompt),
             own_stall_ms: steps.prefill_ms(prompt.tokens, prompt.pairs),
             decodes,
-            ttft_ms: start.ttft_ms(steps, prompt),
+            ttft_ms,
+            tie_ms: ttft_ms,
             per_prefill_ms: steps.per_prefill_ms,
             api_ms: steps.api_ms,
+            is_apart: true,
             place: 0,
+        }
+    }
+
+    /// The same of a pod that steps together with others: no step is over before theirs is, and a prompt holds up all of them.
+    #[must_use]
+    pub fn among(
+        self,
+        together: &Together<'_>,
+        steps: &StepTime,
+        prompt: Prefill,
+        chunk_tokens: u32,
+    ) -> Self {
+        let chunk = (f64::from(chunk_tokens) - self.decodes).max(1.0);
+        let chunks = whole_up((self.ahead_tokens + prompt.tokens) / chunk);
+        let step_ms = self.step_ms.max(together.step_ms);
+        let longer_ms = (step_ms - self.step_ms) * steps_before_first_token(chunks)
+            + together.longer_ms(steps, prompt, [chunks, chunk]);
+        let least_ms = together.step_ms * steps.steps_per_token;
+        let pace_with_ms = self.pace_with_ms.max(least_ms);
+        let stall_ms = together.stall_ms(steps, prompt);
+        let own_stall_ms = stall_ms - together.stall_ms(steps, Prefill::default());
+        Self {
+            step_ms,
+            pace_ms: step_ms * steps.steps_per_token,
+            pace_with_ms,
+            token_ms: self.token_ms * pace_with_ms / self.pace_with_ms,
+            full_pace_ms: self.full_pace_ms.max(least_ms),
+            stall_ms,
+            own_stall_ms,
+            ttft_ms: self.ttft_ms + longer_ms,
+            tie_ms: self.tie_ms + own_stall_ms,
+            is_apart: false,
+            ..self
         }
     }
 

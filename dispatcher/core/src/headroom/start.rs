@@ -17,8 +17,13 @@ const STEPS_BEFORE_PREFILL: f64 = 1.5;
 /// Added to a count from 0 to half of it, it leaves no room for a fraction.
 const NO_FRACTION: f64 = (1_u64 << 52) as f64;
 
+/// Steps until the first token of a prompt comes that is computed in so many.
+pub fn steps_before_first_token(chunks: f64) -> f64 {
+    STEPS_BEFORE_PREFILL + chunks
+}
+
 /// What of a prompt is to be computed.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prefill {
     /// Tokens.
     pub tokens: f64,

@@ -16,10 +16,7 @@ use std::time::Duration;
 
 use weir_schema::Stride;
 
-use crate::{
-    Pulse, Time,
-    ledger::{Ledger, Pending},
-};
+use crate::{Pulse, Time, ledger::Ledger};
 
 /// Steps that make a stride.
 const STEPS: f64 = 8.0;
@@ -60,6 +57,11 @@ pub struct Seen {
     pub decode_steps: f64,
 }
 
+/// Whether a pod's next prompt is being computed.
+pub fn is_begun(ledger: &Ledger, pulse: Pulse) -> bool {
+    ledger.pending().first().is_some_and(|prompt| prompt.since < pulse.last_step_at)
+}
+
 /// Adds up one pod's steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StrideMeter {
@@ -96,13 +98,13 @@ impl StrideMeter {
     }
 
     /// The pod's streams moved. Returns a stride when one is complete. Steps are counted by the events of
-    /// streams where they are those of several engines, else by the pulse.
+    /// streams where they are those of several engines, else by the pulse. `held_up`: what steps together with it is at a prompt.
     pub fn pulse(
         &mut self,
         pulse: Pulse,
         ledger: &Ledger,
         class: u16,
-        by_events: bool,
+        [by_events, held_up]: [bool; 2],
         now: Time,
     ) -> Option<Seen> {
         let kv = ledger.kv_tokens();
@@ -131,8 +133,7 @@ impl StrideMeter {
             self.open = Some(fresh);
             return None;
         }
-        let begun = |prompt: &Pending| prompt.since < pulse.last_step_at;
-        let half_computed = steps < MOST_STEPS && ledger.pending().first().is_some_and(begun);
+        let half_computed = steps < MOST_STEPS && (held_up || is_begun(ledger, pulse));
         // Where nothing decodes no step is seen.
         if !steps.is_finite() || steps < STEPS || half_computed {
             return None;

@@ -30,7 +30,8 @@ pub struct Need {
     pub load_of_all: f64,
     /// The load at which as many of the requests that may not be shed are in time as asked for, as far as was seen.
     pub held: f64,
-    /// Pods, such as those that are open, that bring the load to that; at least one while something comes.
+    /// Pods, such as those that are open, that bring the load to that; at least one while something comes. Where a class has several
+    /// engines behind a port, they are one here, for they are started and stopped as one.
     pub pods: u32,
     /// The same with the sheddable requests.
     pub pods_for_all: u32,

@@ -8,7 +8,7 @@ use crate::{
     Action, Answered, Dispatch, End, EndKind, PodId, RefusalReason, Request, RequestId,
     RequestView, Time,
     fleet::PodState,
-    headroom::judge,
+    headroom::{judge, start::Prefill},
     ledger::{Pending, Resident},
     pattern::Pattern,
     per_event,
@@ -47,6 +47,8 @@ pub(super) struct Flight {
     /// Tokens that come with one after a sequence's first. As known when it was sent, or more since: its count never falls.
     pub(super) tokens_per_event: f64,
     pub(super) uncached_tokens: f64,
+    /// Share of these by which it holds up what steps together with its pod: less than all where other prompts begin with it.
+    pub(super) held_up: f32,
     /// Blocks of its prompt that its pod is thought to keep for it.
     pub(super) kept: usize,
     /// The row that it was decided with, where that was here.
@@ -95,6 +97,7 @@ impl Flight {
             events: 0,
             tokens_per_event,
             uncached_tokens,
+            held_up: 1.0,
             kept: 0,
             row,
             prediction,
@@ -126,16 +129,22 @@ impl Flight {
         allow(&mut self.failed, pod);
     }
 
+    /// What of its prompt is to be computed.
+    pub(super) fn prefill(&self) -> Prefill {
+        let tokens = self.uncached_tokens;
+        let cached_tokens = (f64::from(self.input_tokens) - tokens).max(0.0);
+        Prefill { tokens, pairs: prefill_pairs(tokens, cached_tokens) }
+    }
+
     /// Its entry in the pod's ledger.
     pub(super) fn pending(&self, lateness: Lateness) -> Pending {
         let due = || lateness.first_token(self.sent, &self.prediction);
-        let uncached_tokens = self.uncached_tokens;
-        let cached_tokens = (f64::from(self.input_tokens) - uncached_tokens).max(0.0);
+        let Prefill { tokens: uncached_tokens, pairs: uncached_pairs } = self.prefill();
         Pending {
             id: self.request.id,
             since: self.sent,
             uncached_tokens,
-            uncached_pairs: prefill_pairs(uncached_tokens, cached_tokens),
+            uncached_pairs,
             assumed_first_token: (!self.request.streamed).then(due),
             late: self.late,
             resident: Resident {
@@ -296,8 +305,8 @@ impl Scheduler {
         let left_ms = (booked_ms - now.ms_since(flight.sent)).max(0.0);
         if left_ms > 0.0 {
             let left_tokens = flight.uncached_tokens * left_ms / booked_ms;
-            pod.took_back(now, flight.sent, input_tokens, left_tokens);
-            self.prefill_ms.take_back(now, flight.sent, left_ms);
+            pod.took_back(flight.sent, input_tokens);
+            self.let_go_on(now, flight, [left_tokens, left_ms]);
         }
     }
 

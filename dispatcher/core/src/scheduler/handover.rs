@@ -146,7 +146,8 @@ impl Scheduler {
         pod.phase = Phase::Draining;
         for flight in left {
             let tokens = [flight.input_tokens.into(), flight.uncached_tokens];
-            pod.sent(flight.sent, tokens, &flight.request);
+            pod.sent(tokens, &flight.request);
+            pod.held_up(flight.sent, flight.uncached_tokens);
             enter(&mut pod, flight, self.lateness, &self.length, &self.config.pull);
         }
         Some(self.pod_detail(now, &pod, requests))

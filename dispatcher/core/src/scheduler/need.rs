@@ -1,7 +1,7 @@
 //! What comes and what becomes of it, for whoever starts and stops pods.
 
 use crate::{
-    CacheInfo, RefusalReason, Request, Time,
+    CacheInfo, PodClass, RefusalReason, Request, Time,
     decide::filter,
     decisions::Ended,
     headroom::judge,
@@ -16,7 +16,10 @@ impl Scheduler {
         let held = self.held.load();
         let (kept, all) =
             (self.load(now, self.demand.kept(now)), self.load(now, self.demand.all(now)));
-        let open = self.pods.values().filter(|pod| filter::is_open(pod)).count().max(1) as f64;
+        let open = self.pods.values().filter(|pod| filter::is_open(pod));
+        let servers: f64 = open.map(|pod| part_of_server(&pod.class)).sum();
+        let first = || self.config.classes.first().map_or(1.0, part_of_server);
+        let open = if servers > 0.0 { servers } else { first() };
         // A number that float arithmetic leaves a hair above a whole one is that one.
         let pods = |load: f64| (open * load / held - 1e-6).ceil().clamp(0.0, 1e6) as u32;
         Need { load: kept, load_of_all: all, held, pods: pods(kept), pods_for_all: pods(all) }
@@ -114,6 +117,11 @@ impl Scheduler {
 }
 
 /// What a request asks of an engine.
+/// The part of a server that a pod of a class is.
+fn part_of_server(class: &PodClass) -> f64 {
+    1.0 / f64::from(class.data_parallel_size.max(1))
+}
+
 fn work_of(request: &Request, input_tokens: u32, share: f64, output_tokens: u32) -> Work {
     let sizes = [f64::from(input_tokens), f64::from(output_tokens)];
     let sequences = f64::from(request.sequences.max(1));

@@ -39,8 +39,8 @@ impl Scheduler {
         };
         let sequences = state.ledger.residents().get(seat).map_or(1, |one| one.sequences);
         estimate(&mut state.ledger, seat, &self.length, &self.config.pull);
-        state.stride.prefilled(prefill);
         state.meter.began(sequences);
+        self.note_prefilled(pod, id, prefill);
         self.note_start(pod);
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     LaneView, PodView, REQUESTS_SHOWN, RefusalReason, RequestId, RequestView, Snapshot, Time,
     fleet::PodState,
-    headroom::{Demand, Outlook, judge, risk},
+    headroom::{Demand, Outlook, judge, risk, start::Prefill},
     ledger::{Ledger, Resident},
     scheduler::Scheduler,
 };
@@ -60,7 +60,11 @@ impl Scheduler {
         let steps = self.step_time(pod.spec.class);
         let nothing = Demand { input_tokens: 0.0, output_tokens: 0.0, sequences: 0.0 };
         let others = pod.others(now, self.config.pull.stale_after_ms);
-        let outlook = Outlook::of(pod, &steps, nothing, 0.0, others, self.slower(now));
+        let mut outlook = Outlook::of(pod, &steps, nothing, 0.0, others, self.slower(now));
+        if let Some(together) = self.pods.together(pod, &steps) {
+            let prompt = Prefill::of(0.0, 0.0);
+            outlook = outlook.among(&together, &steps, prompt, pod.class.chunk_tokens);
+        }
         let scrape = pod.scrape.map(|(_, scrape)| scrape).unwrap_or_default();
         let at_once = self.config.pull.risk_at_once;
         PodView {

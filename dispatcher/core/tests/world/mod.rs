@@ -86,7 +86,7 @@ impl World {
         };
         for id in 0..pods {
             let name = Arc::from(format!("pod-{id}"));
-            world.send(Event::PodUp(PodSpec { id: PodId(id), name, class: 0 }));
+            world.send(Event::PodUp(PodSpec { id: PodId(id), name, class: 0, server: None }));
         }
         world
     }

@@ -217,7 +217,7 @@ fn home<'a>(seat: &'a Seat, pool: Option<&str>, name: &str) -> Result<Pool<'a>, 
     let of = |has: &dyn Fn(&Hub) -> bool| -> Vec<Pool<'a>> {
         all.iter().filter(|pool| has(pool.hub)).copied().collect()
     };
-    let mut pools = of(&|hub| hub.pods().iter().any(|pod| &*pod.name == name));
+    let mut pools = of(&|hub| !hub.pods_called(name).is_empty());
     if pools.is_empty() {
         pools = of(&|hub| hub.pod_seen(name).is_some());
     }

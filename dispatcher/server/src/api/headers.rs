@@ -2,7 +2,7 @@
 //!
 //! Dropped are the headers that belong to one connection (RFC 9110, section 7.6.1, and those that
 //! `Connection` names), those that hyper sets itself, `Accept-Encoding` (a compressed stream could
-//! not be followed), `Authorization` and `x-api-key` when Weir is who checks keys or has one for the pods, and everything that steers
+//! not be followed), `X-data-parallel-rank` (which engine serves is Weir's to say, or the pod's), `Authorization` and `x-api-key` when Weir is who checks keys or has one for the pods, and everything that steers
 //! Weir: a client must not reach through to a scheduler behind it.
 
 use std::{
@@ -54,6 +54,7 @@ fn is_for_us(name: &str, keys_stay: bool) -> bool {
         | "trailer"
         | "transfer-encoding"
         | "upgrade"
+        | "x-data-parallel-rank"
         | REQUEST_ID_NAME => true,
         "authorization" | API_KEY => keys_stay,
         _ => false,

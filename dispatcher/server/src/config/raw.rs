@@ -14,7 +14,7 @@ use super::{Problems, RawPolicy};
 use crate::{
     admin::config::RawAdmin,
     api::config::{RawApi, RawKey, RawLimits, RawObjective},
-    fleet::config::{RawClass, RawDns, RawPod, RawScrape},
+    fleet::config::{RawClass, RawDns, RawPod, RawScrape, Seat},
     learn::config::{RawModel, RawSpool, RawTrainer},
     replicas::RawReplicas,
     shutdown::RawShutdown,
@@ -253,14 +253,17 @@ impl RawPool {
         Self { model: "qwen3-32b".to_owned(), pods: vec![pod], ..Self::default() }
     }
 
-    /// Where its pods stand, by name.
-    pub fn places(&self) -> Places {
-        let place = |pod: &RawPod| {
-            let text = |text: &Option<String>| Arc::from(text.as_deref().unwrap_or_default());
-            let place = Place { node: text(&pod.node), unit: text(&pod.unit) };
-            (Arc::from(pod.shown_name()), place)
+    /// Where those of its pods stand that are listed, by the names of `seats`. The engines of a server stand and fall with it.
+    pub fn places(&self, seats: &[Seat]) -> Places {
+        let place = |seat: &Seat| {
+            let server = seat.server();
+            let pod = self.pods.iter().find(|pod| pod.shown_name() == server)?;
+            let text = |text: Option<&str>| Arc::from(text.unwrap_or_default());
+            let unit = pod.unit.as_deref().or(seat.rank.and(Some(server)));
+            let place = Place { node: text(pod.node.as_deref()), unit: text(unit) };
+            Some((seat.name.clone(), place))
         };
-        self.pods.iter().map(place).collect()
+        seats.iter().filter_map(place).collect()
     }
 }
 

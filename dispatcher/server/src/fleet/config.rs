@@ -23,6 +23,9 @@ use crate::{
     tls::{RawPodsTls, Secure, Trust},
 };
 
+/// More engines than any server has behind one port.
+const MOST_ENGINES: u16 = 1024;
+
 /// Pods of one GPU type and one engine configuration, which cost alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -47,6 +50,13 @@ pub struct RawClass {
     pub prefix_caching: bool,
     /// Tokens of prompts that each of its pods keeps outside of the KV cache, in the memory of its host or on a disk (vLLM: kv_offloading_size; LMCache), from where they are loaded and not computed again.
     pub offload_tokens: u64,
+    /// Engines behind each address (vLLM: data_parallel_size; under hybrid load balancing data_parallel_size_local). Of more than one each is a pod
+    /// of its own, `NAME@0` and so on, that requests reach by `X-data-parallel-rank`; everything else here is of one engine.
+    #[schemars(range(min = 1, max = 1024))]
+    pub data_parallel_size: u16,
+    /// Whether the engines of one address step together, as those of a mixture of experts do; else, as those of other models, each for
+    /// itself. Nothing comes of it where there is one.
+    pub steps_together: bool,
     /// What its pods do: both, prefill or decode. A model learns by it; whose prompts they compute is said at `pools[].prefill`.
     #[schemars(schema_with = "role_schema")]
     pub role: Role,
@@ -72,6 +82,8 @@ impl Default for RawClass {
             block_tokens: class.block_tokens,
             prefix_caching: class.prefix_caching,
             offload_tokens: class.offload_tokens,
+            data_parallel_size: class.data_parallel_size,
+            steps_together: class.steps_together,
             role: class.role,
             profile: None,
             profile_percentile: Percentile::default(),
@@ -96,6 +108,8 @@ impl RawClass {
         for (name, value) in positive {
             problems.require(value > 0, &format!("{key}.{name}"), "must be at least 1");
         }
+        let sane = (1..=MOST_ENGINES).contains(&self.data_parallel_size);
+        problems.require(sane, &format!("{key}.data_parallel_size"), "must be from 1 to 1024");
         PodClass {
             name: Arc::from(self.name.as_str()),
             chunk_tokens: self.chunk_tokens,
@@ -105,6 +119,8 @@ impl RawClass {
             prefix_caching: self.prefix_caching,
             offload_tokens: self.offload_tokens,
             role: self.role,
+            data_parallel_size: self.data_parallel_size.clamp(1, MOST_ENGINES),
+            steps_together: self.steps_together,
         }
     }
 }
@@ -166,12 +182,39 @@ pub struct Seat {
     pub name: Arc<str>,
     /// Its host and port.
     pub authority: String,
+    /// Which of the engines there it is; `None`: all of them.
+    pub rank: Option<u16>,
     /// How it is spoken to by TLS; `None`: in the clear.
     pub secure: Option<Secure>,
     /// Index of its class.
     pub class: u16,
     /// Whether it is in several pools.
     pub shared: bool,
+}
+
+impl Seat {
+    /// What its pod is known by to other processes.
+    pub fn address(&self) -> String {
+        self.named(&self.authority)
+    }
+
+    /// The name of the server that it is an engine of; its own where it is all of them.
+    pub fn server(&self) -> &str {
+        server(&self.name, self.rank)
+    }
+
+    /// A name, and after an `@` the rank where it has one.
+    fn named(&self, name: &str) -> String {
+        self.rank.map_or_else(|| name.to_owned(), |rank| format!("{name}@{rank}"))
+    }
+
+    /// One for each of so many engines at its address; itself where that is one.
+    pub fn ranks(&self, engines: u16) -> impl Iterator<Item = Self> {
+        (0..engines.max(1)).map(move |rank| {
+            let seat = Self { rank: (engines > 1).then_some(rank), ..self.clone() };
+            Self { name: Arc::from(seat.named(&self.name)), ..seat }
+        })
+    }
 }
 
 /// Where a pool's pods come from.
@@ -194,6 +237,8 @@ pub struct DnsConfig {
     pub secure: Option<Secure>,
     /// Index of their class.
     pub class: u16,
+    /// Engines behind each address.
+    pub engines: u16,
     /// Which of its addresses are pods.
     pub family: Option<Family>,
     /// Addresses that the configuration lists as pods of this pool, which are not found again.
@@ -217,23 +262,27 @@ impl Members {
         let trust = Self::trust(key, pool, problems);
         let some = !pods.is_empty() || dns.is_some();
         problems.require(some, &format!("{key}.pods"), "name at least one pod, or set dns");
-        let mut seats: Vec<Seat> = Vec::with_capacity(pods.len());
+        let (mut listed, mut seats): (Vec<Seat>, Vec<Seat>) = Default::default();
         for (index, pod) in pods.iter().enumerate() {
             let key = format!("{key}.pods[{index}]");
             let Some(seat) = pod.check(&key, trust.as_ref(), classes, problems) else { continue };
-            let new = seats.iter().all(|other| other.name != seat.name);
+            let engines: Vec<Seat> = seat.ranks(engines_of(classes, seat.class)).collect();
+            let others = || listed.iter().chain(&seats);
+            let new = |seat: &Seat| others().all(|other| other.name != seat.name);
+            let new = new(&seat) && engines.iter().all(new);
             problems.require(
                 new,
                 &format!("{key}.name"),
                 "is the name of another pod too; give each its own",
             );
-            let new = seats.iter().all(|other| other.authority != seat.authority);
+            let new = listed.iter().all(|other| other.authority != seat.authority);
             problems.require(
                 new,
                 &format!("{key}.url"),
                 "is the address of another pod too; list each once",
             );
-            seats.push(seat);
+            listed.push(seat);
+            seats.extend(engines);
         }
         let dns = dns.map(|dns| DnsConfig {
             listed: seats.iter().filter_map(|seat| seat.authority.parse().ok()).collect(),
@@ -275,9 +324,10 @@ impl Members {
         }
     }
 
-    fn addresses(&self) -> impl Iterator<Item = String> {
+    /// Each once, whatever number of engines is there.
+    fn addresses(&self) -> BTreeSet<String> {
         let seats = self.seats.iter().map(|seat| seat.authority.clone());
-        seats.chain(self.dns.as_ref().map(DnsConfig::address))
+        seats.chain(self.dns.as_ref().map(DnsConfig::address)).collect()
     }
 }
 
@@ -324,7 +374,8 @@ impl RawPod {
         } else {
             None
         };
-        Some(Seat { name: Arc::from(self.shown_name()), authority, secure, class, shared: false })
+        let name = Arc::from(self.shown_name());
+        Some(Seat { name, authority, rank: None, secure, class, shared: false })
     }
 }
 
@@ -350,17 +401,30 @@ impl RawDns {
             let wrong = |why: &String| problems.add(&host, why.clone());
             trust.at(&self.host).inspect_err(wrong).ok()
         });
+        let class = class_index(key, self.class.as_deref(), classes, problems);
         DnsConfig {
             host: self.host.clone(),
             port: self.port,
             secure,
-            class: class_index(key, self.class.as_deref(), classes, problems),
+            class,
+            engines: engines_of(classes, class),
             family: self.family,
             listed: BTreeSet::new(),
             shared: false,
             every: Duration::from_secs(self.every_s),
         }
     }
+}
+
+/// What the server is called of which an engine of a rank is called so.
+pub fn server(name: &str, rank: Option<u16>) -> &str {
+    let server = name.rsplit_once('@').filter(|_| rank.is_some());
+    server.map_or(name, |(server, _)| server)
+}
+
+/// Engines behind each address of a class.
+fn engines_of(classes: &[PodClass], class: u16) -> u16 {
+    classes.get(usize::from(class)).map_or(1, |class| class.data_parallel_size)
 }
 
 fn class_index(

@@ -21,7 +21,7 @@ use tokio::{
 
 use super::gauges::{self, GaugeError, Gauges};
 use crate::{
-    h1::{self, BadReply, Failed, PodRequest},
+    h1::{self, BadReply, Failed, PodRequest, To},
     tls::{Line, Secure, trust::greet},
 };
 
@@ -193,7 +193,8 @@ impl Connection {
             Question::BelowOnTrial | Question::Below => &self.below,
             Question::Whole => &self.whole,
         };
-        let asked = h1::exchange(stream, (authority, ""), request).await;
+        let to = To { authority, rank: None, name: "" };
+        let asked = h1::exchange(stream, to, request).await;
         let (head, mut reply) = asked.map_err(|failed| match failed {
             Failed::Unsent(error) => ScrapeError::Unsent(error),
             Failed::Lost(error) => ScrapeError::Http(error),

@@ -54,15 +54,17 @@ fn pace_of(dns: &DnsConfig) -> Interval {
     pace
 }
 
-/// The seat of a pod that was found at an address.
-fn seat(authority: &str, dns: &DnsConfig) -> Seat {
-    Seat {
+/// The seats of the pods that were found at an address: one for each engine.
+fn seats(authority: &str, dns: &DnsConfig) -> Vec<Seat> {
+    let seat = Seat {
         name: Arc::from(authority),
         authority: authority.to_owned(),
+        rank: None,
         secure: dns.secure.clone(),
         class: dns.class,
         shared: dns.shared,
-    }
+    };
+    seat.ranks(dns.engines).collect()
 }
 
 /// The pods of the last good answer, and what of it was left out, which is said once.
@@ -138,14 +140,7 @@ impl Found {
     fn are_of(&mut self, dns: &DnsConfig) {
         self.pods.retain(|at, _| !dns.listed.contains(at));
         for watcher in self.pods.values() {
-            for place in watcher.places.lock().iter_mut() {
-                let seat = seat(&place.seat.authority, dns);
-                if place.is(&place.roster, &seat) {
-                    place.seat = seat;
-                } else {
-                    place.becomes(seat);
-                }
-            }
+            renew(&mut watcher.places.lock(), dns);
         }
     }
 
@@ -156,12 +151,29 @@ impl Found {
         }
         for at in &change.joined {
             tracing::info!(pod = %at, "pod found by dns");
-            let seat = seat(&at.to_string(), dns);
-            let places = Arc::new(Mutex::new(vec![Place::take(roster, seat)]));
+            let seats = seats(&at.to_string(), dns).into_iter();
+            let places = seats.map(|seat| Place::take(roster, seat)).collect();
+            let places = Arc::new(Mutex::new(places));
             let task = tokio::spawn(watch(places.clone(), scrape));
             self.pods.insert(*at, Watcher { places, task });
         }
     }
+}
+
+/// The places of an address are those that are asked for now.
+fn renew(places: &mut Vec<Place>, dns: &DnsConfig) {
+    let Some(first) = places.first() else { return };
+    let (roster, mut seats) = (first.roster.clone(), seats(&first.seat.authority, dns).into_iter());
+    places.retain_mut(|place| {
+        let Some(seat) = seats.next() else { return false };
+        if place.is(&place.roster, &seat) {
+            place.seat = seat;
+        } else {
+            place.becomes(seat);
+        }
+        true
+    });
+    places.extend(seats.map(|seat| Place::take(&roster, seat)));
 }
 
 #[cfg(test)]
@@ -185,6 +197,7 @@ mod tests {
             port: 80,
             secure: None,
             class: 0,
+            engines: 1,
             family: None,
             listed: listed.iter().map(|pod| at(pod)).collect(),
             shared: false,

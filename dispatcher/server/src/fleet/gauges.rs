@@ -5,8 +5,9 @@
 //! A value that is not finite, negative or absurdly large makes the whole scrape void, so that the
 //! one before it stays in force: half of an answer is worse than the one of 100 ms ago.
 //!
-//! Names are vLLM's. With several engines behind one port (data parallel) there is a line for each:
-//! requests add up, the share of the cache is their mean, and how many there are is told: their steps are apart.
+//! Names are vLLM's. With several engines behind one port (data parallel) there is a line for each, with its number as `engine`: to who
+//! takes them for one pod requests add up, the share of the cache is their mean, and how many there are is told, for their steps
+//! are apart; [`Gauges::of`] says what one of them has.
 //!
 //! How many tokens the cache holds vLLM says since the summer of 2026 (`kv_cache_size_tokens`, vllm-project/vllm#42206), in the
 //! line of each engine of that engine. Before that it is the product of the blocks and their size, which is right for models with
@@ -15,13 +16,16 @@
 use std::str::FromStr;
 
 use memchr::{memchr_iter, memchr2};
+use smallvec::SmallVec;
 use weir_core::{CacheInfo, Scrape};
 
 /// What was read.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Gauges {
-    /// What the scheduler is told.
+    /// What all engines have.
     pub scrape: Scrape,
+    /// What each of them has, by its number.
+    engines: SmallVec<[Scrape; 1]>,
     /// When the process started, in seconds since 1970; another value means another process.
     pub started_at_s: Option<f64>,
     /// Whether nothing else was told.
@@ -58,6 +62,20 @@ const MOST_REQUESTS: f64 = 1e6;
 /// More tokens than any engine generates in its life, and still counted one by one.
 const MOST_TOKENS: f64 = 1e15;
 
+impl Gauges {
+    /// Engines of which it tells.
+    pub fn engines(&self) -> usize {
+        self.engines.len()
+    }
+
+    /// What the engine of a rank has: the first one has rank 0, whatever its number. `None` where there is no such engine; without a
+    /// rank what all of them have.
+    pub fn of(&self, rank: Option<u16>) -> Option<Scrape> {
+        let Some(rank) = rank else { return Some(self.scrape) };
+        self.engines.get(usize::from(rank)).copied()
+    }
+}
+
 /// Sum and number of the lines of one gauge.
 #[derive(Clone, Copy, Default)]
 struct Lines {
@@ -70,49 +88,105 @@ impl Lines {
         self.sum += value;
         self.count += 1;
     }
+
+    fn beside(self, other: Self) -> Self {
+        Self { sum: self.sum + other.sum, count: self.count + other.count }
+    }
 }
+
+/// What was read of one engine, or of all.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    running: Lines,
+    waiting: Lines,
+    kv_usage: Lines,
+    generated: Lines,
+    cache: CacheInfo,
+}
+
+impl Told {
+    fn beside(self, other: Self) -> Self {
+        Self {
+            running: self.running.beside(other.running),
+            waiting: self.waiting.beside(other.waiting),
+            kv_usage: self.kv_usage.beside(other.kv_usage),
+            generated: self.generated.beside(other.generated),
+            cache: beside(self.cache, other.cache),
+        }
+    }
+
+    fn scrape(&self) -> Result<Scrape, GaugeError> {
+        let Self { running, waiting, kv_usage, generated, cache } = *self;
+        for (lines, name) in [(running, RUNNING), (waiting, WAITING), (kv_usage, KV_USAGE)] {
+            if lines.count == 0 {
+                return Err(GaugeError::Missing(name));
+            }
+        }
+        let is_known = generated.count > 0 && generated.sum >= 0.0;
+        Ok(Scrape {
+            running: running.sum as u32,
+            waiting: waiting.sum as u32,
+            kv_usage: (kv_usage.sum / f64::from(kv_usage.count)) as f32,
+            cache,
+            generated: is_known.then_some(generated.sum as u64),
+            engines: running.count,
+            shared: false,
+        })
+    }
+}
+
+/// What was read of each engine, by its number.
+type Engines = SmallVec<[(u32, Told); 1]>;
 
 /// Reads the gauges.
 ///
 /// # Errors
 /// When a gauge is missing or has no usable value.
 pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
-    let (mut running, mut waiting, mut kv_usage) =
-        (Lines::default(), Lines::default(), Lines::default());
-    let (mut cache, mut started_at_s) = (CacheInfo::default(), None);
-    let (mut generated, mut alone) = (Lines::default(), true);
+    let mut engines = Engines::new();
+    let (mut started_at_s, mut alone) = (None, true);
     for line in lines(body) {
         let Some((name, labels, value)) = split(line) else {
             alone &= line.is_empty() || line.starts_with(b"#");
             continue;
         };
+        if name == STARTED {
+            started_at_s = value.parse().ok().filter(|at: &f64| at.is_finite());
+            continue;
+        }
+        let engine = number(labels, "engine").unwrap_or_default();
+        let Some(told) = of_engine(&mut engines, engine) else { continue };
         match name {
-            RUNNING => running.add(within(value, MOST_REQUESTS, RUNNING)?),
-            WAITING => waiting.add(within(value, MOST_REQUESTS, WAITING)?),
+            RUNNING => told.running.add(within(value, MOST_REQUESTS, RUNNING)?),
+            WAITING => told.waiting.add(within(value, MOST_REQUESTS, WAITING)?),
             // vLLM may pass 1 by a rounding error.
-            KV_USAGE | KV_USAGE_OLD => kv_usage.add(within(value, 1.01, KV_USAGE)?.min(1.0)),
-            CACHE_INFO => cache = beside(cache, cache_info(labels)),
+            KV_USAGE | KV_USAGE_OLD => {
+                told.kv_usage.add(within(value, 1.01, KV_USAGE)?.min(1.0));
+            }
+            CACHE_INFO => told.cache = beside(told.cache, cache_info(labels)),
             // Without it a scrape says what it has to.
-            GENERATED => generated.add(within(value, MOST_TOKENS, GENERATED).unwrap_or(f64::NAN)),
-            STARTED => started_at_s = value.parse().ok().filter(|at: &f64| at.is_finite()),
-            _ => {}
+            _ => told.generated.add(within(value, MOST_TOKENS, GENERATED).unwrap_or(f64::NAN)),
         }
     }
-    for (lines, name) in [(running, RUNNING), (waiting, WAITING), (kv_usage, KV_USAGE)] {
-        if lines.count == 0 {
-            return Err(GaugeError::Missing(name));
-        }
+    let all = engines.iter().map(|(_, told)| *told).reduce(Told::beside);
+    let scrape = all.unwrap_or_default().scrape()?;
+    let count = u32::try_from(engines.len()).unwrap_or(u32::MAX).max(1);
+    // The blocks are those of all engines, in the line of each.
+    let share =
+        |cache: CacheInfo| CacheInfo { blocks: cache.blocks.map(|blocks| blocks / count), ..cache };
+    let apart = engines.iter().map(|(_, told)| Told { cache: share(told.cache), ..*told }.scrape());
+    // What is said of a cache alone is of no engine by itself.
+    let engines = apart.filter_map(Result::ok).collect();
+    Ok(Gauges { scrape, engines, started_at_s, alone })
+}
+
+/// What was read of the engine of a number so far. They stay in the order of their numbers.
+fn of_engine(engines: &mut Engines, number: u32) -> Option<&mut Told> {
+    let at = engines.partition_point(|(other, _)| *other < number);
+    if engines.get(at).is_none_or(|(other, _)| *other != number) {
+        engines.insert(at, (number, Told::default()));
     }
-    let scrape = Scrape {
-        running: running.sum as u32,
-        waiting: waiting.sum as u32,
-        kv_usage: (kv_usage.sum / f64::from(kv_usage.count)) as f32,
-        cache,
-        generated: (generated.count > 0 && generated.sum >= 0.0).then_some(generated.sum as u64),
-        engines: running.count,
-        shared: false,
-    };
-    Ok(Gauges { scrape, started_at_s, alone })
+    engines.get_mut(at).map(|(_, told)| told)
 }
 
 fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -214,8 +288,9 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             engines: 1,
             shared: false,
         };
-        let want = Gauges { scrape: want, started_at_s: Some(1.75e9), alone: false };
-        assert_eq!(parse(USUAL.as_bytes()), Ok(want));
+        let engines = [want].into_iter().collect();
+        let want = Gauges { scrape: want, engines, started_at_s: Some(1.75e9), alone: false };
+        assert_eq!(parse(USUAL.as_bytes()), Ok(want.clone()));
         let named = |line: &&str| {
             line.starts_with('#')
                 || NAMES.iter().any(|name| {
@@ -251,6 +326,41 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             shared: false,
         };
         assert_eq!(scrape, want);
+    }
+
+    #[test]
+    fn each_of_several_engines_is_told_apart_by_the_order_of_their_numbers() {
+        let line = |engine, running, kv_usage| {
+            format!(
+                "vllm:num_requests_running{{engine=\"{engine}\"}} {running}\n\
+                 vllm:num_requests_waiting{{engine=\"{engine}\"}} 1.0\n\
+                 vllm:kv_cache_usage_perc{{engine=\"{engine}\"}} {kv_usage}\n\
+                 vllm:generation_tokens_total{{engine=\"{engine}\"}} {running}00\n\
+                 vllm:cache_config_info{{block_size=\"16\",engine=\"{engine}\",num_gpu_blocks=\"30000\"}} 1.0\n"
+            )
+        };
+        // The engines of the second node, by their numbers in the whole, and as text in no order.
+        let text = [line("10", 7, 0.5), line("8", 5, 0.25), line("9", 6, 0.75)].concat();
+        let gauges = parse(text.as_bytes()).unwrap();
+        let seen = |rank| {
+            let Scrape { running, kv_usage, generated, engines, cache, .. } = gauges.of(rank)?;
+            Some((running, kv_usage, generated, engines, cache.blocks))
+        };
+        assert_eq!(seen(Some(0)), Some((5, 0.25, Some(500), 1, Some(10_000))));
+        assert_eq!(seen(Some(1)), Some((6, 0.75, Some(600), 1, Some(10_000))));
+        assert_eq!(seen(Some(2)), Some((7, 0.5, Some(700), 1, Some(10_000))));
+        assert_eq!(seen(Some(3)), None, "there is none");
+        assert_eq!(seen(None), Some((18, 0.5, Some(1800), 3, Some(30_000))), "all of them");
+    }
+
+    #[test]
+    fn a_cache_of_no_engine_is_everybodys() {
+        let text = "vllm:num_requests_running{engine=\"3\"} 1.0\n\
+                    vllm:num_requests_waiting{engine=\"3\"} 0.0\n\
+                    vllm:kv_cache_usage_perc{engine=\"3\"} 0.5\n\
+                    vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"30000\"} 1.0\n";
+        let gauges = parse(text.as_bytes()).unwrap();
+        assert_eq!((gauges.scrape.engines, gauges.scrape.cache.blocks), (1, Some(30_000)));
     }
 
     /// An older vLLM with `--data-parallel-size 4`: the front end has summed the blocks of its engines, and writes that sum once

@@ -15,6 +15,7 @@ use weir_core::{Phase, PodId, PodSpec, Pulse, Time};
 
 use super::{
     breaker::{Breaker, Failing},
+    config::server,
     cordon::Cordon,
     occupancy::Occupancy,
 };
@@ -33,8 +34,12 @@ pub struct Pod {
     pub name: Arc<str>,
     /// Its name as a header's value, if it can be one.
     pub label: Option<HeaderValue>,
-    /// Its host and port.
+    /// Its address, by which other processes know it: its host and port, and after an `@` its rank where it has one.
+    pub address: String,
+    /// The host and port that it is spoken to at.
     pub authority: String,
+    /// Which of the engines behind that port it is; `None`: all of them.
+    pub rank: Option<u16>,
     /// How it is spoken to by TLS; `None`: in the clear.
     pub secure: Option<Secure>,
     /// Index of its class in the scheduler's configuration.
@@ -139,7 +144,9 @@ impl Pod {
             label: HeaderValue::from_str(&name).ok(),
             id,
             name,
+            address: authority.clone(),
             authority,
+            rank: None,
             secure: None,
             class,
             pulse: PulseCell::default(),
@@ -152,9 +159,20 @@ impl Pod {
         }
     }
 
+    /// Whether a name is its own, or that of the server that it is an engine of.
+    pub fn is_called(&self, name: &str) -> bool {
+        *self.name == *name || self.server() == name
+    }
+
+    /// The name of the server that it is an engine of; its own where it is all of them.
+    pub fn server(&self) -> &str {
+        server(&self.name, self.rank)
+    }
+
     /// What the scheduler is told of it.
     pub fn spec(&self) -> PodSpec {
-        PodSpec { id: self.id, name: self.name.clone(), class: self.class }
+        let server = self.rank.map(|_| Arc::from(self.authority.as_str()));
+        PodSpec { id: self.id, name: self.name.clone(), class: self.class, server }
     }
 
     /// A request did not go well there; `others`: another pod is ready. A row of these is said in the log once.

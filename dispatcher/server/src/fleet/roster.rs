@@ -65,6 +65,8 @@ impl Roster {
         };
         let (name, authority) = (seat.name.clone(), seat.authority.clone());
         let pod = Arc::new(Pod {
+            address: seat.address(),
+            rank: seat.rank,
             breaker: Breaker::new(self.believed.is_none(), Box::new(listener)),
             secure: seat.secure.clone(),
             cordon,

@@ -1,5 +1,7 @@
 //! The fleet against a pod that answers each scrape when, and as, the test says.
 
+mod engines;
+
 use std::{
     collections::BTreeSet,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -56,8 +58,14 @@ impl Gate {
         };
         let routes = Router::new().route("/metrics", get(answer));
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        let seat =
-            Seat { name: Arc::from("pod-0"), authority, secure: None, class: 0, shared: false };
+        let seat = Seat {
+            name: Arc::from("pod-0"),
+            authority,
+            rank: None,
+            secure: None,
+            class: 0,
+            shared: false,
+        };
         Self { seat, arrived }
     }
 
@@ -103,11 +111,17 @@ fn watched(gate: &Gate, timeout: Duration) -> Arc<Hub> {
 
 /// A pool with nothing but this pod, watched.
 fn watched_at(seat: Seat, timeout: Duration) -> Arc<Hub> {
+    watched_all(vec![seat], timeout)
+}
+
+/// A pool with nothing but these pods of one address, watched.
+fn watched_all(seats: Vec<Seat>, timeout: Duration) -> Arc<Hub> {
     let hub = pool();
     let config = scraping(timeout);
     let rosters = Roster::for_each(std::slice::from_ref(&hub), config);
     let roster = rosters.into_iter().next().unwrap();
-    let places = Arc::new(Mutex::new(vec![Place::take(&roster, seat)]));
+    let places = seats.into_iter().map(|seat| Place::take(&roster, seat)).collect();
+    let places = Arc::new(Mutex::new(places));
     tokio::spawn(watch::watch(places, config));
     hub
 }
@@ -134,6 +148,7 @@ fn ordered(gate: &Gate) -> ([Arc<Hub>; 2], Worker, Sender<Vec<Members>>) {
 /// Orders for the first of two pools to find its pods by a name.
 fn by_dns(host: &str, port: u16, class: u16, ms: u64) -> Vec<Members> {
     let dns = DnsConfig {
+        engines: 1,
         host: host.to_owned(),
         port,
         secure: None,
@@ -265,7 +280,10 @@ async fn where_nobody_listened_for_a_while_is_another_process_if_it_does_not_say
                   vllm:kv_cache_usage_perc 0.5\n";
     let mut server = always(listener, gauges);
     let (name, authority) = (Arc::from("pod-0"), address.to_string());
-    let hub = watched_at(Seat { name, authority, secure: None, class: 0, shared: false }, LONG);
+    let hub = watched_at(
+        Seat { name, authority, rank: None, secure: None, class: 0, shared: false },
+        LONG,
+    );
     until("the first scrape", || only(&hub).phase() == Phase::Ready).await;
     let before = only(&hub).id;
     server.shutdown().await;

@@ -49,7 +49,7 @@ pub async fn watch(places: Places, config: ScrapeConfig) {
     // Many pods that joined together are not scraped together: multiples of the golden ratio spread any
     // number of groups evenly over the interval. A group is woken for once, which costs more than its scrapes.
     let turn = (f64::from(id.0 / GROUP) * 0.618_034).fract();
-    let mut tenure = Tenure { authority, places };
+    let mut tenure = Tenure { authority, places, engines: None };
     match config.every {
         Some(every) => {
             sleep(every.mul_f64(turn)).await;
@@ -63,6 +63,8 @@ pub async fn watch(places: Places, config: ScrapeConfig) {
 struct Tenure {
     authority: String,
     places: Places,
+    /// Engines that there were at the last look.
+    engines: Option<usize>,
 }
 
 /// How one scrape ended.
@@ -127,6 +129,9 @@ impl Tenure {
                 let took = self.now().since(begun);
                 left_out = ticks_to_leave_out(took, every, config.stale_after);
             }
+            if let Outcome::Good(gauges) = &outcome {
+                self.count_engines(gauges.engines());
+            }
             if let Some(started) = outcome.started() {
                 if restarted(started_at_s, started).unwrap_or(was_gone) {
                     self.places.lock().iter_mut().for_each(Place::renew);
@@ -148,6 +153,32 @@ impl Tenure {
     fn now(&self) -> Time {
         let places = self.places.lock();
         places.first().map_or_else(Time::default, |place| place.roster.hub().clock().now())
+    }
+
+    /// Says once if there are not as many engines as the configuration has.
+    fn count_engines(&mut self, engines: usize) {
+        if self.engines.replace(engines) == Some(engines) {
+            return;
+        }
+        let places = self.places.lock();
+        let Some(first) = places.first() else { return };
+        let pod = first.pod.server();
+        // Ranks count from 0.
+        let known = places.iter().filter_map(|place| place.seat.rank).max().map(|rank| rank + 1);
+        match known.map(usize::from) {
+            Some(known) if engines != known => tracing::warn!(
+                pod,
+                data_parallel_size = known,
+                engines,
+                "server has another number of engines than its class says; those beyond are not used"
+            ),
+            None if engines > 1 => tracing::info!(
+                pod,
+                engines,
+                "server has several engines, which count as one pod; with data_parallel_size in its class each is one"
+            ),
+            _ => {}
+        }
     }
 
     /// How it is spoken to now.
@@ -208,14 +239,16 @@ fn take(place: &Place, heard: &Heard) {
     tally.bytes.fetch_add(heard.bytes, Relaxed);
     match &heard.outcome {
         Outcome::Good(gauges) => {
+            let Some(scrape) = gauges.of(place.seat.rank) else {
+                return failed(place, "the server has no engine of this rank");
+            };
             tally.understood();
-            let Scrape { running, waiting, .. } = gauges.scrape;
+            let Scrape { running, waiting, generated, .. } = scrape;
             pod.occupancy.scraped(heard.begun, running.saturating_add(waiting));
-            let scrape = Scrape { shared: place.seat.shared, ..gauges.scrape };
+            let scrape = Scrape { shared: place.seat.shared, ..scrape };
             let hub = place.roster.hub();
             hub.post(Event::Scraped(pod.id, scrape));
-            let Gauges { started_at_s, scrape: Scrape { generated, .. }, .. } = *gauges;
-            let witness = Witness { started_at_s, generated };
+            let witness = Witness { started_at_s: gauges.started_at_s, generated };
             *pod.witness.lock() = witness;
             // Now that the size of its cache is known, and before it is given anything.
             hub.recall_cached(pod, &witness);

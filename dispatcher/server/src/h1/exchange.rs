@@ -12,7 +12,7 @@ use http::response::Parts;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{
-    BadReply, PodRequest, Reply,
+    BadReply, PodRequest, Reply, To,
     head::{self, Start},
     reply::Body,
     scratch,
@@ -27,17 +27,17 @@ pub(crate) enum Failed {
     Lost(BadReply),
 }
 
-/// Sends a request by its name, if it has one, to the pod of this authority and reads the head of its response. A pod may answer before it has all of
-/// the request; then the rest is not sent and the connection is not used again.
+/// Sends a request to a pod and reads the head of its response. A pod may answer before it has all of the request; then the
+/// rest is not sent and the connection is not used again.
 pub(crate) async fn exchange<S>(
     stream: S,
-    (authority, name): (&str, &str),
+    to: To<'_>,
     request: &PodRequest,
 ) -> Result<(Parts, Reply<S>), Failed>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let head = request.head(authority, name);
+    let head = request.head(to);
     let mut exchange = Exchange {
         unwritten: head.as_slice().chain(&request.body),
         written: false,

@@ -29,6 +29,7 @@ mod tests;
 pub(crate) use exchange::{Failed, exchange};
 pub(crate) use reply::Reply;
 pub use request::PodRequest;
+pub(crate) use request::To;
 
 /// Why a response could not be read.
 #[derive(Debug, thiserror::Error)]

@@ -8,6 +8,17 @@ use http::Method;
 /// Bytes in which most heads are written, before they are kept in as many as they take.
 const ROOM: usize = 512;
 
+/// To whom a request goes, and as which.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct To<'a> {
+    /// The pod's host and port.
+    pub authority: &'a str,
+    /// Which of the engines there is to serve it; `None`: the pod decides.
+    pub rank: Option<u16>,
+    /// The name that the request has; empty where it has none.
+    pub name: &'a str,
+}
+
 /// A request for a pod, with the head written but for what the pod and the body decide.
 #[derive(Clone, Debug)]
 pub struct PodRequest {
@@ -61,14 +72,19 @@ impl PodRequest {
         self.is_of_head() || self.start.starts_with(b"GET ")
     }
 
-    /// The head for the pod of this authority, by the name that the request has, if any.
-    pub(super) fn head(&self, authority: &str, name: &str) -> Vec<u8> {
+    /// The head for this pod, engine and name.
+    pub(super) fn head(&self, To { authority, rank, name }: To<'_>) -> Vec<u8> {
         let mut head = Vec::with_capacity(self.start.len() + authority.len() + name.len() + 64);
         head.extend_from_slice(&self.start);
         // Whoever waits for a pod keeps its name elsewhere.
         if !name.is_empty() {
             head.extend_from_slice(b"x-request-id: ");
             head.extend_from_slice(name.as_bytes());
+            head.extend_from_slice(b"\r\n");
+        }
+        if let Some(rank) = rank {
+            head.extend_from_slice(b"x-data-parallel-rank: ");
+            head.extend_from_slice(itoa::Buffer::new().format(rank).as_bytes());
             head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(b"host: ");

@@ -265,8 +265,8 @@ impl Desk {
     /// A pod joins. Its phase is read now and not when it was posted: the breaker may have moved in between.
     fn pod_up(&mut self, now: Time, pod: Arc<Pod>, due: &mut Due) {
         let (id, spec, phase) = (pod.id, pod.spec(), pod.phase());
-        self.by_address.insert(pod.authority.clone(), id);
-        let before = self.departed.remove(&pod.authority);
+        self.by_address.insert(pod.address.clone(), id);
+        let before = self.departed.remove(&pod.address);
         self.pods.insert(id, KnownPod { pod, swept: Pulse::default(), hidden: 0 });
         let Some(before) = before else {
             return self.handle(now, Event::PodUpAs(spec, phase), due);
@@ -280,11 +280,11 @@ impl Desk {
     /// A pod leaves. What runs there is in the ledger of the pod that is at its address now, or of the next one.
     fn forget(&mut self, now: Time, id: PodId) {
         let Some(pod) = self.strike(id) else { return };
-        if let Some(heir) = self.by_address.get(&pod.authority).copied() {
+        if let Some(heir) = self.by_address.get(&pod.address).copied() {
             return self.carry_over(id, heir);
         }
         let mut departed = std::mem::take(&mut self.departed);
-        departed.insert(pod.authority.clone(), Departed { pod, at: now });
+        departed.insert(pod.address.clone(), Departed { pod, at: now });
         departed.retain(|_, departed| self.runs_on(departed.pod.id));
         self.departed = departed;
     }
@@ -412,6 +412,6 @@ impl KnownPod {
         let count = pulse.steps.saturating_sub(self.swept.steps);
         self.hidden += count;
         self.swept = pulse;
-        Steps { pod: self.pod.authority.clone(), count, age: now.since(pulse.last_step_at) }
+        Steps { pod: self.pod.address.clone(), count, age: now.since(pulse.last_step_at) }
     }
 }

@@ -128,10 +128,10 @@ impl Desk {
                 }
             }
             let Some(running) = stream.come() else { continue };
-            let known = self.pods.get(&running.pod).map(|known| &known.pod.authority);
+            let known = self.pods.get(&running.pod).map(|known| &known.pod.address);
             let departed = || self.departed.iter().find(|(_, left)| left.pod.id == running.pod);
-            if let Some(authority) = known.or_else(|| departed().map(|(authority, _)| authority)) {
-                let onward = Onward::of(running, authority.clone(), now);
+            if let Some(address) = known.or_else(|| departed().map(|(address, _)| address)) {
+                let onward = Onward::of(running, address.clone(), now);
                 mail.add(to, Errand::Adopt(Box::new(onward)));
             }
         }

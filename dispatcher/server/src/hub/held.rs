@@ -31,8 +31,8 @@ pub struct Held {
 
 impl Held {
     /// What is asked of a pod.
-    fn asked(&self, authority: &str) -> Ask {
-        let asked = self.pods.iter().find(|(pod, _)| pod == authority);
+    fn asked(&self, address: &str) -> Ask {
+        let asked = self.pods.iter().find(|(pod, _)| pod == address);
         asked.map_or(Ask::Serve, |(_, ask)| *ask)
     }
 }
@@ -47,10 +47,9 @@ impl Hub {
     /// The same while nobody changes it, with what was told of pods that are not here.
     fn held_beside(&self, told: &Held) -> Held {
         let pods = self.pods_to_ask();
-        let is_here = |authority: &str| pods.iter().any(|pod| pod.authority == *authority);
-        let away =
-            told.pods.iter().filter(|(authority, _)| !is_here(authority)).take(AWAY).cloned();
-        let here = pods.iter().map(|pod| (pod.authority.clone(), pod.cordon.asked().0));
+        let is_here = |address: &str| pods.iter().any(|pod| pod.address == *address);
+        let away = told.pods.iter().filter(|(address, _)| !is_here(address)).take(AWAY).cloned();
+        let here = pods.iter().map(|pod| (pod.address.clone(), pod.cordon.asked().0));
         let here = here.filter(|(_, ask)| *ask != Ask::Serve);
         Held {
             version: told.version,
@@ -104,7 +103,7 @@ impl Hub {
         self.is_told.store(true, Relaxed);
         self.hold_gates(&held.gates);
         for pod in self.pods_to_ask() {
-            if pod.cordon.ask(held.asked(&pod.authority), self.clock().now()) {
+            if pod.cordon.ask(held.asked(&pod.address), self.clock().now()) {
                 self.pod_changed(pod.id);
             }
         }
@@ -113,7 +112,7 @@ impl Hub {
     /// Asks of a pod that joins what is asked of it where it is decided.
     pub(super) fn ask_newcomer(&self, pod: &Pod) {
         if self.is_told.load(Relaxed) {
-            let asked = self.held.lock().asked(&pod.authority);
+            let asked = self.held.lock().asked(&pod.address);
             pod.cordon.ask(asked, self.clock().now());
         }
     }

@@ -326,7 +326,7 @@ impl Desk {
     /// A request did not go well on a pod.
     pub(super) fn hold_against(&self, pod: &Pod, failing: Failing) {
         if let Some(lead) = &self.led.lead {
-            lead.tell(Errand::HoldAgainst(Charge { pod: pod.authority.clone(), failing }));
+            lead.tell(Errand::HoldAgainst(Charge { pod: pod.address.clone(), failing }));
         }
     }
 

@@ -57,8 +57,8 @@ impl Hub {
 
     /// Pods had this cached when it was last looked; each is believed to have it still once its process says that it is the same.
     pub fn expect_cached(&self, pods: Vec<KeptPod>) {
-        let by_authority = pods.into_iter().map(|pod| (pod.authority.clone(), pod));
-        self.awaited.lock().kept = by_authority.collect();
+        let by_address = pods.into_iter().map(|pod| (pod.address.clone(), pod));
+        self.awaited.lock().kept = by_address.collect();
     }
 
     /// What no pod has been believed to have yet.
@@ -69,8 +69,8 @@ impl Hub {
     /// A pod was scraped, and its process says this of itself.
     pub fn recall_cached(&self, pod: &Pod, witness: &Witness) {
         let mut awaited = self.awaited.lock();
-        let told = awaited.told.remove(&pod.authority);
-        let kept = awaited.kept.remove(&pod.authority);
+        let told = awaited.told.remove(&pod.address);
+        let kept = awaited.kept.remove(&pod.address);
         drop(awaited);
         for (told_at, cached) in told.into_iter().flatten() {
             if self.clock().now().since(told_at) <= BELIEVED {
@@ -86,7 +86,7 @@ impl Hub {
     /// Puts by what a pod has cached that is not in use here yet, for when it is. Gives back everything else.
     pub(super) fn await_pod(&self, lead: &Arc<Lead>, lore: Lore) -> Option<Lore> {
         let Lore::Cached { pod, cached } = lore else { return Some(lore) };
-        let in_use = |known: &Arc<Pod>| known.authority == pod && !known.breaker.is_open();
+        let in_use = |known: &Arc<Pod>| known.address == pod && !known.breaker.is_open();
         if self.pods().iter().any(in_use) {
             return Some(Lore::Cached { pod, cached });
         }

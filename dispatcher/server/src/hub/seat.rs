@@ -60,7 +60,7 @@ pub struct Queues {
 pub struct PodSeen {
     /// What the scheduler knows of it.
     pub detail: PodDetail,
-    /// Its host and port; empty when it left a moment ago.
+    /// Its host and port, and after an `@` its rank where it has one; empty when it left a moment ago.
     pub address: String,
     /// What its breaker says.
     pub breaker: Option<BreakerSeen>,
@@ -68,6 +68,17 @@ pub struct PodSeen {
     pub leaving: Option<Leaving>,
     /// It has left the pool: it is in the configuration, or in an answer of DNS, no more.
     pub has_left: bool,
+}
+
+impl PodSeen {
+    /// Whether it is emptied after another: that is done last which has not been, or has more left.
+    fn outlasts(&self, other: &Self) -> bool {
+        let rank = |seen: &Self| {
+            let done = seen.leaving.is_some_and(|leaving| leaving.is_done());
+            (!done, seen.detail.view.residents + seen.detail.view.pending)
+        };
+        rank(self) > rank(other)
+    }
 }
 
 /// A pod that takes no new request because an operator said so, or because it has left.
@@ -293,14 +304,26 @@ impl Hub {
         all
     }
 
-    /// A pod by its name, with all that it serves; one that has left, where there is no other of that name.
+    /// A pod by its name, with all that it serves; one that has left, where there is no other of that name. By the name of a server the
+    /// one of its engines that has most: what is asked of all of them is done once it is.
     pub fn pod_seen(&self, name: &str) -> Option<PodSeen> {
-        let pods = self.pods();
-        let Some(pod) = pods.iter().find(|pod| &*pod.name == name) else {
+        let pods = self.pods_called(name);
+        if pods.is_empty() {
             return self.departed_seen(&self.departed_called(name)?, usize::MAX);
-        };
-        let detail = self.look(|scheduler, now| scheduler.pod(now, pod.id, usize::MAX))?;
-        Some(seen(self.clock().now(), Some(pod), detail))
+        }
+        let detail = |id| self.look(|scheduler, now| scheduler.pod(now, id, usize::MAX));
+        let seen = pods
+            .iter()
+            .filter_map(|pod| Some(seen(self.clock().now(), Some(pod), detail(pod.id)?)));
+        seen.reduce(|most, other| if other.outlasts(&most) { other } else { most })
+    }
+
+    /// The pods of a name: one, or of the name of a server all of its engines.
+    pub fn pods_called(&self, name: &str) -> Vec<Arc<Pod>> {
+        let pods = self.pods();
+        let own = pods.iter().find(|pod| &*pod.name == name);
+        let engines = || pods.iter().filter(|pod| pod.is_called(name)).cloned().collect();
+        own.map_or_else(engines, |pod| vec![pod.clone()])
     }
 
     /// Pods that have left while something ran there, in the order in which they had joined.
@@ -313,7 +336,7 @@ impl Hub {
 
     /// The last of them that was called so.
     pub(super) fn departed_called(&self, name: &str) -> Option<Departed> {
-        self.departed().into_iter().filter(|left| &*left.pod.name == name).max_by_key(|it| it.at)
+        self.departed().into_iter().filter(|left| left.pod.is_called(name)).max_by_key(|it| it.at)
     }
 
     /// `None` when nothing runs there any more.
@@ -329,7 +352,7 @@ impl Hub {
             expected_ms: detail.empty_in_ms.unwrap_or(0.0),
         };
         Some(PodSeen {
-            address: left.pod.authority.clone(),
+            address: left.pod.address.clone(),
             breaker: None,
             leaving: Some(leaving),
             has_left: true,
@@ -356,7 +379,7 @@ fn seen(now: Time, pod: Option<&Arc<Pod>>, detail: PodDetail) -> PodSeen {
         })
     });
     PodSeen {
-        address: pod.map(|pod| pod.authority.clone()).unwrap_or_default(),
+        address: pod.map(|pod| pod.address.clone()).unwrap_or_default(),
         breaker: pod.map(|pod| pod.breaker.seen()),
         leaving,
         has_left: false,

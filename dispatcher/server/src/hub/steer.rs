@@ -107,15 +107,19 @@ impl Hub {
         })
     }
 
-    /// Asks something of a pod; of one that has left, for when it comes back. `None` when the pool has no pod of that name.
+    /// Asks something of a pod, or of every engine of a server; of one that has left, for when it comes back. `None` when the pool has
+    /// none of that name.
     pub fn ask_pod(&self, name: &str, what: Ask) -> Option<PodSeen> {
-        let here = self.pods().iter().find(|pod| &*pod.name == name).cloned();
-        let pod = here.or_else(|| Some(self.departed_called(name)?.pod))?;
+        let here = self.pods_called(name);
+        let departed = || self.departed_called(name).into_iter().map(|left| left.pod).collect();
+        let pods = if here.is_empty() { departed() } else { here };
         self.change_held(|| {
-            let changed = pod.cordon.ask(what, self.clock().now());
-            if changed {
-                tracing::info!(pod = name, model = &**self.model(), ?what, "asked by an operator");
+            let mut changed = false;
+            for pod in pods.iter().filter(|pod| pod.cordon.ask(what, self.clock().now())) {
+                let (pod_name, model) = (&*pod.name, &**self.model());
+                tracing::info!(pod = pod_name, model, ?what, "asked by an operator");
                 self.pod_changed(pod.id);
+                changed = true;
             }
             ((), changed)
         });

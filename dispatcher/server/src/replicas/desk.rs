@@ -375,7 +375,7 @@ impl Guest {
         let lore = match news {
             // It knows itself where its own go.
             News::Sent(number, ..) if own(number) => return Ok(()),
-            News::Sent(_, pod, blocks) => Lore::Sent { pod: pod.authority.clone(), blocks },
+            News::Sent(_, pod, blocks) => Lore::Sent { pod: pod.address.clone(), blocks },
             News::Answered(answered) => Lore::Answered(answered),
             News::Learned(learned) => Lore::Learned(Box::new(fitting(*learned))),
         };
@@ -400,15 +400,15 @@ impl Guest {
     }
 
     /// The pod at an address. Every sweep of a caller names all pods that moved.
-    fn pod(&mut self, authority: &str) -> Option<Arc<Pod>> {
+    fn pod(&mut self, address: &str) -> Option<Arc<Pod>> {
         let now = self.hub().pods();
         let (known, places) = &mut self.pods;
         if !Arc::ptr_eq(known, &now) {
-            *places = now.iter().map(|pod| pod.authority.clone()).zip(0..).collect();
+            *places = now.iter().map(|pod| pod.address.clone()).zip(0..).collect();
             self.stepped.retain(|id, _| now.iter().any(|pod| pod.id == *id));
             *known = now;
         }
-        known.get(*places.get(authority)?).cloned()
+        known.get(*places.get(address)?).cloned()
     }
 
     /// What others see of a pod counts as what is seen here: it may have no requests of this one's own clients. But who has no way to a
@@ -438,7 +438,7 @@ fn given(id: RequestId, ask: Ask, lease: &Lease) -> Word {
     Word::Give(Given {
         id,
         ask,
-        pod: lease.pod().authority.clone(),
+        pod: lease.pod().address.clone(),
         attempt: dispatch.attempt,
         uncached_tokens: dispatch.uncached_tokens,
         prediction: dispatch.prediction,

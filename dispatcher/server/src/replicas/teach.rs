@@ -53,7 +53,7 @@ impl Lessons {
         }
         for pod in self.pods.by_ref().take(PODS) {
             let pieces = hub.cached_on(pod.id).in_pieces(NAMES).into_iter();
-            let told = |cached: Cached| Lore::Cached { pod: pod.authority.clone(), cached };
+            let told = |cached: Cached| Lore::Cached { pod: pod.address.clone(), cached };
             self.pieces.extend(pieces.map(told));
         }
     }

@@ -44,8 +44,8 @@ pub(super) struct Kept {
 /// What one pod has cached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptPod {
-    /// Its host and port.
-    pub authority: String,
+    /// Its address.
+    pub address: String,
     /// What its process said of itself.
     pub witness: Witness,
     /// What is cached there.

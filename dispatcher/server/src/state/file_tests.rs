@@ -21,7 +21,7 @@ fn kept() -> Kept {
         },
         learned: learned(),
         pods: vec![KeptPod {
-            authority: "10.0.0.1:8000".to_owned(),
+            address: "10.0.0.1:8000".to_owned(),
             witness: Witness { started_at_s: Some(1_700_000_000.5), generated: Some(300) },
             cached: Cached(vec![Part::Answer { to, blocks: 5, held: 2 }, names]),
         }],

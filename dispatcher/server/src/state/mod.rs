@@ -186,7 +186,7 @@ impl Pool {
             if !stop.is_requested() {
                 sleep(REST * begun.elapsed()).await;
             }
-            pods.push(KeptPod { authority: pod.authority.clone(), witness, cached });
+            pods.push(KeptPod { address: pod.address.clone(), witness, cached });
         }
         let (model, learned) = (self.hub.model().to_string(), self.hub.learned());
         Kept { model, written_ms: self.hub.clock().unix_ms(), held, learned, pods }

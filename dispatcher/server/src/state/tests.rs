@@ -94,7 +94,7 @@ async fn the_next_process_goes_on_from_what_was_known() {
     leave(keeper).await;
     let (last, _) = Fixture::default().hub();
     drop(open(dir.path(), &last));
-    let mut expected: Vec<_> = last.still_expected().into_iter().map(|pod| pod.authority).collect();
+    let mut expected: Vec<_> = last.still_expected().into_iter().map(|pod| pod.address).collect();
     expected.sort();
     assert_eq!(expected, [1, 2, 3, 4, 5].map(|number| format!("127.0.0.1:{number}")));
 }

@@ -26,7 +26,7 @@ use crate::{
     budget::Memory,
     descriptors,
     fleet::Pod,
-    h1::{self, BadReply, Failed, PodRequest},
+    h1::{self, BadReply, Failed, PodRequest, To},
     patience::in_time,
     telemetry::Metrics,
     tls::{Line, trust::greet},
@@ -152,15 +152,16 @@ impl Upstream {
         now: Instant,
         deadline: Instant,
     ) -> Result<(Parts, Reply), Failure> {
+        let to = To { authority: &pod.authority, rank: pod.rank, name };
         if let Some(kept) = self.idle.take(pod.id, now, self.config.idle_timeout) {
-            match exchange(kept, (&pod.authority, name), request, deadline).await {
+            match exchange(kept, to, request, deadline).await {
                 Err(Failure::Unsent(_)) => {}
                 answer => return answer,
             }
         }
         // Boxed, for it is large and rare.
         let fresh = Box::pin(self.connect(pod)).await.map_err(Failure::Unsent)?;
-        exchange(fresh, (&pod.authority, name), request, deadline).await
+        exchange(fresh, to, request, deadline).await
     }
 
     /// What a response body needs to give its connection back.
@@ -217,7 +218,7 @@ impl Upstream {
 
 async fn exchange(
     stream: Line,
-    to: (&str, &str),
+    to: To<'_>,
     request: &PodRequest,
     deadline: Instant,
 ) -> Result<(Parts, Reply), Failure> {

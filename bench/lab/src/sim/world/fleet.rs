@@ -122,7 +122,7 @@ impl World<'_> {
     /// Somebody looks at the pods and says how many there are to be.
     pub(super) fn scale(&mut self) {
         let open = self.pods.iter().filter(|pod| pod.stage() == Stage::Open);
-        let scrapes: Vec<Scrape> = open.map(Pod::scrape).collect();
+        let scrapes: Vec<Scrape> = open.map(|pod| pod.scrape(None)).collect();
         let Some(fleet) = &mut self.fleet else { return };
         fleet.scaled_at = self.now;
         let (ready, starting) = (scrapes.len(), fleet.starting.len());

@@ -27,8 +27,10 @@ fn outlook(pace_ms: f64, pace_with_ms: f64, full_pace_ms: f64, stall_ms: f64) ->
         own_stall_ms: stall_ms,
         decodes: 1.0,
         ttft_ms: 100.0,
+        tie_ms: 100.0,
         per_prefill_ms: 0.1,
         api_ms: 5.0,
+        is_apart: true,
         place: 0,
     }
 }

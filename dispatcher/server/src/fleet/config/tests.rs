@@ -95,3 +95,84 @@ fn pods_in_several_pools_are_noted() {
     assert_eq!(shared, ["b:1", "b:1"]);
     assert_eq!(pools.map(|pool| pool.dns.unwrap().shared), [true, false, true]);
 }
+
+fn engines(data_parallel_size: u16) -> PodClass {
+    PodClass { data_parallel_size, ..PodClass::default() }
+}
+
+#[test]
+fn each_engine_behind_an_address_is_a_pod_of_its_own() {
+    let pod = |name: Option<&str>, url: &str| RawPod {
+        name: name.map(str::to_owned),
+        url: url.to_owned(),
+        ..RawPod::default()
+    };
+    let mut problems = Problems::default();
+    let pods = vec![pod(Some("a"), "http://a:1"), pod(None, "http://b:1")];
+    let dns = RawDns { host: "pods".to_owned(), ..RawDns::default() };
+    let pool = RawPool { pods, dns: Some(dns), ..RawPool::default() };
+    let members = Members::check("pools[0]", &pool, &[engines(2)], &mut problems);
+    assert_eq!(problems.to_string(), "");
+    let seats = members.seats.iter().map(|seat| (&*seat.name, seat.address(), seat.rank));
+    let want = [
+        ("a@0", "a:1@0".to_owned(), Some(0)),
+        ("a@1", "a:1@1".to_owned(), Some(1)),
+        ("b:1@0", "b:1@0".to_owned(), Some(0)),
+        ("b:1@1", "b:1@1".to_owned(), Some(1)),
+    ];
+    assert_eq!(seats.collect::<Vec<_>>(), want);
+    assert!(members.seats.iter().take(2).all(|seat| seat.authority == "a:1"), "one address");
+    assert_eq!(members.dns.unwrap().engines, 2);
+    let whole = Members::check("pools[0]", &pool, &[engines(1)], &mut problems);
+    let ranks = whole.seats.iter().map(|seat| (&*seat.name, seat.rank));
+    assert_eq!(ranks.collect::<Vec<_>>(), [("a", None), ("b:1", None)]);
+}
+
+#[test]
+fn an_engine_may_not_be_called_as_another_pod_is() {
+    let classes = [
+        PodClass { name: "one".into(), ..engines(1) },
+        PodClass { name: "two".into(), ..engines(2) },
+    ];
+    let pod = |name: &str, class: &str| RawPod {
+        name: Some(name.to_owned()),
+        class: Some(class.to_owned()),
+        url: format!("http://{class}:1"),
+        ..RawPod::default()
+    };
+    for pods in [vec![pod("a@1", "one"), pod("a", "two")], vec![pod("a", "two"), pod("a@1", "one")]]
+    {
+        let mut problems = Problems::default();
+        let pool = RawPool { pods, ..RawPool::default() };
+        Members::check("pools[0]", &pool, &classes, &mut problems);
+        let text = problems.to_string();
+        assert!(text.contains("pools[0].pods[1].name: is the name of another pod too"), "{text}");
+    }
+}
+
+#[test]
+fn engines_of_one_pool_alone_are_not_shared() {
+    let pod = RawPod { url: "http://a:1".to_owned(), ..RawPod::default() };
+    let pool = RawPool { pods: vec![pod], ..RawPool::default() };
+    let members = || Members::check("pools[0]", &pool, &[engines(2)], &mut Problems::default());
+    let mut alone = [members()];
+    Members::note_shared(alone.iter_mut());
+    assert!(alone.iter().flat_map(|pool| &pool.seats).all(|seat| !seat.shared));
+    let mut both = [members(), members()];
+    Members::note_shared(both.iter_mut());
+    assert!(both.iter().flat_map(|pool| &pool.seats).all(|seat| seat.shared));
+}
+
+#[test]
+fn a_class_has_an_engine_and_not_more_than_anybody_has() {
+    for (size, is_fine) in [(0, false), (1, true), (1024, true), (1025, false)] {
+        let mut problems = Problems::default();
+        let class =
+            RawClass { name: "a".to_owned(), data_parallel_size: size, ..RawClass::default() };
+        class.check("classes[0]", &mut problems);
+        let text = problems.to_string();
+        assert_eq!(text.is_empty(), is_fine, "{text}");
+        let why = "classes[0].data_parallel_size: must be from 1 to 1024";
+        assert!(is_fine || text.contains(why), "{text}");
+    }
+}

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Method, response::Parts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-use super::{BadReply, Failed, PodRequest, exchange};
+use super::{BadReply, Failed, PodRequest, To, exchange};
 
 /// Room for everything that a test sends.
 const ROOM: usize = 1 << 20;
@@ -17,6 +17,10 @@ fn request(method: Method, headers: &[(&'static str, &'static str)], body: &str)
     let headers = headers.iter().map(|(name, value)| (*name, value.as_bytes()));
     let path = "/v1/completions?a=b";
     PodRequest::new(&method, path, headers, Bytes::copy_from_slice(body.as_bytes()))
+}
+
+const fn to<'a>(authority: &'a str, name: &'a str) -> To<'a> {
+    To { authority, rank: None, name }
 }
 
 fn post() -> PodRequest {
@@ -50,7 +54,7 @@ async fn hear(method: Method, pieces: &[&[u8]], hangs_up: bool) -> Result<Heard,
 }
 
 async fn read(stream: DuplexStream, request: &PodRequest) -> Result<Heard, BadReply> {
-    let (parts, mut reply) = match exchange(stream, ("pod:1", "r-1"), request).await {
+    let (parts, mut reply) = match exchange(stream, to("pod:1", "r-1"), request).await {
         Ok(answer) => answer,
         Err(Failed::Lost(error)) => return Err(error),
         Err(Failed::Unsent(error)) => panic!("{error}"),

@@ -11,15 +11,17 @@ use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
 };
 
-use super::{ROOM, post, request};
-use crate::h1::{Failed, exchange};
+use super::{ROOM, post, request, to};
+use crate::h1::{Failed, To, exchange};
 
 #[tokio::test]
 async fn a_request_has_its_path_headers_name_host_and_length() {
     let (ours, mut pods) = duplex(ROOM);
     let asked = request(Method::POST, &[("x-a", "1"), ("x-b", "2 3")], "{\"a\":1}");
     let sent =
-        tokio::spawn(async move { exchange(ours, ("pod:8000", "r-1"), &asked).await.map(|_| ()) });
+        tokio::spawn(
+            async move { exchange(ours, to("pod:8000", "r-1"), &asked).await.map(|_| ()) },
+        );
     let mut seen = vec![0; 4096];
     let count = pods.read(&mut seen).await.unwrap();
     let seen = std::str::from_utf8(&seen[..count]).unwrap();
@@ -38,7 +40,7 @@ async fn a_request_has_its_path_headers_name_host_and_length() {
 async fn a_request_of_which_nothing_was_written_is_told_from_one_that_was_lost() {
     let (ours, pods) = duplex(ROOM);
     drop(pods);
-    assert!(matches!(exchange(ours, ("pod", "r-1"), &post()).await, Err(Failed::Unsent(_))));
+    assert!(matches!(exchange(ours, to("pod", "r-1"), &post()).await, Err(Failed::Unsent(_))));
 
     let (ours, mut pods) = duplex(16);
     let lost = async {
@@ -46,8 +48,18 @@ async fn a_request_of_which_nothing_was_written_is_told_from_one_that_was_lost()
         drop(pods);
     };
     let asked = post();
-    let (answer, ()) = tokio::join!(exchange(ours, ("pod", "r-1"), &asked), lost);
+    let (answer, ()) = tokio::join!(exchange(ours, to("pod", "r-1"), &asked), lost);
     assert!(matches!(answer, Err(Failed::Lost(_))));
+}
+
+#[test]
+fn which_of_a_pods_engines_is_to_serve_stands_in_the_head() {
+    let head = |rank| {
+        let head = post().head(To { rank, ..to("pod:8000", "r-1") });
+        String::from_utf8(head).unwrap()
+    };
+    assert!(head(Some(11)).contains("\r\nx-data-parallel-rank: 11\r\n"));
+    assert!(!head(None).contains("rank"));
 }
 
 #[tokio::test]
@@ -63,7 +75,7 @@ async fn a_large_body_goes_through_a_small_buffer() {
         pods.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         (pods, seen)
     };
-    let (answer, (_pods, seen)) = tokio::join!(exchange(ours, ("pod", "r-1"), &asked), serve);
+    let (answer, (_pods, seen)) = tokio::join!(exchange(ours, to("pod", "r-1"), &asked), serve);
     assert!(answer.unwrap().1.into_connection().is_some());
     assert!(seen.ends_with(body.as_bytes()));
 }
@@ -81,7 +93,7 @@ async fn an_answer_before_the_end_of_the_request_counts_and_ends_the_connection(
             .unwrap();
         pods
     };
-    let (answer, _pods) = tokio::join!(exchange(ours, ("pod", "r-1"), &asked), refuse);
+    let (answer, _pods) = tokio::join!(exchange(ours, to("pod", "r-1"), &asked), refuse);
     let (parts, mut reply) = answer.unwrap();
     assert_eq!(parts.status, 413);
     assert_eq!(reply.data().await.unwrap().unwrap(), "no");
@@ -144,7 +156,7 @@ async fn what_is_sealed_is_flushed_and_a_connection_that_keeps_some_of_it_is_not
             }
             pods.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
         };
-        let (exchanged, ()) = tokio::join!(exchange(ours, ("pod", ""), &asked), answer);
+        let (exchanged, ()) = tokio::join!(exchange(ours, to("pod", ""), &asked), answer);
         assert_eq!(exchanged.unwrap().1.into_connection().is_some(), may);
     }
 }
