@@ -174,16 +174,24 @@ struct Side {
     tokens: BTreeMap<RequestId, u32>,
     over: Vec<RequestId>,
     steps: u64,
+    /// Pods that are engines of one server.
+    engines: u32,
 }
 
 impl Side {
-    fn new(config: &SchedulerConfig, pods: u32, right: bool, thorough: bool) -> Self {
+    fn new(
+        config: &SchedulerConfig,
+        (pods, engines): (u32, u32),
+        right: bool,
+        thorough: bool,
+    ) -> Self {
         let predictor = Rough { strides: 0, right };
-        let mut world = World::with(config.clone(), pods, Box::new(predictor));
+        let mut world = World::with(config.clone(), 0, Box::new(predictor));
+        (0..pods).for_each(|id| world.join(id, engines));
         if thorough {
             world.scheduler.look_at_everything();
         }
-        Self { world, tokens: BTreeMap::new(), over: Vec::new(), steps: 0 }
+        Self { world, tokens: BTreeMap::new(), over: Vec::new(), steps: 0, engines }
     }
 
     /// One of those that are in flight.
@@ -245,13 +253,7 @@ impl Side {
             }
             Step::PodDown(pod) => self.world.send(Event::PodDown(PodId(pod.into()))),
             Step::PodUp(pod) => {
-                let name = Arc::from(format!("pod-{pod}"));
-                self.world.send(Event::PodUp(PodSpec {
-                    id: PodId(pod.into()),
-                    name,
-                    class: 0,
-                    server: None,
-                }));
+                self.world.join(pod.into(), self.engines);
             }
             Step::Told { pod, prompt, shared } => {
                 let blocks = beginning(prompt, shared).collect::<Vec<u64>>();
@@ -293,11 +295,13 @@ proptest! {
         rule in 0..6u8,
         // Many pods, too: the likeliest are looked at first.
         pods in prop_oneof![Just(4u32), Just(20), Just(ALL_LOOKED_AT)],
+        // Where several step together, what changes one changes what all of them wait for.
+        engines in prop_oneof![2 => Just(1u32), 1 => Just(2), 1 => Just(4)],
         right in any::<bool>(),
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let config = config(rule);
-        let side = |thorough| Side::new(&config, pods, right, thorough);
+        let side = |thorough| Side::new(&config, (pods, engines), right, thorough);
         let (mut pruned, mut thorough) = (side(false), side(true));
         for (number, step) in (0..).zip(&steps) {
             pruned.apply(number, step);

@@ -244,8 +244,9 @@ impl Floor<'_> {
             // Where all are looked at anyway it is at once.
             let few_first = promised || self.pods.len() > ALL_LOOKED_AT;
             let first = if few_first { FIRST_BATCH } else { ALL_LOOKED_AT };
-            // While no pods are kept for long prompts, the likeliest that takes the request is the best.
-            let in_order = promised && self.kept_for_ms.is_none();
+            // While no pods are kept for long prompts, the likeliest that takes the request is the best. Where some step together it need not
+            // be, for what it holds up counts too.
+            let in_order = promised && self.kept_for_ms.is_none() && !self.pods.step_together();
             for most in [first, ALL_LOOKED_AT - first] {
                 let (heap, range) = (&mut self.scratch.likeliest, (most, found.bound));
                 take_likeliest(&mut likely, range, &grounds, heap, &mut likeliest);

@@ -210,6 +210,8 @@ impl Floor<'_> {
         }
         let outlook = self.outlook(waiting, pod);
         let until = match self.cheap(waiting, &outlook).err()? {
+            // What is at risk on several pods may get less at any time.
+            Reason::StallOverBudget { .. } if !outlook.is_apart => self.now,
             Reason::StallOverBudget { .. } => self.over_until(waiting, pod, &outlook),
             Reason::StepFull => judge::step_until(pod, &outlook, self.now),
             _ => Time::NEVER,

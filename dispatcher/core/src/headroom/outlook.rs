@@ -30,7 +30,7 @@ pub struct Demand {
 pub struct Outlook {
     /// The pod.
     pub pod: PodId,
-    /// Whether nothing of ours is on it.
+    /// Whether nothing of ours is on it, nor on what steps together with it.
     pub empty: bool,
     /// Prompt tokens the pod would have to compute.
     pub uncached_tokens: f64,
@@ -165,6 +165,7 @@ impl Outlook {
         let stall_ms = together.stall_ms(steps, prompt);
         let own_stall_ms = stall_ms - together.stall_ms(steps, Prefill::default());
         Self {
+            empty: self.empty && together.others.iter().all(|ledger| ledger.is_empty()),
             step_ms,
             pace_ms: step_ms * steps.steps_per_token,
             pace_with_ms,

@@ -84,11 +84,15 @@ impl World {
             strides: Arc::default(),
             next: 0,
         };
-        for id in 0..pods {
-            let name = Arc::from(format!("pod-{id}"));
-            world.send(Event::PodUp(PodSpec { id: PodId(id), name, class: 0, server: None }));
-        }
+        (0..pods).for_each(|id| world.join(id, 1));
         world
+    }
+
+    /// A pod joins, of which so many in a row are engines of one server.
+    pub fn join(&mut self, id: u32, engines: u32) {
+        let name = Arc::from(format!("pod-{id}"));
+        let server = (engines > 1).then(|| format!("server-{}", id / engines).into());
+        self.send(Event::PodUp(PodSpec { id: PodId(id), name, class: 0, server }));
     }
 
     pub fn send(&mut self, event: Event) {
