@@ -128,6 +128,36 @@ fn a_simulation_that_is_told_to_stop_has_no_result_and_one_that_is_not_has_the_s
     assert_eq!(go(usize::MAX).0.unwrap().outcomes, simulate(&requests).outcomes);
 }
 
+/// The same with two engines that step together behind each of the ports: apart four pods, else two.
+fn servers(apart: bool) -> SimConfig {
+    let mut config = pool();
+    let engine = config.pods[0].engine.clone();
+    let mut pool = Pool::empty(config.scrape_every);
+    if apart {
+        pool.add_apart(&engine, 2, 2);
+    } else {
+        pool.add(&EngineConfig { ranks: 2, ..engine }, 2, weir_core::Role::Both);
+    }
+    (config.scheduler.classes, config.pods) = (pool.classes.clone(), pool.seeded(1));
+    config
+}
+
+#[test]
+fn engines_that_step_together_serve_as_pods_of_their_own_or_as_one() {
+    let requests = requests(&[20.0], 30.0, 0.5, 4);
+    for (apart, pods) in [(true, 4), (false, 2)] {
+        let run = run(servers(apart), Box::new(Chain::new()), &requests);
+        assert_eq!(run.served().count(), requests.len(), "apart {apart}");
+        let used: std::collections::BTreeSet<u32> = run.served().map(|one| one.pod.0).collect();
+        assert_eq!(used, (0..pods).collect(), "apart {apart}");
+        assert_eq!(run.engines.len(), 2, "two servers");
+        let end = run.end.unwrap();
+        assert!(end.pods.iter().all(|pod| pod.residents + pod.pending == 0));
+        let capacity = 19_000 * 16 * if apart { 1 } else { 2 };
+        assert!(end.pods.iter().all(|pod| pod.kv_capacity_tokens == capacity));
+    }
+}
+
 /// Takes what comes and does nothing.
 struct Hole;
 

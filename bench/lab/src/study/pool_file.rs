@@ -217,6 +217,25 @@ mod tests {
     }
 
     #[test]
+    fn engines_that_step_together_are_pods_of_one_server_or_one_pod() {
+        let of = |more: &str| {
+            let gpu = "gpu: h100-qwen3-32b-tp2, count: 2, data_parallel_size: 4";
+            parse(&format!("{{pods: [{{{gpu}{more}}}]}}"))
+        };
+        let apart = of("").unwrap();
+        let servers: Vec<_> = apart.pods.iter().map(|pod| pod.server.unwrap()).collect();
+        assert_eq!(servers, [0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(apart.classes[0].data_parallel_size, 4);
+        let whole = of(", apart: false").unwrap();
+        assert_eq!((whole.pods.len(), whole.pods[0].engine.ranks), (2, 4));
+        assert_eq!(whole.classes[0].kv_blocks, 4 * apart.classes[0].kv_blocks);
+        let error = |more: &str| format!("{:#}", of(more).unwrap_err());
+        assert!(error(", role: decode").contains("role: both"));
+        let none = "{pods: [{gpu: h100-qwen3-32b-tp2, data_parallel_size: 0}]}";
+        assert!(format!("{:#}", parse(none).unwrap_err()).contains("data_parallel_size"));
+    }
+
+    #[test]
     fn a_number_that_makes_no_sense_is_named() {
         let error = |text: &str| format!("{:#}", parse(text).unwrap_err());
         assert!(error("{pods: [{gpu: h100-qwen3-32b-tp2, slowdown: -1}]}").contains("slowdown"));
