@@ -235,14 +235,16 @@ impl Floor<'_> {
     /// looked at as if nothing did nobody counts, for it is not the stall that is asked about ([`Self::cheap_to_spread`]).
     pub(super) fn at_risk(&self, pod: &PodState, outlook: &Outlook, stall_ms: f64) -> f64 {
         let of = |ledger: &Ledger, ms: f64| risk::at_risk(ledger, outlook, ms, self.now);
-        let Some(together) = self.pods.together(pod, &self.steps_of(pod.spec.class)) else {
-            return of(&pod.ledger, stall_ms);
-        };
-        if outlook.is_apart || outlook.own_stall_ms <= 0.0 {
+        if outlook.is_apart {
+            let alone = self.pods.peers(pod.spec.id).next().is_none();
+            return if alone { of(&pod.ledger, stall_ms) } else { 0.0 };
+        }
+        if outlook.own_stall_ms <= 0.0 {
             return 0.0;
         }
         let before_ms = stall_ms - outlook.own_stall_ms;
-        let ledgers = together.others.iter().copied().chain([&pod.ledger]);
+        let peers = self.pods.peers(pod.spec.id).filter_map(|peer| self.pods.get(&peer));
+        let ledgers = peers.map(|peer| &peer.ledger).chain([&pod.ledger]);
         ledgers.map(|ledger| of(ledger, stall_ms) - of(ledger, before_ms)).sum()
     }
 

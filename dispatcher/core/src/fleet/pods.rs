@@ -71,9 +71,9 @@ impl Pods {
         !self.peers.is_empty()
     }
 
-    /// What steps together with a pod; `None` where nothing does.
-    pub fn together(&self, pod: &PodState, steps: &StepTime) -> Option<Together<'_>> {
-        if self.peers.is_empty() {
+    /// What all that steps together with a pod have to do; `None` where nothing does.
+    pub fn together(&self, pod: &PodState, steps: &StepTime) -> Option<Together> {
+        if !self.step_together() {
             return None;
         }
         let peers = self.peers.get(self.place(pod.spec.id)?)?;
@@ -81,9 +81,11 @@ impl Pods {
         (!peers.is_empty()).then(|| Together::of(pod, others, steps))
     }
 
-    /// Ids of those that step together with a pod.
+    /// Those that step together with a pod.
     pub fn peers(&self, id: PodId) -> impl Iterator<Item = PodId> {
-        let peers = self.place(id).and_then(|place| self.peers.get(place));
+        // Mostly there are none anywhere.
+        let place = if self.step_together() { self.place(id) } else { None };
+        let peers = place.and_then(|place| self.peers.get(place));
         let others = peers.into_iter().flatten();
         others.filter_map(|place| self.all.get(*place as usize)).map(|pod| pod.spec.id)
     }

@@ -14,14 +14,13 @@ use crate::{
         Ground,
         start::{Prefill, Start},
     },
-    ledger::Ledger,
 };
 
 /// The engines that step together with a pod, and what all of them have to do.
-#[derive(Clone, Debug, Default)]
-pub struct Together<'a> {
-    /// What runs on the others.
-    pub others: SmallVec<[&'a Ledger; 8]>,
+#[derive(Clone, Copy, Debug)]
+pub struct Together {
+    /// Whether nothing of ours is on the others.
+    pub empty: bool,
     /// Time of a step without prompts, in milliseconds: that of the slowest of all.
     pub step_ms: f64,
     /// How much sooner the pod itself would be done with it, in milliseconds.
@@ -63,9 +62,9 @@ fn longer_by_ms(steps: &StepTime, prompts: Prefill, spare_ms: f64) -> f64 {
     (steps.prefill_ms(prompts.tokens, prompts.pairs) - spare_ms).max(0.0)
 }
 
-impl<'a> Together<'a> {
+impl Together {
     /// A pod among the others of its server.
-    pub fn of(
+    pub fn of<'a>(
         pod: &PodState,
         others: impl Iterator<Item = &'a PodState> + Clone,
         steps: &StepTime,
@@ -83,7 +82,7 @@ impl<'a> Together<'a> {
         };
         let spare_ms = step_ms - own.step_ms;
         Self {
-            others: others.map(|other| &other.ledger).collect(),
+            empty: others.clone().all(|other| other.ledger.is_empty()),
             step_ms,
             spare_ms,
             begun_ms: longest_ms(&|part| part.begun).max(longer_by_ms(steps, own.begun, spare_ms)),

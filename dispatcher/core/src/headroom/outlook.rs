@@ -150,7 +150,7 @@ impl Outlook {
     #[must_use]
     pub fn among(
         self,
-        together: &Together<'_>,
+        together: &Together,
         steps: &StepTime,
         prompt: Prefill,
         chunk_tokens: u32,
@@ -162,14 +162,15 @@ impl Outlook {
             + together.longer_ms(steps, prompt, [chunks, chunk]);
         let least_ms = together.step_ms * steps.steps_per_token;
         let pace_with_ms = self.pace_with_ms.max(least_ms);
+        let slower = if self.pace_with_ms > 0.0 { self.token_ms / self.pace_with_ms } else { 1.0 };
         let stall_ms = together.stall_ms(steps, prompt);
         let own_stall_ms = stall_ms - together.stall_ms(steps, Prefill::default());
         Self {
-            empty: self.empty && together.others.iter().all(|ledger| ledger.is_empty()),
+            empty: self.empty && together.empty,
             step_ms,
             pace_ms: step_ms * steps.steps_per_token,
             pace_with_ms,
-            token_ms: self.token_ms * pace_with_ms / self.pace_with_ms,
+            token_ms: slower * pace_with_ms,
             full_pace_ms: self.full_pace_ms.max(least_ms),
             stall_ms,
             own_stall_ms,

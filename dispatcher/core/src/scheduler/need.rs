@@ -116,12 +116,12 @@ impl Scheduler {
     }
 }
 
-/// What a request asks of an engine.
 /// The part of a server that a pod of a class is.
 fn part_of_server(class: &PodClass) -> f64 {
     1.0 / f64::from(class.data_parallel_size.max(1))
 }
 
+/// What a request asks of an engine.
 fn work_of(request: &Request, input_tokens: u32, share: f64, output_tokens: u32) -> Work {
     let sizes = [f64::from(input_tokens), f64::from(output_tokens)];
     let sequences = f64::from(request.sequences.max(1));
