@@ -200,7 +200,8 @@ fn passed(dispatch: &str) -> usize {
     let mut scheduler = Scheduler::new(config.pools[0].scheduler.clone(), Box::new(Flat));
     let mut actions = Vec::new();
     for id in 0..2 {
-        let spec = PodSpec { id: PodId(id), name: format!("pod-{id}").into(), class: 0, server: None };
+        let spec =
+            PodSpec { id: PodId(id), name: format!("pod-{id}").into(), class: 0, server: None };
         scheduler.handle(Time::ZERO, Event::PodUp(spec), &mut actions);
     }
     let sizes = [256; 8].into_iter().chain([4096, 256, 256]);
