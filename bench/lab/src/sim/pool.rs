@@ -93,6 +93,13 @@ impl Pool {
         }
     }
 
+    /// Makes all pods of a pool of one class engines of one server, which step together.
+    pub fn unite(&mut self) {
+        let engines = u16::try_from(self.pods.len()).unwrap_or(u16::MAX);
+        self.classes.iter_mut().for_each(|class| class.data_parallel_size = engines);
+        self.pods.iter_mut().for_each(|pod| pod.server = Some(0));
+    }
+
     /// Has the first so many pods of a pool of one class compute prompts for the others.
     pub fn divide(&mut self, prefill: usize) {
         let Some(class) = self.classes.first().cloned().filter(|_| prefill > 0) else { return };

@@ -23,6 +23,8 @@ pub(super) struct Slice {
     pub(super) case: Case,
     /// How many of its pods prefill for the others.
     pub(super) prefill: usize,
+    /// Whether they are engines of one server that step together.
+    pub(super) together: bool,
     pub(super) load: f64,
     pub(super) requests: usize,
     pub(super) seeds: u64,
@@ -36,7 +38,7 @@ const fn case(id: &'static str, title: &'static str, traffic: Traffic, mix: &'st
 }
 
 /// All of them, the quick ones first.
-pub(super) const SLICES: [Slice; 7] = [
+pub(super) const SLICES: [Slice; 8] = [
     Slice {
         case: case(
             "patterns",
@@ -45,6 +47,7 @@ pub(super) const SLICES: [Slice; 7] = [
             "multi-pattern",
         ),
         prefill: 0,
+        together: false,
         load: 1.5,
         requests: 3000,
         seeds: 10,
@@ -53,6 +56,7 @@ pub(super) const SLICES: [Slice; 7] = [
     Slice {
         case: case("demo", "the demo's mix", Traffic::Scenario("demo"), "three"),
         prefill: 0,
+        together: false,
         load: 1.0,
         requests: 5000,
         seeds: 10,
@@ -61,6 +65,7 @@ pub(super) const SLICES: [Slice; 7] = [
     Slice {
         case: case("apps", "two applications", Traffic::Scenario("apps"), "two"),
         prefill: 0,
+        together: false,
         load: 0.9,
         requests: 4000,
         seeds: 10,
@@ -74,14 +79,30 @@ pub(super) const SLICES: [Slice; 7] = [
             "two",
         ),
         prefill: 2,
+        together: false,
         load: 1.2,
         requests: 4000,
         seeds: 10,
         rivals: &["aibrix-pull", "llumnix-slo", "flow-control"],
     },
     Slice {
+        case: case(
+            "experts",
+            "the demo's mix, engines that step together",
+            Traffic::Scenario("demo"),
+            "two",
+        ),
+        prefill: 0,
+        together: true,
+        load: 0.8,
+        requests: 4000,
+        seeds: 10,
+        rivals: &["round-robin", "least-request", "llumnix-slo"],
+    },
+    Slice {
         case: case("c-two", "scenario C", Traffic::Scenario("C:open"), "two"),
         prefill: 0,
+        together: false,
         load: 1.2,
         requests: 1500,
         seeds: 10,
@@ -90,6 +111,7 @@ pub(super) const SLICES: [Slice; 7] = [
     Slice {
         case: case("conv-two", "Azure conv", Traffic::Trace("azure2023_conv"), "two"),
         prefill: 0,
+        together: false,
         load: 1.2,
         requests: 5000,
         seeds: 10,
@@ -98,6 +120,7 @@ pub(super) const SLICES: [Slice; 7] = [
     Slice {
         case: case("servegen-one", "ServeGen m-large", Traffic::Trace("servegen_m-large"), "one"),
         prefill: 0,
+        together: false,
         load: 1.2,
         requests: 6000,
         seeds: 10,
@@ -122,6 +145,9 @@ impl Slice {
     ) -> Result<Option<Measured>> {
         let Some(mut setting) = self.case.setting(traces, self.requests)? else { return Ok(None) };
         setting.pool.divide(self.prefill);
+        if self.together {
+            setting.pool.unite();
+        }
         let rivals = self.rivals.iter().map(|name| Contender::named(name));
         let rivals = rivals.collect::<Result<Vec<_>>>()?;
         let all: Vec<&Contender> = std::iter::once(subject).chain(&rivals).collect();
