@@ -55,10 +55,7 @@ use crate::{
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
     fleet::Pods,
-    headroom::{
-        outlook,
-        stride::{Seen, is_begun},
-    },
+    headroom::{outlook, stride::Seen},
     inspect::Tally,
     length::LengthHistory,
     need::{Demand, Held},
@@ -387,10 +384,18 @@ impl Scheduler {
             tokens_per_event: per_event,
         };
         let mut flight = Flight::depart(waiting, way);
-        self.hold_up(now, &mut flight, &steps);
+        let together = self.pods.step_together();
+        if together {
+            self.hold_up(now, &mut flight, &steps);
+        }
         if let Some(pod) = self.pods.get_mut(&choice.pod) {
             pod.load += flight.load;
             let pending = flight.pending(self.lateness);
+            if !together {
+                let (tokens, pairs) = (pending.uncached_tokens, pending.uncached_pairs);
+                self.prefill_ms.add(now, steps.prefill_ms(tokens, pairs));
+                pod.held_up(now, tokens);
+            }
             pod.ledger.debit(pending);
             let input_tokens = f64::from(flight.input_tokens);
             pod.sent([input_tokens, choice.uncached_tokens], &flight.request);
@@ -442,8 +447,7 @@ impl Scheduler {
         self.streamed(now, progress.events);
         let stale = self.config.pull.stale_after_ms;
         for (id, pulse) in progress.pulses {
-            let peers = self.pods.peers(id).filter_map(|peer| self.pods.get(&peer));
-            let held_up = peers.map(|peer| &peer.ledger).any(|ledger| is_begun(ledger, pulse));
+            let held_up = self.pods.step_together() && self.is_held_up(id, pulse);
             let Some(pod) = self.pods.get_mut(&id) else { continue };
             pod.pulse = pulse;
             if pod.ledger.is_empty() {

@@ -235,6 +235,9 @@ impl Floor<'_> {
     /// looked at as if nothing did nobody counts, for it is not the stall that is asked about ([`Self::cheap_to_spread`]).
     pub(super) fn at_risk(&self, pod: &PodState, outlook: &Outlook, stall_ms: f64) -> f64 {
         let of = |ledger: &Ledger, ms: f64| risk::at_risk(ledger, outlook, ms, self.now);
+        if !self.pods.step_together() {
+            return of(&pod.ledger, stall_ms);
+        }
         if outlook.is_apart {
             let alone = self.pods.peers(pod.spec.id).next().is_none();
             return if alone { of(&pod.ledger, stall_ms) } else { 0.0 };

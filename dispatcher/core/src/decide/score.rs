@@ -112,6 +112,9 @@ impl Floor<'_> {
         let others = pod.others(self.now, self.config.pull.stale_after_ms);
         let demand = demand(waiting);
         let apart = Outlook::of(pod, &steps, demand, share, others, self.slower);
+        if !self.pods.step_together() {
+            return apart;
+        }
         let Some(together) = self.pods.together(pod, &steps) else { return apart };
         let prompt = Prefill::of(demand.input_tokens, share);
         apart.among(&together, &steps, prompt, pod.class.chunk_tokens)

@@ -58,12 +58,18 @@ impl Pods {
             *change = self.clock;
         }
         // What changes one changes what all have to wait for.
+        if !self.peers.is_empty() {
+            self.note_change_beside(place);
+        }
+        self.all.get_mut(place)
+    }
+
+    fn note_change_beside(&mut self, place: usize) {
         for peer in self.peers.get(place).into_iter().flatten() {
             if let Some(change) = self.changes.get_mut(*peer as usize) {
                 *change = self.clock;
             }
         }
-        self.all.get_mut(place)
     }
 
     /// Whether any of them step together.

@@ -33,6 +33,7 @@ impl Scheduler {
     }
 
     pub(super) fn become_resident(&mut self, now: Time, pod: PodId, id: RequestId) {
+        let together = self.pods.step_together();
         let Some(state) = self.pods.get_mut(&pod) else { return };
         let Some((prefill, seat)) = state.ledger.first_token(id, now, &self.config.pull) else {
             return;
@@ -40,7 +41,11 @@ impl Scheduler {
         let sequences = state.ledger.residents().get(seat).map_or(1, |one| one.sequences);
         estimate(&mut state.ledger, seat, &self.length, &self.config.pull);
         state.meter.began(sequences);
-        self.note_prefilled(pod, id, prefill);
+        if together {
+            self.note_prefilled(pod, id, prefill);
+        } else {
+            state.stride.prefilled(prefill);
+        }
         self.note_start(pod);
     }
 

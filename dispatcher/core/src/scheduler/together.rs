@@ -1,11 +1,11 @@
-//! What a prompt holds up: its own pod, and what steps together with it.
+//! What a prompt holds up where some pods step together: its own pod, and what does so with it.
 
 use smallvec::SmallVec;
 use weir_schema::StepTime;
 
 use crate::{
-    PodId, RequestId, Time,
-    headroom::start::Prefill,
+    PodId, Pulse, RequestId, Time,
+    headroom::{start::Prefill, stride::is_begun},
     scheduler::{Scheduler, flight::Flight},
 };
 
@@ -45,6 +45,12 @@ impl Scheduler {
                 pod.stride.prefilled(prefill.map(|count| share * count));
             }
         }
+    }
+
+    /// Whether what steps together with a pod is at a prompt.
+    pub(super) fn is_held_up(&self, pod: PodId, pulse: Pulse) -> bool {
+        let peers = self.pods.peers(pod).filter_map(|peer| self.pods.get(&peer));
+        peers.map(|peer| &peer.ledger).any(|ledger| is_begun(ledger, pulse))
     }
 
     /// A pod and what steps together with it.
