@@ -106,12 +106,7 @@ fn scraping(timeout: Duration) -> ScrapeConfig {
 
 /// A pool with nothing but this gate as its pod, watched.
 fn watched(gate: &Gate, timeout: Duration) -> Arc<Hub> {
-    watched_at(gate.seat.clone(), timeout)
-}
-
-/// A pool with nothing but this pod, watched.
-fn watched_at(seat: Seat, timeout: Duration) -> Arc<Hub> {
-    watched_all(vec![seat], timeout)
+    watched_all(vec![gate.seat.clone()], timeout)
 }
 
 /// A pool with nothing but these pods of one address, watched.
@@ -280,10 +275,8 @@ async fn where_nobody_listened_for_a_while_is_another_process_if_it_does_not_say
                   vllm:kv_cache_usage_perc 0.5\n";
     let mut server = always(listener, gauges);
     let (name, authority) = (Arc::from("pod-0"), address.to_string());
-    let hub = watched_at(
-        Seat { name, authority, rank: None, secure: None, class: 0, shared: false },
-        LONG,
-    );
+    let seat = Seat { name, authority, rank: None, secure: None, class: 0, shared: false };
+    let hub = watched_all(vec![seat], LONG);
     until("the first scrape", || only(&hub).phase() == Phase::Ready).await;
     let before = only(&hub).id;
     server.shutdown().await;
