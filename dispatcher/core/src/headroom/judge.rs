@@ -1,6 +1,6 @@
 //! Predictions against objectives: the newcomer's own, and those of everyone it would delay.
 //!
-//! The gate that wins is what a prompt puts at [`risk`]: how many residents would lose their mean pace if it stalled them now, while
+//! The gate that wins is what a prompt puts at [`risk`](super::risk): how many residents would lose their mean pace if it stalled them now, while
 //! nobody knows how soon they end (docs/decisions/001-the-pull-loop.md).
 
 use std::time::Duration;
