@@ -345,19 +345,9 @@ impl State {
     /// The rank of a sequence: the one asked for, or else the least loaded.
     fn place(&self, asked: Option<i64>) -> Result<u16, Refusal> {
         let ranks = self.engine.config().ranks;
-        let Some(rank) = asked else { return Ok(self.least_loaded()) };
+        let Some(rank) = asked else { return Ok(self.engine.least_loaded()) };
         let found = u16::try_from(rank).ok().filter(|found| *found < ranks);
         found.ok_or(Refusal::NoSuchRank { rank, ranks })
-    }
-
-    /// The rank that vLLM's internal load balancing takes (`DPLBAsyncMPClient.get_core_engine_for_request`); its counts
-    /// are up to 100 ms old there, and what it placed since is added to them.
-    fn least_loaded(&self) -> u16 {
-        let load = |rank: &u16| {
-            let of = self.engine.metrics_of(*rank);
-            4 * u64::from(of.waiting) + u64::from(of.running)
-        };
-        (0..self.engine.config().ranks).min_by_key(load).unwrap_or_default()
     }
 
     fn submit(

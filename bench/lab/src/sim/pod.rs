@@ -119,7 +119,7 @@ impl Pod {
             brought_tokens: if prefilled { asked.input_tokens } else { 0 },
             keeps: self.prefills,
         };
-        let rank = rank.unwrap_or_else(|| self.least_loaded());
+        let rank = rank.unwrap_or_else(|| self.engine.least_loaded());
         let sequence = self.engine.submit_to(ms(now), rank, job)?;
         let stream = (asked.request.streamed && !self.prefills).then_some(self.streams.len());
         if stream.is_some() {
@@ -127,16 +127,6 @@ impl Pod {
         }
         self.seats.insert(sequence, Seat { place, stream });
         Ok(())
-    }
-
-    /// The engine that the server gives a request to by itself, as vLLM does.
-    fn least_loaded(&self) -> u16 {
-        let load = |rank: &u16| {
-            let EngineMetrics { waiting, running, .. } = self.engine.metrics_of(*rank);
-            4 * u64::from(waiting) + u64::from(running)
-        };
-        let ranks = 0..self.engine.config().ranks.max(1);
-        if ranks.len() == 1 { 0 } else { ranks.min_by_key(load).unwrap_or_default() }
     }
 
     /// When it will next do something.

@@ -108,26 +108,28 @@ impl Floor<'_> {
     }
 
     fn outlook_with(&self, waiting: &Waiting, pod: &PodState, share: f64) -> Outlook {
-        let steps = self.steps_of(pod.spec.class);
-        let others = pod.others(self.now, self.config.pull.stale_after_ms);
-        let demand = demand(waiting);
-        let apart = Outlook::of(pod, &steps, demand, share, others, self.slower);
+        let apart = self.outlook_apart(waiting, pod, share);
         if !self.pods.step_together() {
             return apart;
         }
+        let steps = self.steps_of(pod.spec.class);
         let Some(together) = self.pods.together(pod, &steps) else { return apart };
-        let prompt = Prefill::of(demand.input_tokens, share);
+        let prompt = Prefill::of(f64::from(waiting.input_tokens), share);
         apart.among(&together, &steps, prompt, pod.class.chunk_tokens)
+    }
+
+    #[inline(always)]
+    fn outlook_apart(&self, waiting: &Waiting, pod: &PodState, share: f64) -> Outlook {
+        let steps = self.steps_of(pod.spec.class);
+        let others = pod.others(self.now, self.config.pull.stale_after_ms);
+        Outlook::of(pod, &steps, demand(waiting), share, others, self.slower)
     }
 
     /// A pod that was looked at as it would be if nothing stepped together with it.
     pub(super) fn apart(&self, waiting: &Waiting, on: &Outlook, share: f64) -> Outlook {
         let pod = self.pods.as_slice().get(on.place).filter(|_| self.pods.step_together());
         let Some(pod) = pod else { return *on };
-        let steps = self.steps_of(pod.spec.class);
-        let others = pod.others(self.now, self.config.pull.stale_after_ms);
-        let apart = Outlook::of(pod, &steps, demand(waiting), share, others, self.slower);
-        Outlook { place: on.place, ..apart }
+        Outlook { place: on.place, ..self.outlook_apart(waiting, pod, share) }
     }
 
     /// Whether one full step of a pod would break the tightest objective alive: then what it has

@@ -424,6 +424,13 @@ fn places_and_capacity_reach_the_scheduler() {
     let scheduler = &config.pools[0].scheduler;
     assert_eq!(scheduler.load(0, 256, 16), Some(0.25));
     assert_eq!(&*scheduler.places["h:1"].node, "n");
+    // The engines of a server stand and fall with it.
+    raw.classes[0].data_parallel_size = 2;
+    let config = Config::check(&raw).unwrap();
+    let places = &config.pools[0].scheduler.places;
+    for engine in ["h:1@0", "h:1@1"] {
+        assert_eq!((&*places[engine].node, &*places[engine].unit), ("n", "h:1"));
+    }
 }
 
 #[test]

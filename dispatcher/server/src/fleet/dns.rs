@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     config::{DnsConfig, ScrapeConfig, Seat},
     family::{Chosen, choose},
-    roster::{Place, Places, Roster},
+    roster::{Place, Places, Roster, reseat},
     watch::watch,
 };
 
@@ -139,8 +139,11 @@ impl Found {
     /// What is asked has changed: pods of another class, or that are spoken to otherwise, join anew, and those that are listed now leave.
     fn are_of(&mut self, dns: &DnsConfig) {
         self.pods.retain(|at, _| !dns.listed.contains(at));
-        for watcher in self.pods.values() {
-            renew(&mut watcher.places.lock(), dns);
+        for (at, watcher) in &self.pods {
+            let roster = watcher.places.lock().first().map(|first| first.roster.clone());
+            let Some(roster) = roster else { continue };
+            let seats = seats(&at.to_string(), dns).into_iter();
+            reseat(&watcher.places, seats.map(|seat| (roster.clone(), seat)).collect());
         }
     }
 
@@ -158,22 +161,6 @@ impl Found {
             self.pods.insert(*at, Watcher { places, task });
         }
     }
-}
-
-/// The places of an address are those that are asked for now.
-fn renew(places: &mut Vec<Place>, dns: &DnsConfig) {
-    let Some(first) = places.first() else { return };
-    let (roster, mut seats) = (first.roster.clone(), seats(&first.seat.authority, dns).into_iter());
-    places.retain_mut(|place| {
-        let Some(seat) = seats.next() else { return false };
-        if place.is(&place.roster, &seat) {
-            place.seat = seat;
-        } else {
-            place.becomes(seat);
-        }
-        true
-    });
-    places.extend(seats.map(|seat| Place::take(&roster, seat)));
 }
 
 #[cfg(test)]

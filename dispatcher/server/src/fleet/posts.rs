@@ -15,7 +15,7 @@ use tokio::{sync, task::JoinHandle};
 use super::{
     config::{DnsConfig, Members, ScrapeConfig, Seat},
     dns,
-    roster::{Place, Places, Roster},
+    roster::{Place, Places, Roster, reseat},
     watch,
 };
 
@@ -120,17 +120,4 @@ impl Posts {
             post.end().await;
         }
     }
-}
-
-/// Lets those leave an address that are no longer asked for, and those join that are new.
-fn reseat(places: &Places, mut sitters: Vec<(Roster, Seat)>) {
-    let mut places = places.lock();
-    places.retain_mut(|place| {
-        let stays = sitters.iter().position(|(roster, seat)| place.is(roster, seat));
-        if let Some(at) = stays {
-            place.seat = sitters.swap_remove(at).1;
-        }
-        stays.is_some()
-    });
-    places.extend(sitters.into_iter().map(|(roster, seat)| Place::take(&roster, seat)));
 }

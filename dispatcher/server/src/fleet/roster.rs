@@ -116,13 +116,6 @@ impl Place {
         Self { roster: roster.clone(), pod: roster.join(&seat, cordon), seat }
     }
 
-    /// It is another one to the scheduler now, at the same address: of another class, or spoken to otherwise.
-    pub fn becomes(&mut self, seat: Seat) {
-        self.seat = seat;
-        self.roster.leave(&self.pod);
-        self.pod = self.roster.join(&self.seat, self.pod.cordon.clone());
-    }
-
     /// Another process answers at this address: what is known of the one before it is void.
     pub fn renew(&mut self) {
         tracing::info!(
@@ -139,4 +132,17 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.roster.leave(&self.pod);
     }
+}
+
+/// Lets those leave an address that are no longer asked for, and those join that are new.
+pub fn reseat(places: &Places, mut sitters: Vec<(Roster, Seat)>) {
+    let mut places = places.lock();
+    places.retain_mut(|place| {
+        let stays = sitters.iter().position(|(roster, seat)| place.is(roster, seat));
+        if let Some(at) = stays {
+            place.seat = sitters.swap_remove(at).1;
+        }
+        stays.is_some()
+    });
+    places.extend(sitters.into_iter().map(|(roster, seat)| Place::take(&roster, seat)));
 }

@@ -5,7 +5,7 @@
 //! a hundred thousand waiting requests are listed or counted while dispatch goes on. Posters
 //! never wait for it: they leave their messages in the mailbox, which each slice empties first.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
 
 use weir_core::{
     RequestId, Scheduler, Time,
@@ -307,15 +307,15 @@ impl Hub {
     /// A pod by its name, with all that it serves; one that has left, where there is no other of that name. By the name of a server the
     /// one of its engines that has most: what is asked of all of them is done once it is.
     pub fn pod_seen(&self, name: &str) -> Option<PodSeen> {
-        let pods = self.pods_called(name);
-        if pods.is_empty() {
-            return self.departed_seen(&self.departed_called(name)?, usize::MAX);
-        }
         let detail = |id| self.look(|scheduler, now| scheduler.pod(now, id, usize::MAX));
-        let seen = pods
-            .iter()
-            .filter_map(|pod| Some(seen(self.clock().now(), Some(pod), detail(pod.id)?)));
-        seen.reduce(|most, other| if other.outlasts(&most) { other } else { most })
+        let here = |pod: &Arc<Pod>| Some(seen(self.clock().now(), Some(pod), detail(pod.id)?));
+        let mut all: Vec<PodSeen> = self.pods_called(name).iter().filter_map(here).collect();
+        if all.is_empty() {
+            let left = self.departed_called(name).into_iter();
+            all.extend(left.filter_map(|left| self.departed_seen(&left, usize::MAX)));
+        }
+        let last = |one: PodSeen, other: PodSeen| if other.outlasts(&one) { other } else { one };
+        all.into_iter().reduce(last)
     }
 
     /// The pods of a name: one, or of the name of a server all of its engines.
@@ -334,9 +334,13 @@ impl Hub {
         departed
     }
 
-    /// The last of them that was called so.
-    pub(super) fn departed_called(&self, name: &str) -> Option<Departed> {
-        self.departed().into_iter().filter(|left| left.pod.is_called(name)).max_by_key(|it| it.at)
+    /// Those of them that were called so, of each name the last.
+    pub(super) fn departed_called(&self, name: &str) -> Vec<Departed> {
+        let mut called = self.departed();
+        called.retain(|left| left.pod.is_called(name));
+        called.sort_by_key(|left| left.at);
+        let by_name = called.into_iter().map(|left| (left.pod.name.clone(), left));
+        by_name.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
     /// `None` when nothing runs there any more.

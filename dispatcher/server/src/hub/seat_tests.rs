@@ -89,7 +89,7 @@ async fn what_is_asked_of_a_pod_that_has_left_holds_when_it_comes_back() {
     assert!(seen.has_left);
     assert_eq!(hub.held().pods, [("127.0.0.1:1".to_owned(), Ask::Drain)].into());
     // A pod that comes back under its name and address has the cordon of before: the roster sees to that.
-    let before = hub.departed_called("pod-1").unwrap().pod;
+    let before = hub.departed_called("pod-1").remove(0).pod;
     let back = Pod {
         cordon: before.cordon.clone(),
         ..Pod::new(PodId(2), "pod-1".into(), "127.0.0.1:1".into(), 0)
@@ -99,6 +99,36 @@ async fn what_is_asked_of_a_pod_that_has_left_holds_when_it_comes_back() {
     let leaving = seen.leaving.unwrap();
     assert_eq!((seen.has_left, leaving.asked, leaving.left), (false, Ask::Drain, 1));
     drop(running);
+    assert_settled(&hub);
+}
+
+#[tokio::test]
+async fn a_server_that_has_left_is_done_when_the_last_of_its_engines_is() {
+    let (hub, _samples) = Fixture::default().hub();
+    let engine = |rank: u16| Pod {
+        address: format!("127.0.0.1:1@{rank}"),
+        rank: Some(rank),
+        ..Pod::new(PodId(rank.into()), format!("s@{rank}").into(), "127.0.0.1:1".into(), 0)
+    };
+    let mut running = Vec::new();
+    for rank in 0..2 {
+        hub.add_pod(Arc::new(engine(rank)));
+        // Two requests on the first, one on the second.
+        for number in 0..2 - rank {
+            let id = u64::from(10 * rank + number);
+            running.push(hub.admit(request(&hub, id)).verdict().await.unwrap());
+        }
+        hub.remove_pod(PodId(rank.into()));
+    }
+    let seen = hub.ask_pod("s", Ask::Drain).unwrap();
+    assert_eq!((&*seen.detail.view.name, seen.leaving.unwrap().left), ("s@0", 2));
+    let asked = ["127.0.0.1:1@0", "127.0.0.1:1@1"].map(|pod| (pod.to_owned(), Ask::Drain));
+    assert_eq!(hub.held().pods, asked.into(), "both of them");
+    running.drain(..2);
+    let seen = hub.pod_seen("s").unwrap();
+    assert_eq!((&*seen.detail.view.name, seen.leaving.unwrap().left), ("s@1", 1));
+    running.clear();
+    assert!(hub.pod_seen("s").is_none());
     assert_settled(&hub);
 }
 

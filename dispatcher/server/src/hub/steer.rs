@@ -111,8 +111,8 @@ impl Hub {
     /// none of that name.
     pub fn ask_pod(&self, name: &str, what: Ask) -> Option<PodSeen> {
         let here = self.pods_called(name);
-        let departed = || self.departed_called(name).into_iter().map(|left| left.pod).collect();
-        let pods = if here.is_empty() { departed() } else { here };
+        let left = || self.departed_called(name).into_iter().map(|left| left.pod).collect();
+        let pods = if here.is_empty() { left() } else { here };
         self.change_held(|| {
             let mut changed = false;
             for pod in pods.iter().filter(|pod| pod.cordon.ask(what, self.clock().now())) {
