@@ -22,7 +22,7 @@ pub enum Part {
     Prompt(#[serde(with = "as_bytes")] Arc<[u64]>),
     /// An answer that is over, or its beginning.
     Answer {
-        /// Name of the prompt that it is to; 0 where nobody will ask for it.
+        /// Name of the prompt that it is to; 0 where nobody will ask for it, as once there is another one to that prompt.
         to: u64,
         /// Its blocks.
         blocks: u32,

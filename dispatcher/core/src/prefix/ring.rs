@@ -23,7 +23,7 @@ pub(super) enum Kept {
 /// An answer that is over, or its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Name of the prompt that it is to; 0 where nobody will ask for it.
+    /// Name of the prompt that it is to; 0 where nobody will ask for it, as once there is another one to that prompt.
     pub(super) to: u64,
     /// Its blocks.
     pub(super) blocks: u32,
@@ -54,7 +54,7 @@ pub(super) struct Ring {
     /// [`ENDS`], those of what is held, and those of nothing.
     nodes: Vec<Node>,
     vacant: Vec<Slot>,
-    /// The last answer that is held to each prompt that has a name.
+    /// The answer that is held to each prompt that has a name, the only one of that name.
     answers_to: NumberMap<u64, Slot>,
 }
 
@@ -134,24 +134,30 @@ impl Ring {
         self.vacant.push(slot);
     }
 
-    /// Holds an answer, as the youngest.
+    /// Holds an answer, as the youngest. Nobody will ask for the one before to that prompt.
     pub(super) fn add_answer(&mut self, answer: Answer) {
         self.len += answer.held as usize;
         let slot = self.add_youngest(Kept::Answer(answer));
-        if answer.to != 0 {
-            self.answers_to.insert(answer.to, slot);
+        if answer.to != 0
+            && let Some(before) = self.answers_to.insert(answer.to, slot)
+            && let Kept::Answer(other) = self.node(before).kept
+        {
+            self.edit(before, |node| node.kept = Kept::Answer(Answer { to: 0, ..other }));
         }
     }
 
     /// Holds some of an answer, at least one block, as the oldest.
-    pub(super) fn recall_answer(&mut self, answer: Answer) {
+    pub(super) fn recall_answer(&mut self, mut answer: Answer) {
         if answer.held == 0 {
             return;
         }
         self.len += answer.held as usize;
+        if self.answers_to.contains_key(&answer.to) {
+            answer.to = 0;
+        }
         let slot = self.add_oldest(Kept::Answer(answer));
         if answer.to != 0 {
-            self.answers_to.entry(answer.to).or_insert(slot);
+            self.answers_to.insert(answer.to, slot);
         }
     }
 
@@ -185,9 +191,7 @@ impl Ring {
         }
         self.len -= answer.held as usize;
         self.take_out(slot);
-        if self.answers_to.get(&answer.to) == Some(&slot) {
-            self.answers_to.remove(&answer.to);
-        }
+        self.answers_to.remove(&answer.to);
     }
 
     /// The oldest of what is not in use.

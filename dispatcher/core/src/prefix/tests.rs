@@ -242,6 +242,28 @@ fn of_an_answer_that_is_being_forgotten_the_beginning_is_held_and_of_two_the_las
 }
 
 #[test]
+fn an_answer_after_which_another_was_given_is_asked_for_by_nobody_wherever_it_is_recalled() {
+    let mut index = alone(40);
+    for answer in [4, 3] {
+        index.enter(POD, &prompt(b"ab"), &Turn { name: 5, reply: None }, 0);
+        index.leave(POD, (&prompt(b"ab"), 5), answer, 0);
+    }
+    let two = index.cached(POD);
+    let goes_on = Turn { name: 0, reply: Some(Reply { to: 5, from: 2, end: 6 }) };
+    index.enter(POD, &prompt(b"abANSWER"), &goes_on, 0);
+    let mut other = alone(40);
+    other.recall(POD, &index.cached(POD));
+    assert!(other.rings[&POD].answer_to(5).is_none());
+    // What is younger here is the last one.
+    other.enter(POD, &prompt(b"ab"), &Turn { name: 5, reply: None }, 0);
+    other.leave(POD, (&prompt(b"ab"), 5), 1, 0);
+    other.recall(POD, &two);
+    assert_eq!(other.rings[&POD].answer_to(5).map(|answer| answer.blocks), Some(1));
+    other.enter(POD, &prompt(b"abANSWER"), &goes_on, 0);
+    assert!(other.rings[&POD].answer_to(5).is_none());
+}
+
+#[test]
 fn what_is_recalled_is_older_than_what_is_known_and_takes_what_room_is_left() {
     let mut before = alone(100);
     before.insert(POD, &prompt(b"system one"));
