@@ -74,7 +74,7 @@ async fn begun(stage: &Stage, call: &Call, pods: &[&str]) -> Vec<(String, Live)>
 
 #[tokio::test]
 async fn requests_are_spread_over_all_of_them_and_each_is_served_where_it_was_sent() {
-    for together in [true, false] {
+    for together in ["server", "none"] {
         let steps = json!({"name": "h100-qwen3-32b-tp2", "data_parallel_size": 2, "steps_together": together});
         let mut stage = class(steps).raise().await;
         let replies = at_once(&stage, 40, &Call::chat(30)).await;

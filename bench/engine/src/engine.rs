@@ -8,6 +8,7 @@
 //! released.) A job that can never run, or that passes a valve, is [`Rejected`].
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -152,12 +153,17 @@ impl Engine {
     /// of those with the least of four times the waiting and the running. Its counts are up to 100 ms old there, and what it
     /// placed since is added to them.
     pub fn least_loaded(&self) -> u16 {
+        self.least_loaded_of(0..self.cfg.ranks)
+    }
+
+    /// [`Self::least_loaded`] of some of the ranks, as a node of several balances over its own; the first where there is none.
+    pub fn least_loaded_of(&self, ranks: Range<u16>) -> u16 {
         let load = |rank: &u16| {
             let EngineMetrics { waiting, running, .. } = self.metrics_of(*rank);
             4 * u64::from(waiting) + u64::from(running)
         };
-        let ranks = 0..self.cfg.ranks;
-        if ranks.len() == 1 { 0 } else { ranks.min_by_key(load).unwrap_or_default() }
+        let first = ranks.start;
+        if ranks.len() == 1 { first } else { ranks.min_by_key(load).unwrap_or(first) }
     }
 
     /// Gauges and counters of one rank, beside the steps of all; all zero if there is no such rank.

@@ -167,6 +167,14 @@ fn a_job_for_a_rank_that_does_not_exist_is_refused() {
 }
 
 #[test]
+fn the_least_loaded_of_some_ranks_is_one_of_them() {
+    let mut engine = engine(|cfg| cfg.ranks = 4);
+    assert_eq!([0..4, 2..4, 3..4].map(|ranks| engine.least_loaded_of(ranks)), [0, 2, 3]);
+    engine.submit_to(0.0, 2, job(10, 1)).unwrap();
+    assert_eq!([0..4, 2..4, 2..3].map(|ranks| engine.least_loaded_of(ranks)), [0, 3, 2]);
+}
+
+#[test]
 fn an_abort_on_one_rank_leaves_the_jobs_of_another_alone() {
     let mut engine = two_ranks(|_| {});
     let ids = [0, 1].map(|rank| engine.submit_to(0.0, rank, job(100, 20)).unwrap());

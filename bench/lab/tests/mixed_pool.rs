@@ -125,6 +125,7 @@ fn pool(types: &[(&Hardware, u64)]) -> SimConfig {
             class,
             prefills: false,
             server: None,
+            group: None,
         })
     });
     SimConfig {

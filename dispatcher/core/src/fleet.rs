@@ -102,11 +102,6 @@ impl PodState {
         self.scrape = Some((now, scrape));
     }
 
-    /// The server whose engines step together with it.
-    pub fn server(&self) -> Option<&str> {
-        self.spec.server.as_deref().filter(|_| self.class.steps_together)
-    }
-
     /// Tokens of prompts that it has cached when it is full.
     pub fn prefix_tokens(&self) -> u64 {
         self.class.prefix_tokens(&self.told)

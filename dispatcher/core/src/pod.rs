@@ -42,10 +42,8 @@ pub struct PodClass {
     pub offload_tokens: u64,
     /// What its pods do.
     pub role: Role,
-    /// Engines behind one port (`data_parallel_size`), each a pod. All else here is of each of them.
+    /// Engines of one server (`data_parallel_size`), each a pod. All else here is of each of them.
     pub data_parallel_size: u16,
-    /// Whether these step together, as those of a mixture of experts do: each step takes as long as the one that has most to do.
-    pub steps_together: bool,
 }
 
 impl Default for PodClass {
@@ -61,7 +59,6 @@ impl Default for PodClass {
             offload_tokens: 0,
             role: Role::Both,
             data_parallel_size: 1,
-            steps_together: true,
         }
     }
 }
@@ -90,8 +87,9 @@ pub struct PodSpec {
     pub name: Arc<str>,
     /// Index of its class in [`crate::SchedulerConfig::classes`].
     pub class: u16,
-    /// The server that it is one of several engines of.
-    pub server: Option<Arc<str>>,
+    /// Whose steps are its own: each takes all of that name as long as the one that has most to do, as with the engines of a mixture of
+    /// experts. `None`: it steps for itself.
+    pub group: Option<Arc<str>>,
 }
 
 /// Whether new requests may go to a pod.

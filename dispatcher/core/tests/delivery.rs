@@ -49,7 +49,7 @@ fn what_could_not_be_delivered_is_tried_again_where_it_failed_once_that_pod_answ
 fn a_pod_that_joins_and_takes_no_requests_is_given_none() {
     let mut world = world(0);
     let id = world.arrive(|request| request.slo.ttft = None);
-    let spec = |id| PodSpec { id: PodId(id), name: "pod".into(), class: 0, server: None };
+    let spec = |id| PodSpec { id: PodId(id), name: "pod".into(), class: 0, group: None };
     for (pod, phase) in [(0, Phase::Broken), (1, Phase::Cordoned), (2, Phase::Draining)] {
         world.send(Event::PodUpAs(spec(pod), phase));
         world.pass(Duration::from_secs(4));

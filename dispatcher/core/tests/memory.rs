@@ -20,7 +20,7 @@ fn unlike() -> World {
     let small = PodClass { name: "small".into(), kv_blocks: 1000, ..PodClass::default() };
     config.classes = vec![PodClass::default(), small];
     let mut world = World::new(config, 1);
-    world.send(Event::PodUp(PodSpec { id: SMALL, name: "pod-1".into(), class: 1, server: None }));
+    world.send(Event::PodUp(PodSpec { id: SMALL, name: "pod-1".into(), class: 1, group: None }));
     world
 }
 
@@ -87,7 +87,7 @@ fn of_three_sizes_of_caches_the_middle_one_does_not_idle_behind_who_waits_for_th
             id: PodId(id),
             name: format!("pod-{id}").into(),
             class: id as u16,
-            server: None,
+            group: None,
         };
         world.send(Event::PodUp(spec));
     }
@@ -117,7 +117,7 @@ fn what_waited_before_a_smaller_pod_joined_does_not_hold_back_what_fits_there() 
     let late = |tokens| prompt(tokens, slo(5, 50));
     let (long, next) = (world.arrive(late(30_000)), world.arrive(late(15_000)));
     world.pass(Duration::from_millis(20));
-    world.send(Event::PodUp(PodSpec { id: SMALL, name: "pod-1".into(), class: 1, server: None }));
+    world.send(Event::PodUp(PodSpec { id: SMALL, name: "pod-1".into(), class: 1, group: None }));
     assert_eq!([long, next].map(|id| world.pod_of(id)), [None, Some(SMALL)]);
 }
 

@@ -161,7 +161,7 @@ fn mixed() -> World {
         id: PodId(1),
         name: Arc::from("slow"),
         class: 1,
-        server: None,
+        group: None,
     }));
     occupy(&mut world, 2);
     assert_eq!(world.pod_of(RequestId(1)), Some(PodId(1)));

@@ -152,7 +152,7 @@ fn a_class_that_cannot_serve_a_pattern_does_not_turn_the_order_into_fifo() {
         ..SchedulerConfig::default()
     };
     let mut world = World::new(config, 1);
-    let poor = PodSpec { id: PodId(1), name: "poor".into(), class: 1, server: None };
+    let poor = PodSpec { id: PodId(1), name: "poor".into(), class: 1, group: None };
     world.send(Event::PodUp(poor));
     let busy: Vec<_> = (0..4).map(|_| world.arrive(short)).collect();
     let first = world.arrive(|request| {
@@ -291,12 +291,7 @@ fn what_no_class_can_serve_is_parted_from_the_others_when_the_pods_are_known() {
     });
     world.pass(Duration::from_millis(20));
     let next = world.arrive(short);
-    world.send(Event::PodUp(PodSpec {
-        id: PodId(0),
-        name: "pod-0".into(),
-        class: 0,
-        server: None,
-    }));
+    world.send(Event::PodUp(PodSpec { id: PodId(0), name: "pod-0".into(), class: 0, group: None }));
     world.pass(Duration::from_millis(20));
     let late = world.arrive(|request| {
         short(request);

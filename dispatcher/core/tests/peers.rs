@@ -68,7 +68,7 @@ fn by_class(policy: Policy, pods: u32, [of_most, of_last]: [f32; 2]) -> (World, 
         id: PodId(pods),
         name: "other".into(),
         class: 1,
-        server: None,
+        group: None,
     }));
     (world, longest)
 }
@@ -191,11 +191,6 @@ fn who_is_promised_no_first_token_does_not_wait_in_vain_because_it_has_waited() 
     let mut world = World::new(config, 0);
     let waited = world.arrive(|request| request.slo = Slo::default());
     world.pass(Duration::from_secs(8));
-    world.send(Event::PodUp(PodSpec {
-        id: PodId(0),
-        name: "pod-0".into(),
-        class: 0,
-        server: None,
-    }));
+    world.send(Event::PodUp(PodSpec { id: PodId(0), name: "pod-0".into(), class: 0, group: None }));
     assert_eq!(world.pod_of(waited), Some(PodId(0)));
 }

@@ -360,7 +360,7 @@ fn when_none_of_the_likeliest_pods_will_do_the_others_are_asked_about() {
         let config = SchedulerConfig { classes, ..SchedulerConfig::default() };
         let mut world = World::with(config, others, Box::new(Against(late.clone())));
         let (id, name) = (PodId(others), Arc::from("slow"));
-        world.send(Event::PodUp(PodSpec { id, name, class: 1, server: None }));
+        world.send(Event::PodUp(PodSpec { id, name, class: 1, group: None }));
         let patient = |request: &mut Request| {
             request.prompt = PromptSize::Tokens(100);
             request.slo = slo(9000, 500);

@@ -70,7 +70,7 @@ fn a_decision_names_the_pods_that_lost_best_first() {
         id: PodId(7),
         name: "seven".into(),
         class: 0,
-        server: None,
+        group: None,
     }));
     let decision = &world.scheduler.decisions(world.now, 0, 1, |_| true)[0];
     assert_eq!((decision.kind, decision.pod.as_deref()), ("dispatch", Some("seven")));

@@ -1,4 +1,4 @@
-//! Engines of one server that step together: a prompt on one of them holds up what all of them serve, and prompts that begin with the
+//! Engines that step together: a prompt on one of them holds up what all of them serve, and prompts that begin with the
 //! same step hold it up once.
 
 #[expect(dead_code, reason = "shared with tests that use all of it")]
@@ -13,10 +13,11 @@ use world::{World, slo};
 
 /// Engines, all of one server.
 fn engines(count: u16, steps_together: bool) -> World {
-    let class = PodClass { data_parallel_size: count, steps_together, ..PodClass::default() };
+    let class = PodClass { data_parallel_size: count, ..PodClass::default() };
     let config = SchedulerConfig { classes: vec![class], ..SchedulerConfig::default() };
     let mut world = World::new(config, 0);
-    (0..count.into()).for_each(|id| world.join(id, count.into()));
+    let count = u32::from(count);
+    (0..count).for_each(|id| world.join(id, if steps_together { count } else { 1 }));
     world
 }
 

@@ -146,7 +146,7 @@ fn a_request_that_may_not_use_every_pod_keeps_no_more_of_them_than_another() {
             id: PodId(3),
             name: "fourth".into(),
             class,
-            server: None,
+            group: None,
         }));
     };
     let failed = |gone: bool| {
@@ -190,12 +190,7 @@ fn what_runs_on_a_pod_that_comes_back_under_another_number_runs_on_there() {
     let before = of(&world, "pod-0");
     assert_eq!(before.0, 1);
     world.send(Event::PodDown(PodId(0)));
-    world.send(Event::PodUp(PodSpec {
-        id: PodId(7),
-        name: "pod-0".into(),
-        class: 0,
-        server: None,
-    }));
+    world.send(Event::PodUp(PodSpec { id: PodId(7), name: "pod-0".into(), class: 0, group: None }));
     assert_eq!(of(&world, "pod-0").0, 0);
     world.scheduler.carry_over(PodId(0), PodId(7));
     assert_eq!(of(&world, "pod-0"), before);

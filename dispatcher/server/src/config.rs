@@ -263,7 +263,7 @@ fn pools(raw: &RawConfig, problems: &mut Problems) -> Vec<PoolConfig> {
     for (index, pool) in raw.pools.iter().enumerate() {
         let key = format!("pools[{index}]");
         check_names(&key, pool, &mut names, problems);
-        let members = Members::check(&key, pool, &classes, problems);
+        let members = Members::check(&key, pool, &raw.classes, problems);
         check_rules(&key, pool, raw, problems);
         let pull = PullConfig { stale_after_ms: raw.scrape.stale_after_ms, ..raw.pull };
         let scheduler = SchedulerConfig {

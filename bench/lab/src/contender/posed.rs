@@ -80,7 +80,7 @@ impl<T: Dispatcher> Posed<T> {
         let mut posed = Self { rival, now: Time::ZERO, refused: 0 };
         for id in 0..pods {
             let name = Arc::from(format!("pod-{id}"));
-            posed.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: 0, server: None }));
+            posed.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: 0, group: None }));
         }
         posed
     }

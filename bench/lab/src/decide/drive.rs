@@ -196,7 +196,7 @@ impl<'a> Run<'a> {
             let name = Arc::from(format!("pod-{id}"));
             self.handle(
                 "pod",
-                Event::PodUp(PodSpec { id: PodId(id), name, class: 0, server: None }),
+                Event::PodUp(PodSpec { id: PodId(id), name, class: 0, group: None }),
             );
         }
         self.plan(self.now, Due::Arrival);

@@ -178,7 +178,15 @@ fn a_simulated_pod_counts_what_the_load_planned() {
     let engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
     let model = "m\"1".to_owned();
     let speed = 20.0;
-    let plan = PodPlan { count: 1, port: 0, model, engine, speed, max_model_len: 8192 };
+    let plan = PodPlan {
+        count: 1,
+        port: 0,
+        ranks_per_port: None,
+        model,
+        engine,
+        speed,
+        max_model_len: 8192,
+    };
     let pods = PodThread::start(plan).unwrap();
     let pod = pods.addresses()[0];
     let classes = vec![class("interactive")];

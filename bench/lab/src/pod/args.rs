@@ -18,7 +18,7 @@ pub struct PodArgs {
     /// How many pods
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     count: u16,
-    /// Port of the first pod; 0 lets the system choose each
+    /// Port of the first pod, the others follow; 0 lets the system choose that of each pod
     #[arg(long, default_value_t = 18001)]
     port: u16,
     /// GPU, model and tensor parallelism whose measured step times are used
@@ -37,6 +37,10 @@ pub struct PodArgs {
     /// port, for X-data-parallel-rank to choose among; each has --max-sequences, --chunk-tokens and --kv-blocks of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(SeqId::MOST_RANKS)))]
     data_parallel_size: u16,
+    /// vLLM's --data-parallel-size-local: so many of the ranks behind each port, on consecutive ports; all of them behind one
+    /// when absent; 1 is an engine for each port, as --data-parallel-multi-port-external-lb
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    data_parallel_size_local: Option<u16>,
     /// vLLM's --max-model-len
     #[arg(long, default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(1..))]
     max_model_len: u32,
@@ -84,12 +88,15 @@ impl PodArgs {
         let plan = PodPlan {
             count: self.count,
             port: self.port,
+            ranks_per_port: self.data_parallel_size_local,
             model: self.model.clone(),
             engine: self.engine()?,
             speed: self.speed,
             max_model_len: self.max_model_len,
         };
-        plan.port_of(self.count.saturating_sub(1)).context("--port and --count")?;
+        let each = plan.ranks_by_port().context("--data-parallel-size-local")?.len();
+        plan.port_of((usize::from(self.count) * each).saturating_sub(1))
+            .context("--port and --count")?;
         Ok(plan)
     }
 
@@ -142,6 +149,7 @@ mod tests {
         for name in [
             "--count",
             "--data-parallel-size",
+            "--data-parallel-size-local",
             "--chunk-tokens",
             "--max-sequences",
             "--max-model-len",
@@ -158,11 +166,32 @@ mod tests {
     }
 
     #[test]
+    fn each_port_has_as_many_ranks_or_none_is_bound() {
+        let plan = |words: &str| parse(words).unwrap().plan();
+        for words in ["--data-parallel-size 4", "--data-parallel-size 6 --port 0", ""] {
+            let error = plan(&format!("{words} --data-parallel-size-local 5")).unwrap_err();
+            let error = format!("{error:#}");
+            assert!(error.starts_with("--data-parallel-size-local: "), "{error}");
+        }
+        let ranks = |words| plan(words).unwrap().ranks_by_port().unwrap();
+        assert_eq!(ranks("--data-parallel-size 4 --data-parallel-size-local 2"), [0..2, 2..4]);
+        assert_eq!(
+            ranks("--data-parallel-size 3 --data-parallel-size-local 1"),
+            [0..1, 1..2, 2..3]
+        );
+        assert_eq!(ranks("--data-parallel-size 3 --data-parallel-size-local 3").len(), 1);
+        assert_eq!(ranks("--data-parallel-size 3").len(), 1);
+    }
+
+    #[test]
     fn ports_beyond_the_last_one_are_refused_before_any_is_bound() {
-        let plan = |words| parse(words).unwrap().plan();
+        let plan = |words: &str| parse(words).unwrap().plan();
         let error = format!("{:#}", plan("--count 2 --port 65535").unwrap_err());
         assert!(error.contains("beyond 65535") && error.contains("--port"), "{error}");
         assert_eq!(plan("--count 2 --port 65534").unwrap().port_of(1).unwrap(), 65535);
         assert_eq!(plan("--count 2 --port 0").unwrap().port_of(1).unwrap(), 0);
+        let two_each = "--count 2 --data-parallel-size 4 --data-parallel-size-local 2";
+        assert!(plan(&format!("{two_each} --port 65533")).is_err());
+        assert!(plan(&format!("{two_each} --port 65532")).is_ok());
     }
 }

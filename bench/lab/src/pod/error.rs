@@ -22,7 +22,7 @@ pub(super) enum Refusal {
     #[error(
         "data-parallel rank {rank} is out of range: there are {ranks}, the first of which is 0"
     )]
-    NoSuchRank { rank: i64, ranks: u16 },
+    NoSuchRank { rank: i64, ranks: usize },
     #[error("{0}")]
     Overloaded(String),
     #[error("The server had an error while processing your request.")]

@@ -4,13 +4,14 @@ use std::{
     cell::Cell,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    ops::Range,
     rc::Rc,
     sync::mpsc::sync_channel,
     thread::JoinHandle,
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -18,7 +19,7 @@ use tokio::{
     sync::{mpsc, oneshot},
     task::{JoinSet, LocalSet},
 };
-use weir_engine::EngineConfig;
+use weir_engine::{EngineConfig, SeqId};
 
 use super::{
     handover::{Source, Teller, tell},
@@ -30,14 +31,18 @@ use super::{
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// How long a listener waits before it tries to bind its port again.
 const REBIND: Duration = Duration::from_millis(50);
+/// Rows of ports that are tried where the system chooses the first one.
+const CHOICES: u32 = 100;
 
 /// Which pods to host.
 #[derive(Clone, Debug)]
 pub struct PodPlan {
     /// How many.
     pub count: u16,
-    /// Port of the first one on 127.0.0.1, the others follow; 0 lets the system choose each.
+    /// First port of the first one on 127.0.0.1, the others follow; 0 lets the system choose the first of each.
     pub port: u16,
+    /// Ranks of an engine behind each of its ports; all of them behind one when absent.
+    pub ranks_per_port: Option<u16>,
     /// The model they serve.
     pub model: String,
     /// Their engine; pod n runs with its seed plus n.
@@ -49,14 +54,33 @@ pub struct PodPlan {
 }
 
 impl PodPlan {
-    /// The port of a pod, counted from 0; 0 lets the system choose.
+    /// A port, counted from 0 over all pods; 0 lets the system choose.
     ///
     /// # Errors
     /// When there is no such port.
-    pub(super) fn port_of(&self, number: u16) -> Result<u16> {
+    pub(super) fn port_of(&self, number: usize) -> Result<u16> {
         let (first, count) = (self.port, self.count);
-        let port = if first == 0 { Some(0) } else { first.checked_add(number) };
-        port.with_context(|| format!("{count} pods from port {first} on go beyond {}", u16::MAX))
+        let beyond = || format!("{count} pods from port {first} on go beyond {}", u16::MAX);
+        if first == 0 {
+            return Ok(0);
+        }
+        let number = u16::try_from(number).ok();
+        number.and_then(|number| first.checked_add(number)).with_context(beyond)
+    }
+
+    /// The ranks behind each port of a pod; there are as many as the engine has, which is at least one.
+    ///
+    /// # Errors
+    /// When the ports cannot have equally many.
+    pub(super) fn ranks_by_port(&self) -> Result<Vec<Range<u16>>> {
+        let ranks = self.engine.ranks.clamp(1, SeqId::MOST_RANKS);
+        let each = self.ranks_per_port.unwrap_or(ranks);
+        ensure!(
+            ranks.is_multiple_of(each),
+            "of {ranks} ranks there cannot be {each} behind each port"
+        );
+        let firsts = (0..ranks).step_by(usize::from(each));
+        Ok(firsts.map(|first| first..first + each).collect())
     }
 }
 
@@ -67,56 +91,102 @@ pub struct Pods {
 
 /// One of them.
 struct Bound {
-    listener: TcpListener,
-    address: SocketAddr,
+    ports: Vec<Port>,
     sim: Rc<Sim>,
     /// What it will tell other pods.
     over: mpsc::Receiver<Source>,
+}
+
+/// A port and the ranks behind it.
+struct Port {
+    listener: TcpListener,
+    address: SocketAddr,
+    ranks: Range<u16>,
+}
+
+impl Port {
+    async fn bind(port: u16, ranks: Range<u16>) -> Result<Self> {
+        let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+        let bound = TcpListener::bind(address).await;
+        let listener = bound.with_context(|| format!("cannot listen on {address}"))?;
+        let address = listener.local_addr()?;
+        Ok(Self { listener, address, ranks })
+    }
+
+    /// The ports of a pod, one after another.
+    async fn bind_row(first: u16, ranks_by_port: &[Range<u16>]) -> Result<Vec<Self>> {
+        let mut ports: Vec<Self> = Vec::new();
+        for ranks in ranks_by_port {
+            let port = match ports.last() {
+                Some(last) => last.address.port().checked_add(1).context("no port is left")?,
+                None => first,
+            };
+            ports.push(Self::bind(port, ranks.clone()).await?);
+        }
+        Ok(ports)
+    }
+}
+
+impl Bound {
+    /// The pod of that number; what its engine keeps for other pods is read at its first port.
+    fn new(plan: &PodPlan, number: u16, ports: Vec<Port>) -> Result<Self> {
+        let first = ports.first().context("a pod without ports")?;
+        let mut engine = plan.engine.clone();
+        engine.seed = engine.seed.wrapping_add(u64::from(number));
+        let (teller, over) = Teller::new();
+        let limits = (plan.max_model_len, plan.speed);
+        let engine = (engine, first.ranks.len());
+        let sim = Rc::new(Sim::new(engine, &plan.model, limits, (first.address, teller))?);
+        Ok(Self { ports, sim, over })
+    }
 }
 
 impl Pods {
     /// Binds every port.
     ///
     /// # Errors
-    /// When a port is taken, or there is no such port; the message names it.
+    /// When a port is taken, or there is no such port, which the message names; or when the ports of a pod cannot have
+    /// equally many ranks.
     pub async fn bind(plan: &PodPlan) -> Result<Self> {
+        let ranks_by_port = plan.ranks_by_port()?;
         let mut pods = Vec::new();
         for number in 0..plan.count {
-            let port = plan.port_of(number)?;
-            let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-            let bound = TcpListener::bind(address).await;
-            let listener = bound.with_context(|| format!("cannot listen on {address}"))?;
-            let address = listener.local_addr()?;
-            let mut engine = plan.engine.clone();
-            engine.seed = engine.seed.wrapping_add(u64::from(number));
-            let (teller, over) = Teller::new();
-            let limits = (plan.max_model_len, plan.speed);
-            let sim = Rc::new(Sim::new(engine, &plan.model, limits, (address, teller))?);
-            pods.push(Bound { listener, address, sim, over });
+            let first = plan.port_of(usize::from(number) * ranks_by_port.len())?;
+            let mut ports = Port::bind_row(first, &ranks_by_port).await;
+            // Another program may have a port after the one that the system chose.
+            let mut choices = if first == 0 { CHOICES } else { 0 };
+            while ports.is_err() && choices > 0 {
+                choices -= 1;
+                ports = Port::bind_row(first, &ranks_by_port).await;
+            }
+            pods.push(Bound::new(plan, number, ports?)?);
         }
         Ok(Self { pods })
     }
 
-    /// Where they listen.
+    /// Where they listen: all ports of the first, then those of the next.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.pods.iter().map(|pod| pod.address).collect()
+        self.pods.iter().flat_map(|pod| &pod.ports).map(|port| port.address).collect()
     }
 
     /// Serves until it is dropped.
     pub async fn serve(self) {
         let local = LocalSet::new();
         let mut tasks = JoinSet::new();
-        for Bound { listener, address, sim, over } in self.pods {
+        for Bound { ports, sim, over } in self.pods {
             tasks.spawn_local_on(tell(over), &local);
             tasks.spawn_local_on(Rc::clone(&sim).drive(), &local);
-            tasks.spawn_local_on(listen(Rc::new(Pod::new(sim)), listener, address), &local);
+            let pod = Rc::new(Pod::new(sim));
+            for port in ports {
+                tasks.spawn_local_on(listen(Rc::clone(&pod), port), &local);
+            }
         }
         local.run_until(async move { while tasks.join_next().await.is_some() {} }).await;
     }
 }
 
 /// Accepts connections, except while a fault refuses them.
-async fn listen(pod: Rc<Pod>, listener: TcpListener, address: SocketAddr) {
+async fn listen(pod: Rc<Pod>, Port { listener, address, ranks }: Port) {
     let mut posted = pod.watch();
     let mut connections = JoinSet::new();
     let mut listener = Some(listener);
@@ -128,7 +198,10 @@ async fn listen(pod: Rc<Pod>, listener: TcpListener, address: SocketAddr) {
         }
         tokio::select! {
             accepted = accept(listener.as_ref(), pod.refuses()) => match accepted {
-                Ok(stream) => { connections.spawn_local(connection(Rc::clone(&pod), stream)); }
+                Ok(stream) => {
+                    let served = connection(Rc::clone(&pod), ranks.clone(), stream);
+                    connections.spawn_local(served);
+                }
                 Err(error) => {
                     tracing::debug!(%error, %address, "no connection");
                     tokio::time::sleep(REBIND).await;
@@ -148,14 +221,16 @@ async fn accept(listener: Option<&TcpListener>, refuses: bool) -> io::Result<Tcp
     }
 }
 
-async fn connection(pod: Rc<Pod>, stream: TcpStream) {
+async fn connection(pod: Rc<Pod>, ranks: Range<u16>, stream: TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY");
     }
     let control = Rc::new(Cell::new(false));
     let service = {
         let (pod, control) = (Rc::clone(&pod), Rc::clone(&control));
-        service_fn(move |request| Rc::clone(&pod).answer(Rc::clone(&control), request))
+        service_fn(move |request| {
+            Rc::clone(&pod).answer(ranks.clone(), Rc::clone(&control), request)
+        })
     };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -215,7 +290,7 @@ impl PodThread {
         Ok(Self { addresses, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where they listen.
+    /// Where they listen: all ports of the first, then those of the next.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }

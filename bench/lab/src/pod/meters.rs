@@ -9,18 +9,23 @@ mod rank;
 
 use std::{
     collections::HashMap,
+    ops::Range,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use percent_encoding::percent_decode_str;
 use prometheus::{
     Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry, TextEncoder,
-    core::Collector, proto::MetricFamily,
+    core::Collector,
+    proto::{Metric, MetricFamily},
 };
 use weir_engine::{Engine, EngineConfig};
 
 use self::rank::RankMeters;
 pub(super) use self::rank::Times;
+
+/// The label that tells a line's rank.
+const ENGINE: &str = "engine";
 
 /// One pod's metrics.
 pub(super) struct Meters {
@@ -32,12 +37,18 @@ pub(super) struct Meters {
 }
 
 impl Meters {
-    pub(super) fn new(model: &str, engine: &EngineConfig) -> Result<Self, prometheus::Error> {
+    pub(super) fn new(
+        model: &str,
+        engine: &EngineConfig,
+        ranks_per_port: usize,
+    ) -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_s = ("process_start_time_seconds", "When the pod began, in Unix time");
         keep(&registry, Gauge::new(began_s.0, began_s.1)?)?.set(began.as_secs_f64());
-        let of = |rank| RankMeters::new(&Maker { registry: &registry, model, rank }, engine);
+        let of = |rank| {
+            RankMeters::new(&Maker { registry: &registry, model, rank }, engine, ranks_per_port)
+        };
         Ok(Self {
             starts: keep(&registry, IntCounter::new("sim:starts_total", "Generations started")?)?,
             duplicate_starts: keep(
@@ -72,17 +83,29 @@ impl Meters {
     }
 }
 
-/// The exposition text of what a query asks for by name (`name[]=`), or else of everything.
+/// The exposition text of what a query asks for by name (`name[]=`), or else of everything; of ranks it tells of these.
 pub(super) fn text(
     mut families: Vec<MetricFamily>,
     query: &str,
+    ranks: &Range<u16>,
 ) -> Result<String, prometheus::Error> {
     let query = percent_decode_str(query).decode_utf8_lossy();
     let names: Vec<_> = query.split('&').filter_map(|pair| pair.strip_prefix("name[]=")).collect();
     if !names.is_empty() {
         families.retain(|family| names.contains(&family.name()));
     }
+    for family in &mut families {
+        family
+            .mut_metric()
+            .retain(|metric| rank_of(metric).is_none_or(|rank| ranks.contains(&rank)));
+    }
     TextEncoder::new().encode_to_string(&families)
+}
+
+/// The rank that a line tells of.
+fn rank_of(metric: &Metric) -> Option<u16> {
+    let label = metric.get_label().iter().find(|label| label.name() == ENGINE)?;
+    label.value().parse().ok()
 }
 
 /// Lets a counter say what it counts by now.
@@ -147,7 +170,7 @@ impl Maker<'_> {
     }
 
     fn labels(&self, more: &[(&str, String)]) -> HashMap<String, String> {
-        let always = [("model_name", self.model.to_owned()), ("engine", self.rank.to_string())];
+        let always = [("model_name", self.model.to_owned()), (ENGINE, self.rank.to_string())];
         let more = more.iter().map(|(name, value)| (*name, value.clone()));
         always.into_iter().chain(more).map(|(name, value)| (name.to_owned(), value)).collect()
     }

@@ -4,7 +4,8 @@
 //! process share one current-thread runtime. What a client sees is vLLM's: paths, chunk shapes, usage, errors, metric
 //! names. What it does not see: text that means anything. The load may tell an answer's length in the header
 //! `x-sim-output-tokens`; otherwise it is drawn from a seeded lognormal. A client that leaves aborts its sequences. With
-//! data parallelism the engine has several ranks behind the port, and `x-data-parallel-rank` chooses among them.
+//! data parallelism the engine has several ranks behind the port, and `x-data-parallel-rank` chooses among them; or several
+//! ports with some of the ranks behind each, as vLLM's hybrid load balancing has a node for each port.
 //!
 //! Beside vLLM's paths: `POST /fault` and `GET /fault` (see [`Fault`]), `GET /sim/starts`, which lists the started
 //! requests by a hash of their `x-request-id` so that a request started on two pods can be found (a prefill for another

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     num::IntErrorKind,
+    ops::Range,
     rc::Rc,
 };
 
@@ -28,7 +29,7 @@ use crate::load::OUTPUT_TOKENS_HEADER;
 /// What a pod answers with.
 pub(super) type Answer = Response<Either<Full<Bytes>, Reply>>;
 
-/// Names the rank that is to serve a request.
+/// Names the rank that is to serve a request, among those behind its port.
 const RANK_HEADER: &str = "x-data-parallel-rank";
 /// Largest body that is read.
 const BODY_BYTES: usize = 64 << 20;
@@ -59,16 +60,18 @@ impl Pod {
         self.fault.get().kind == Kind::Refuse
     }
 
-    /// Answers one request; an error cuts the connection. `control` is set once the connection has posted a fault.
+    /// Answers one request that came to the port of these ranks; an error cuts the connection. `control` is set once the
+    /// connection has posted a fault.
     pub(super) async fn answer(
         self: Rc<Self>,
+        ranks: Range<u16>,
         control: Rc<Cell<bool>>,
         request: Request<Incoming>,
     ) -> Result<Answer, Cut> {
         let (parts, body) = request.into_parts();
         let get = parts.method == Method::GET;
         if let Some(endpoint) = Endpoint::of(parts.uri.path()) {
-            return self.generate(endpoint, &parts, body).await;
+            return self.generate(endpoint, &ranks, &parts, body).await;
         }
         let answered = match parts.uri.path() {
             "/tokenize" | "/detokenize" | "/v1/messages/count_tokens"
@@ -85,7 +88,7 @@ impl Pod {
             "/v1/models" if get => Ok(json_answer(StatusCode::OK, self.models())),
             "/health" | "/ping" if get => Ok(text_answer(String::new())),
             "/metrics" | "/metrics/" if get => {
-                Ok(self.metrics(parts.uri.query().unwrap_or_default()))
+                Ok(self.metrics(&ranks, parts.uri.query().unwrap_or_default()))
             }
             "/sim/starts" if get => Ok(json_answer(StatusCode::OK, self.sim.starts().to_string())),
             "/tokenize"
@@ -107,6 +110,7 @@ impl Pod {
     async fn generate(
         self: &Rc<Self>,
         endpoint: Endpoint,
+        ranks: &Range<u16>,
         parts: &http::request::Parts,
         body: Incoming,
     ) -> Result<Answer, Cut> {
@@ -127,7 +131,8 @@ impl Pod {
             (_, Some(Doom::Status(status))) => Err(Refusal::Injected(status)),
             (Err(refusal), _) => Err(refusal),
             (Ok(ask), doom) => {
-                self.sim.begin(&ask, beside(&parts.headers, doom)).map(|reply| (reply, ask.stream))
+                let beside = beside(&parts.headers, ranks, doom);
+                self.sim.begin(&ask, beside).map(|reply| (reply, ask.stream))
             }
         };
         match reply {
@@ -209,9 +214,9 @@ impl Pod {
         *self.posted.borrow()
     }
 
-    fn metrics(&self, query: &str) -> Answer {
+    fn metrics(&self, ranks: &Range<u16>, query: &str) -> Answer {
         let frozen = self.frozen.borrow().clone();
-        match meters::text(frozen.unwrap_or_else(|| self.sim.metrics()), query) {
+        match meters::text(frozen.unwrap_or_else(|| self.sim.metrics()), query, ranks) {
             Ok(text) => text_answer(text),
             Err(error) => {
                 tracing::error!(%error, "metrics could not be written");
@@ -230,11 +235,12 @@ impl Pod {
     }
 }
 
-fn beside(headers: &HeaderMap, doom: Option<Doom>) -> Beside<'_> {
+fn beside<'a>(headers: &'a HeaderMap, ranks: &'a Range<u16>, doom: Option<Doom>) -> Beside<'a> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     Beside {
         request_id: headers.get("x-request-id").map(HeaderValue::as_bytes),
         output_tokens: text(OUTPUT_TOKENS_HEADER).and_then(|value| value.parse().ok()),
+        ranks,
         rank: text(RANK_HEADER).and_then(integer),
         doom,
     }

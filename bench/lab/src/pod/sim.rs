@@ -7,6 +7,7 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     net::SocketAddr,
+    ops::Range,
     rc::{Rc, Weak},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -67,26 +68,28 @@ struct Sequence {
     loan: Option<Loan>,
 }
 
-/// What a request says beside its body.
-#[derive(Clone, Copy, Debug, Default)]
+/// What a request says beside its body, and where it came in.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Beside<'a> {
     pub(super) request_id: Option<&'a [u8]>,
     pub(super) output_tokens: Option<u32>,
-    /// The rank that it is for; each sequence goes to the least loaded one otherwise.
+    /// The ranks behind the port that it came to.
+    pub(super) ranks: &'a Range<u16>,
+    /// The one of them that it is for, counted from 0; each sequence goes to the least loaded one otherwise.
     pub(super) rank: Option<i64>,
     pub(super) doom: Option<Doom>,
 }
 
 impl Sim {
     pub(super) fn new(
-        engine: EngineConfig,
+        (engine, ranks_per_port): (EngineConfig, usize),
         model: &str,
         (max_model_len, speed): (u32, f64),
         (address, teller): (SocketAddr, Teller),
     ) -> Result<Self, prometheus::Error> {
         let engine = Engine::new(engine);
         let state = State {
-            meters: Meters::new(model, engine.config())?,
+            meters: Meters::new(model, engine.config(), ranks_per_port)?,
             lengths: SmallRng::seed_from_u64(engine.config().seed),
             engine,
             clock: Clock::new(Instant::now(), speed),
@@ -299,7 +302,7 @@ impl State {
             for _ in 0..ask.n {
                 let (tokens, finish) = self.length(ask, beside.output_tokens, most);
                 let job = self.job(ask, prompt, (tokens, finish), std::mem::take(&mut keeps));
-                let placed = self.place(beside.rank).and_then(|rank| {
+                let placed = self.place(beside).and_then(|rank| {
                     self.submit(&call, (rank, job), (finish, now_ms), loan.take())
                 });
                 if let Err(refusal) = placed {
@@ -342,12 +345,11 @@ impl State {
         }
     }
 
-    /// The rank of a sequence: the one asked for, or else the least loaded.
-    fn place(&self, asked: Option<i64>) -> Result<u16, Refusal> {
-        let ranks = self.engine.config().ranks;
-        let Some(rank) = asked else { return Ok(self.engine.least_loaded()) };
-        let found = u16::try_from(rank).ok().filter(|found| *found < ranks);
-        found.ok_or(Refusal::NoSuchRank { rank, ranks })
+    /// The rank of a sequence: the one asked for, or else the least loaded behind its port.
+    fn place(&self, Beside { ranks, rank, .. }: Beside<'_>) -> Result<u16, Refusal> {
+        let Some(rank) = rank else { return Ok(self.engine.least_loaded_of(ranks.clone())) };
+        let found = usize::try_from(rank).ok().and_then(|place| ranks.clone().nth(place));
+        found.ok_or(Refusal::NoSuchRank { rank, ranks: ranks.len() })
     }
 
     fn submit(

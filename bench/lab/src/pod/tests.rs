@@ -2,6 +2,7 @@
 
 mod faults;
 mod handover;
+mod ports;
 mod ranks;
 
 use std::{net::SocketAddr, time::Duration};
@@ -25,8 +26,16 @@ const SPEED: f64 = 20.0;
 fn pods(count: u16) -> PodThread {
     let engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
     let model = "m".to_owned();
-    PodThread::start(PodPlan { count, port: 0, model, engine, speed: SPEED, max_model_len: 4096 })
-        .unwrap()
+    PodThread::start(PodPlan {
+        count,
+        port: 0,
+        ranks_per_port: None,
+        model,
+        engine,
+        speed: SPEED,
+        max_model_len: 4096,
+    })
+    .unwrap()
 }
 
 /// One connection to a pod, and how long an answer is asked for.
@@ -393,8 +402,15 @@ async fn a_port_that_is_taken_is_an_error_that_names_it() {
     let taken = pods(1);
     let port = taken.addresses()[0].port();
     let engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
-    let plan =
-        PodPlan { count: 1, port, model: "m".to_owned(), engine, speed: 1.0, max_model_len: 4096 };
+    let plan = PodPlan {
+        count: 1,
+        port,
+        ranks_per_port: None,
+        model: "m".to_owned(),
+        engine,
+        speed: 1.0,
+        max_model_len: 4096,
+    };
     let error = PodThread::start(plan).unwrap_err();
     assert!(format!("{error:#}").contains(&port.to_string()), "{error:#}");
 }

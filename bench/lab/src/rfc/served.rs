@@ -63,7 +63,7 @@ impl Served {
         let mut actions = Vec::new();
         for (id, class) in (0..).zip(set_up.classes()) {
             let name = Arc::from(format!("consumer-{id}"));
-            let spec = PodSpec { id: PodId(id), name, class, server: None };
+            let spec = PodSpec { id: PodId(id), name, class, group: None };
             scheduler.handle(Time::ZERO, Event::PodUp(spec), &mut actions);
         }
         Ok(Self { scheduler, actions, starts: VecDeque::new() })

@@ -63,6 +63,8 @@ pub struct SimPod {
     pub prefills: bool,
     /// Engines of one number are of one server and step together; they are alike, and of one class.
     pub server: Option<u32>,
+    /// Those of one number are said to step together.
+    pub group: Option<u32>,
 }
 
 impl SimPod {

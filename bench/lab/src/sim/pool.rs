@@ -75,21 +75,26 @@ impl Pool {
             ..PodClass::default()
         });
         let prefills = role == Role::Prefill;
-        let pod = SimPod { engine: engine.clone(), class, prefills, server: None };
+        let pod = SimPod { engine: engine.clone(), class, prefills, server: None, group: None };
         self.pods.extend(std::iter::repeat_n(pod, count));
     }
 
-    /// Adds servers of so many engines that step together, each engine a pod.
-    pub fn add_apart(&mut self, engine: &EngineConfig, servers: usize, engines: u16) {
-        let first = self.pods.iter().filter_map(|pod| pod.server).max().map_or(0, |last| last + 1);
+    /// Adds servers of so many engines that step together, each engine a pod; of so many in a row that is known.
+    pub fn add_apart(&mut self, engine: &EngineConfig, servers: usize, [engines, known]: [u16; 2]) {
+        let next = |of: fn(&SimPod) -> Option<u32>, pods: &[SimPod]| {
+            pods.iter().filter_map(of).max().map_or(0, |last| last + 1)
+        };
+        let (server, group) =
+            (next(|pod| pod.server, &self.pods), next(|pod| pod.group, &self.pods));
         let before = self.pods.len();
         self.add(engine, servers * usize::from(engines), Role::Both);
         if let Some(class) = self.classes.last_mut() {
             class.data_parallel_size = engines;
         }
         let added = self.pods.iter_mut().skip(before);
-        for (server, pod) in (0..).map(|number| first + number / u32::from(engines)).zip(added) {
-            pod.server = Some(server);
+        for (number, pod) in (0..).zip(added) {
+            pod.server = Some(server + number / u32::from(engines));
+            pod.group = (known > 1).then_some(group + number / u32::from(known.max(1)));
         }
     }
 
@@ -97,7 +102,7 @@ impl Pool {
     pub fn unite(&mut self) {
         let engines = u16::try_from(self.pods.len()).unwrap_or(u16::MAX);
         self.classes.iter_mut().for_each(|class| class.data_parallel_size = engines);
-        self.pods.iter_mut().for_each(|pod| pod.server = Some(0));
+        self.pods.iter_mut().for_each(|pod| (pod.server, pod.group) = (Some(0), Some(0)));
     }
 
     /// Has the first so many pods of a pool of one class compute prompts for the others.

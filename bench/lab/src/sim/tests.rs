@@ -21,7 +21,13 @@ pub(super) fn pool() -> SimConfig {
     SimConfig {
         scheduler: SchedulerConfig { classes: vec![class], ..SchedulerConfig::default() },
         pods: (1..=2)
-            .map(|seed| SimPod { engine: engine(seed), class: 0, prefills: false, server: None })
+            .map(|seed| SimPod {
+                engine: engine(seed),
+                class: 0,
+                prefills: false,
+                server: None,
+                group: None,
+            })
             .collect(),
         scrape_every: Duration::from_millis(100),
     }
@@ -134,7 +140,7 @@ fn servers(apart: bool) -> SimConfig {
     let engine = config.pods[0].engine.clone();
     let mut pool = Pool::empty(config.scrape_every);
     if apart {
-        pool.add_apart(&engine, 2, 2);
+        pool.add_apart(&engine, 2, [2, 2]);
     } else {
         pool.add(&EngineConfig { ranks: 2, ..engine }, 2, weir_core::Role::Both);
     }

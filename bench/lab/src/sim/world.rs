@@ -169,8 +169,8 @@ impl<'a> World<'a> {
         let id = self.doors.len() as u32;
         self.doors.push((self.pods.len() - 1, rank));
         let name = std::sync::Arc::from(format!("pod-{id}"));
-        let server = pod.server.map(|number| format!("server-{number}").into());
-        self.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: pod.class, server }));
+        let group = pod.group.map(|number| format!("group-{number}").into());
+        self.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: pod.class, group }));
     }
 
     /// The pods that are there, by their ids.

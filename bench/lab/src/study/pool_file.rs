@@ -63,6 +63,10 @@ struct RawPods {
     /// Whether each of these is a pod to dispatchers; else they are one, and it chooses the engine.
     #[serde(default = "yes")]
     apart: bool,
+    /// So many of these in a row are known to dispatchers to step together, as where a server stands on several nodes; all when left out,
+    /// none where it is 1.
+    #[serde(default)]
+    known_together: Option<u16>,
     /// What they do: both, prefill or decode.
     #[serde(default)]
     role: Role,
@@ -108,7 +112,9 @@ fn pool(raw: &RawPool) -> Result<Pool> {
         let engine = pods.engine().with_context(|| format!("pods of entry {number}"))?;
         match (engines, pods.apart) {
             (1, _) => pool.add(&engine, pods.count, pods.role),
-            (_, true) => pool.add_apart(&engine, pods.count, engines),
+            (_, true) => {
+                pool.add_apart(&engine, pods.count, [engines, pods.known_together()?]);
+            }
             (ranks, false) => {
                 pool.add(&EngineConfig { ranks, ..engine }, pods.count, pods.role);
             }
@@ -125,6 +131,14 @@ fn pool(raw: &RawPool) -> Result<Pool> {
 }
 
 impl RawPods {
+    fn known_together(&self) -> Result<u16> {
+        let engines = self.data_parallel_size;
+        let known = self.known_together.unwrap_or(engines);
+        let divides = known > 0 && engines.is_multiple_of(known);
+        ensure!(divides, "known_together must divide data_parallel_size");
+        Ok(known)
+    }
+
     fn engine(&self) -> Result<EngineConfig> {
         // Beyond these no engine is, and a run would not end.
         for (name, value, least, most) in [
@@ -225,12 +239,20 @@ mod tests {
         let apart = of("").unwrap();
         let servers: Vec<_> = apart.pods.iter().map(|pod| pod.server.unwrap()).collect();
         assert_eq!(servers, [0, 0, 0, 0, 1, 1, 1, 1]);
+        let groups = |pool: &Pool| pool.pods.iter().map(|pod| pod.group).collect::<Vec<_>>();
+        assert_eq!(groups(&apart), [0, 0, 0, 0, 1, 1, 1, 1].map(Some));
+        let halves = of(", known_together: 2").unwrap();
+        assert_eq!(groups(&halves), [0, 0, 1, 1, 2, 2, 3, 3].map(Some));
+        assert_eq!(groups(&of(", known_together: 1").unwrap()), [None; 8]);
         assert_eq!(apart.classes[0].data_parallel_size, 4);
         let whole = of(", apart: false").unwrap();
         assert_eq!((whole.pods.len(), whole.pods[0].engine.ranks), (2, 4));
         assert_eq!(whole.classes[0].kv_blocks, 4 * apart.classes[0].kv_blocks);
         let error = |more: &str| format!("{:#}", of(more).unwrap_err());
         assert!(error(", role: decode").contains("role: both"));
+        for known in ["0", "3", "8"] {
+            assert!(error(&format!(", known_together: {known}")).contains("known_together"));
+        }
         let none = "{pods: [{gpu: h100-qwen3-32b-tp2, data_parallel_size: 0}]}";
         assert!(format!("{:#}", parse(none).unwrap_err()).contains("data_parallel_size"));
     }

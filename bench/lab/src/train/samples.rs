@@ -32,7 +32,13 @@ pub(crate) fn samples(count: usize) -> Result<Vec<Sample>> {
     let config = SimConfig {
         scheduler: SchedulerConfig { classes: vec![class], ..SchedulerConfig::default() },
         pods: (1..=PODS)
-            .map(|seed| SimPod { engine: engine(seed), class: 0, prefills: false, server: None })
+            .map(|seed| SimPod {
+                engine: engine(seed),
+                class: 0,
+                prefills: false,
+                server: None,
+                group: None,
+            })
             .collect(),
         scrape_every: Duration::from_millis(100),
     };

@@ -164,7 +164,7 @@ impl Desk {
         let mut actions = Vec::new();
         for id in 0..PODS {
             let name = Arc::from(format!("pod-{id}"));
-            let pod = PodSpec { id: PodId(id), name, class: 0, server: None };
+            let pod = PodSpec { id: PodId(id), name, class: 0, group: None };
             scheduler.handle(Time::ZERO, Event::PodUp(pod), &mut actions);
         }
         let (pending, running) = (VecDeque::new(), VecDeque::new());

@@ -75,7 +75,7 @@ mod tests {
     fn world() -> (Pods, Places) {
         let name = |id: u32| -> Arc<str> { Arc::from(format!("pod-{id}")) };
         let pod = |id| {
-            let spec = PodSpec { id: PodId(id), name: name(id), class: 0, server: None };
+            let spec = PodSpec { id: PodId(id), name: name(id), class: 0, group: None };
             PodState::new(spec, PodClass::default())
         };
         let place = |id, node: &str, unit: &str| {

@@ -16,7 +16,6 @@ use crate::{
         judge::{self, tpot_slo_ms, ttft_slo_ms},
         outlook, risk,
     },
-    ledger::Ledger,
     queue::Waiting,
 };
 
@@ -234,21 +233,20 @@ impl Floor<'_> {
     /// not those who lose it by what is sent there already: whoever begins with the same step holds up nobody any longer. Of a pod that is
     /// looked at as if nothing did nobody counts, for it is not the stall that is asked about ([`Self::cheap_to_spread`]).
     pub(super) fn at_risk(&self, pod: &PodState, outlook: &Outlook, stall_ms: f64) -> f64 {
-        let of = |ledger: &Ledger, ms: f64| risk::at_risk(ledger, outlook, ms, self.now);
+        let own = || risk::at_risk(&pod.ledger, outlook, stall_ms, self.now);
         if !self.pods.step_together() {
-            return of(&pod.ledger, stall_ms);
+            return own();
         }
         if outlook.is_apart {
             let alone = self.pods.peers(pod.spec.id).next().is_none();
-            return if alone { of(&pod.ledger, stall_ms) } else { 0.0 };
+            return if alone { own() } else { 0.0 };
         }
         if outlook.own_stall_ms <= 0.0 {
             return 0.0;
         }
-        let before_ms = stall_ms - outlook.own_stall_ms;
-        let peers = self.pods.peers(pod.spec.id).filter_map(|peer| self.pods.get(&peer));
-        let ledgers = peers.map(|peer| &peer.ledger).chain([&pod.ledger]);
-        ledgers.map(|ledger| of(ledger, stall_ms) - of(ledger, before_ms)).sum()
+        let stalls_ms = [stall_ms - outlook.own_stall_ms, stall_ms];
+        let all = self.pods.peers(pod.spec.id).chain([pod]);
+        all.map(|one| risk::more_at_risk(&one.ledger, outlook, stalls_ms, self.now)).sum()
     }
 
     /// How many residents a head may put at risk now.

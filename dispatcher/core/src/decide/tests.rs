@@ -144,7 +144,7 @@ fn staleness_is_judged_to_the_millisecond() {
 }
 
 fn pod(id: u32, scrape: Option<Scrape>) -> PodState {
-    let spec = PodSpec { id: PodId(id), name: format!("pod-{id}").into(), class: 0, server: None };
+    let spec = PodSpec { id: PodId(id), name: format!("pod-{id}").into(), class: 0, group: None };
     let mut pod = PodState::new(spec, PodClass::default());
     if let Some(scrape) = scrape {
         pod.scraped(Time::ZERO, scrape);

@@ -3,14 +3,14 @@
 //! Every decision walks over all of them and every event looks one up: the walk is over one block of
 //! memory, the look-up a hash. Joining and leaving shift the others, which is rare.
 
-use std::collections::BTreeMap;
+use std::{cell::RefCell, collections::BTreeMap};
 
 use smallvec::SmallVec;
 use weir_schema::StepTime;
 
 use crate::{
     PodId,
-    fleet::{PodState, Together},
+    fleet::{PodState, Together, together::Whole},
     prefix::PrefixIndex,
     spread::NumberMap,
 };
@@ -25,8 +25,10 @@ pub struct Pods {
     index: PrefixIndex,
     /// When each one was last changed, by [`Self::clock`].
     changes: Vec<u64>,
-    /// The places of those that step together with each; empty where none do anywhere.
-    peers: Vec<SmallVec<[u32; 8]>>,
+    /// Those that step together.
+    groups: Vec<Group>,
+    /// Which of these each is in; empty where there is none.
+    group_of: Vec<Option<u32>>,
     /// Goes on with every change.
     clock: u64,
     /// [`Self::clock`] when a pod last joined or left.
@@ -37,6 +39,15 @@ pub struct Pods {
     longest: Option<f64>,
     /// The same of those that are open; 0 where there is none.
     longest_open: f64,
+}
+
+/// Pods that step together.
+#[derive(Debug)]
+struct Group {
+    /// Where they are, in order.
+    places: SmallVec<[u32; 8]>,
+    /// What they had to do at this change of theirs.
+    whole: RefCell<Option<(u64, Whole)>>,
 }
 
 impl Pods {
@@ -58,14 +69,16 @@ impl Pods {
             *change = self.clock;
         }
         // What changes one changes what all have to wait for.
-        if !self.peers.is_empty() {
+        if !self.groups.is_empty() {
             self.note_change_beside(place);
         }
         self.all.get_mut(place)
     }
 
     fn note_change_beside(&mut self, place: usize) {
-        for peer in self.peers.get(place).into_iter().flatten() {
+        let group = self.group_of.get(place).copied().flatten();
+        let group = group.and_then(|group| self.groups.get(group as usize));
+        for peer in group.into_iter().flat_map(|group| &group.places) {
             if let Some(change) = self.changes.get_mut(*peer as usize) {
                 *change = self.clock;
             }
@@ -74,7 +87,13 @@ impl Pods {
 
     /// Whether any of them step together.
     pub const fn step_together(&self) -> bool {
-        !self.peers.is_empty()
+        !self.groups.is_empty()
+    }
+
+    /// Those that step together with the one in a place, and itself.
+    fn group(&self, place: usize) -> Option<&Group> {
+        let group = self.group_of.get(place).copied().flatten()?;
+        self.groups.get(group as usize)
     }
 
     /// What all that steps together with a pod have to do; `None` where nothing does.
@@ -82,18 +101,29 @@ impl Pods {
         if !self.step_together() {
             return None;
         }
-        let peers = self.peers.get(self.place(pod.spec.id)?)?;
-        let others = peers.iter().filter_map(|place| self.all.get(*place as usize));
-        (!peers.is_empty()).then(|| Together::of(pod, others, steps))
+        let place = self.place(pod.spec.id)?;
+        let group = self.group(place)?;
+        // What changes one of them is a change of all.
+        let change = *self.changes.get(place)?;
+        let known = group.whole.take().filter(|(at, whole)| (*at, whole.steps) == (change, *steps));
+        let (_, whole) = known.unwrap_or_else(|| {
+            let pods = group.places.iter().filter_map(|place| self.all.get(*place as usize));
+            (change, Whole::of(pods, steps))
+        });
+        let one = group.places.binary_search(&(place as u32)).ok();
+        let together = one.and_then(|one| whole.around(one));
+        group.whole.replace(Some((change, whole)));
+        together
     }
 
     /// Those that step together with a pod.
-    pub fn peers(&self, id: PodId) -> impl Iterator<Item = PodId> {
+    pub fn peers(&self, id: PodId) -> impl Iterator<Item = &PodState> {
         // Mostly there are none anywhere.
         let place = if self.step_together() { self.place(id) } else { None };
-        let peers = place.and_then(|place| self.peers.get(place));
-        let others = peers.into_iter().flatten();
-        others.filter_map(|place| self.all.get(*place as usize)).map(|pod| pod.spec.id)
+        let group = place.and_then(|place| self.group(place));
+        let all = group.into_iter().flat_map(|group| &group.places);
+        let others = all.filter(move |peer| place != Some(**peer as usize));
+        others.filter_map(|peer| self.all.get(*peer as usize))
     }
 
     /// When each pod was last handed out to be changed, by its place: two equal numbers mean that nothing
@@ -175,7 +205,7 @@ impl Pods {
                     *known = pod;
                 }
                 self.touch_all();
-                self.note_peers();
+                self.note_groups();
             }
             // Ids are mostly given in order: then this is the end.
             Err(place) => {
@@ -201,20 +231,30 @@ impl Pods {
         for (place, pod) in self.all.iter().enumerate().skip(first) {
             self.places.insert(pod.spec.id, place);
         }
-        self.note_peers();
+        self.note_groups();
     }
 
-    fn note_peers(&mut self) {
-        let mut servers: BTreeMap<&str, SmallVec<[u32; 8]>> = BTreeMap::new();
-        let of_servers =
-            (0..).zip(&self.all).filter_map(|(place, pod)| Some((place, pod.server()?)));
-        of_servers.for_each(|(place, server)| servers.entry(server).or_default().push(place));
-        let others = |(place, pod): (u32, &PodState)| {
-            let all = pod.server().and_then(|server| servers.get(server));
-            all.into_iter().flatten().copied().filter(|other| *other != place).collect()
-        };
-        let peers = (0..).zip(&self.all).map(others);
-        self.peers = if servers.is_empty() { Vec::new() } else { peers.collect() };
+    fn note_groups(&mut self) {
+        let mut named: BTreeMap<&str, SmallVec<[u32; 8]>> = BTreeMap::new();
+        for (place, pod) in (0..).zip(&self.all) {
+            if let Some(group) = &pod.spec.group {
+                named.entry(group).or_default().push(place);
+            }
+        }
+        // Who is alone steps with nobody.
+        let several = named.into_values().filter(|places| places.len() > 1);
+        self.groups = several.map(|places| Group { places, whole: RefCell::default() }).collect();
+        self.group_of.clear();
+        if !self.groups.is_empty() {
+            self.group_of.resize(self.all.len(), None);
+        }
+        for (number, group) in (0..).zip(&self.groups) {
+            for place in &group.places {
+                if let Some(group_of) = self.group_of.get_mut(*place as usize) {
+                    *group_of = Some(number);
+                }
+            }
+        }
     }
 
     /// What they are believed to have cached.
@@ -286,7 +326,7 @@ mod tests {
     use crate::{PodClass, PodSpec};
 
     fn pod(id: u32) -> PodState {
-        let spec = PodSpec { id: PodId(id), name: Arc::from(""), class: 0, server: None };
+        let spec = PodSpec { id: PodId(id), name: Arc::from(""), class: 0, group: None };
         PodState::new(spec, PodClass::default())
     }
 

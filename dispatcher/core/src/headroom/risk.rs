@@ -34,6 +34,27 @@ pub fn at_risk(ledger: &Ledger, outlook: &Outlook, stall_ms: f64, now: Time) -> 
     touched.map(|pace| Loss::of(pace, outlook, now_ms).by(stall_ms)).sum()
 }
 
+/// How many more that are than would be by a shorter stall, before it.
+pub fn more_at_risk(
+    ledger: &Ledger,
+    outlook: &Outlook,
+    [before_ms, stall_ms]: [f64; 2],
+    now: Time,
+) -> f64 {
+    let now_ms = now.ms_since(Time::ZERO);
+    let is_touched = touched_by(outlook, before_ms, now_ms);
+    let (mut before, mut all) = (0.0, 0.0);
+    // Who is touched by the shorter one is by the longer one.
+    for pace in touched(ledger.paces(), outlook, stall_ms, now_ms) {
+        let loss = Loss::of(pace, outlook, now_ms);
+        all += loss.by(stall_ms);
+        if is_touched(pace) {
+            before += loss.by(before_ms);
+        }
+    }
+    all - before
+}
+
 /// Those that may lose their pace by a stall. Most bear it, however soon they end and however late.
 #[inline]
 fn touched<'a>(
@@ -42,12 +63,18 @@ fn touched<'a>(
     stall_ms: f64,
     now_ms: f64,
 ) -> impl Iterator<Item = &'a Pace> {
+    let is_touched = touched_by(outlook, stall_ms, now_ms);
+    paces.iter().filter(move |pace| is_touched(pace))
+}
+
+#[inline]
+fn touched_by(outlook: &Outlook, stall_ms: f64, now_ms: f64) -> impl Fn(&Pace) -> bool + use<> {
     let (until_ms, step_ms) = (now_ms + stall_ms, outlook.token_ms);
-    paces.iter().filter(move |pace| {
+    move |pace| {
         let gain_ms = pace.slo_ms - step_ms;
         let worst = if gain_ms >= 0.0 { pace.surely } else { pace.latest };
         pace.spare_until_ms - until_ms + gain_ms * worst < 0.0
-    })
+    }
 }
 
 /// The longest stall that puts no more than that at risk, in milliseconds; `None` when any may.

@@ -49,13 +49,13 @@ impl Scheduler {
 
     /// Whether what steps together with a pod is at a prompt.
     pub(super) fn is_held_up(&self, pod: PodId, pulse: Pulse) -> bool {
-        let peers = self.pods.peers(pod).filter_map(|peer| self.pods.get(&peer));
-        peers.map(|peer| &peer.ledger).any(|ledger| is_begun(ledger, pulse))
+        self.pods.peers(pod).any(|peer| is_begun(&peer.ledger, pulse))
     }
 
     /// A pod and what steps together with it.
     fn held_up_with(&self, pod: PodId) -> SmallVec<[PodId; 8]> {
-        std::iter::once(pod).chain(self.pods.peers(pod)).collect()
+        let peers = self.pods.peers(pod).map(|peer| peer.spec.id);
+        std::iter::once(pod).chain(peers).collect()
     }
 
     /// Share of a prompt by which it holds up what steps together with its pod.

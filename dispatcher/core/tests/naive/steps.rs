@@ -378,7 +378,7 @@ fn event(deed: &Deed, watched: &Watched, steps: &mut [u64]) -> Event {
         Deed::Scraped(pod, scrape) => Event::Scraped(PodId(*pod), *scrape),
         Deed::PodUp(pod, class) => {
             let name = Arc::from(format!("pod-{pod}"));
-            Event::PodUp(PodSpec { id: PodId(*pod), name, class: *class, server: None })
+            Event::PodUp(PodSpec { id: PodId(*pod), name, class: *class, group: None })
         }
         Deed::PodPhase(pod, phase) => Event::PodPhase(PodId(*pod), *phase),
         Deed::PodDown(pod) => Event::PodDown(PodId(*pod)),

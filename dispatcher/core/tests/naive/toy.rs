@@ -158,7 +158,7 @@ impl Pool {
         };
         for id in 0..load.pods {
             let name = format!("toy-{id}").into();
-            pool.send(Event::PodUp(PodSpec { id: PodId(id), name, class: 0, server: None }));
+            pool.send(Event::PodUp(PodSpec { id: PodId(id), name, class: 0, group: None }));
         }
         pool.run();
         [Band(1), Band(-1)].map(|band| pool.share(band))

@@ -43,7 +43,7 @@ impl Watched {
     /// A pod joins.
     pub fn pod_up(&mut self, id: u32, class: u16) {
         let name = Arc::from(format!("pod-{id}"));
-        self.send(Event::PodUp(PodSpec { id: PodId(id), name, class, server: None }));
+        self.send(Event::PodUp(PodSpec { id: PodId(id), name, class, group: None }));
     }
 
     /// A streamed request of 1000 tokens without objectives arrives, changed by `build`.

@@ -88,11 +88,11 @@ impl World {
         world
     }
 
-    /// A pod joins, of which so many in a row are engines of one server.
+    /// A pod joins, of which so many in a row step together.
     pub fn join(&mut self, id: u32, engines: u32) {
         let name = Arc::from(format!("pod-{id}"));
-        let server = (engines > 1).then(|| format!("server-{}", id / engines).into());
-        self.send(Event::PodUp(PodSpec { id: PodId(id), name, class: 0, server }));
+        let group = (engines > 1).then(|| format!("group-{}", id / engines).into());
+        self.send(Event::PodUp(PodSpec { id: PodId(id), name, class: 0, group }));
     }
 
     pub fn send(&mut self, event: Event) {

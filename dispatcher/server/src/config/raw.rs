@@ -256,10 +256,10 @@ impl RawPool {
     /// Where those of its pods stand that are listed, by the names of `seats`. The engines of a server stand and fall with it.
     pub fn places(&self, seats: &[Seat]) -> Places {
         let place = |seat: &Seat| {
-            let server = seat.server();
+            let server = &*seat.server;
             let pod = self.pods.iter().find(|pod| pod.shown_name() == server)?;
             let text = |text: Option<&str>| Arc::from(text.unwrap_or_default());
-            let unit = pod.unit.as_deref().or(seat.rank.and(Some(server)));
+            let unit = pod.unit.as_deref().or(seat.is_engine().then_some(server));
             let place = Place { node: text(pod.node.as_deref()), unit: text(unit) };
             Some((seat.name.clone(), place))
         };

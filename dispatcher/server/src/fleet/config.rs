@@ -1,6 +1,8 @@
 //! What the fleet is told: classes, pods, discovery and scraping, as written and as validated.
 
+mod class;
 mod scrape;
+mod seat;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,119 +13,18 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use weir_core::{PodClass, Role};
-use weir_schema::profile::Percentile;
 
+pub use class::{RawClass, StepsTogether};
 pub use scrape::{RawScrape, ScrapeConfig};
+pub use seat::{Engines, Seat};
 
 use super::family::Family;
 use crate::{
-    config::{Problems, choice, raw::RawPool, required, suggest::one_of},
-    learn::profile::{RawProfile, percentile_schema},
+    config::{Problems, raw::RawPool, required, suggest::one_of},
     tls::{RawPodsTls, Secure, Trust},
 };
 
-/// More engines than any server has behind one port.
-const MOST_ENGINES: u16 = 1024;
-
-/// Pods of one GPU type and one engine configuration, which cost alike.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schemars(transform = required(&["name"]))]
-pub struct RawClass {
-    /// Name, in samples and metrics.
-    pub name: String,
-    /// Most tokens the engine puts into one step (vLLM: max_num_batched_tokens).
-    #[schemars(range(min = 1))]
-    pub chunk_tokens: u32,
-    /// Most sequences the engine runs at once (vLLM: max_num_seqs). A pod that is seen to run fewer, while prompts wait there beside others
-    /// that decode, is given no more.
-    #[schemars(range(min = 1))]
-    pub max_sequences: u32,
-    /// KV blocks of a pod, until a scrape tells.
-    #[schemars(range(min = 1))]
-    pub kv_blocks: u32,
-    /// Tokens per KV block, until a scrape tells.
-    #[schemars(range(min = 1))]
-    pub block_tokens: u32,
-    /// Whether its pods find what is left of prompts again (vLLM: enable_prefix_caching), until a scrape tells.
-    pub prefix_caching: bool,
-    /// Tokens of prompts that each of its pods keeps outside of the KV cache, in the memory of its host or on a disk (vLLM: kv_offloading_size; LMCache), from where they are loaded and not computed again.
-    pub offload_tokens: u64,
-    /// Engines behind each address (vLLM: data_parallel_size; under hybrid load balancing data_parallel_size_local). Of more than one each is a pod
-    /// of its own, `NAME@0` and so on, that requests reach by `X-data-parallel-rank`; everything else here is of one engine.
-    #[schemars(range(min = 1, max = 1024))]
-    pub data_parallel_size: u16,
-    /// Whether the engines of one address step together, as those of a mixture of experts do; else, as those of other models, each for
-    /// itself. Nothing comes of it where there is one.
-    pub steps_together: bool,
-    /// What its pods do: both, prefill or decode. A model learns by it; whose prompts they compute is said at `pools[].prefill`.
-    #[schemars(schema_with = "role_schema")]
-    pub role: Role,
-    /// Its profile files: of AIBrix, of Llumnix, or a list of both.
-    pub profile: Option<RawProfile>,
-    /// Which of a Llumnix profile's statistics counts: mean, p50, p95 or p99.
-    #[schemars(schema_with = "percentile_schema")]
-    pub profile_percentile: Percentile,
-}
-
-fn role_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    choice(&["both", "prefill", "decode"])
-}
-
-impl Default for RawClass {
-    fn default() -> Self {
-        let class = PodClass::default();
-        Self {
-            name: String::new(),
-            chunk_tokens: class.chunk_tokens,
-            max_sequences: class.max_sequences,
-            kv_blocks: class.kv_blocks,
-            block_tokens: class.block_tokens,
-            prefix_caching: class.prefix_caching,
-            offload_tokens: class.offload_tokens,
-            data_parallel_size: class.data_parallel_size,
-            steps_together: class.steps_together,
-            role: class.role,
-            profile: None,
-            profile_percentile: Percentile::default(),
-        }
-    }
-}
-
-impl RawClass {
-    /// The validated class.
-    pub fn check(&self, key: &str, problems: &mut Problems) -> PodClass {
-        problems.require(
-            !self.name.is_empty(),
-            &format!("{key}.name"),
-            "missing; give the class a name",
-        );
-        let positive = [
-            ("chunk_tokens", self.chunk_tokens),
-            ("max_sequences", self.max_sequences),
-            ("kv_blocks", self.kv_blocks),
-            ("block_tokens", self.block_tokens),
-        ];
-        for (name, value) in positive {
-            problems.require(value > 0, &format!("{key}.{name}"), "must be at least 1");
-        }
-        let sane = (1..=MOST_ENGINES).contains(&self.data_parallel_size);
-        problems.require(sane, &format!("{key}.data_parallel_size"), "must be from 1 to 1024");
-        PodClass {
-            name: Arc::from(self.name.as_str()),
-            chunk_tokens: self.chunk_tokens,
-            max_sequences: self.max_sequences,
-            kv_blocks: self.kv_blocks,
-            block_tokens: self.block_tokens,
-            prefix_caching: self.prefix_caching,
-            offload_tokens: self.offload_tokens,
-            role: self.role,
-            data_parallel_size: self.data_parallel_size.clamp(1, MOST_ENGINES),
-            steps_together: self.steps_together,
-        }
-    }
-}
+const NO_PORTS: &str = "has no port for each of its engines: the last one there is is 65535";
 
 /// A pod at a fixed address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -138,7 +39,7 @@ pub struct RawPod {
     pub class: Option<String>,
     /// The machine it runs on, for policies that know failure domains.
     pub node: Option<String>,
-    /// The group that it stands and falls with, such as the ranks of one engine.
+    /// The group that it stands and falls with, such as the nodes of one server; it steps with them where its class says so.
     pub unit: Option<String>,
 }
 
@@ -175,48 +76,6 @@ impl Default for RawDns {
     }
 }
 
-/// A pod that is configured, or that was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
-    /// Its name for people.
-    pub name: Arc<str>,
-    /// Its host and port.
-    pub authority: String,
-    /// Which of the engines there it is; `None`: all of them.
-    pub rank: Option<u16>,
-    /// How it is spoken to by TLS; `None`: in the clear.
-    pub secure: Option<Secure>,
-    /// Index of its class.
-    pub class: u16,
-    /// Whether it is in several pools.
-    pub shared: bool,
-}
-
-impl Seat {
-    /// What its pod is known by to other processes.
-    pub fn address(&self) -> String {
-        self.named(&self.authority)
-    }
-
-    /// The name of the server that it is an engine of; its own where it is all of them.
-    pub fn server(&self) -> &str {
-        server(&self.name, self.rank)
-    }
-
-    /// A name, and after an `@` the rank where it has one.
-    fn named(&self, name: &str) -> String {
-        self.rank.map_or_else(|| name.to_owned(), |rank| format!("{name}@{rank}"))
-    }
-
-    /// One for each of so many engines at its address; itself where that is one.
-    pub fn ranks(&self, engines: u16) -> impl Iterator<Item = Self> {
-        (0..engines.max(1)).map(move |rank| {
-            let seat = Self { rank: (engines > 1).then_some(rank), ..self.clone() };
-            Self { name: Arc::from(seat.named(&self.name)), ..seat }
-        })
-    }
-}
-
 /// Where a pool's pods come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
@@ -237,8 +96,8 @@ pub struct DnsConfig {
     pub secure: Option<Secure>,
     /// Index of their class.
     pub class: u16,
-    /// Engines behind each address.
-    pub engines: u16,
+    /// The engines of each.
+    pub engines: Engines,
     /// Which of its addresses are pods.
     pub family: Option<Family>,
     /// Addresses that the configuration lists as pods of this pool, which are not found again.
@@ -250,14 +109,30 @@ pub struct DnsConfig {
 }
 
 impl DnsConfig {
-    fn address(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+    /// The seats of a server that was found at an address.
+    pub fn seats(&self, at: SocketAddr) -> impl Iterator<Item = Seat> {
+        let authority = at.to_string();
+        let name = Arc::from(authority.as_str());
+        let whole = Seat::of(name, authority, self.secure.clone(), self.class);
+        Seat { shared: self.shared, ..whole }.engines(self.engines, None)
+    }
+
+    /// Whether any port of a server that was found at an address is that of a pod which the configuration lists.
+    pub fn is_listed(&self, at: SocketAddr) -> bool {
+        self.engines
+            .ports(at.port())
+            .any(|port| self.listed.contains(&SocketAddr::new(at.ip(), port)))
+    }
+
+    /// The name, with each port.
+    fn addresses(&self) -> impl Iterator<Item = String> {
+        self.engines.ports(self.port).map(|port| format!("{}:{port}", self.host))
     }
 }
 
 impl Members {
     /// The validated members of the pool at `key`.
-    pub fn check(key: &str, pool: &RawPool, classes: &[PodClass], problems: &mut Problems) -> Self {
+    pub fn check(key: &str, pool: &RawPool, classes: &[RawClass], problems: &mut Problems) -> Self {
         let (pods, dns) = (&pool.pods, pool.dns.as_ref());
         let trust = Self::trust(key, pool, problems);
         let some = !pods.is_empty() || dns.is_some();
@@ -266,7 +141,8 @@ impl Members {
         for (index, pod) in pods.iter().enumerate() {
             let key = format!("{key}.pods[{index}]");
             let Some(seat) = pod.check(&key, trust.as_ref(), classes, problems) else { continue };
-            let engines: Vec<Seat> = seat.ranks(engines_of(classes, seat.class)).collect();
+            let engines =
+                pod.engines(&key, seat.clone(), engines_of(classes, seat.class), problems);
             let others = || listed.iter().chain(&seats);
             let new = |seat: &Seat| others().all(|other| other.name != seat.name);
             let new = new(&seat) && engines.iter().all(new);
@@ -275,7 +151,8 @@ impl Members {
                 &format!("{key}.name"),
                 "is the name of another pod too; give each its own",
             );
-            let new = listed.iter().all(|other| other.authority != seat.authority);
+            let new = |seat: &Seat| seats.iter().all(|other| other.authority != seat.authority);
+            let new = engines.iter().all(new);
             problems.require(
                 new,
                 &format!("{key}.url"),
@@ -319,7 +196,8 @@ impl Members {
         for pool in &mut pools {
             pool.seats.iter_mut().for_each(|seat| seat.shared = shared(&seat.authority));
             if let Some(dns) = &mut pool.dns {
-                dns.shared = shared(&dns.address());
+                let is_shared = dns.addresses().any(|address| shared(&address));
+                dns.shared = is_shared;
             }
         }
     }
@@ -327,7 +205,7 @@ impl Members {
     /// Each once, whatever number of engines is there.
     fn addresses(&self) -> BTreeSet<String> {
         let seats = self.seats.iter().map(|seat| seat.authority.clone());
-        seats.chain(self.dns.as_ref().map(DnsConfig::address)).collect()
+        seats.chain(self.dns.iter().flat_map(DnsConfig::addresses)).collect()
     }
 }
 
@@ -355,7 +233,7 @@ impl RawPod {
         &self,
         key: &str,
         trust: Option<&Arc<Trust>>,
-        classes: &[PodClass],
+        classes: &[RawClass],
         problems: &mut Problems,
     ) -> Option<Seat> {
         let class = class_index(key, self.class.as_deref(), classes, problems);
@@ -375,7 +253,18 @@ impl RawPod {
             None
         };
         let name = Arc::from(self.shown_name());
-        Some(Seat { name, authority, rank: None, secure, class, shared: false })
+        Some(Seat::of(name, authority, secure, class))
+    }
+
+    /// Those of a server.
+    fn engines(&self, key: &str, whole: Seat, of: Engines, problems: &mut Problems) -> Vec<Seat> {
+        let engines: Vec<Seat> = whole.engines(of, self.unit.as_deref()).collect();
+        let all = engines.len() == usize::from(of.count);
+        problems.require(all, &format!("{key}.url"), NO_PORTS);
+        let has_group = of.together != StepsTogether::Unit || self.unit.is_some();
+        let why = "missing; pods of its class step together with those of their unit";
+        problems.require(has_group, &format!("{key}.unit"), why);
+        engines
     }
 }
 
@@ -384,7 +273,7 @@ impl RawDns {
         &self,
         key: &str,
         trust: Option<&Arc<Trust>>,
-        classes: &[PodClass],
+        classes: &[RawClass],
         problems: &mut Problems,
     ) -> DnsConfig {
         let host = format!("{key}.host");
@@ -402,12 +291,18 @@ impl RawDns {
             trust.at(&self.host).inspect_err(wrong).ok()
         });
         let class = class_index(key, self.class.as_deref(), classes, problems);
+        let engines = engines_of(classes, class);
+        let all = engines.ports(self.port).count() == engines.ports(0).count();
+        problems.require(all, &format!("{key}.port"), NO_PORTS);
+        let has_group = engines.together != StepsTogether::Unit;
+        let why = "finds pods of no unit, with which those of their class step together; list them in pods, or have all of a pool step together";
+        problems.require(has_group, key, why);
         DnsConfig {
             host: self.host.clone(),
             port: self.port,
             secure,
             class,
-            engines: engines_of(classes, class),
+            engines,
             family: self.family,
             listed: BTreeSet::new(),
             shared: false,
@@ -416,28 +311,21 @@ impl RawDns {
     }
 }
 
-/// What the server is called of which an engine of a rank is called so.
-pub fn server(name: &str, rank: Option<u16>) -> &str {
-    let server = name.rsplit_once('@').filter(|_| rank.is_some());
-    server.map_or(name, |(server, _)| server)
-}
-
-/// Engines behind each address of a class.
-fn engines_of(classes: &[PodClass], class: u16) -> u16 {
-    classes.get(usize::from(class)).map_or(1, |class| class.data_parallel_size)
+fn engines_of(classes: &[RawClass], class: u16) -> Engines {
+    classes.get(usize::from(class)).map_or_else(|| RawClass::default().engines(), RawClass::engines)
 }
 
 fn class_index(
     key: &str,
     name: Option<&str>,
-    classes: &[PodClass],
+    classes: &[RawClass],
     problems: &mut Problems,
 ) -> u16 {
     let Some(name) = name else { return 0 };
-    let index = classes.iter().position(|class| &*class.name == name);
+    let index = classes.iter().position(|class| class.name == name);
     let index = index.and_then(|index| u16::try_from(index).ok());
     if index.is_none() {
-        let instead = one_of(name, classes.iter().map(|class| &*class.name));
+        let instead = one_of(name, classes.iter().map(|class| class.name.as_str()));
         problems.add(&format!("{key}.class"), format!("{name:?} is not one of classes; {instead}"));
     }
     index.unwrap_or_default()

@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     config::{DnsConfig, ScrapeConfig, Seat},
     family::{Chosen, choose},
-    roster::{Place, Places, Roster, reseat},
+    roster::{Place, Places, Roster, by_authority, reseat},
     watch::watch,
 };
 
@@ -35,7 +35,8 @@ pub async fn discover(roster: Roster, mut asked: Receiver<DnsConfig>, scrape: Sc
             _ = pace.tick() => {}
             Ok(()) = asked.changed() => {
                 dns = asked.borrow_and_update().clone();
-                found.are_of(&dns);
+                found.leave_out(&dns);
+                found.are_of(&roster, &dns, scrape);
                 pace = pace_of(&dns);
                 continue;
             }
@@ -54,34 +55,32 @@ fn pace_of(dns: &DnsConfig) -> Interval {
     pace
 }
 
-/// The seats of the pods that were found at an address: one for each engine.
-fn seats(authority: &str, dns: &DnsConfig) -> Vec<Seat> {
-    let seat = Seat {
-        name: Arc::from(authority),
-        authority: authority.to_owned(),
-        rank: None,
-        secure: dns.secure.clone(),
-        class: dns.class,
-        shared: dns.shared,
-    };
-    seat.ranks(dns.engines).collect()
-}
-
 /// The pods of the last good answer, and what of it was left out, which is said once.
 #[derive(Default)]
 struct Found {
-    /// Each with its watcher.
-    pods: BTreeMap<SocketAddr, Watcher>,
+    /// Each with its watchers, by host and port: one, or where each engine has a port as many.
+    pods: BTreeMap<SocketAddr, Watchers>,
     /// Those that the configuration lists.
     listed: BTreeSet<SocketAddr>,
     /// Whether there are addresses of another family than the one that counts.
     unasked: bool,
 }
 
+type Watchers = BTreeMap<String, Watcher>;
+
 /// Ends the watch with the entry.
 struct Watcher {
     places: Places,
     task: JoinHandle<()>,
+}
+
+impl Watcher {
+    fn begin(sitters: Vec<(Roster, Seat)>, scrape: ScrapeConfig) -> Self {
+        let places = sitters.into_iter().map(|(roster, seat)| Place::take(&roster, seat)).collect();
+        let places = Arc::new(Mutex::new(places));
+        let task = tokio::spawn(watch(places.clone(), scrape));
+        Self { places, task }
+    }
 }
 
 impl Drop for Watcher {
@@ -128,7 +127,7 @@ impl Found {
     /// A pod is in a pool once: where it is listed.
     fn leave_out_listed(&mut self, addresses: &mut Vec<SocketAddr>, dns: &DnsConfig) {
         let listed: BTreeSet<_> =
-            addresses.iter().filter(|at| dns.listed.contains(at)).copied().collect();
+            addresses.iter().filter(|at| dns.is_listed(**at)).copied().collect();
         for at in listed.difference(&self.listed) {
             tracing::warn!(pod = %at, host = dns.host, "pod found by dns is listed in pods too; it counts once, as listed");
         }
@@ -136,14 +135,15 @@ impl Found {
         self.listed = listed;
     }
 
-    /// What is asked has changed: pods of another class, or that are spoken to otherwise, join anew, and those that are listed now leave.
-    fn are_of(&mut self, dns: &DnsConfig) {
-        self.pods.retain(|at, _| !dns.listed.contains(at));
-        for (at, watcher) in &self.pods {
-            let roster = watcher.places.lock().first().map(|first| first.roster.clone());
-            let Some(roster) = roster else { continue };
-            let seats = seats(&at.to_string(), dns).into_iter();
-            reseat(&watcher.places, seats.map(|seat| (roster.clone(), seat)).collect());
+    /// Those that are listed now leave.
+    fn leave_out(&mut self, dns: &DnsConfig) {
+        self.pods.retain(|at, _| !dns.is_listed(*at));
+    }
+
+    /// What is asked has changed: pods of another class, or that are spoken to otherwise, join anew.
+    fn are_of(&mut self, roster: &Roster, dns: &DnsConfig, scrape: ScrapeConfig) {
+        for (at, watchers) in &mut self.pods {
+            settle(watchers, roster, dns.seats(*at), scrape);
         }
     }
 
@@ -154,13 +154,25 @@ impl Found {
         }
         for at in &change.joined {
             tracing::info!(pod = %at, "pod found by dns");
-            let seats = seats(&at.to_string(), dns).into_iter();
-            let places = seats.map(|seat| Place::take(roster, seat)).collect();
-            let places = Arc::new(Mutex::new(places));
-            let task = tokio::spawn(watch(places.clone(), scrape));
-            self.pods.insert(*at, Watcher { places, task });
+            settle(self.pods.entry(*at).or_default(), roster, dns.seats(*at), scrape);
         }
     }
+}
+
+/// Has these seats watched, and no others.
+fn settle(
+    watchers: &mut Watchers,
+    roster: &Roster,
+    seats: impl Iterator<Item = Seat>,
+    scrape: ScrapeConfig,
+) {
+    let mut wanted = by_authority(seats.map(|seat| (roster.clone(), seat)));
+    watchers.retain(|authority, watcher| {
+        let sitters = wanted.remove(authority);
+        sitters.map(|sitters| reseat(&watcher.places, sitters)).is_some()
+    });
+    let begin = |(authority, sitters)| (authority, Watcher::begin(sitters, scrape));
+    watchers.extend(wanted.into_iter().map(begin));
 }
 
 #[cfg(test)]
@@ -168,6 +180,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::fleet::config::RawClass;
 
     fn at(text: &str) -> SocketAddr {
         text.parse().unwrap()
@@ -175,7 +188,11 @@ mod tests {
 
     fn found(pods: &[&str]) -> Found {
         let watcher = || Watcher { places: Places::default(), task: tokio::spawn(async {}) };
-        Found { pods: pods.iter().map(|pod| (at(pod), watcher())).collect(), ..Found::default() }
+        let watchers = |pod: &str| Watchers::from([(pod.to_owned(), watcher())]);
+        Found {
+            pods: pods.iter().map(|pod| (at(pod), watchers(pod))).collect(),
+            ..Found::default()
+        }
     }
 
     fn asked(listed: &[&str]) -> DnsConfig {
@@ -184,7 +201,7 @@ mod tests {
             port: 80,
             secure: None,
             class: 0,
-            engines: 1,
+            engines: RawClass::default().engines(),
             family: None,
             listed: listed.iter().map(|pod| at(pod)).collect(),
             shared: false,
@@ -215,7 +232,7 @@ mod tests {
         let dns = asked(&["10.0.0.1:80"]);
         let want = Change { joined: vec![at("10.0.0.2:80")], left: vec![at("10.0.0.1:80")] };
         assert_eq!(found.differs(answer(), &dns).unwrap(), want);
-        found.are_of(&dns);
+        found.leave_out(&dns);
         assert!(found.pods.is_empty(), "without a question");
         let all = asked(&["10.0.0.1:80", "10.0.0.2:80"]);
         let want = Change { joined: vec![], left: vec![] };

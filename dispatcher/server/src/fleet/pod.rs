@@ -15,7 +15,6 @@ use weir_core::{Phase, PodId, PodSpec, Pulse, Time};
 
 use super::{
     breaker::{Breaker, Failing},
-    config::server,
     cordon::Cordon,
     occupancy::Occupancy,
 };
@@ -32,6 +31,8 @@ pub struct Pod {
     pub id: PodId,
     /// Its name for people.
     pub name: Arc<str>,
+    /// The name of the server that it is an engine of; its own where it is the whole of it.
+    pub server: Arc<str>,
     /// Its name as a header's value, if it can be one.
     pub label: Option<HeaderValue>,
     /// Its address, by which other processes know it: its host and port, and after an `@` its rank where it has one.
@@ -40,6 +41,8 @@ pub struct Pod {
     pub authority: String,
     /// Which of the engines behind that port it is; `None`: all of them.
     pub rank: Option<u16>,
+    /// Those that step together with it; `None`: nobody.
+    pub group: Option<Arc<str>>,
     /// How it is spoken to by TLS; `None`: in the clear.
     pub secure: Option<Secure>,
     /// Index of its class in the scheduler's configuration.
@@ -143,10 +146,12 @@ impl Pod {
         Self {
             label: HeaderValue::from_str(&name).ok(),
             id,
+            server: name.clone(),
             name,
             address: authority.clone(),
             authority,
             rank: None,
+            group: None,
             secure: None,
             class,
             pulse: PulseCell::default(),
@@ -161,18 +166,13 @@ impl Pod {
 
     /// Whether a name is its own, or that of the server that it is an engine of.
     pub fn is_called(&self, name: &str) -> bool {
-        *self.name == *name || self.server() == name
-    }
-
-    /// The name of the server that it is an engine of; its own where it is all of them.
-    pub fn server(&self) -> &str {
-        server(&self.name, self.rank)
+        *self.name == *name || *self.server == *name
     }
 
     /// What the scheduler is told of it.
     pub fn spec(&self) -> PodSpec {
-        let server = self.rank.map(|_| Arc::from(self.authority.as_str()));
-        PodSpec { id: self.id, name: self.name.clone(), class: self.class, server }
+        let (name, group) = (self.name.clone(), self.group.clone());
+        PodSpec { id: self.id, name, class: self.class, group }
     }
 
     /// A request did not go well there; `others`: another pod is ready. A row of these is said in the log once.

@@ -1,8 +1,8 @@
 //! Who is watched where: the watcher of each address, and what the configuration asks for now.
 //!
 //! A pod of whose place in a pool nothing has changed goes on there as it is, its ledger with it, whatever becomes of it in
-//! other pools. One that is no longer asked for leaves at once and its streams end by themselves. One whose name or class or TLS has
-//! changed leaves and joins anew, for it is another pod to the scheduler.
+//! other pools. One that is no longer asked for leaves at once and its streams end by themselves. One whose name, class or TLS has
+//! changed, or whom it steps together with, leaves and joins anew, for it is another pod to the scheduler.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use tokio::{sync, task::JoinHandle};
 
 use super::{
-    config::{DnsConfig, Members, ScrapeConfig, Seat},
+    config::{DnsConfig, Members, ScrapeConfig},
     dns,
-    roster::{Place, Places, Roster, reseat},
+    roster::{Place, Places, Roster, by_authority, reseat},
     watch,
 };
 
@@ -70,13 +70,10 @@ impl Posts {
 
     /// Does what the configuration asks for; `members` are those of each pool.
     pub(super) async fn follow(&mut self, members: &[Members]) {
-        let mut wanted: BTreeMap<String, Vec<(Roster, Seat)>> = BTreeMap::new();
-        for (roster, members) in self.rosters.iter().zip(members) {
-            for seat in &members.seats {
-                let sitters = wanted.entry(seat.authority.clone()).or_default();
-                sitters.push((roster.clone(), seat.clone()));
-            }
-        }
+        let sitters = self.rosters.iter().zip(members).flat_map(|(roster, members)| {
+            members.seats.iter().map(|seat| (roster.clone(), seat.clone()))
+        });
+        let mut wanted = by_authority(sitters);
         let known: BTreeSet<String> = self.addresses.keys().cloned().collect();
         for address in known {
             if let Some(sitters) = wanted.remove(&address) {

@@ -4,6 +4,7 @@
 //! pod at the same address finds no listener.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -65,8 +66,10 @@ impl Roster {
         };
         let (name, authority) = (seat.name.clone(), seat.authority.clone());
         let pod = Arc::new(Pod {
+            server: seat.server.clone(),
             address: seat.address(),
             rank: seat.rank,
+            group: seat.group.clone(),
             breaker: Breaker::new(self.believed.is_none(), Box::new(listener)),
             secure: seat.secure.clone(),
             cordon,
@@ -132,6 +135,17 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.roster.leave(&self.pod);
     }
+}
+
+/// Who is to sit where: by host and port.
+pub fn by_authority(
+    sitters: impl Iterator<Item = (Roster, Seat)>,
+) -> BTreeMap<String, Vec<(Roster, Seat)>> {
+    let mut all: BTreeMap<String, Vec<(Roster, Seat)>> = BTreeMap::new();
+    for (roster, seat) in sitters {
+        all.entry(seat.authority.clone()).or_default().push((roster, seat));
+    }
+    all
 }
 
 /// Lets those leave an address that are no longer asked for, and those join that are new.

@@ -28,7 +28,7 @@ use weir_core::{Phase, PodClass, Scheduler, SchedulerConfig};
 use weir_predict::Chain;
 
 use super::{
-    config::{DnsConfig, Seat},
+    config::{DnsConfig, RawClass, Seat},
     *,
 };
 use crate::{
@@ -58,15 +58,7 @@ impl Gate {
         };
         let routes = Router::new().route("/metrics", get(answer));
         tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
-        let seat = Seat {
-            name: Arc::from("pod-0"),
-            authority,
-            rank: None,
-            secure: None,
-            class: 0,
-            shared: false,
-        };
-        Self { seat, arrived }
+        Self { seat: Seat::of("pod-0".into(), authority, None, 0), arrived }
     }
 
     /// Answers the scrape that is parked, or the next one.
@@ -143,7 +135,7 @@ fn ordered(gate: &Gate) -> ([Arc<Hub>; 2], Worker, Sender<Vec<Members>>) {
 /// Orders for the first of two pools to find its pods by a name.
 fn by_dns(host: &str, port: u16, class: u16, ms: u64) -> Vec<Members> {
     let dns = DnsConfig {
-        engines: 1,
+        engines: RawClass::default().engines(),
         host: host.to_owned(),
         port,
         secure: None,
@@ -275,7 +267,7 @@ async fn where_nobody_listened_for_a_while_is_another_process_if_it_does_not_say
                   vllm:kv_cache_usage_perc 0.5\n";
     let mut server = always(listener, gauges);
     let (name, authority) = (Arc::from("pod-0"), address.to_string());
-    let seat = Seat { name, authority, rank: None, secure: None, class: 0, shared: false };
+    let seat = Seat::of(name, authority, None, 0);
     let hub = watched_all(vec![seat], LONG);
     until("the first scrape", || only(&hub).phase() == Phase::Ready).await;
     let before = only(&hub).id;

@@ -162,7 +162,7 @@ impl Tenure {
         }
         let places = self.places.lock();
         let Some(first) = places.first() else { return };
-        let pod = first.pod.server();
+        let pod = &*first.pod.server;
         // Ranks count from 0.
         let known = places.iter().filter_map(|place| place.seat.rank).max().map(|rank| rank + 1);
         match known.map(usize::from) {
@@ -171,6 +171,11 @@ impl Tenure {
                 data_parallel_size = known,
                 engines,
                 "server has another number of engines than its class says; those beyond are not used"
+            ),
+            None if engines > 1 && first.seat.is_engine() => tracing::warn!(
+                pod = &*first.pod.name,
+                engines,
+                "a port tells of several engines, which count as one pod; its class says that each has a port of its own (data_parallel_multi_port)"
             ),
             None if engines > 1 => tracing::info!(
                 pod,

@@ -108,6 +108,7 @@ async fn a_server_that_has_left_is_done_when_the_last_of_its_engines_is() {
     let engine = |rank: u16| Pod {
         address: format!("127.0.0.1:1@{rank}"),
         rank: Some(rank),
+        server: "s".into(),
         ..Pod::new(PodId(rank.into()), format!("s@{rank}").into(), "127.0.0.1:1".into(), 0)
     };
     let mut running = Vec::new();

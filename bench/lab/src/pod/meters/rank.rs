@@ -61,8 +61,12 @@ pub(in crate::pod) struct RankMeters {
 }
 
 impl RankMeters {
-    pub(super) fn new(make: &Maker<'_>, engine: &EngineConfig) -> Result<Self, prometheus::Error> {
-        make.info("cache_config_info", &cache_config(engine))?;
+    pub(super) fn new(
+        make: &Maker<'_>,
+        engine: &EngineConfig,
+        ranks_per_port: usize,
+    ) -> Result<Self, prometheus::Error> {
+        make.info("cache_config_info", &cache_config(engine, ranks_per_port))?;
         let success =
             |reason: &str| make.labelled("request_success_total", ("finished_reason", reason));
         Ok(Self {
@@ -140,12 +144,12 @@ impl RankMeters {
     }
 }
 
-/// The labels of a rank's `cache_config_info`: as in vLLM the blocks are those of all ranks, the tokens its own.
-fn cache_config(engine: &EngineConfig) -> [(&'static str, String); 4] {
+/// The labels of a rank's `cache_config_info`: as in vLLM the blocks are those of all ranks behind its port, the tokens its own.
+fn cache_config(engine: &EngineConfig, ranks_per_port: usize) -> [(&'static str, String); 4] {
     let blocks = u64::from(engine.num_blocks);
     [
         ("block_size", engine.block_size.to_string()),
-        ("num_gpu_blocks", (blocks * u64::from(engine.ranks)).to_string()),
+        ("num_gpu_blocks", (blocks * ranks_per_port as u64).to_string()),
         ("kv_cache_size_tokens", (blocks * u64::from(engine.block_size)).to_string()),
         ("enable_prefix_caching", if engine.prefix_caching { "True" } else { "False" }.into()),
     ]

@@ -146,6 +146,7 @@ async fn what_nobody_asks_for_is_let_go_in_time() {
     let plan = PodPlan {
         count: 1,
         port: 0,
+        ranks_per_port: None,
         model: "m".to_owned(),
         engine,
         speed: 1e3,

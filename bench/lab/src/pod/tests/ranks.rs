@@ -10,7 +10,16 @@ fn with_engine(count: u16, speed: f64, change: impl FnOnce(&mut EngineConfig)) -
     let mut engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
     change(&mut engine);
     let model = "m".to_owned();
-    PodThread::start(PodPlan { count, port: 0, model, engine, speed, max_model_len: 4096 }).unwrap()
+    PodThread::start(PodPlan {
+        count,
+        port: 0,
+        ranks_per_port: None,
+        model,
+        engine,
+        speed,
+        max_model_len: 4096,
+    })
+    .unwrap()
 }
 
 fn of_ranks(ranks: u16) -> PodThread {
@@ -25,7 +34,12 @@ async fn standing() -> (PodThread, Client) {
     (pods, client)
 }
 
-async fn post_to(client: &mut Client, rank: &str, path: &str, body: &Value) -> Response<Incoming> {
+pub(super) async fn post_to(
+    client: &mut Client,
+    rank: &str,
+    path: &str,
+    body: &Value,
+) -> Response<Incoming> {
     let request = Request::post(path)
         .header(header::HOST, "pod")
         .header("x-sim-output-tokens", client.output_tokens)
@@ -63,7 +77,7 @@ async fn until(client: &mut Client, name: &str, wanted: [f64; 2]) {
 }
 
 /// Every series, by name and labels.
-async fn series(client: &mut Client) -> Vec<String> {
+pub(super) async fn series(client: &mut Client) -> Vec<String> {
     let text = client.get("/metrics").await;
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     samples.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()

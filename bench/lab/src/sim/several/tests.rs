@@ -119,7 +119,7 @@ fn what_no_engine_takes_is_over_for_the_one_that_sent_it() {
 /// Two dispatchers in front of one pod that is up, which has been given these requests.
 fn with_requests(ids: &[u64]) -> (Several, Vec<Shared>) {
     let (mut several, logs) = noted(2, &pool().scheduler);
-    let pod = PodSpec { id: PodId(0), name: Arc::from("pod-0"), class: 0, server: None };
+    let pod = PodSpec { id: PodId(0), name: Arc::from("pod-0"), class: 0, group: None };
     let mut actions = Vec::new();
     several.handle(Time::ZERO, Event::PodUp(pod), &mut actions);
     several.handle(Time::ZERO, Event::Scraped(PodId(0), Scrape::default()), &mut actions);

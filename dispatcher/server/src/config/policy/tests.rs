@@ -201,7 +201,7 @@ fn passed(dispatch: &str) -> usize {
     let mut actions = Vec::new();
     for id in 0..2 {
         let spec =
-            PodSpec { id: PodId(id), name: format!("pod-{id}").into(), class: 0, server: None };
+            PodSpec { id: PodId(id), name: format!("pod-{id}").into(), class: 0, group: None };
         scheduler.handle(Time::ZERO, Event::PodUp(spec), &mut actions);
     }
     let sizes = [256; 8].into_iter().chain([4096, 256, 256]);

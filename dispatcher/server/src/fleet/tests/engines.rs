@@ -1,7 +1,10 @@
 //! Several engines at one address, each a pod.
 
 use super::*;
-use crate::hub::fixture::until;
+use crate::{
+    fleet::config::{Engines, StepsTogether},
+    hub::fixture::until,
+};
 
 /// What a server tells of so many engines, of which number n runs n requests and uses n tenths of its cache.
 fn of_engines(engines: u32) -> String {
@@ -16,7 +19,11 @@ fn of_engines(engines: u32) -> String {
 }
 
 fn ranks(gate: &Gate, engines: u16) -> Vec<Seat> {
-    gate.seat.ranks(engines).collect()
+    gate.seat.clone().engines(of_each(engines), None).collect()
+}
+
+fn of_each(count: u16) -> Engines {
+    Engines { count, multi_port: false, together: StepsTogether::Server }
 }
 
 fn phases(hub: &Hub) -> Vec<(String, Phase)> {
@@ -119,7 +126,7 @@ async fn engines_found_by_name_come_and_go_with_their_number() {
     let (hubs, fleet, orders) = ordered(&gate);
     let found = |engines| {
         let mut members = by_dns("127.0.0.1", port, 0, 60_000);
-        members[0].dns.as_mut().unwrap().engines = engines;
+        members[0].dns.as_mut().unwrap().engines = of_each(engines);
         members
     };
     let names = |want: &[&str]| phases(&hubs[0]).iter().map(|(name, _)| name).eq(want);

@@ -173,7 +173,7 @@ impl Scene {
         let rosters = Roster::for_each(std::slice::from_ref(&scene.hub), scrape);
         for pod in pods {
             let (name, authority) = (Arc::from(&*pod.authority), pod.authority.clone());
-            let seat = Seat { name, authority, rank: None, secure: None, class: 0, shared: false };
+            let seat = Seat::of(name, authority, None, 0);
             rosters[0].join(&seat, Arc::default());
         }
         scene
