@@ -1,11 +1,13 @@
 //! The pods of a pool, each with its ledger and everything else known of it.
 
+mod finding;
 mod pods;
 mod sequences;
 pub mod together;
 
 use weir_schema::Sample;
 
+use finding::{Finding, LookedUp};
 pub use pods::Pods;
 use sequences::Seats;
 pub use together::Together;
@@ -54,6 +56,12 @@ pub struct PodState {
     pub prompt_tokens: f64,
     /// Those that it was believed to have cached.
     pub cached_tokens: f64,
+    /// Those that its engine has looked for in its prefix cache.
+    pub looked_up: LookedUp,
+    /// How much of what is believed cached it finds.
+    finding: Finding,
+    /// Whether it loads prompts that others have computed.
+    loads: bool,
     /// Share of its profiled capacity that is taken by what is in flight there.
     pub load: f64,
     /// How well it was predicted lately.
@@ -81,6 +89,9 @@ impl PodState {
             dispatched: 0,
             prompt_tokens: 0.0,
             cached_tokens: 0.0,
+            looked_up: LookedUp::default(),
+            finding: Finding::default(),
+            loads: false,
             load: 0.0,
             accuracy: Accuracy::default(),
             prefill_rate: Rate::over(RATE_MEMORY_S),
@@ -100,6 +111,19 @@ impl PodState {
         self.seats.scraped(now, &scrape, (self.pulse.steps, decoding), waits_since);
         self.others = if scrape.shared { Others::beside(self, &scrape) } else { Others::default() };
         self.scrape = Some((now, scrape));
+    }
+
+    /// Holds what it found in its prefix cache against what it was believed to have there. Returns the share that it finds where that is
+    /// another now, or was a moment ago. What comes from outside of the KV cache it counts otherwise.
+    pub fn note_found(&mut self, now: Time, scrape: &Scrape) -> Option<f64> {
+        let judged = self.class.offload_tokens == 0 && !self.loads;
+        let counted = scrape.cache_use.filter(|_| judged)?;
+        self.finding.scraped(now, self.looked_up, counted).then(|| self.finding.share())
+    }
+
+    /// Share of what is believed cached there that it finds.
+    pub const fn cache_found(&self) -> f64 {
+        self.finding.share()
     }
 
     /// Tokens of prompts that it has cached when it is full.
@@ -138,7 +162,9 @@ impl PodState {
         let [recent, _] = &mut self.unscraped_tokens;
         *recent += input_tokens;
         self.dispatched += 1;
-        if !request.prefilled {
+        if request.prefilled {
+            self.loads = true;
+        } else {
             self.prompt_tokens += input_tokens;
             self.cached_tokens += (input_tokens - uncached_tokens).max(0.0);
         }

@@ -61,7 +61,7 @@ pub use explain::Reason;
 pub use halves::Handover;
 pub use learned::Learned;
 pub use need::{Need, NeedConfig};
-pub use pod::{CacheInfo, Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
+pub use pod::{CacheInfo, CacheUse, Phase, PodClass, PodId, PodSpec, Pulse, Role, Scrape};
 pub use policy::{Policy, Rules};
 pub use profile::Profiles;
 pub use recent_error::RecentError;

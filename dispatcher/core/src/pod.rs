@@ -121,11 +121,23 @@ pub struct Scrape {
     pub cache: CacheInfo,
     /// Tokens that it has generated since it started, when it says so.
     pub generated: Option<u64>,
+    /// What it has looked up in its prefix cache since it started, when it says so.
+    #[serde(default)]
+    pub cache_use: Option<CacheUse>,
     /// Engines behind the pod's port (data parallel), when it says so; else 0.
     pub engines: u32,
     /// Whether the pod is in several pools, so that the gauges count requests that no event of this
     /// pool tells of.
     pub shared: bool,
+}
+
+/// What an engine has looked up in its prefix cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheUse {
+    /// Tokens of prompts.
+    pub queried: u64,
+    /// Those of them that it found.
+    pub found: u64,
 }
 
 /// What a pod says of its KV cache.

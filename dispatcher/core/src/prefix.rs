@@ -76,6 +76,8 @@ pub struct Match {
 pub struct PrefixIndex {
     segments: Segments,
     rings: NumberMap<PodId, Ring>,
+    /// Share of what is believed that is found, of pods that find less than all.
+    found: NumberMap<PodId, f64>,
     /// Those that a prompt goes through, while it is inserted.
     path: Vec<SegmentId>,
     /// Changes whenever anything else does.
@@ -100,10 +102,18 @@ impl PrefixIndex {
     /// A pod leaves.
     pub fn remove(&mut self, pod: PodId) {
         self.version += 1;
+        self.found.remove(&pod);
         let Some(ring) = self.rings.remove(&pod) else { return };
         for id in ring.segments() {
             self.segments.forget(id, pod);
         }
+    }
+
+    /// What a pod is believed to hold counts for that share of it from now on.
+    pub fn set_found(&mut self, pod: PodId, share: f64) {
+        let before =
+            if share < 1.0 { self.found.insert(pod, share) } else { self.found.remove(&pod) };
+        self.version += u64::from(before.unwrap_or(1.0).total_cmp(&share).is_ne());
     }
 
     /// Changes whenever what [`Self::matches`] finds of named blocks may. An answer comes and goes without: who asks for it has
@@ -115,7 +125,8 @@ impl PrefixIndex {
     /// The pods that hold the beginning of a prompt, in the order of their ids, in the place of what
     /// `found` held. Takes a look-up for each segment that the prompt goes through and one more, and compares the names of
     /// its blocks as far as any pod holds them. `blocks` must be named as [`block_hashes`] does: equal names only after
-    /// equal beginnings. A pod that gave the answer from which the prompt goes on holds that too.
+    /// equal beginnings. A pod that gave the answer from which the prompt goes on holds that too. Of a pod that finds less than is
+    /// believed it counts for less.
     pub fn matches(&self, blocks: &[u64], turn: &Turn, found: &mut Vec<Match>) {
         found.clear();
         for step in self.segments.walk(blocks) {
@@ -129,11 +140,17 @@ impl PrefixIndex {
                 deepen(found, matched);
             }
         }
-        let Some(reply) = turn.reply else { return };
-        for one in found {
-            let Some(answer) = self.answer_to(one.pod, reply.to) else { continue };
-            let held = reply.held((one.share * blocks.len() as f64).round() as usize, &answer);
-            one.share = held.min(blocks.len()) as f64 / blocks.len() as f64;
+        if let Some(reply) = turn.reply {
+            for one in &mut *found {
+                let Some(answer) = self.answer_to(one.pod, reply.to) else { continue };
+                let held = reply.held((one.share * blocks.len() as f64).round() as usize, &answer);
+                one.share = held.min(blocks.len()) as f64 / blocks.len() as f64;
+            }
+        }
+        if !self.found.is_empty() {
+            for one in found {
+                one.share *= self.found.get(&one.pod).copied().unwrap_or(1.0);
+            }
         }
     }
 

@@ -125,6 +125,9 @@ pub struct PodView {
     /// Those that it was believed to have cached.
     #[serde(default)]
     pub cached_tokens: u64,
+    /// Share of what is believed cached there that it finds; 1 while nothing speaks against it.
+    #[serde(default = "all")]
+    pub cache_found: f64,
     /// What is in flight there, the tightest TPOT objective first and those without one last; at most
     /// [`REQUESTS_SHOWN`].
     #[serde(default)]
@@ -198,4 +201,8 @@ pub struct Counters {
     pub refused: Vec<(RefusalReason, u64)>,
     /// Events that named a request or pod the scheduler does not know.
     pub ignored: u64,
+}
+
+const fn all() -> f64 {
+    1.0
 }

@@ -334,6 +334,10 @@ impl Predict for Chain {
         self.steps.entry(first.pod_class).or_default().observe_first_token(first);
     }
 
+    fn doubt_steps(&mut self, pod_class: u16) {
+        self.steps.entry(pod_class).and_modify(StepFit::doubt);
+    }
+
     fn steps_learned(&self, pod_class: u16) -> Option<StepsLearned> {
         self.steps.get(&pod_class).map(StepFit::learned)
     }

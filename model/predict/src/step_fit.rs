@@ -132,6 +132,11 @@ impl StepFit {
         self.outside.observe(first);
     }
 
+    /// What strides taught may be wrong: it begins anew, but for what requests pay outside the steps.
+    pub fn doubt(&mut self) {
+        *self = Self { outside: self.outside, ..Self::default() };
+    }
+
     /// What it has learned, for another to go on from.
     pub fn learned(&self) -> StepsLearned {
         let (multiples, covariance, ceiling) = self.multiples.parts();

@@ -189,6 +189,10 @@ pub trait Predict: Send {
     /// Learns from a first token what a request pays outside the steps.
     fn observe_first_token(&mut self, first: &FirstToken);
 
+    /// What strides of a pod class were said to have done was not what its engines did: what they taught may be wrong. Whoever wraps
+    /// another has to hand this on.
+    fn doubt_steps(&mut self, _pod_class: u16) {}
+
     /// Learns errors and quantile corrections from a finished request.
     fn observe_sample(&mut self, sample: &Sample);
 

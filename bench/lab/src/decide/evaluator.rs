@@ -112,6 +112,10 @@ impl Predict for Counted {
         self.inner.observe_first_token(first);
     }
 
+    fn doubt_steps(&mut self, pod_class: u16) {
+        self.inner.doubt_steps(pod_class);
+    }
+
     fn observe_sample(&mut self, sample: &Sample) {
         self.inner.observe_sample(sample);
     }

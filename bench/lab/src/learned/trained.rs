@@ -153,6 +153,10 @@ impl Predict for Trained {
         self.chain.observe_first_token(first);
     }
 
+    fn doubt_steps(&mut self, pod_class: u16) {
+        self.chain.doubt_steps(pod_class);
+    }
+
     fn observe_sample(&mut self, sample: &Sample) {
         self.keep_time();
         self.chain.observe_sample(sample);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use weir_core::{CacheInfo, Pulse, RequestId, Scrape, Time};
+use weir_core::{CacheInfo, CacheUse, Pulse, RequestId, Scrape, Time};
 use weir_engine::{Engine, EngineConfig, EngineMetrics, Job, Output, Rejected, SeqId};
 
 use super::{SimPod, SimRequest};
@@ -256,7 +256,7 @@ impl Pod {
             blocks: Some(config.num_blocks * u32::from(engines)),
             block_tokens: Some(config.block_size),
             tokens: None,
-            prefix_caching: Some(config.prefix_caching),
+            prefix_caching: None,
         }
     }
 
@@ -271,6 +271,10 @@ impl Pod {
             kv_usage: metrics.kv_usage as f32,
             cache: self.cache_info(engines),
             generated: Some(metrics.generation_tokens),
+            cache_use: Some(CacheUse {
+                queried: metrics.prefix_queries,
+                found: metrics.prefix_hits,
+            }),
             engines: u32::from(engines),
             shared: false,
         }

@@ -47,6 +47,9 @@ struct RawPods {
     kv_blocks: Option<u32>,
     #[serde(default)]
     prefix_caching: Option<bool>,
+    /// What dispatchers are told of that, where it is something else.
+    #[serde(default)]
+    prefix_caching_told: Option<bool>,
     #[serde(default)]
     prefill_factor: Option<f64>,
     /// Standard deviation of the log of a step's noise.
@@ -118,6 +121,9 @@ fn pool(raw: &RawPool) -> Result<Pool> {
             (ranks, false) => {
                 pool.add(&EngineConfig { ranks, ..engine }, pods.count, pods.role);
             }
+        }
+        if let (Some(class), Some(told)) = (pool.classes.last_mut(), pods.prefix_caching_told) {
+            class.prefix_caching = told;
         }
     }
     ensure!(!pool.pods.is_empty(), "there is no pod");
@@ -208,6 +214,10 @@ mod tests {
         let steps = |pod: usize| pool.pods[pod].engine.hardware.a_ms;
         assert_eq!(steps(2), 2.0 * steps(0));
         assert_eq!((pool.scrape_every.as_millis(), pool.pods[2].class), (20, 1));
+        let text =
+            "{pods: [{gpu: h100-qwen3-32b-tp2, prefix_caching: false, prefix_caching_told: true}]}";
+        let pool = parse(text).unwrap();
+        assert!(!pool.pods[0].engine.prefix_caching && pool.classes[0].prefix_caching);
     }
 
     #[test]

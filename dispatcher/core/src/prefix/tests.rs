@@ -242,6 +242,29 @@ fn of_an_answer_that_is_being_forgotten_the_beginning_is_held_and_of_two_the_las
 }
 
 #[test]
+fn what_a_pod_finds_less_of_counts_for_less_until_it_leaves() {
+    let mut index = alone(40);
+    index.insert(POD, &prompt(b"abcdefgh"));
+    index.set_capacity(PodId(4), 40);
+    index.insert(PodId(4), &prompt(b"abcdefgh"));
+    let shares = |index: &PrefixIndex| {
+        let mut found = Vec::new();
+        index.matches(&prompt(b"abcdXXXX"), &ALONE, &mut found);
+        found.iter().map(|one| one.share).collect::<Vec<_>>()
+    };
+    let version = index.version();
+    index.set_found(POD, 0.25);
+    assert!(index.version() > version && shares(&index) == [0.125, 0.5]);
+    index.set_found(POD, 1.0);
+    assert_eq!(shares(&index), [0.5, 0.5]);
+    index.set_found(POD, 0.25);
+    index.remove(POD);
+    index.set_capacity(POD, 40);
+    index.insert(POD, &prompt(b"abcdefgh"));
+    assert_eq!(shares(&index), [0.5, 0.5]);
+}
+
+#[test]
 fn an_answer_after_which_another_was_given_is_asked_for_by_nobody_wherever_it_is_recalled() {
     let mut index = alone(40);
     for answer in [4, 3] {

@@ -38,7 +38,10 @@ impl Scheduler {
         let Some((prefill, seat)) = state.ledger.first_token(id, now, &self.config.pull) else {
             return;
         };
-        let sequences = state.ledger.residents().get(seat).map_or(1, |one| one.sequences);
+        let resident = state.ledger.residents().get(seat);
+        let (sequences, input_tokens) =
+            resident.map_or((1, 0), |one| (one.sequences, one.input_tokens));
+        state.looked_up.begun(f64::from(input_tokens), prefill[0]);
         estimate(&mut state.ledger, seat, &self.length, &self.config.pull);
         state.meter.began(sequences);
         if together {

@@ -24,13 +24,25 @@ impl Scheduler {
         };
         let before = (pod.kv_capacity_tokens(), pod.prefix_tokens());
         pod.scraped(now, scrape);
+        let found = pod.note_found(now, &scrape);
         let holds_as_much = pod.kv_capacity_tokens() == before.0;
         self.resize_index(id, before.1);
+        if let Some(share) = found {
+            self.note_found(id, share);
+        }
         if !holds_as_much && self.note_longest_prompts(now) {
             self.part_picky();
         }
         self.note_generated(id, &scrape);
         self.try_again(now, id);
+    }
+
+    /// A pod finds another share of what it is believed to have cached than it did: what its steps have taught was of other prompts.
+    fn note_found(&mut self, id: PodId, share: f64) {
+        self.pods.index_mut().set_found(id, share);
+        if let Some(pod) = self.pods.get(&id) {
+            self.predictor.doubt_steps(pod.spec.class);
+        }
     }
 
     /// Lets the index believe that a pod has as many tokens of prompts cached as it may have now, where they were others before.

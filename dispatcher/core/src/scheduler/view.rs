@@ -90,6 +90,7 @@ impl Scheduler {
             dispatched: pod.dispatched,
             prompt_tokens: pod.prompt_tokens as u64,
             cached_tokens: pod.cached_tokens as u64,
+            cache_found: pod.cache_found(),
             requests: self.request_views(now, &pod.ledger, REQUESTS_SHOWN),
         }
     }

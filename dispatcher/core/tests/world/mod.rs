@@ -17,7 +17,7 @@ use weir_schema::{
     Status, StepTime, Stride,
 };
 
-/// Answers every row with its own priors, and counts the strides it is shown.
+/// Answers every row with its own priors, and counts the strides it is shown since it was to doubt them.
 pub struct Priors(pub StepTime, pub Arc<AtomicUsize>);
 
 impl Predict for Priors {
@@ -45,6 +45,10 @@ impl Predict for Priors {
     }
 
     fn observe_first_token(&mut self, _: &FirstToken) {}
+
+    fn doubt_steps(&mut self, _pod_class: u16) {
+        self.1.store(0, Relaxed);
+    }
 
     fn observe_sample(&mut self, _sample: &Sample) {}
 

@@ -79,6 +79,8 @@ pub struct PodRow {
     pub prompt_tokens: u64,
     /// Those that it was believed to have cached.
     pub cached_tokens: u64,
+    /// Share of what is believed cached there that it finds; 1 while nothing speaks against it.
+    pub cache_found: f64,
     /// Mean absolute relative error of TTFT lately, as a fraction; `null` before any.
     pub error_ttft: Option<f64>,
     /// The same of TPOT.
@@ -169,6 +171,7 @@ fn row(pool: Pool<'_>, seen: PodSeen) -> PodRow {
         dispatched: view.dispatched,
         prompt_tokens: view.prompt_tokens,
         cached_tokens: view.cached_tokens,
+        cache_found: view.cache_found,
         error_ttft: detail.errors.ttft,
         error_tpot: detail.errors.tpot,
         ledger_minus_scrape: detail.ledger_minus_scrape,

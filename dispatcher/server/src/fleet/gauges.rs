@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 use memchr::{memchr_iter, memchr2};
 use smallvec::SmallVec;
-use weir_core::{CacheInfo, Scrape};
+use weir_core::{CacheInfo, CacheUse, Scrape};
 
 /// What was read.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,11 +51,16 @@ const KV_USAGE_OLD: &str = "vllm:gpu_cache_usage_perc";
 const CACHE_INFO: &str = "vllm:cache_config_info";
 const STARTED: &str = "process_start_time_seconds";
 
+/// Counters of tokens, which a process starts at zero: those of prompts that were looked up in the prefix cache, and those found.
+const QUERIED: &str = "vllm:prefix_cache_queries_total";
+const FOUND: &str = "vllm:prefix_cache_hits_total";
+
 /// A counter, which a process starts at zero. Engines without it leave the tokens of an event to streams with `usage`.
 const GENERATED: &str = "vllm:generation_tokens_total";
 
 /// What is read, of all that an engine tells.
-pub const NAMES: [&str; 6] = [RUNNING, WAITING, KV_USAGE, CACHE_INFO, STARTED, GENERATED];
+pub const NAMES: [&str; 8] =
+    [RUNNING, WAITING, KV_USAGE, CACHE_INFO, STARTED, GENERATED, QUERIED, FOUND];
 
 /// More requests than any engine holds: a gauge above it is broken.
 const MOST_REQUESTS: f64 = 1e6;
@@ -92,6 +97,11 @@ impl Lines {
     fn beside(self, other: Self) -> Self {
         Self { sum: self.sum + other.sum, count: self.count + other.count }
     }
+
+    /// What a counter has come to; `None` where a line is missing or says something else.
+    fn counted(self) -> Option<u64> {
+        (self.count > 0 && self.sum >= 0.0).then_some(self.sum as u64)
+    }
 }
 
 /// What was read of one engine, or of all.
@@ -101,6 +111,8 @@ struct Told {
     waiting: Lines,
     kv_usage: Lines,
     generated: Lines,
+    queried: Lines,
+    found: Lines,
     cache: CacheInfo,
 }
 
@@ -111,24 +123,27 @@ impl Told {
             waiting: self.waiting.beside(other.waiting),
             kv_usage: self.kv_usage.beside(other.kv_usage),
             generated: self.generated.beside(other.generated),
+            queried: self.queried.beside(other.queried),
+            found: self.found.beside(other.found),
             cache: beside(self.cache, other.cache),
         }
     }
 
     fn scrape(&self) -> Result<Scrape, GaugeError> {
-        let Self { running, waiting, kv_usage, generated, cache } = *self;
+        let Self { running, waiting, kv_usage, generated, queried, found, cache } = *self;
         for (lines, name) in [(running, RUNNING), (waiting, WAITING), (kv_usage, KV_USAGE)] {
             if lines.count == 0 {
                 return Err(GaugeError::Missing(name));
             }
         }
-        let is_known = generated.count > 0 && generated.sum >= 0.0;
+        let [generated, queried, found] = [generated, queried, found].map(Lines::counted);
         Ok(Scrape {
             running: running.sum as u32,
             waiting: waiting.sum as u32,
             kv_usage: (kv_usage.sum / f64::from(kv_usage.count)) as f32,
             cache,
-            generated: is_known.then_some(generated.sum as u64),
+            generated,
+            cache_use: queried.zip(found).map(|(queried, found)| CacheUse { queried, found }),
             engines: running.count,
             shared: false,
         })
@@ -164,8 +179,10 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
                 told.kv_usage.add(within(value, 1.01, KV_USAGE)?.min(1.0));
             }
             CACHE_INFO => told.cache = beside(told.cache, cache_info(labels)),
-            // Without it a scrape says what it has to.
-            _ => told.generated.add(within(value, MOST_TOKENS, GENERATED).unwrap_or(f64::NAN)),
+            // Without these a scrape says what it has to.
+            QUERIED => told.queried.add(tokens(value)),
+            FOUND => told.found.add(tokens(value)),
+            _ => told.generated.add(tokens(value)),
         }
     }
     let all = engines.iter().map(|(_, told)| *told).reduce(Told::beside);
@@ -214,6 +231,11 @@ fn within(value: &str, most: f64, name: &'static str) -> Result<f64, GaugeError>
     let value: f64 = value.parse().map_err(|_| GaugeError::Unusable(name))?;
     // NaN is in no range.
     if (0.0..=most).contains(&value) { Ok(value) } else { Err(GaugeError::Unusable(name)) }
+}
+
+/// Tokens that were counted, or no number.
+fn tokens(value: &str) -> f64 {
+    within(value, MOST_TOKENS, "").unwrap_or(f64::NAN)
 }
 
 /// What a line says of one engine's cache. An engine that has not measured its memory yet says "None" of it.
@@ -268,6 +290,8 @@ vllm:kv_cache_usage_perc{engine="0",model_name="qwen3-32b"} 0.25
 vllm:cache_config_info{block_size="16",cache_dtype="auto",enable_prefix_caching="True",engine="0",kv_cache_size_tokens="304000",mamba_block_size="None",num_gpu_blocks="19000",sliding_window="None"} 1.0
 vllm:generation_tokens_total{engine="0",model_name="qwen3-32b"} 1.234567e+06
 vllm:generation_tokens_created{engine="0",model_name="qwen3-32b"} 1.75e+09
+vllm:prefix_cache_queries_total{engine="0",model_name="qwen3-32b"} 5.5e+06
+vllm:prefix_cache_hits_total{engine="0",model_name="qwen3-32b"} 2.25e+06
 process_start_time_seconds 1.75e+09
 vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
 "#;
@@ -285,6 +309,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
                 prefix_caching: Some(true),
             },
             generated: Some(1_234_567),
+            cache_use: Some(CacheUse { queried: 5_500_000, found: 2_250_000 }),
             engines: 1,
             shared: false,
         };
@@ -322,6 +347,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
                 prefix_caching: Some(true),
             },
             generated: Some(2 * 1_234_567),
+            cache_use: Some(CacheUse { queried: 11_000_000, found: 4_500_000 }),
             engines: 2,
             shared: false,
         };
@@ -397,6 +423,10 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
         assert_eq!(none(USUAL.replace(GENERATED, "vllm:renamed")), None);
         for value in ["NaN", "-1", "1e30", "many"] {
             assert_eq!(none(USUAL.replace("1.234567e+06", value)), None, "{value:?}");
+        }
+        let none = |text: String| parse(text.as_bytes()).unwrap().scrape.cache_use;
+        for wrong in [USUAL.replace(FOUND, "vllm:renamed"), USUAL.replace("2.25e+06", "-1")] {
+            assert_eq!(none(wrong), None);
         }
     }
 

@@ -69,7 +69,7 @@ struct Tenure {
 
 /// How one scrape ended.
 enum Outcome {
-    Good(Gauges),
+    Good(Box<Gauges>),
     /// The pod answered, but not with gauges.
     Garbled(String),
     /// The pod did not answer in time.
@@ -293,7 +293,7 @@ async fn scrape(
     limit: Duration,
 ) -> Outcome {
     match timeout(limit, connection.scrape(authority, secure)).await {
-        Ok(Ok(gauges)) => Outcome::Good(gauges),
+        Ok(Ok(gauges)) => Outcome::Good(Box::new(gauges)),
         Ok(Err(ScrapeError::Garbled(error))) => Outcome::Garbled(error.to_string()),
         // It answers; that it has no metrics must not cost it its requests.
         Ok(Err(ScrapeError::Status(status))) if !status.is_server_error() => {

@@ -209,6 +209,7 @@ impl Page {
         self.count(&series::POD_DISPATCHED, &labels, of.dispatched);
         self.count(&series::POD_PROMPT_TOKENS, &labels, of.prompt_tokens);
         self.count(&series::POD_PROMPT_TOKENS_CACHED, &labels, of.cached_tokens);
+        self.set(&series::POD_CACHE_FOUND, &labels, of.cache_found);
     }
 
     fn scrapes(&mut self, hub: &Hub) {

@@ -85,6 +85,7 @@ fn pod() -> PodView {
         kv_capacity_tokens: 304_000,
         prompt_tokens: 5000,
         cached_tokens: 4000,
+        cache_found: 0.85,
         prefix_capacity_tokens: 0,
         running: 2,
         queued: 0,

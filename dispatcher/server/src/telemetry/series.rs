@@ -149,6 +149,8 @@ series! {
         "Tokens of their prompts.";
     POD_PROMPT_TOKENS_CACHED: Counter "weir_pod_prompt_tokens_cached_total" ["model", "pod"]
         "Those that the pod was believed to have cached; what it found is vllm:prefix_cache_hits_total, of vllm:prefix_cache_queries_total.";
+    POD_CACHE_FOUND: Gauge "weir_pod_cache_found_ratio" ["model", "pod"]
+        "Share of what a pod is believed to have cached that its engine finds, and that counts; 1 while nothing speaks against it.";
     PREDICTOR_SOURCE: Gauge "weir_predictor_source" ["model", "target", "source"]
         "1 for the evaluator that serves a target: onnx, forest, profile or prior.";
     PREDICTOR_FALLBACK: Gauge "weir_predictor_fallback" ["model", "reason"]

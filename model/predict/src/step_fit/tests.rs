@@ -388,3 +388,14 @@ fn what_cannot_have_been_learned_is_not_taken_up() {
     assert!(!with(&|learned| learned.outside_ms = 1.0));
     assert!(!with(&|learned| learned.outside_usual_ms = f64::NAN));
 }
+
+#[test]
+fn what_strides_taught_is_doubted_and_what_first_tokens_did_is_not() {
+    let mut fit = taught(300);
+    let first = FirstToken { pod_class: 0, measured_ms: 90.0, steps_ms: 40.0 };
+    (0..100).for_each(|_| fit.observe_first_token(&first));
+    let (before, api_ms) = (fit.step_time(), fit.step_time().api_ms);
+    assert!(before.base_ms != StepTime::default().base_ms && api_ms > 10.0, "{before:?}");
+    fit.doubt();
+    assert_eq!((fit.strides(), fit.step_time()), (0, StepTime { api_ms, ..StepTime::default() }));
+}

@@ -62,6 +62,8 @@ pub(crate) struct Pod {
     pub(crate) prompt_tokens: Option<f64>,
     /// Those that it was believed to have cached.
     pub(crate) cached_tokens: Option<f64>,
+    /// Share of what is believed cached there that it finds.
+    pub(crate) cache_found: Option<f64>,
     /// Mean relative error of TTFT, lately.
     pub(crate) error_ttft: Option<f64>,
     /// Mean relative error of TPOT, lately.

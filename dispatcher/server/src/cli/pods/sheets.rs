@@ -9,6 +9,15 @@ use crate::cli::{
     },
 };
 
+impl Pod {
+    /// What it finds of what it is believed to have cached, where that is not all.
+    fn found(&self) -> String {
+        let less = self.cache_found.filter(|share| *share < 1.0);
+        less.map(|share| format!("; it finds {} of what it should", percent(Some(share))))
+            .unwrap_or_default()
+    }
+}
+
 impl Sheet for Pods {
     fn sheet(&self, wide: bool) -> String {
         let mut columns = vec![
@@ -129,10 +138,11 @@ impl Sheet for Pod {
             (
                 "dispatched",
                 format!(
-                    "{} with {} tokens, {} of them thought cached",
+                    "{} with {} tokens, {} of them thought cached{}",
                     self.dispatched,
                     count(self.prompt_tokens),
-                    count(self.cached_tokens)
+                    count(self.cached_tokens),
+                    self.found()
                 ),
             ),
         ]);

@@ -57,6 +57,10 @@ impl<P: Predict> Predict for Timed<P> {
         self.inner.observe_first_token(first);
     }
 
+    fn doubt_steps(&mut self, pod_class: u16) {
+        self.inner.doubt_steps(pod_class);
+    }
+
     fn observe_sample(&mut self, sample: &Sample) {
         self.inner.observe_sample(sample);
     }
@@ -90,5 +94,10 @@ mod tests {
         let learned = timed.steps_learned(2).unwrap();
         assert!(timed.recall_steps(0, &learned));
         assert_eq!(timed.steps_learned(0), Some(learned));
+        let mut stride = Stride { pod_class: 0, ..Stride::default() };
+        (stride.steps, stride.busy_ms) = (10.0, 200.0);
+        timed.observe_stride(&stride);
+        timed.doubt_steps(0);
+        assert_eq!(timed.steps_learned(0).map(|learned| learned.strides), Some(0));
     }
 }
