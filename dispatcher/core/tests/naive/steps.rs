@@ -249,6 +249,7 @@ fn scrape() -> impl Strategy<Value = Scrape> {
         kv_usage,
         cache,
         generated,
+        cache_use: None,
         engines: running % 3,
         shared,
     })

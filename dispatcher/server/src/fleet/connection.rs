@@ -31,6 +31,9 @@ const MOST_BYTES: usize = 4 << 20;
 /// How often it is looked up whether a pod's name leads elsewhere.
 const LOOK_UP_EVERY: Duration = Duration::from_secs(30);
 
+/// How often the counters are asked for that are not asked for each time.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+
 /// Why a scrape brought no gauges.
 #[derive(Debug, thiserror::Error)]
 pub enum ScrapeError {
@@ -67,15 +70,30 @@ enum Question {
     Whole,
 }
 
+/// The gauges by name over one route, without the counters and with them.
+#[derive(Debug)]
+struct ByName {
+    gauges: PodRequest,
+    counting: PodRequest,
+}
+
+impl ByName {
+    const fn asks(&self, counts: bool) -> &PodRequest {
+        if counts { &self.counting } else { &self.gauges }
+    }
+}
+
 /// A connection, while there is one.
 #[derive(Debug)]
 pub struct Connection {
-    by_name: PodRequest,
-    below: PodRequest,
+    by_name: ByName,
+    below: ByName,
     whole: PodRequest,
     /// What a new connection asks first.
     first: Question,
     open: Option<(Line, Question)>,
+    /// When the counters were asked for last.
+    counted: Option<Instant>,
     /// How it was spoken to.
     secure: Option<Secure>,
     /// Bytes of all answers so far.
@@ -92,13 +110,22 @@ impl Connection {
         let accept = ("accept", b"text/plain".as_slice());
         let get =
             |path: &str| PodRequest::new(&Method::GET, path, [accept].into_iter(), Bytes::new());
-        let names = gauges::NAMES.map(|name| format!("name%5B%5D={name}")).join("&");
+        let named = |names: &[&str]| {
+            names.iter().map(|name| format!("name%5B%5D={name}")).collect::<Vec<_>>().join("&")
+        };
+        let gauges = named(&gauges::NAMES);
+        let counting = format!("{gauges}&{}", named(&gauges::COUNTERS));
+        let over = |route: &str| ByName {
+            gauges: get(&format!("{route}?{gauges}")),
+            counting: get(&format!("{route}?{counting}")),
+        };
         Self {
-            by_name: get(&format!("/metrics?{names}")),
-            below: get(&format!("/metrics/?{names}")),
+            by_name: over("/metrics"),
+            below: over("/metrics/"),
             whole: get("/metrics"),
             first: if by_name { Question::ByName } else { Question::Whole },
             open: None,
+            counted: None,
             secure: None,
             read: 0,
             peer: None,
@@ -188,9 +215,13 @@ impl Connection {
         authority: &str,
     ) -> Result<Gauges, ScrapeError> {
         self.open = None;
+        let counts = self.counted.is_none_or(|at| at.elapsed() >= COUNT_EVERY);
+        if counts {
+            self.counted = Some(Instant::now());
+        }
         let request = match question {
-            Question::ByName => &self.by_name,
-            Question::BelowOnTrial | Question::Below => &self.below,
+            Question::ByName => self.by_name.asks(counts),
+            Question::BelowOnTrial | Question::Below => self.below.asks(counts),
             Question::Whole => &self.whole,
         };
         let to = To { authority, rank: None, name: "" };
@@ -295,11 +326,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_gauges_alone_are_asked_for() {
+    async fn the_gauges_alone_are_asked_for_and_counters_now_and_then() {
+        static TURN: AtomicU32 = AtomicU32::new(0);
         let answer: fn(&Uri) -> Response = |uri| {
             let query = uri.query().unwrap_or_default().replace("%5B%5D", "[]");
             let names = query.split('&').map(|pair| pair.strip_prefix("name[]=").unwrap());
-            match names.eq(gauges::NAMES) {
+            let counters = if TURN.fetch_add(1, Relaxed) == 0 { 2 } else { 0 };
+            match names
+                .eq(gauges::NAMES.into_iter().chain(gauges::COUNTERS.into_iter().take(counters)))
+            {
                 true => GAUGES.into_response(),
                 false => StatusCode::IM_A_TEAPOT.into_response(),
             }

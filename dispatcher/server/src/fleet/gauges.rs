@@ -59,8 +59,10 @@ const FOUND: &str = "vllm:prefix_cache_hits_total";
 const GENERATED: &str = "vllm:generation_tokens_total";
 
 /// What is read, of all that an engine tells.
-pub const NAMES: [&str; 8] =
-    [RUNNING, WAITING, KV_USAGE, CACHE_INFO, STARTED, GENERATED, QUERIED, FOUND];
+pub const NAMES: [&str; 6] = [RUNNING, WAITING, KV_USAGE, CACHE_INFO, STARTED, GENERATED];
+
+/// What is read now and then.
+pub const COUNTERS: [&str; 2] = [QUERIED, FOUND];
 
 /// More requests than any engine holds: a gauge above it is broken.
 const MOST_REQUESTS: f64 = 1e6;
@@ -218,7 +220,7 @@ fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Name, labels and value of a line; `None` for comments and everything else that is not looked for.
 fn split(line: &[u8]) -> Option<(&'static str, &str, &str)> {
     let (name, rest) = line.split_at_checked(memchr2(b'{', b' ', line)?)?;
-    let mut names = NAMES.into_iter().chain([KV_USAGE_OLD]);
+    let mut names = NAMES.into_iter().chain(COUNTERS).chain([KV_USAGE_OLD]);
     let name = names.find(|known| known.as_bytes() == name)?;
     let rest = std::str::from_utf8(rest).ok()?;
     // A label's value may hold a brace; the value of the sample never does.
@@ -318,7 +320,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
         assert_eq!(parse(USUAL.as_bytes()), Ok(want.clone()));
         let named = |line: &&str| {
             line.starts_with('#')
-                || NAMES.iter().any(|name| {
+                || NAMES.iter().chain(&COUNTERS).any(|name| {
                     line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
                 })
         };
