@@ -7,6 +7,7 @@ pub mod together;
 
 use weir_schema::Sample;
 
+pub use finding::Found;
 use finding::{Finding, LookedUp};
 pub use pods::Pods;
 use sequences::Seats;
@@ -113,12 +114,12 @@ impl PodState {
         self.scrape = Some((now, scrape));
     }
 
-    /// Holds what it found in its prefix cache against what it was believed to have there. Returns the share that it finds where that is
-    /// another now, or was a moment ago. What comes from outside of the KV cache it counts otherwise.
-    pub fn note_found(&mut self, now: Time, scrape: &Scrape) -> Option<f64> {
+    /// Holds what it found in its prefix cache against what it was believed to have there, and returns what follows, if anything does. What
+    /// comes from outside of the KV cache it counts otherwise.
+    pub fn note_found(&mut self, now: Time, scrape: &Scrape) -> Option<Found> {
         let judged = self.class.offload_tokens == 0 && !self.loads;
         let counted = scrape.cache_use.filter(|_| judged)?;
-        self.finding.scraped(now, self.looked_up, counted).then(|| self.finding.share())
+        self.finding.scraped(now, self.looked_up, counted)
     }
 
     /// Share of what is believed cached there that it finds.

@@ -22,19 +22,33 @@ const LEAST_PROMPTS: f64 = 16.0;
 /// Finding that much of what is believed is finding all: estimates of lengths are as far off.
 const FINE: f64 = 0.8;
 
-/// Less is told in steps of this, and this at least is left: that it finds more again has to be seen.
-const STEP: f64 = 0.05;
+/// Of less this at least is left: that it finds more again has to be seen.
 const LEAST: f64 = 0.01;
 
-/// Looks until what was sent before is over.
+/// What differs by less is the same: few prompts tell.
+const NOTICED: f64 = 0.1;
+
+/// A share that differs so much from the one with which step times were learned makes them wrong; looks until what was sent with that is
+/// over.
+const MISTAUGHT: f64 = 0.25;
 const UNSETTLED: u8 = 5;
+
+/// What is found now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// Share of what is believed.
+    pub share: f64,
+    /// Whether what steps have taught was of prompts of which much more, or less, was thought cached.
+    pub mistaught: bool,
+}
 
 /// What is known of one pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Finding {
     /// Share of what is believed that is found.
     share: f64,
-    /// Looks after a change of it until what was sent before is thought to be over.
+    /// The one with which step times are learned, and looks until all is over that was sent before.
+    taught: f64,
     unsettled: u8,
     /// The last look.
     last: Option<Look>,
@@ -93,7 +107,8 @@ impl LookedUp {
 impl Default for Finding {
     fn default() -> Self {
         let (held_back, believed, counted) = Default::default();
-        Self { share: 1.0, unsettled: 0, last: None, held_back, believed, counted }
+        let (share, taught, unsettled) = (1.0, 1.0, 0);
+        Self { share, taught, unsettled, last: None, held_back, believed, counted }
     }
 }
 
@@ -103,21 +118,20 @@ impl Finding {
         self.share
     }
 
-    /// An engine has counted so much, and has looked up so much by then of what it was sent. Says whether the share is another now,
-    /// or was a moment ago: what was sent until then was thought to be something else.
-    pub fn scraped(&mut self, now: Time, looked_up: LookedUp, counted: CacheUse) -> bool {
+    /// An engine has counted so much, and has looked up so much by then of what it was sent. Returns what it finds where that is
+    /// another share now, or step times are learned anew.
+    pub fn scraped(&mut self, now: Time, looked_up: LookedUp, counted: CacheUse) -> Option<Found> {
         if self.last.is_some_and(|last| now.since(last.at) < EVERY) {
-            return false;
+            return None;
         }
-        let Some(last) = self.last.replace(Look { at: now, looked_up, counted }) else {
-            return false;
-        };
+        let last = self.last.replace(Look { at: now, looked_up, counted })?;
         let queried = counted.queried.checked_sub(last.counted.queried);
         let Some((queried, found)) = queried.zip(counted.found.checked_sub(last.counted.found))
         else {
             // Another process counts.
-            *self = Self { share: self.share, last: self.last, ..Self::default() };
-            return false;
+            let Self { share, taught, last, .. } = *self;
+            *self = Self { share, taught, last, ..Self::default() };
+            return None;
         };
         let mut fresh = looked_up.since(&last.looked_up);
         // What was believed before it counted for less.
@@ -130,9 +144,16 @@ impl Finding {
             LookedUp { prompts: fresh.prompts, tokens: queried as f64, cached: found as f64 };
         self.counted.add(kept, &counted);
         let share = self.found();
-        let changes = std::mem::replace(&mut self.share, share).total_cmp(&share).is_ne();
-        self.unsettled = if changes { UNSETTLED } else { self.unsettled.saturating_sub(1) };
-        self.unsettled > 0
+        let changes = (share - self.share).abs() >= NOTICED;
+        if changes {
+            self.share = share;
+        }
+        self.unsettled = self.unsettled.saturating_sub(1);
+        if (self.share - self.taught).abs() >= MISTAUGHT {
+            (self.taught, self.unsettled) = (self.share, UNSETTLED);
+        }
+        let mistaught = self.unsettled > 0;
+        (changes || mistaught).then_some(Found { share: self.share, mistaught })
     }
 
     fn found(&self) -> f64 {
@@ -143,7 +164,7 @@ impl Finding {
         let of_tokens = self.counted.cached / self.believed.cached;
         let of_shares = self.counted.share() / self.believed.share();
         let share = of_tokens.max(of_shares);
-        if share >= FINE { 1.0 } else { ((share / STEP).round() * STEP).max(LEAST) }
+        if share >= FINE { 1.0 } else { share.max(LEAST) }
     }
 }
 
@@ -161,7 +182,7 @@ mod tests {
     }
 
     impl Watched {
-        fn look(&mut self) -> bool {
+        fn look(&mut self) -> Option<Found> {
             self.seconds += 1;
             self.finding.scraped(
                 Time::ZERO.plus(EVERY * self.seconds),
@@ -207,11 +228,32 @@ mod tests {
         let mut watched = Watched::default();
         assert_eq!(watched.after(10, [2000.0, 1500.0], 0.0), 1.0, "that says little");
         assert_eq!(watched.after(500, [2000.0, 1500.0], 0.0), LEAST);
-        assert_eq!(watched.after(500, [2000.0, 1500.0], 0.5), 0.5);
+        let half = watched.after(500, [2000.0, 1500.0], 0.5);
+        assert!((half - 0.5).abs() < NOTICED, "{half}");
         assert_eq!(watched.after(500, [2000.0, 1500.0], 1.0), 1.0);
         // However long each is, a few say nothing.
         assert_eq!(Watched::default().after(10, [200_000.0, 150_000.0], 0.0), 1.0);
         assert_eq!(Watched::default().after(50, [200_000.0, 150_000.0], 0.0), LEAST);
+    }
+
+    #[test]
+    fn little_is_noticed_only_where_it_adds_up_and_much_is_taught_anew() {
+        let mut watched = Watched::default();
+        let told = |watched: &mut Watched, finds: f64| {
+            let mut told = Vec::new();
+            for _ in 0..500 {
+                watched.counts(2000.0, finds * 1500.0);
+                watched.looked_up.begun(2000.0, 2000.0 - 1500.0 * watched.finding.share());
+                told.extend(watched.look());
+            }
+            let anew = told.iter().filter(|found| found.mistaught).count();
+            (told.len() - anew, anew)
+        };
+        assert_eq!(told(&mut watched, 0.9), (0, 0));
+        let (changes, anew) = told(&mut watched, 0.6);
+        assert!(changes <= 2 && (5..=10).contains(&anew), "{changes}, {anew}");
+        let (changes, anew) = told(&mut watched, 0.55);
+        assert!(changes <= 1 && anew == 0, "{changes}, {anew}");
     }
 
     #[test]
@@ -229,7 +271,7 @@ mod tests {
         let mut watched = Watched::default();
         watched.after(500, [2000.0, 1500.0], 0.0);
         watched.counted = CacheUse { queried: 10, found: 10 };
-        assert!(!watched.look());
+        assert_eq!(watched.look(), None);
         assert_eq!((watched.finding.share(), watched.finding.believed.tokens), (LEAST, 0.0));
     }
 

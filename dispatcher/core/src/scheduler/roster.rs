@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     Phase, PodId, PodSpec, RequestId, Scrape, Time,
     decide::{filter, score},
-    fleet::PodState,
+    fleet::{Found, PodState},
     scheduler::{Scheduler, flight::allow},
 };
 
@@ -27,8 +27,8 @@ impl Scheduler {
         let found = pod.note_found(now, &scrape);
         let holds_as_much = pod.kv_capacity_tokens() == before.0;
         self.resize_index(id, before.1);
-        if let Some(share) = found {
-            self.note_found(id, share);
+        if let Some(found) = found {
+            self.note_found(id, found);
         }
         if !holds_as_much && self.note_longest_prompts(now) {
             self.part_picky();
@@ -37,10 +37,10 @@ impl Scheduler {
         self.try_again(now, id);
     }
 
-    /// A pod finds another share of what it is believed to have cached than it did: what its steps have taught was of other prompts.
-    fn note_found(&mut self, id: PodId, share: f64) {
-        self.pods.index_mut().set_found(id, share);
-        if let Some(pod) = self.pods.get(&id) {
+    /// A pod finds another share of what it is believed to have cached than it did.
+    fn note_found(&mut self, id: PodId, found: Found) {
+        self.pods.index_mut().set_found(id, found.share);
+        if let Some(pod) = self.pods.get(&id).filter(|_| found.mistaught) {
             self.predictor.doubt_steps(pod.spec.class);
         }
     }

@@ -211,6 +211,20 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_that_finds_less_than_it_should_is_said_to() {
+        let text = |found: Option<f64>| {
+            let pod: Pod = from_value(json!({"cached_tokens": 10, "cache_found": found})).unwrap();
+            pod.sheet(false)
+        };
+        assert!(
+            text(Some(0.35)).contains("10 of them thought cached; it finds 35% of what it should")
+        );
+        for all in [Some(1.0), None] {
+            assert!(!text(all).contains("finds"));
+        }
+    }
+
+    #[test]
     fn one_pod_shows_its_requests_with_objective_and_pace() {
         let pod: Pod = from_value(json!({
             "pool": "m", "pod": "pod-0", "phase": "ready", "step_ms": 31.0, "tightest_tpot_ms": 50.0,
