@@ -1,6 +1,6 @@
 //! One HTTP call on a connection of its own, whole or as it streams.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -297,4 +297,9 @@ fn events(body: &[u8]) -> Vec<Value> {
 fn word(event: &Value) -> &str {
     let choice = &event["choices"][0];
     choice["delta"]["content"].as_str().or(choice["text"].as_str()).unwrap_or_default()
+}
+
+/// The pods that served.
+pub fn served_by(replies: &[Reply]) -> BTreeSet<&str> {
+    replies.iter().map(|reply| reply.header("x-weir-pod")).collect()
 }

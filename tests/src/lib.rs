@@ -61,7 +61,7 @@ pub mod wait;
 pub mod weir;
 
 pub use browser::{Browser, Screen};
-pub use call::{Call, Live, Reply};
+pub use call::{Call, Live, Reply, served_by};
 pub use collector::Collector;
 pub use echo::Echo;
 pub use load::Load;

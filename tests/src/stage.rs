@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -218,6 +219,13 @@ impl Stage {
     /// Makes a call and reads the answer to its end.
     pub async fn call(&self, call: &Call) -> Reply {
         call.to(self.weir.api).await
+    }
+
+    /// Makes a call so often at once. Each is answered whole.
+    pub async fn at_once(&self, calls: usize, call: &Call) -> Vec<Reply> {
+        let replies = join_all((0..calls).map(|_| self.call(call))).await;
+        replies.iter().for_each(Reply::assert_whole);
+        replies
     }
 
     /// Makes a call again and again, each beside the others, until so many of them wait. They go on

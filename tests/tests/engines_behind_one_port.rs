@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use weir_tests::{Call, Live, Plan, Pod, Reply, Stage, eventually};
+use weir_tests::{Call, Live, Plan, Pod, Stage, eventually, served_by};
 
 /// Servers of two engines each, whose class says that there are so many.
 fn said_to_have(engines: u16) -> Plan {
@@ -18,16 +18,6 @@ fn class(class: Value) -> Plan {
 
 fn of_two() -> Plan {
     said_to_have(2)
-}
-
-async fn at_once(stage: &Stage, calls: usize, call: &Call) -> Vec<Reply> {
-    let replies = join_all((0..calls).map(|_| stage.call(call))).await;
-    replies.iter().for_each(Reply::assert_whole);
-    replies
-}
-
-fn served_by(replies: &[Reply]) -> BTreeSet<&str> {
-    replies.iter().map(|reply| reply.header("x-weir-pod")).collect()
 }
 
 /// What each of a server's engines has counted.
@@ -77,7 +67,7 @@ async fn requests_are_spread_over_all_of_them_and_each_is_served_where_it_was_se
     for together in ["server", "none"] {
         let steps = json!({"name": "h100-qwen3-32b-tp2", "data_parallel_size": 2, "steps_together": together});
         let mut stage = class(steps).raise().await;
-        let replies = at_once(&stage, 40, &Call::chat(30)).await;
+        let replies = stage.at_once(40, &Call::chat(30)).await;
         assert_eq!(served_by(&replies), ["pod-0@0", "pod-0@1"].into());
         let of = |name: &str| {
             replies.iter().filter(|reply| reply.header("x-weir-pod") == name).count() as f64
@@ -133,11 +123,11 @@ async fn a_rank_that_a_client_asks_for_decides_nothing() {
     let refused = of_rank("7").to(stage.pods[0].address).await;
     assert_eq!(refused.status, 400, "the server has no such engine: {refused:?}");
     for rank in ["7", "-1"] {
-        at_once(&stage, 6, &of_rank(rank)).await;
+        stage.at_once(6, &of_rank(rank)).await;
     }
     ask(&stage, "cordon", "pod-0@1").await;
     let before = counted(&stage.pods[0], "vllm:generation_tokens_total").await;
-    let replies = at_once(&stage, 6, &of_rank("1")).await;
+    let replies = stage.at_once(6, &of_rank("1")).await;
     assert_eq!(served_by(&replies), ["pod-0@0"].into());
     let now = counted(&stage.pods[0], "vllm:generation_tokens_total").await;
     assert_eq!(now, [before[0] + 30.0, before[1]]);
@@ -145,7 +135,7 @@ async fn a_rank_that_a_client_asks_for_decides_nothing() {
 
     // Of a server that counts as one pod the server says which.
     let mut stage = said_to_have(1).raise().await;
-    let replies = at_once(&stage, 6, &of_rank("7")).await;
+    let replies = stage.at_once(6, &of_rank("7")).await;
     assert_eq!(served_by(&replies), ["pod-0"].into());
     stage.assert_settled().await;
 }
@@ -156,7 +146,7 @@ async fn a_server_with_fewer_engines_than_its_class_says_serves_with_those_it_ha
     for engine in ["pod-0@0", "pod-0@1"] {
         phase(&stage, engine, "ready").await;
     }
-    let replies = at_once(&stage, 40, &Call::chat(20)).await;
+    let replies = stage.at_once(40, &Call::chat(20)).await;
     assert_eq!(served_by(&replies), ["pod-0@0", "pod-0@1"].into());
     for missing in ["pod-0@2", "pod-0@3"] {
         let seen = look(&stage, missing).await;
@@ -183,7 +173,7 @@ async fn a_server_is_drained_once_all_of_its_engines_are_empty() {
     for engine in ["pod-0@0", "pod-0@1"] {
         assert_eq!(look(&stage, engine).await["phase"], "draining");
     }
-    let replies = at_once(&stage, 16, &Call::chat(5)).await;
+    let replies = stage.at_once(16, &Call::chat(5)).await;
     assert_eq!(served_by(&replies), ["pod-1@0", "pod-1@1"].into());
 
     streams.retain(|(name, _)| name != "pod-0@0");
@@ -195,13 +185,13 @@ async fn a_server_is_drained_once_all_of_its_engines_are_empty() {
     for engine in ["pod-0@0", "pod-0@1"] {
         assert_eq!(look(&stage, engine).await["phase"], "drained");
     }
-    let replies = at_once(&stage, 6, &Call::chat(5)).await;
+    let replies = stage.at_once(6, &Call::chat(5)).await;
     assert!(served_by(&replies).iter().all(|pod| pod.starts_with("pod-1@")));
 
     let back = ask(&stage, "uncordon", "pod-0").await;
     assert_eq!((&back["phase"], &back["drain"]), (&"ready".into(), &Value::Null));
     ask(&stage, "cordon", "pod-1").await;
-    let replies = at_once(&stage, 16, &Call::chat(20)).await;
+    let replies = stage.at_once(16, &Call::chat(20)).await;
     assert_eq!(served_by(&replies), ["pod-0@0", "pod-0@1"].into());
     drop(streams);
     stage.assert_settled().await;
@@ -226,7 +216,7 @@ async fn streams_on_a_drained_server_go_to_their_end() {
 async fn a_server_that_was_killed_and_comes_back_is_each_of_its_engines_anew() {
     let mut stage = of_two().speed(4.0).raise().await;
     let known = Call::long_chat(4000, 5, "known");
-    at_once(&stage, 1, &known).await;
+    stage.at_once(1, &known).await;
     let streams = begun(&stage, &Call::chat(3000), &["pod-0@0", "pod-0@1"]).await;
     // Processes that begin within a second are taken for one: clocks are that exact.
     eventually("its server is older than that", async || {
@@ -252,7 +242,7 @@ async fn a_server_that_was_killed_and_comes_back_is_each_of_its_engines_anew() {
     reply.assert_whole();
     let seen = look(&stage, reply.header("x-weir-pod")).await;
     assert_eq!((&seen["dispatched"], &seen["cached_tokens"]), (&1.into(), &0.into()), "{seen}");
-    let replies = at_once(&stage, 20, &Call::chat(20)).await;
+    let replies = stage.at_once(20, &Call::chat(20)).await;
     assert_eq!(served_by(&replies), ["pod-0@0", "pod-0@1"].into());
     let generated = counted(&stage.pods[0], "vllm:generation_tokens_total").await;
     assert!(generated.iter().all(|tokens| *tokens > 0.0), "{generated:?}");

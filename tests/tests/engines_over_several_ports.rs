@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeSet, net::SocketAddr};
 
-use futures_util::future::join_all;
 use serde_json::{Value, json};
-use weir_tests::{Call, Plan, Pod, Reply, Stage, eventually, weir::Metrics};
+use weir_tests::{Call, Plan, Pod, Stage, eventually, served_by, weir::Metrics};
 
 const CLASS: &str = "h100-qwen3-32b-tp2";
 
@@ -33,16 +32,6 @@ fn in_front(plan: Plan, class: Value, pool: Value) -> Plan {
     plan.pods(0).config(json!({"classes": [class]})).pool(pool)
 }
 
-async fn at_once(stage: &Stage, calls: usize, call: &Call) -> Vec<Reply> {
-    let replies = join_all((0..calls).map(|_| stage.call(call))).await;
-    replies.iter().for_each(Reply::assert_whole);
-    replies
-}
-
-fn served_by(replies: &[Reply]) -> BTreeSet<&str> {
-    replies.iter().map(|reply| reply.header("x-weir-pod")).collect()
-}
-
 /// What the engines behind some ports have generated, by their numbers.
 async fn generated(ports: &[SocketAddr], engines: u16) -> Vec<f64> {
     let mut all = vec![0.0; engines.into()];
@@ -61,7 +50,7 @@ async fn generated(ports: &[SocketAddr], engines: u16) -> Vec<f64> {
 async fn assert_spread(stage: &Stage, pods: &[String], ports: &[SocketAddr]) {
     let engines = pods.len() as u16;
     let before = generated(ports, engines).await;
-    let replies = at_once(stage, 20 * pods.len(), &Call::chat(30)).await;
+    let replies = stage.at_once(20 * pods.len(), &Call::chat(30)).await;
     let wanted: BTreeSet<&str> = pods.iter().map(String::as_str).collect();
     assert_eq!(served_by(&replies), wanted);
     let of =
@@ -94,7 +83,7 @@ async fn engines_with_a_port_each_are_pods_of_one_server() {
     // A rank that a client asks for would be one of those behind the port, of which there is one.
     let ranked = Call::chat(5).header("X-data-parallel-rank", "1");
     assert_eq!(ranked.to(ports[1]).await.status, 400);
-    at_once(&stage, 6, &ranked).await;
+    stage.at_once(6, &ranked).await;
 
     let drain = Call::post("/api/v1/pods/s/drain", "{}").to(stage.weir.admin).await;
     assert_eq!(drain.status, 200, "{drain:?}");
@@ -146,7 +135,7 @@ async fn engines_on_several_nodes_step_together_where_they_are_one_unit() {
     // One of them is taken out alone.
     let cordon = Call::post("/api/v1/pods/node-1/cordon", "{}").to(stage.weir.admin).await;
     assert_eq!(cordon.status, 200, "{cordon:?}");
-    let replies = at_once(&stage, 30, &Call::chat(10)).await;
+    let replies = stage.at_once(30, &Call::chat(10)).await;
     assert_eq!(served_by(&replies), ["node-0@0", "node-0@1"].into());
     stage.assert_settled().await;
 }
@@ -162,7 +151,7 @@ async fn a_port_with_more_engines_than_its_class_says_is_told_of() {
     let mut stage = in_front(plan, class, pods).start().await;
     stage.pods.push(server);
     phase(&stage, "s@0", "ready").await;
-    let replies = at_once(&stage, 6, &Call::chat(5)).await;
+    let replies = stage.at_once(6, &Call::chat(5)).await;
     assert_eq!(served_by(&replies), ["s@0"].into());
     phase(&stage, "s@1", "broken").await;
     stage.weir.program.logs("a port tells of several engines").await;
