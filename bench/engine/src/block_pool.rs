@@ -150,6 +150,18 @@ impl BlockPool {
         }
     }
 
+    /// Nothing is found any more; false, and nothing is forgotten, while any block is in use.
+    pub fn reset(&mut self) -> bool {
+        let unused = self.free as usize + 1 == self.blocks.len();
+        if unused {
+            self.by_hash.clear();
+            for block in &mut self.blocks {
+                (block.full, block.named) = (false, false);
+            }
+        }
+        unused
+    }
+
     /// Ends a block's stay in the free queue.
     fn leave(&mut self, id: BlockId) {
         let block = self.at_mut(id);

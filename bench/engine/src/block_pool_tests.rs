@@ -141,3 +141,19 @@ fn keys_that_count_up_get_neighbouring_places_and_rows_of_them_are_spread() {
     let rows: HashSet<u64> = (0..4096_u64).map(|row| low(row * 16) >> 4).collect();
     assert!(rows.len() > 2400, "{}", rows.len());
 }
+
+#[test]
+fn what_was_cached_is_not_found_after_a_reset_unless_it_is_in_use() {
+    let mut pool = BlockPool::new(4);
+    let id = pool.take().unwrap();
+    pool.publish(id, 7);
+    assert!(!pool.reset() && pool.find(7) == Some(id), "it is in use");
+    pool.release(id);
+    assert!(pool.find(7).is_some() && pool.reset());
+    assert_eq!((pool.find(7), pool.free()), (None, 3));
+    // All of them can be handed out, and found again.
+    let ids: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
+    assert_eq!(ids.len(), 3);
+    pool.publish(ids[2], 7);
+    assert_eq!(pool.find(7), Some(ids[2]));
+}

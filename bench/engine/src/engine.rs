@@ -123,6 +123,12 @@ impl Engine {
         true
     }
 
+    /// Empties the prefix cache of each rank that uses no block, as vLLM's `POST /reset_prefix_cache`; false if one does.
+    pub fn reset_prefix_cache(&mut self, now_ms: f64) -> bool {
+        self.catch_up(now_ms);
+        self.ranks.iter_mut().map(Rank::reset_prefix_cache).filter(|reset| !reset).count() == 0
+    }
+
     /// When something will next happen, or `None` while idle. [`Self::advance`] to this time does it.
     pub fn next_event_ms(&self) -> Option<f64> {
         self.pending.first().map(Output::at_ms).or_else(|| self.next_step_event_ms())

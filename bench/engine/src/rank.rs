@@ -94,6 +94,11 @@ impl Rank {
         self.scheduler.end(index);
     }
 
+    /// Empties its prefix cache, unless something uses a block.
+    pub fn reset_prefix_cache(&mut self) -> bool {
+        self.scheduler.pool.reset()
+    }
+
     /// When its scheduler will see the next job.
     pub fn next_ready_ms(&self) -> Option<f64> {
         self.incoming.front().map(|(ready_ms, _)| *ready_ms)

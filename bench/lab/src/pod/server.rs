@@ -29,6 +29,8 @@ use crate::load::OUTPUT_TOKENS_HEADER;
 /// What a pod answers with.
 pub(super) type Answer = Response<Either<Full<Bytes>, Reply>>;
 
+/// Empties the prefix cache, as a vLLM in development mode does.
+const RESET: &str = "/reset_prefix_cache";
 /// Names the rank that is to serve a request, among those behind its port.
 const RANK_HEADER: &str = "x-data-parallel-rank";
 /// Largest body that is read.
@@ -84,6 +86,12 @@ impl Pod {
                 self.post_fault(body).await
             }
             RELEASE if parts.method == Method::POST => self.release(body).await,
+            RESET if parts.method == Method::POST => {
+                if !self.sim.reset_prefix_cache() {
+                    tracing::warn!("the prefix cache is in use and stays");
+                }
+                Ok(text_answer(String::new()))
+            }
             "/fault" if get => Ok(json_answer(StatusCode::OK, json!(self.fault.get()).to_string())),
             "/v1/models" if get => Ok(json_answer(StatusCode::OK, self.models())),
             "/health" | "/ping" if get => Ok(text_answer(String::new())),
@@ -96,6 +104,7 @@ impl Pod {
             | "/v1/messages/count_tokens"
             | "/fault"
             | RELEASE
+            | RESET
             | "/v1/models"
             | "/health"
             | "/ping"

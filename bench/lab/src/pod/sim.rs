@@ -163,6 +163,13 @@ impl Sim {
         released
     }
 
+    /// Empties the prefix cache; false while a request uses it.
+    pub(super) fn reset_prefix_cache(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        let now_ms = state.clock.ms(Instant::now());
+        state.engine.reset_prefix_cache(now_ms)
+    }
+
     /// Takes `factor` times as long from now on.
     pub(super) fn slow(&self, factor: f64) {
         self.state.borrow_mut().clock.set_speed(Instant::now(), self.speed / factor);
