@@ -40,10 +40,10 @@ async fn look(stage: &Stage, name: &str) -> Value {
     reply.json()
 }
 
-/// Waits until the admin side says so of a pod, or of a server; returns what it says.
+/// Waits until the admin side says so of a pod, or of a server; returns what it says. One that restarts is not there for a moment.
 async fn phase(stage: &Stage, name: &str, phase: &str) -> Value {
     eventually(&format!("{name} is {phase}"), async || {
-        let seen = look(stage, name).await;
+        let seen = Call::get(&format!("/api/v1/pods/{name}")).to(stage.weir.admin).await.json();
         if seen.get("phase").is_some_and(|is| is == phase) { Ok(seen) } else { Err(seen) }
     })
     .await
