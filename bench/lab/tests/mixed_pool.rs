@@ -120,13 +120,7 @@ fn pool(types: &[(&Hardware, u64)]) -> SimConfig {
     };
     let pods = (0..).zip(types).flat_map(|(class, &(hardware, count))| {
         let engine = move |seed| EngineConfig { seed, ..EngineConfig::for_hardware(hardware) };
-        (1..=count).map(move |seed| SimPod {
-            engine: engine(seed),
-            class,
-            prefills: false,
-            server: None,
-            group: None,
-        })
+        (1..=count).map(move |seed| SimPod::of(engine(seed), class))
     });
     SimConfig {
         pods: pods.collect(),

@@ -24,7 +24,12 @@ const CHAT: &str = "/v1/chat/completions";
 const SPEED: f64 = 20.0;
 
 fn pods(count: u16) -> PodThread {
-    let engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
+    with_engine(count, SPEED, |_| ())
+}
+
+fn with_engine(count: u16, speed: f64, change: impl FnOnce(&mut EngineConfig)) -> PodThread {
+    let mut engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
+    change(&mut engine);
     let model = "m".to_owned();
     PodThread::start(PodPlan {
         count,
@@ -32,7 +37,7 @@ fn pods(count: u16) -> PodThread {
         ranks_per_port: None,
         model,
         engine,
-        speed: SPEED,
+        speed,
         max_model_len: 4096,
     })
     .unwrap()

@@ -68,6 +68,11 @@ pub struct SimPod {
 }
 
 impl SimPod {
+    /// One that does both, and steps for itself.
+    pub const fn of(engine: EngineConfig, class: u16) -> Self {
+        Self { engine, class, prefills: false, server: None, group: None }
+    }
+
     /// With noise of its own: that of the pod of this number, from 0 on.
     #[must_use]
     pub fn seeded(&self, seed: u64, number: usize) -> Self {

@@ -75,7 +75,7 @@ impl Pool {
             ..PodClass::default()
         });
         let prefills = role == Role::Prefill;
-        let pod = SimPod { engine: engine.clone(), class, prefills, server: None, group: None };
+        let pod = SimPod { prefills, ..SimPod::of(engine.clone(), class) };
         self.pods.extend(std::iter::repeat_n(pod, count));
     }
 

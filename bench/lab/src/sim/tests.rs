@@ -20,15 +20,7 @@ pub(super) fn pool() -> SimConfig {
     let class = PodClass { kv_blocks: hardware.num_blocks, ..PodClass::default() };
     SimConfig {
         scheduler: SchedulerConfig { classes: vec![class], ..SchedulerConfig::default() },
-        pods: (1..=2)
-            .map(|seed| SimPod {
-                engine: engine(seed),
-                class: 0,
-                prefills: false,
-                server: None,
-                group: None,
-            })
-            .collect(),
+        pods: (1..=2).map(|seed| SimPod::of(engine(seed), 0)).collect(),
         scrape_every: Duration::from_millis(100),
     }
 }

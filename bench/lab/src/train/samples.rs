@@ -31,15 +31,7 @@ pub(crate) fn samples(count: usize) -> Result<Vec<Sample>> {
     let class = PodClass { kv_blocks: hardware.num_blocks, ..PodClass::default() };
     let config = SimConfig {
         scheduler: SchedulerConfig { classes: vec![class], ..SchedulerConfig::default() },
-        pods: (1..=PODS)
-            .map(|seed| SimPod {
-                engine: engine(seed),
-                class: 0,
-                prefills: false,
-                server: None,
-                group: None,
-            })
-            .collect(),
+        pods: (1..=PODS).map(|seed| SimPod::of(engine(seed), 0)).collect(),
         scrape_every: Duration::from_millis(100),
     };
     let mut made = run(config, Box::new(Chain::new()), &mix.requests()?).samples;

@@ -6,22 +6,6 @@ const WAITING: &str = "vllm:num_requests_waiting";
 const RUNNING: &str = "vllm:num_requests_running";
 const REJECTED: &str = "vllm:admission_rejections_total";
 
-fn with_engine(count: u16, speed: f64, change: impl FnOnce(&mut EngineConfig)) -> PodThread {
-    let mut engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
-    change(&mut engine);
-    let model = "m".to_owned();
-    PodThread::start(PodPlan {
-        count,
-        port: 0,
-        ranks_per_port: None,
-        model,
-        engine,
-        speed,
-        max_model_len: 4096,
-    })
-    .unwrap()
-}
-
 fn of_ranks(ranks: u16) -> PodThread {
     with_engine(1, SPEED, |engine| engine.ranks = ranks)
 }

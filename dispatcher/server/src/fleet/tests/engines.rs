@@ -115,6 +115,13 @@ async fn a_reload_may_tell_a_servers_engines_apart() {
     })
     .await;
     assert!(hubs[1].pods().is_empty());
+    // Who steps with others is another pod.
+    let ids = || hubs[0].pods().iter().map(|pod| pod.id).collect::<BTreeSet<_>>();
+    let before = ids();
+    let mut seats = ranks(&gate, 2);
+    seats.iter_mut().for_each(|seat| seat.group = Some("unit u".into()));
+    orders.send_replace(vec![Members { seats, dns: None }, Members::default()]);
+    until("both joined anew", || ids().len() == 2 && ids().is_disjoint(&before)).await;
     drop(gate);
     assert!(fleet.join(LONG));
 }
@@ -139,6 +146,27 @@ async fn engines_found_by_name_come_and_go_with_their_number() {
     until("one pod", || names(&[&whole])).await;
     orders.send_replace(found(2));
     until("two again", || names(&[&one, &two])).await;
+    // As many with a port each, of which the first one is watched on.
+    let mut members = found(2);
+    members[0].dns.as_mut().unwrap().engines.multi_port = true;
+    orders.send_replace(members);
+    let first = u16::to_string(&port);
+    let second = (port + 1).to_string();
+    until("a port each", || {
+        let ports = hubs[0]
+            .pods()
+            .iter()
+            .map(|pod| {
+                (
+                    pod.name.to_string(),
+                    pod.authority.rsplit_once(':').unwrap().1.to_owned(),
+                    pod.rank,
+                )
+            })
+            .collect::<BTreeSet<_>>();
+        ports == [(one.clone(), first.clone(), None), (two.clone(), second.clone(), None)].into()
+    })
+    .await;
     gate.arrived.close();
     assert!(fleet.join(LONG));
 }
