@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -15,7 +15,7 @@ use crate::{clock::Clock, patience::SECOND_LOOK};
 /// engine hangs. Signs of life only leave their time here; the timer is set anew when it fires, not with each of them.
 pub(super) struct Silence {
     /// When it is over, or what comes after it.
-    pub timer: Pin<Box<Sleep>>,
+    pub timer: Timer,
     pub clock: Clock,
     /// `None` once the first token was seen.
     first_token_by: Option<Time>,
@@ -39,7 +39,7 @@ impl Silence {
         let left = first_token_by.map(|by| by.saturating_duration_since(Instant::now()));
         let silence = left.unwrap_or(stall_timeout);
         let first_token_by = left.map(|left| now.plus(left));
-        let timer = Box::pin(sleep(silence));
+        let timer = Timer::new(silence);
         Self {
             timer,
             clock,
@@ -61,7 +61,7 @@ impl Silence {
     pub(super) fn that_asks(mut self) -> Self {
         let look = look(self.stall_timeout);
         self.look = Some(look);
-        self.timer.as_mut().reset(Instant::now() + look);
+        self.timer.set(look);
         self
     }
 
@@ -82,13 +82,13 @@ impl Silence {
         self.first_token_by = None;
         self.doubted = false;
         let next = self.look.map_or(self.stall_timeout, |look| look.min(self.stall_timeout));
-        self.timer.as_mut().reset(Instant::now() + next);
+        self.timer.set(next);
     }
 
     /// Waits until it has been silent for too long, or is out and silent.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, is_out: impl Fn() -> bool) -> Poll<()> {
         loop {
-            ready!(self.timer.as_mut().poll(cx));
+            ready!(self.timer.poll(cx));
             let due = self.first_token_by.unwrap_or(self.last_sign_at.plus(self.stall_timeout));
             let now = self.clock.now();
             let mut left = due.since(now);
@@ -108,8 +108,38 @@ impl Silence {
                 self.was_out = is_out;
                 left = left.min(look);
             }
-            self.timer.as_mut().reset(Instant::now() + left);
+            self.timer.set(left);
         }
+    }
+}
+
+/// A timer that is asked far more often than it fires, mostly by the same task: it knows whom it wakes and need not be told again.
+pub(super) struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    /// Whom it wakes; `None` until it was asked since it was set.
+    wakes: Option<Waker>,
+}
+
+impl Timer {
+    fn new(after: Duration) -> Self {
+        Self { sleep: Box::pin(sleep(after)), wakes: None }
+    }
+
+    /// Sets it anew, from now on.
+    pub(super) fn set(&mut self, after: Duration) {
+        self.sleep.as_mut().reset(Instant::now() + after);
+        self.wakes = None;
+    }
+
+    /// Waits until it fires.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let is_told = |waker: &Waker| waker.will_wake(cx.waker());
+        if self.wakes.as_ref().is_some_and(is_told) && !self.sleep.is_elapsed() {
+            return Poll::Pending;
+        }
+        let fired = self.sleep.as_mut().poll(cx);
+        self.wakes = fired.is_pending().then(|| cx.waker().clone());
+        fired
     }
 }
 
@@ -121,3 +151,56 @@ pub(super) fn look(stall_timeout: Duration) -> Duration {
 /// In the time that a stream may be silent it is asked so often whether its pod is out, and no less often than this.
 const LOOKS: u32 = 8;
 const MOST: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicU32, Ordering::Relaxed},
+        },
+        task::Wake,
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicU32);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_wakes_who_asked_last_each_time_it_was_set() {
+        let [one, other] = [Arc::new(Woken::default()), Arc::new(Woken::default())];
+        let mut timer = Timer::new(Duration::from_secs(1));
+        let ask = |timer: &mut Timer, who: &Arc<Woken>| {
+            timer.poll(&mut Context::from_waker(&Waker::from(who.clone())))
+        };
+        for (round, asks) in [(1, [&other, &one]), (2, [&one, &one]), (3, [&other, &one])] {
+            assert!(asks.map(|who| ask(&mut timer, who)).iter().all(Poll::is_pending));
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert_eq!([&one, &other].map(|who| who.0.load(Relaxed)), [round, 0]);
+            assert!(ask(&mut timer, &one).is_ready());
+            timer.set(Duration::from_secs(1));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_that_is_set_while_somebody_waits_wakes_him_at_its_new_time() {
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut timer = Timer::new(Duration::from_secs(1));
+        assert!(timer.poll(&mut Context::from_waker(&waker)).is_pending());
+        timer.set(Duration::from_secs(5));
+        assert!(timer.poll(&mut Context::from_waker(&waker)).is_pending());
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert_eq!(woken.0.load(Relaxed), 0);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(woken.0.load(Relaxed), 1);
+        assert!(timer.poll(&mut Context::from_waker(&waker)).is_ready());
+    }
+}

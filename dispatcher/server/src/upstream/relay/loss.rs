@@ -6,7 +6,6 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use tokio::time::Instant;
 use weir_core::EndKind;
 
 use super::{Live, Passed, RelayError};
@@ -141,7 +140,7 @@ impl Live {
             return Some(Err(error));
         }
         self.trouble = Some(Box::new(Trouble::Cut(error)));
-        self.silence.timer.as_mut().reset(Instant::now() + CUT_AFTER);
+        self.silence.timer.set(CUT_AFTER);
         Some(Ok(self.dialect.failure(error, self.hold.is_torn())))
     }
 
@@ -161,7 +160,7 @@ impl Live {
                 Poll::Ready(Err(why)) => Poll::Ready(self.stays(&why, loss)),
             },
             Trouble::Cut(error) => {
-                if self.silence.timer.as_mut().poll(cx).is_pending() {
+                if self.silence.timer.poll(cx).is_pending() {
                     self.trouble = Some(Box::new(Trouble::Cut(error)));
                     return Poll::Pending;
                 }
