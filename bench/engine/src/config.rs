@@ -46,6 +46,10 @@ pub struct EngineConfig {
     pub api_cost_ms: f64,
     /// Microseconds to load the KV of one brought token from another engine.
     pub transfer_us_per_token: f64,
+    /// Different LoRA adapters in one step, and slots for their weights on the GPU (`--max-loras`); 0 is no bound.
+    pub max_loras: u32,
+    /// Milliseconds for which the engine stands still for each adapter that a step brings into a slot.
+    pub lora_load_ms: f64,
     /// Jobs waiting beyond which a new one is rejected; `None` is vLLM's default.
     pub max_num_queued_reqs: Option<u32>,
     /// Prompt tokens waiting beyond which a new job is rejected; `None` is vLLM's default.
@@ -78,6 +82,9 @@ impl EngineConfig {
             api_cost_ms: 5.0,
             // An assumption: 262 KB per token of Qwen3-32B are 5.2 us at 400 Gb/s, and a bit.
             transfer_us_per_token: 6.0,
+            max_loras: 0,
+            // An assumption: 300 MB over PCIe 5 are 6 ms, and vLLM copies them layer by layer in a loop of Python.
+            lora_load_ms: 20.0,
             max_num_queued_reqs: None,
             max_num_queued_tokens: None,
             every_token: true,

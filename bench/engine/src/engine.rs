@@ -17,6 +17,7 @@ use rand_distr::StandardNormal;
 use crate::config::EngineConfig;
 use crate::hardware::Hardware;
 use crate::job::{Job, Output, Rejected, SeqId};
+use crate::lora::Adapters;
 use crate::metrics::EngineMetrics;
 use crate::rank::Rank;
 use crate::sequence::SeqIndex;
@@ -180,6 +181,20 @@ impl Engine {
             busy_ms: self.busy_ms,
             ..own
         })
+    }
+
+    /// The adapters that run and wait at all ranks; `None` until a job has named one, as vLLM says nothing until then.
+    pub fn adapters(&self) -> Option<Adapters> {
+        let each = self.ranks.iter().filter_map(Rank::adapters);
+        each.reduce(|mut sum, rank| {
+            sum.add(&rank);
+            sum
+        })
+    }
+
+    /// Those of one rank, likewise; `None` if there is no such rank.
+    pub fn adapters_of(&self, rank: u16) -> Option<Adapters> {
+        self.ranks.get(usize::from(rank)).and_then(Rank::adapters)
     }
 
     /// Tokens that a job has so far; `None` once it is over and keeps nothing.

@@ -22,7 +22,8 @@ fn engine(change: impl Fn(&mut EngineConfig)) -> Engine {
 
 fn job(prompt_tokens: u32, output_tokens: u32) -> Job {
     let (blocks, priority) = (vec![], 0);
-    Job { prompt_tokens, blocks, output_tokens, priority, brought_tokens: 0, keeps: false }
+    let (brought_tokens, keeps, adapter) = (0, false, None);
+    Job { prompt_tokens, blocks, output_tokens, priority, brought_tokens, keeps, adapter }
 }
 
 fn run(engine: &mut Engine, to_ms: f64) -> Vec<Output> {
@@ -308,4 +309,56 @@ fn steps_slow_down_by_the_formula_with_the_prefill_factor() {
     let ms = token_times(&run(&mut engine, 1e4), id)[0];
     let want = 13.8043 + 632.0 * 52.54e-3 * 1.15 + 368.0 * 25.5522e-3 + 0.5 * 1.5053;
     assert!((ms - want).abs() < 1e-9, "{ms} {want}");
+}
+
+fn job_for(adapter: u32, prompt_tokens: u32, output_tokens: u32) -> Job {
+    Job { adapter: Some(adapter), ..job(prompt_tokens, output_tokens) }
+}
+
+#[test]
+fn the_whole_engine_stands_still_while_an_adapter_is_brought() {
+    let mut engine = engine(|cfg| (cfg.max_loras, cfg.lora_load_ms) = (1, 25.0));
+    let other = engine.submit(0.0, job(10, 4)).unwrap();
+    let first = engine.submit(5.0, job_for(1, 10, 1)).unwrap();
+    let second = engine.submit(5.0, job_for(1, 10, 1)).unwrap();
+    let third = engine.submit(46.0, job_for(1, 10, 1)).unwrap();
+    let out = run(&mut engine, 1e9);
+    assert_eq!(token_times(&out, other), [10.0, 45.0, 55.0, 65.0]);
+    assert_eq!((token_times(&out, first), token_times(&out, second)), (vec![45.0], vec![45.0]));
+    assert_eq!(token_times(&out, third), [65.0], "it has its slot");
+}
+
+#[test]
+fn adapters_in_the_api_server_wait_and_ranks_have_their_own() {
+    let mut engine = engine(|cfg| (cfg.ranks, cfg.api_cost_ms, cfg.max_loras) = (2, 5.0, 1));
+    engine.submit_to(0.0, 0, job(10, 1)).unwrap();
+    assert_eq!((engine.adapters(), engine.adapters_of(7)), (None, None));
+    engine.submit_to(0.0, 0, job_for(3, 10, 2)).unwrap();
+    engine.submit_to(0.0, 1, job_for(1, 10, 2)).unwrap();
+    engine.submit_to(0.0, 1, job_for(3, 10, 2)).unwrap();
+    let all = engine.adapters().unwrap();
+    assert_eq!((all.running, all.waiting), (vec![], vec![1, 3]));
+    run(&mut engine, 6.0);
+    let of = |rank| engine.adapters_of(rank).map(|found| (found.running, found.waiting)).unwrap();
+    assert_eq!((of(0), of(1)), ((vec![3], vec![]), (vec![1], vec![3])));
+    let all = engine.adapters().unwrap();
+    assert_eq!((all.running, all.waiting), (vec![1, 3], vec![3]));
+}
+
+#[test]
+fn without_a_bound_adapters_change_nothing_but_what_bringing_them_takes() {
+    let history = |adapters: bool, lora_load_ms| {
+        let mut engine = engine(|cfg| {
+            (cfg.lora_load_ms, cfg.noise_sigma, cfg.async_scheduling) = (lora_load_ms, 0.1, true);
+        });
+        for number in 0..40 {
+            let adapter = adapters.then_some(number % 7);
+            let job = Job { adapter, ..job(20 + 7 * (number % 11), 1 + number % 13) };
+            engine.submit(f64::from(number) * 8.0, job).unwrap();
+        }
+        (run(&mut engine, 1e9), engine.metrics())
+    };
+    let plain = history(false, 20.0);
+    assert_eq!(plain, history(true, 0.0));
+    assert!(plain.1.busy_ms < history(true, 20.0).1.busy_ms);
 }

@@ -20,6 +20,9 @@ pub struct Job {
     pub brought_tokens: u32,
     /// Whether its blocks stay after its last token until [`crate::Engine::release`], for another engine to read them.
     pub keeps: bool,
+    /// The LoRA adapter that it runs with, by a number of the caller's; `None` is the model as it is. An adapter has other KV
+    /// than the model: the caller's hashes have to differ.
+    pub adapter: Option<u32>,
 }
 
 /// Names one accepted job within its engine, all ranks together; never reused.

@@ -13,6 +13,7 @@
 //! let mut engine = Engine::new(EngineConfig::for_hardware(hw));
 //! let job = Job {
 //!     prompt_tokens: 1000, blocks: vec![], output_tokens: 2, priority: 0, brought_tokens: 0, keeps: false,
+//!     adapter: None,
 //! };
 //! engine.submit(0.0, job)?;
 //! let mut out = Vec::new();
@@ -27,7 +28,8 @@
 //! - `hardware`: measured coefficients, as data; `step`: the formula that turns them into a step's time
 //! - `config`: what an engine is started with; `job`: what goes in and out; `metrics`: what it counts
 //! - `block_pool`: KV blocks, their hashes and the free queue
-//! - `sequence`: one job's progress; `waiting`: the queue; `schedule`: which tokens the next step computes
+//! - `sequence`: one job's progress; `waiting`: the queue; `lora`: adapters and their slots; `schedule`: which tokens the next
+//!   step computes
 //! - `rank`: one of the engines that step together; `engine`: their common pipeline of steps on the caller's clock
 //! - `capacity`: the steady-state arrival rate, by formula
 //! - [`validate`]: the model against logs of real engines
@@ -38,6 +40,7 @@ mod config;
 mod engine;
 mod hardware;
 mod job;
+mod lora;
 mod metrics;
 mod rank;
 mod schedule;
@@ -51,5 +54,6 @@ pub use config::EngineConfig;
 pub use engine::Engine;
 pub use hardware::{Hardware, all_hardware, hardware};
 pub use job::{Job, Output, Rejected, SeqId};
+pub use lora::Adapters;
 pub use metrics::EngineMetrics;
 pub use step::step_ms;

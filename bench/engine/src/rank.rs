@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use crate::config::EngineConfig;
 use crate::hardware::Hardware;
 use crate::job::{Job, Output, Rejected, SeqId};
+use crate::lora::Adapters;
 use crate::metrics::EngineMetrics;
 use crate::schedule::{Row, Scheduler};
 use crate::sequence::{Phase, SeqIndex, Sequence};
@@ -172,6 +173,15 @@ impl Rank {
             preemptions: tally.preemptions,
             ..self.counters
         }
+    }
+
+    /// Adapters of what runs and of what waits; `None` until a job has named one.
+    pub fn adapters(&self) -> Option<Adapters> {
+        let mut adapters = self.scheduler.adapters()?;
+        let of = |(_, index): &(f64, SeqIndex)| self.scheduler.seqs.at(*index).adapter;
+        adapters.waiting.extend(self.incoming.iter().filter_map(of));
+        adapters.sort();
+        Some(adapters)
     }
 
     /// Whether all that the last plan did was to preempt.

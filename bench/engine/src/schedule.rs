@@ -3,14 +3,15 @@
 //! Owned by the engine, which calls [`Scheduler::schedule`] for each step and [`Scheduler::sampled`] when a step's output
 //! is processed. Owns the sequences, the blocks and the two lists. Running sequences come first, in order of admission;
 //! when memory is short the last admitted is preempted and recomputed later; waiting ones are admitted from the head
-//! until one does not fit. Semantics were read in vLLM 0.33 (`v1/core/sched/scheduler.py`, `kv_cache_manager.py`).
+//! until one does not fit, but for those whose adapter has to wait ([`crate::lora`]). Semantics were read in vLLM 0.33 (`v1/core/sched/scheduler.py`, `kv_cache_manager.py`).
 
 use crate::block_pool::{BlockId, BlockPool};
 use crate::config::EngineConfig;
 use crate::job::Job;
+use crate::lora::{Adapters, Loras};
 use crate::sequence::{Phase, SeqIndex, Sequence, Slab};
 use crate::step::StepLoad;
-use crate::waiting::WaitQueue;
+use crate::waiting::{WaitKey, WaitQueue};
 
 /// One sequence's part of a step.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +41,7 @@ pub(crate) struct Scheduler {
     pub waiting: WaitQueue,
     pub running: Vec<SeqIndex>,
     pub tally: Tally,
+    loras: Loras,
     submitted: u64,
     /// Blocks found for the head of the queue; kept to reuse its memory.
     hits: Vec<BlockId>,
@@ -62,6 +64,7 @@ impl Scheduler {
             waiting: WaitQueue::new(cfg.priority_policy),
             running: Vec::new(),
             tally: Tally::default(),
+            loras: Loras::new(cfg.max_loras),
             submitted: 0,
             hits: Vec::new(),
         }
@@ -70,6 +73,7 @@ impl Scheduler {
     /// Registers a job that will be visible at `ready_ms`.
     pub fn accept(&mut self, job: Job, ready_ms: f64) -> SeqIndex {
         self.submitted += 1;
+        self.loras.came(job.adapter);
         self.seqs.insert(job, self.submitted, ready_ms)
     }
 
@@ -87,6 +91,7 @@ impl Scheduler {
         let budget = self.cfg.max_num_batched_tokens;
         let mut pass = Pass { now_ms, budget, preempted: false, rows };
         self.continue_running(&mut pass);
+        self.loras.begin(pass.rows.iter().filter_map(|row| self.seqs.at(row.seq).adapter));
         if !pass.preempted {
             self.admit_waiting(&mut pass);
         }
@@ -123,6 +128,15 @@ impl Scheduler {
             true => seq.phase = Phase::Kept,
             false => self.end(index),
         }
+    }
+
+    /// The adapters of what runs and of what waits here, each as often as it is used; `None` until a job has named one.
+    pub fn adapters(&self) -> Option<Adapters> {
+        let of = |index: SeqIndex| self.seqs.at(index).adapter;
+        self.loras.named().then(|| Adapters {
+            running: self.running.iter().copied().filter_map(of).collect(),
+            waiting: self.waiting.behind(None).filter_map(|(_, index)| of(index)).collect(),
+        })
     }
 
     /// Takes ended sequences off the running list.
@@ -226,14 +240,32 @@ impl Scheduler {
     }
 
     fn admit_waiting(&mut self, pass: &mut Pass<'_>) {
+        let mut passed = None;
         while pass.budget > 0 && self.running.len() < self.cfg.max_num_seqs as usize {
-            let Some(index) = self.waiting.head() else { return };
+            let Some(index) = self.next_waiting(&mut passed) else { return };
             self.find_prefix(index);
             let Some(tokens) = self.admissible(index, pass.budget) else { return };
             self.admit(index, pass.now_ms);
             self.grow(index, tokens);
             self.plan(index, tokens, pass);
         }
+    }
+
+    /// The first that waits and whose adapter may be in the step. Those that it passes keep their places, and are not looked at
+    /// again in this step: `passed` is the last of them.
+    fn next_waiting(&self, passed: &mut Option<WaitKey>) -> Option<SeqIndex> {
+        if !self.loras.full() {
+            return self.waiting.head();
+        }
+        let mut behind = self.waiting.behind(*passed);
+        let takes = |(key, index): &(WaitKey, SeqIndex)| {
+            let held = self.loras.holds(self.seqs.at(*index).adapter);
+            if held {
+                *passed = Some(*key);
+            }
+            !held
+        };
+        behind.find(takes).map(|(_, index)| index)
     }
 
     /// Fills `hits` with the longest run of leading blocks in the cache. At least one token is always computed, so a
@@ -249,7 +281,7 @@ impl Scheduler {
         self.hits.extend(found);
     }
 
-    /// How many tokens of the queue's head the step may take, or `None` if it does not fit.
+    /// How many tokens of a waiting sequence the step may take, or `None` if it does not fit.
     fn admissible(&self, index: SeqIndex, budget: u32) -> Option<u32> {
         let seq = self.seqs.at(index);
         let hits = self.hits.len() as u32;
@@ -293,6 +325,7 @@ impl Scheduler {
             self.pool.share(block);
             seq.blocks.push(block);
         }
+        self.loras.join(seq.adapter);
         self.running.push(index);
     }
 
@@ -338,7 +371,8 @@ impl Scheduler {
 
     /// After planning, because a row may still be cancelled by a later one's preemption.
     fn commit(&mut self, rows: &mut [Row]) -> StepLoad {
-        let mut load = StepLoad::default();
+        let stands_ms = f64::from(self.loras.bring()) * self.cfg.lora_load_ms;
+        let mut load = StepLoad { stands_ms, ..StepLoad::default() };
         for row in rows {
             let seq = self.seqs.at_mut(row.seq);
             seq.computed += row.tokens;

@@ -3,6 +3,9 @@
 use super::*;
 use crate::hardware::hardware;
 
+#[path = "lora_tests.rs"]
+mod lora;
+
 struct Rig {
     scheduler: Scheduler,
     rows: Vec<Row>,
@@ -33,8 +36,16 @@ impl Rig {
         blocks: Vec<u64>,
         priority: i32,
     ) -> SeqIndex {
-        let (brought_tokens, keeps) = (0, false);
-        self.add_job(Job { prompt_tokens, blocks, output_tokens, priority, brought_tokens, keeps })
+        let (brought_tokens, keeps, adapter) = (0, false, None);
+        self.add_job(Job {
+            prompt_tokens,
+            blocks,
+            output_tokens,
+            priority,
+            brought_tokens,
+            keeps,
+            adapter,
+        })
     }
 
     fn add_job(&mut self, job: Job) -> SeqIndex {

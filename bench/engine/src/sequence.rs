@@ -35,6 +35,8 @@ pub(crate) struct Sequence {
     pub brought: u32,
     /// Whether its blocks stay after its last token.
     pub keeps: bool,
+    /// Its LoRA adapter.
+    pub adapter: Option<u32>,
     /// Order of submission, unique: FCFS order, and the source of the hashes nobody shares.
     pub order: u64,
     pub hashes: Vec<u64>,
@@ -140,6 +142,7 @@ impl Slab {
             priority: job.priority,
             brought: job.brought_tokens.min(job.prompt_tokens),
             keeps: job.keeps,
+            adapter: job.adapter,
             order,
             hashes: job.blocks,
             blocks,
@@ -207,8 +210,15 @@ mod tests {
     use super::*;
 
     fn job(blocks: Vec<u64>) -> Job {
-        let (brought_tokens, keeps) = (0, false);
-        Job { prompt_tokens: 64, blocks, output_tokens: 3, priority: 0, brought_tokens, keeps }
+        Job {
+            prompt_tokens: 64,
+            blocks,
+            output_tokens: 3,
+            priority: 0,
+            brought_tokens: 0,
+            keeps: false,
+            adapter: None,
+        }
     }
 
     #[test]

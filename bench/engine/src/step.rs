@@ -26,13 +26,15 @@ pub fn step_ms(
         + hw.e_ns * 1e-6 * prefill_ctx
 }
 
-/// The four sums over a step's rows that decide its time.
+/// The four sums over a step's rows that decide its time, and what is waited for before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct StepLoad {
     pub prefill_tokens: u32,
     pub decode_seqs: u32,
     pub kv_tokens: u64,
     pub prefill_ctx: f64,
+    /// Milliseconds in which the engine stands still, while adapters are brought.
+    pub stands_ms: f64,
 }
 
 impl StepLoad {
@@ -52,7 +54,8 @@ impl StepLoad {
     }
 
     pub fn step_ms(&self, hw: &Hardware) -> f64 {
-        step_ms(hw, self.prefill_tokens, self.decode_seqs, self.kv_tokens, self.prefill_ctx)
+        let Self { prefill_tokens, decode_seqs, kv_tokens, prefill_ctx, stands_ms } = *self;
+        step_ms(hw, prefill_tokens, decode_seqs, kv_tokens, prefill_ctx) + stands_ms
     }
 }
 

@@ -137,6 +137,7 @@ pub fn replay(cfg: &EngineConfig, log: &[Times], until_ms: f64) -> Result<Vec<Ti
             priority: 0,
             brought_tokens: 0,
             keeps: false,
+            adapter: None,
         };
         modelled.insert(engine.submit(request.arrival_ms, job)?, at);
     }

@@ -4,7 +4,10 @@
 //! FCFS that is the front, as in vLLM: whoever runs arrived before whoever waits, and the last admitted goes first. A job
 //! whose KV was loaded first comes to its place as well, before those that arrived meanwhile, as in vLLM.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    ops::Bound::{Excluded, Unbounded},
+};
 
 use crate::sequence::SeqIndex;
 
@@ -34,6 +37,12 @@ impl WaitQueue {
 
     pub fn head(&self) -> Option<SeqIndex> {
         self.queue.first_key_value().map(|(_, seq)| *seq)
+    }
+
+    /// All in their order, or those behind a place.
+    pub fn behind(&self, place: Option<WaitKey>) -> impl Iterator<Item = (WaitKey, SeqIndex)> {
+        let from = place.map_or(Unbounded, Excluded);
+        self.queue.range((from, Unbounded)).map(|(key, seq)| (*key, *seq))
     }
 
     pub fn remove(&mut self, key: WaitKey, prompt: u32) {

@@ -19,6 +19,7 @@ fn mean_tpot_ms(cfg: &EngineConfig, rps: f64, requests: u32) -> f64 {
             priority: 0,
             brought_tokens: 0,
             keeps: false,
+            adapter: None,
         };
         engine.submit(f64::from(i) * 1e3 / rps, job).unwrap();
     }

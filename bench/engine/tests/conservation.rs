@@ -15,6 +15,7 @@ struct Call {
     shared_blocks: u64,
     priority: i32,
     brought_tokens: u32,
+    adapter: Option<u32>,
     /// Aborts this job so long after its submission.
     abort_after_ms: Option<f64>,
     /// Keeps its blocks, and so long after its end at least.
@@ -25,10 +26,12 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     let abort = prop_oneof![3 => Just(None), 1 => (0.0..400.0).prop_map(Some)];
     let keep = prop_oneof![3 => Just(None), 1 => (0.0..400.0).prop_map(Some)];
     let brought = prop_oneof![2 => Just(0), 1 => 0..320u32];
-    let sizes = (1..300u32, 1..80u32, 0..3u64, 0..12u64, brought);
+    let adapter = prop_oneof![1 => Just(None), 2 => (0..4u32).prop_map(Some)];
+    let sizes = (1..300u32, 1..80u32, 0..3u64, 0..12u64, brought, adapter);
     let call = (0.0..60.0, sizes, -2..3i32, abort, keep).prop_map(
         |(gap_ms, sizes, priority, abort_after_ms, keeps_for_ms)| {
-            let (prompt_tokens, output_tokens, family, shared_blocks, brought_tokens) = sizes;
+            let (prompt_tokens, output_tokens, family, shared_blocks, brought_tokens, adapter) =
+                sizes;
             Call {
                 gap_ms,
                 prompt_tokens,
@@ -37,6 +40,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
                 shared_blocks,
                 priority,
                 brought_tokens,
+                adapter,
                 abort_after_ms,
                 keeps_for_ms,
             }
@@ -46,14 +50,16 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
 }
 
 fn config() -> impl Strategy<Value = EngineConfig> {
+    let loras = (0..4u32, 0.0..50.0);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let sizes = (26..80u32, 20..500u32, 1..12u32, 0..2u32, 0.0..0.3);
-    (flags, sizes, any::<u64>()).prop_map(|(flags, sizes, seed)| {
+    (flags, sizes, loras, any::<u64>()).prop_map(|(flags, sizes, loras, seed)| {
         let mut cfg = EngineConfig::for_hardware(hardware("h100-qwen3-32b-tp2").unwrap());
         (cfg.async_scheduling, cfg.priority_policy, cfg.prefix_caching, _, _) = flags;
         (_, _, _, cfg.reserve_full_isl, cfg.chunked_prefill) = flags;
         (cfg.num_blocks, cfg.max_num_batched_tokens, cfg.max_num_seqs, _, cfg.watermark) = sizes;
         cfg.long_prefill_token_threshold = sizes.3 * 32;
+        (cfg.max_loras, cfg.lora_load_ms) = loras;
         cfg.seed = seed;
         cfg
     })
@@ -104,14 +110,16 @@ impl Books {
 }
 
 fn job(call: &Call) -> Job {
+    let named = call.family * 100 + u64::from(call.adapter.map_or(0, |adapter| 1 + adapter)) * 1000;
     let shared = call.shared_blocks.min(u64::from(call.prompt_tokens) / 16);
     Job {
         prompt_tokens: call.prompt_tokens,
-        blocks: (0..shared).map(|i| call.family * 100 + i).collect(),
+        blocks: (0..shared).map(|i| named + i).collect(),
         output_tokens: call.output_tokens,
         priority: call.priority,
         brought_tokens: call.brought_tokens,
         keeps: call.keeps_for_ms.is_some(),
+        adapter: call.adapter,
     }
 }
 

@@ -18,7 +18,7 @@ use weir_core::{
 use weir_schema::Prediction;
 
 use super::cached::Cached;
-use crate::sim::{Dispatcher, Pool};
+use crate::sim::{Dispatcher, LoraScrape, Pool};
 
 /// Place of a request in the queue: the band where the rival knows bands, then a time, then the order of arrival.
 pub(super) type Rank = (Reverse<Band>, Time);
@@ -71,6 +71,8 @@ pub(super) struct Post {
     pub(super) class: PodClass,
     /// The last scrape; of an idle pod before the first.
     pub(super) scrape: Scrape,
+    /// What that said of adapters.
+    pub(super) adapters: LoraScrape,
     /// Requests in flight.
     pub(super) in_flight: usize,
     /// Prompt tokens to be computed of the requests in flight that have no first token.
@@ -132,6 +134,7 @@ impl Desk {
             index: Cached::new(class.kv_blocks as usize),
             class,
             scrape: Scrape::default(),
+            adapters: LoraScrape::default(),
             in_flight: 0,
             prefill_tokens: 0,
         });
@@ -268,6 +271,12 @@ impl<D: Decide> Rival<D> {
 }
 
 impl<D: Decide> Dispatcher for Rival<D> {
+    fn adapters(&mut self, pod: PodId, scrape: &LoraScrape) {
+        if let Some(post) = self.desk.posts.iter_mut().find(|post| post.id == pod) {
+            post.adapters.clone_from(scrape);
+        }
+    }
+
     fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {
         match event {
             Event::PodUp(spec) => self.desk.join(&spec),

@@ -1,4 +1,5 @@
-//! `llmd-fc` and `llmd-composite`: llm-d's router with what it has by default.
+//! `llmd-fc` and `llmd-composite`: llm-d's router with what it has by default; `llmd-fc-lora` and `llmd-lora`: with its LoRA
+//! affinity scorer too.
 //!
 //! The scorers look at the last scrape and at nothing else of a pod's load: queue depth spread over 0 to 1 between the pods,
 //! free KV cache, and the share of the prompt that was sent there before, weighted 2, 2 and 3; the best pod is taken, equals by
@@ -7,14 +8,20 @@
 //! queue / 5 and KV use / .8 is 1 or more. One request goes per cycle; there is a cycle every millisecond and one per arrival.
 //! Who has waited a minute is refused, and so is a newcomer that finds 5,000 of its band waiting.
 //!
+//! The LoRA affinity scorer, of weight 1 beside the others, gives a pod 1 where the adapter runs by the last scrape, .8 where
+//! adapters that run and adapters that wait are fewer than it runs at once, .6 where it waits, and else 0; one that both runs and
+//! waits there is counted twice, and for who asks for the model itself it is no adapter at all (`lora_affinity.go`). Of a pod
+//! that has had no request for an adapter nothing is known, and its score is 0.
+//!
 //! The presets `flow-control` and `load-prefix-322` are the same rules on Weir's ledger, which sees what was sent since the last
 //! scrape. Between two scrapes llm-d sends everything to the pod that looked best, and its gate stays open.
 
-use std::{cmp::Reverse, time::Duration};
+use std::{cmp::Reverse, sync::Arc, time::Duration};
 
 use weir_core::{Request, Scrape, TICK, Time, policy::Dice};
 
 use super::desk::{self, Decide, Desk, Post, Rank};
+use crate::sim::LoraScrape;
 
 /// Queued prompts at which a pod is full.
 const QUEUE_DEPTH: f64 = 5.0;
@@ -27,10 +34,15 @@ const MOST_WAITING: usize = 5000;
 /// Weights of prefix, queue and KV cache.
 const WEIGHTS: [f64; 3] = [3.0, 2.0, 2.0];
 
+/// Weight of the LoRA affinity where it counts.
+const LORA_WEIGHT: f64 = 1.0;
+
 /// The router.
 #[derive(Clone, Debug)]
 pub(super) struct Router {
     gate: Option<Gate>,
+    /// Weight of the LoRA affinity scorer.
+    lora_weight: f64,
     dice: Dice,
 }
 
@@ -44,16 +56,26 @@ struct Gate {
 impl Router {
     /// With flow control.
     pub(super) fn gated(seed: u64) -> Self {
-        Self { gate: Some(Gate::default()), dice: Dice::new(seed) }
+        Self { gate: Some(Gate::default()), ..Self::open(seed) }
     }
 
     /// Without.
     pub(super) const fn open(seed: u64) -> Self {
-        Self { gate: None, dice: Dice::new(seed) }
+        Self { gate: None, lora_weight: 0.0, dice: Dice::new(seed) }
+    }
+
+    /// With the LoRA affinity scorer.
+    pub(super) const fn with_loras(self) -> Self {
+        Self { lora_weight: LORA_WEIGHT, ..self }
     }
 
     fn best(&mut self, head: &Request, desk: &Desk) -> Option<usize> {
-        let scores = scores(head, &desk.posts);
+        let mut scores = scores(head, &desk.posts);
+        if self.lora_weight > 0.0 {
+            for (score, post) in scores.iter_mut().zip(&desk.posts) {
+                *score += self.lora_weight * lora_affinity(head, &post.adapters);
+            }
+        }
         let best = scores.iter().copied().reduce(f64::max)?;
         let equals: Vec<usize> =
             (0..scores.len()).filter(|place| scores.get(*place) == Some(&best)).collect();
@@ -95,6 +117,19 @@ fn scores(head: &Request, posts: &[Post]) -> Vec<f64> {
         prefix_weight * known + queue_weight * queue + kv_weight * kv
     };
     posts.iter().map(score).collect()
+}
+
+fn lora_affinity(head: &Request, told: &LoraScrape) -> f64 {
+    let is_in = |list: &[Arc<str>]| head.adapter.as_ref().is_some_and(|one| list.contains(one));
+    if is_in(&told.running) {
+        1.0
+    } else if told.running.len() + told.waiting.len() < told.most as usize {
+        0.8
+    } else if is_in(&told.waiting) {
+        0.6
+    } else {
+        0.0
+    }
 }
 
 impl Decide for Router {
@@ -209,6 +244,35 @@ mod tests {
         assert_eq!(posed.arrives_with(20, 320, (1, 20)), Some(0));
         posed.scrape(0, 0, 0.5);
         assert_eq!(posed.arrives_with(21, 320, (1, 20)), Some(0));
+    }
+
+    /// llm-d lora_affinity.go: 1.0 if active, 0.8 if active and waiting are fewer than the most, 0.6 if waiting, else 0.
+    #[test]
+    fn a_pod_that_runs_the_adapter_is_best_then_one_with_a_slot_then_one_where_it_waits() {
+        let told = |running: &[&str], waiting: &[&str]| {
+            let names = |list: &[&str]| list.iter().map(|name| Arc::from(*name)).collect();
+            LoraScrape { most: 2, running: names(running), waiting: names(waiting) }
+        };
+        let asked = |adapter: Option<&str>| Request {
+            adapter: adapter.map(Arc::from),
+            ..request(0, Time::ZERO, 100)
+        };
+        let score = |told: &LoraScrape| lora_affinity(&asked(Some("a")), told);
+        assert_eq!(score(&told(&["b", "a"], &["c"])), 1.0);
+        assert_eq!(score(&told(&["b"], &[])), 0.8);
+        assert_eq!(score(&told(&["b"], &["b"])), 0.0, "b is counted twice");
+        assert_eq!(score(&told(&["b", "c"], &["a"])), 0.6);
+        assert_eq!(score(&LoraScrape::default()), 0.0);
+        assert_eq!(lora_affinity(&asked(None), &told(&["b", "c"], &[])), 0.0);
+
+        let mut posed = Posed::new(2, Router::open(1).with_loras());
+        posed.adapters(1, &told(&["a"], &[]));
+        posed.scrape(0, 0, 0.0);
+        posed.scrape(1, 0, 0.4);
+        let sent = |id| Request { id: weir_core::RequestId(id), ..asked(Some("a")) };
+        assert_eq!(posed.comes(sent(1)), Some(1), "1 - 2 x .4 against 0");
+        posed.scrape(1, 0, 0.6);
+        assert_eq!(posed.comes(sent(2)), Some(0));
     }
 
     /// llm-d flow control: "band maxRequests 5000, global unlimited; full: reject the newcomer".

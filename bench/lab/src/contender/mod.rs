@@ -160,6 +160,10 @@ impl Contender {
             "dynamo-kv" => Some(Self::rival(name, dynamo::KvRouter::new)),
             "llmd-fc" => Some(Self::rival(name, llmd::Router::gated)),
             "llmd-composite" => Some(Self::rival(name, llmd::Router::open)),
+            "llmd-fc-lora" => {
+                Some(Self::rival(name, |seed| llmd::Router::gated(seed).with_loras()))
+            }
+            "llmd-lora" => Some(Self::rival(name, |seed| llmd::Router::open(seed).with_loras())),
             _ => None,
         }
     }

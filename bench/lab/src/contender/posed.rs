@@ -11,7 +11,7 @@ use super::{
     Contender,
     desk::{Decide, Desk, Rival},
 };
-use crate::sim::{Dispatcher, Oracle, Pool};
+use crate::sim::{Dispatcher, LoraScrape, Oracle, Pool};
 
 /// A request of so many prompt tokens, with the objectives of the default class.
 pub(super) fn request(id: u64, arrived: Time, input_tokens: u32) -> Request {
@@ -142,6 +142,11 @@ impl<T: Dispatcher> Posed<T> {
     pub(super) fn scrape(&mut self, pod: u32, waiting: u32, kv_usage: f32) {
         let scrape = Scrape { waiting, kv_usage, ..Scrape::default() };
         self.tell(Event::Scraped(PodId(pod), scrape));
+    }
+
+    /// A pod says which adapters it has.
+    pub(super) fn adapters(&mut self, pod: u32, scrape: &LoraScrape) {
+        self.rival.adapters(PodId(pod), scrape);
     }
 
     /// Time passes, and a tick with it.

@@ -7,7 +7,7 @@ pub struct Entry {
     pub name: &'static str,
     /// What it is, in a line.
     pub about: &'static str,
-    /// Whether it is one of those that Weir is to beat, and not Weir itself.
+    /// Whether it is one of those that Weir is to beat wherever requests are served, and not Weir itself.
     pub rival: bool,
 }
 
@@ -19,12 +19,17 @@ const fn own(name: &'static str, about: &'static str) -> Entry {
     Entry { name, about, rival: false }
 }
 
+/// A rival that decides as the one before it where no request asks for an adapter: not one of `rivals`, who would be there twice.
+const fn of_adapters(name: &'static str, about: &'static str) -> Entry {
+    Entry { name, about, rival: false }
+}
+
 /// Caps per pod that a sweep tries.
 pub(super) const CAPS: [&str; 9] =
     ["cap-16", "cap-24", "cap-32", "cap-48", "cap-64", "cap-96", "cap-128", "cap-192", "cap-256"];
 
 /// Everybody, in the order in which tables show them.
-pub(super) const ENTRIES: [Entry; 59] = [
+pub(super) const ENTRIES: [Entry; 61] = [
     own("weir", "hold until a pod has headroom; the default of weir serve"),
     rival("round-robin", "push at once, each pod in turn"),
     rival("random", "push at once to any pod"),
@@ -44,11 +49,13 @@ pub(super) const ENTRIES: [Entry; 59] = [
     rival("pl-most", "llm-d's predicted latency, the pod with the most headroom"),
     rival("slo-aware", "llm-d's SLO-aware routing: pods with headroom, drawn by score"),
     rival("llmd-composite", "llm-d's default scorers 3, 2, 2 on the last scrape alone"),
+    of_adapters("llmd-lora", "the same with its LoRA affinity scorer, weight 1"),
     rival(
         "llmd-fc",
         "llm-d's flow control: earliest deadline at mean saturation, then llmd-composite",
     ),
-    rival("flow-control", "the same rules on Weir's ledger"),
+    of_adapters("llmd-fc-lora", "the same with its LoRA affinity scorer, weight 1"),
+    rival("flow-control", "the rules of llmd-fc on Weir's ledger"),
     rival("llumnix-slo", "Llumnix: the lowest predicted latency, none at or above its threshold"),
     rival("sglang-cache-aware", "SGLang's router: longest known prefix while loads are balanced"),
     rival("dynamo-kv", "NVIDIA Dynamo: fewest blocks to compute and to hold"),

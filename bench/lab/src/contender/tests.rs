@@ -38,20 +38,23 @@ fn everybody_on_the_roster_can_be_named_once_and_has_a_line() {
         assert_eq!(Contender::named(name).unwrap().name(), *name);
         assert!(names.insert(name), "{name} twice");
         assert!(about.len() > 10, "{name}");
-        assert_eq!(*rival, !name.starts_with("weir"), "{name}");
+        let own = name.starts_with("weir") || name.ends_with("-lora");
+        assert_eq!(*rival, !own, "{name}");
     }
     for policy in Policy::ALL {
         assert!(names.contains(&policy.name()), "{}", policy.name());
     }
     assert!(Contender::caps().iter().all(|cap| names.contains(cap)));
-    assert_eq!(Contender::rivals().len(), names.iter().filter(|n| !n.starts_with("weir")).count());
+    let others = names.iter().filter(|name| !name.starts_with("weir")).count();
+    assert_eq!(Contender::rivals().len() + 2, others, "but for those of adapters");
 }
 
 #[test]
 fn a_word_may_mean_several() {
     let count = |word| Contender::several(word).unwrap().len();
     assert_eq!(count("all"), Contender::roster().len());
-    assert_eq!(count("all"), count("rivals") + count("variants") + count("weir"));
+    let apart = count("variants") + count("weir") + count("llmd-lora") + count("llmd-fc-lora");
+    assert_eq!(count("all"), count("rivals") + apart);
     assert!(count("caps") >= 9);
     assert!(Contender::several("nobody").is_err());
 }

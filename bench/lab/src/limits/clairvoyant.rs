@@ -20,7 +20,9 @@ use weir_engine::{Engine, EngineConfig, Job, Output, SeqId};
 use weir_schema::{Prediction, Quantiles};
 
 use super::work;
-use crate::sim::{Dispatcher, Outcome, Pool, Run, SimPod, SimRequest, drive, drive_while};
+use crate::sim::{
+    AdapterNames, Dispatcher, Outcome, Pool, Run, SimPod, SimRequest, drive, drive_while,
+};
 
 /// How much of the future is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +76,10 @@ fn set_up(
 ) -> (Vec<SimPod>, Box<dyn Dispatcher>) {
     let pods = pool.seeded(seed);
     let quiet = |engine: &EngineConfig| EngineConfig { every_token: false, ..engine.clone() };
+    let names = Arc::new(AdapterNames::of(requests));
     let dispatcher = Clairvoyant {
         requests: requests.into(),
-        pods: pods.iter().map(|pod| Mirror::new(quiet(&pod.engine))).collect(),
+        pods: pods.iter().map(|pod| Mirror::new(quiet(&pod.engine), &names)).collect(),
         held: Vec::new(),
         retry_at: Time::ZERO,
         aside: VecDeque::new(),
@@ -126,6 +129,7 @@ struct Held {
 /// A pod's engine, and what is known to become of the requests on it.
 struct Mirror {
     engine: Engine,
+    names: Arc<AdapterNames>,
     residents: Vec<Resident>,
     outputs: Vec<Output>,
 }
@@ -196,8 +200,9 @@ struct Trial {
 }
 
 impl Mirror {
-    fn new(engine: EngineConfig) -> Self {
-        Self { engine: Engine::new(engine), residents: Vec::new(), outputs: Vec::new() }
+    fn new(engine: EngineConfig, names: &Arc<AdapterNames>) -> Self {
+        let (engine, names) = (Engine::new(engine), Arc::clone(names));
+        Self { engine, names, residents: Vec::new(), outputs: Vec::new() }
     }
 
     /// Lets the engine come to `now_ms`, and forgets who has left it.
@@ -214,7 +219,7 @@ impl Mirror {
     fn try_with(&self, pod: usize, now_ms: f64, came: &Came<'_>, until: Until) -> Option<Trial> {
         let Came { asked, came_ms, worth } = *came;
         let mut engine = self.engine.clone();
-        let sequence = engine.submit(now_ms, job(asked)).ok()?;
+        let sequence = engine.submit(now_ms, job(asked, &self.names)).ok()?;
         let ms = |slo: Option<Duration>| slo.map(|slo| slo.as_secs_f64() * 1e3);
         let newcomer = Fate {
             arrived_ms: came_ms,
@@ -268,7 +273,7 @@ fn seen_ms(at_ms: f64) -> f64 {
     (at_ms * 1e3).ceil() / 1e3
 }
 
-fn job(asked: &SimRequest) -> Job {
+fn job(asked: &SimRequest, names: &AdapterNames) -> Job {
     Job {
         prompt_tokens: asked.input_tokens,
         blocks: work::blocks(asked).to_vec(),
@@ -276,6 +281,7 @@ fn job(asked: &SimRequest) -> Job {
         priority: 0,
         brought_tokens: 0,
         keeps: false,
+        adapter: names.number(asked),
     }
 }
 
@@ -347,7 +353,7 @@ impl Clairvoyant {
         let Some(asked) = self.requests.get(place) else { return };
         let Some(mirror) = self.pods.get_mut(trial.pod) else { return };
         let told = trial.fates.last().map(|one| one.fate);
-        if mirror.engine.submit(ms(now), job(asked)).is_err() {
+        if mirror.engine.submit(ms(now), job(asked, &mirror.names)).is_err() {
             return;
         }
         mirror.residents = trial.fates;
@@ -429,7 +435,8 @@ mod tests {
     #[test]
     fn a_trial_ends_early_only_where_it_gains_nothing() {
         let engine = pool(&[GPU], 2048).seeded(1).remove(0).engine;
-        let mut mirror = Mirror::new(EngineConfig { every_token: false, ..engine });
+        let mut mirror =
+            Mirror::new(EngineConfig { every_token: false, ..engine }, &Arc::default());
         let (mut gained, mut ended_early) = (0, 0);
         for place in 0..60 {
             let now_ms = 70.0 * place as f64;
@@ -443,7 +450,7 @@ mod tests {
             assert_eq!(vain.gain > 0, idle.gain > 0, "{place}");
             if vain.gain > 0 {
                 assert_eq!((vain.gain, vain.delay_ms), (idle.gain, idle.delay_ms), "{place}");
-                mirror.engine.submit(now_ms, job(&asked)).unwrap();
+                mirror.engine.submit(now_ms, job(&asked, &mirror.names)).unwrap();
                 mirror.residents = vain.fates;
                 gained += 1;
             } else {

@@ -179,6 +179,7 @@ fn a_simulated_pod_counts_what_the_load_planned() {
     let model = "m\"1".to_owned();
     let speed = 20.0;
     let plan = PodPlan {
+        adapters: Vec::new(),
         count: 1,
         port: 0,
         ranks_per_port: None,

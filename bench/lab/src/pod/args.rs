@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use weir_engine::{EngineConfig, SeqId, all_hardware, hardware};
 
-use super::{PodPlan, Pods};
-use crate::{children::interrupted, results::say};
+use super::{PodPlan, Pods, models::Models};
+use crate::{bounds, children::interrupted, results::say};
 
 /// Host simulated vLLM pods on consecutive ports of 127.0.0.1
 #[derive(Debug, Args)]
@@ -53,6 +53,15 @@ pub struct PodArgs {
     /// KV blocks; what fits the GPU when absent
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..))]
     kv_blocks: Option<u32>,
+    /// vLLM's --max-loras: different adapters that an engine runs at once
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    max_loras: u32,
+    /// LoRA adapters that are served beside the model, by their names
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    lora_modules: Vec<String>,
+    /// Milliseconds in which an engine stands still for each adapter that it brings onto the GPU; 20 when absent
+    #[arg(long, value_name = "MS", value_parser = bounds::lora_load_ms)]
+    lora_load_ms: Option<f64>,
     /// End when standard input is closed, as a child of a program that may die
     #[arg(long)]
     end_with_stdin: bool,
@@ -90,10 +99,12 @@ impl PodArgs {
             port: self.port,
             ranks_per_port: self.data_parallel_size_local,
             model: self.model.clone(),
+            adapters: self.lora_modules.clone(),
             engine: self.engine()?,
             speed: self.speed,
             max_model_len: self.max_model_len,
         };
+        Models::check(&plan.model, &plan.adapters).context("--lora-modules")?;
         let each = plan.ranks_by_port().context("--data-parallel-size-local")?.len();
         plan.port_of((usize::from(self.count) * each).saturating_sub(1))
             .context("--port and --count")?;
@@ -111,6 +122,8 @@ impl PodArgs {
             max_num_batched_tokens: self.chunk_tokens.unwrap_or(defaults.max_num_batched_tokens),
             max_num_seqs: self.max_sequences.unwrap_or(defaults.max_num_seqs),
             num_blocks: self.kv_blocks.unwrap_or(defaults.num_blocks),
+            max_loras: self.max_loras,
+            lora_load_ms: self.lora_load_ms.unwrap_or(defaults.lora_load_ms),
             seed: self.seed,
             ..defaults
         })
@@ -163,6 +176,21 @@ mod tests {
             let error = parse(&format!("--speed {speed}")).unwrap().plan().unwrap_err();
             assert!(error.to_string().contains("--speed must be above zero"), "{error}");
         }
+    }
+
+    #[test]
+    fn adapters_have_names_of_their_own() {
+        let plan = |words: &str| parse(words).unwrap().plan();
+        let two = plan("--lora-modules a b --max-loras 2 --lora-load-ms 3.5").unwrap();
+        assert_eq!(two.adapters, ["a", "b"]);
+        assert_eq!((two.engine.max_loras, two.engine.lora_load_ms), (2, 3.5));
+        assert_eq!(plan("").unwrap().engine.max_loras, 1, "vLLM's own");
+        for twice in ["--lora-modules a b a", "--model a --lora-modules a"] {
+            let error = format!("{:#}", plan(twice).unwrap_err());
+            assert!(error.contains("--lora-modules: two models are called \"a\""), "{error}");
+        }
+        assert!(plan("--lora-modules a,b").is_err(), "the metric lists them so");
+        assert!(parse("--max-loras 0").is_err() && parse("--lora-load-ms -1").is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{error::Refusal, handover::Handover};
+use super::{error::Refusal, handover::Handover, models::Models};
 use crate::prompt;
 
 /// Which endpoint was called.
@@ -50,6 +50,8 @@ impl Endpoint {
 #[derive(Debug, PartialEq)]
 pub(super) struct Ask {
     pub(super) endpoint: Endpoint,
+    /// The adapter that it is for.
+    pub(super) adapter: Option<u32>,
     /// One per prompt, never empty.
     pub(super) prompts: Vec<Prompt>,
     /// Choices per prompt, at least 1.
@@ -140,16 +142,12 @@ impl Ask {
     pub(super) fn read(
         endpoint: Endpoint,
         body: &[u8],
-        model: &str,
+        models: &Models,
         block_tokens: u32,
     ) -> Result<Self, Refusal> {
         let body: Body<'_> =
             serde_json::from_slice(body).map_err(|error| Refusal::BadRequest(error.to_string()))?;
-        // An empty name is none, as for vLLM.
-        let named = body.model.as_deref().filter(|asked| !asked.is_empty());
-        if let Some(asked) = named.filter(|asked| *asked != model) {
-            return Err(Refusal::UnknownModel(asked.to_owned()));
-        }
+        let adapter = models.adapter(body.model.as_deref())?;
         let prompts = body.prompts(endpoint, block_tokens)?;
         let n = body.n.unwrap_or(1);
         if n == 0 || prompts.len().saturating_mul(n as usize) > MOST_CHOICES {
@@ -165,6 +163,7 @@ impl Ask {
         let options = body.stream_options;
         Ok(Self {
             endpoint,
+            adapter,
             prompts,
             n: if matches!(endpoint, Endpoint::Chat | Endpoint::Completions) { n } else { 1 },
             stream: body.stream.unwrap_or(false) && endpoint.generates(),
@@ -305,7 +304,7 @@ mod tests {
     use super::*;
 
     fn read(endpoint: Endpoint, body: &str) -> Result<Ask, Refusal> {
-        Ask::read(endpoint, body.as_bytes(), "m", 16)
+        Ask::read(endpoint, body.as_bytes(), &Models::new("m", &["a".to_owned()]), 16)
     }
 
     #[test]
@@ -355,8 +354,10 @@ mod tests {
     fn who_names_no_model_means_the_one_there_is() {
         for model in ["", r#""model":null,"#, r#""model":"","#, r#""model":"m","#] {
             let body = format!("{{{model}\"messages\":[]}}");
-            assert!(read(Endpoint::Chat, &body).is_ok(), "{body}");
+            assert_eq!(read(Endpoint::Chat, &body).unwrap().adapter, None, "{body}");
         }
+        let ask = read(Endpoint::Chat, r#"{"model":"a","messages":[]}"#).unwrap();
+        assert_eq!(ask.adapter, Some(0));
     }
 
     #[test]

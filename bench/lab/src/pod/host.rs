@@ -23,6 +23,7 @@ use weir_engine::{EngineConfig, SeqId};
 
 use super::{
     handover::{Source, Teller, tell},
+    models::Models,
     server::Pod,
     sim::Sim,
 };
@@ -45,6 +46,8 @@ pub struct PodPlan {
     pub ranks_per_port: Option<u16>,
     /// The model they serve.
     pub model: String,
+    /// LoRA adapters of it that they serve beside it, by their names.
+    pub adapters: Vec<String>,
     /// Their engine; pod n runs with its seed plus n.
     pub engine: EngineConfig,
     /// Engine milliseconds per millisecond.
@@ -136,7 +139,8 @@ impl Bound {
         let (teller, over) = Teller::new();
         let limits = (plan.max_model_len, plan.speed);
         let engine = (engine, first.ranks.len());
-        let sim = Rc::new(Sim::new(engine, &plan.model, limits, (first.address, teller))?);
+        let models = Models::new(&plan.model, &plan.adapters);
+        let sim = Rc::new(Sim::new(engine, models, limits, (first.address, teller))?);
         Ok(Self { ports, sim, over })
     }
 }

@@ -5,6 +5,7 @@
 //! in wall-clock seconds. Two series of the simulation's own are beside them: `sim:starts_total` and
 //! `sim:duplicate_starts_total`.
 
+mod loras;
 mod rank;
 
 use std::{
@@ -21,8 +22,9 @@ use prometheus::{
 };
 use weir_engine::{Engine, EngineConfig};
 
-use self::rank::RankMeters;
 pub(super) use self::rank::Times;
+use self::{loras::Loras, rank::RankMeters};
+use super::models::Models;
 
 /// The label that tells a line's rank.
 const ENGINE: &str = "engine";
@@ -32,17 +34,18 @@ pub(super) struct Meters {
     registry: Registry,
     starts: IntCounter,
     duplicate_starts: IntCounter,
+    loras: Loras,
     /// By number.
     ranks: Vec<RankMeters>,
 }
 
 impl Meters {
     pub(super) fn new(
-        model: &str,
+        models: &Models,
         engine: &EngineConfig,
         ranks_per_port: usize,
     ) -> Result<Self, prometheus::Error> {
-        let registry = Registry::new();
+        let (registry, model) = (Registry::new(), models.model());
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_s = ("process_start_time_seconds", "When the pod began, in Unix time");
         keep(&registry, Gauge::new(began_s.0, began_s.1)?)?.set(began.as_secs_f64());
@@ -58,6 +61,7 @@ impl Meters {
                     "Generations started under an x-request-id that was started before",
                 )?,
             )?,
+            loras: Loras::new(&registry, models),
             ranks: (0..engine.ranks).map(of).collect::<Result<_, _>>()?,
             registry,
         })
@@ -76,6 +80,9 @@ impl Meters {
     ) -> Vec<MetricFamily> {
         for (rank, meters) in (0..).zip(&self.ranks) {
             meters.set(&engine.metrics_of(rank));
+        }
+        if let Err(error) = self.loras.set(engine) {
+            tracing::error!(%error, "the adapters could not be told");
         }
         raise(&self.starts, starts);
         raise(&self.duplicate_starts, duplicate_starts);

@@ -11,10 +11,14 @@
 //! requests by a hash of their `x-request-id` so that a request started on two pods can be found (a prefill for another
 //! pod is none), and `POST /kv_release`, by which that other pod says that it has the KV.
 //!
+//! With `--lora-modules` adapters are served beside the model, each under a name of its own, so many of them at once as
+//! `--max-loras` says.
+//!
 //! Cost: per engine step each stream gets its bytes as one write of prebuilt chunks; nothing is formatted per token.
 //!
 //! # Layout
 //! - `args`: the command line; `host`: listeners and threads; `server`: one pod's paths
+//! - `models`: the model and its adapters
 //! - `ask`, `error`: what comes in and why it is refused; `answer`: the shapes that go out
 //! - `sim`: the engine, its clock and its calls; `call`: one request's progress; `body`: the same as an HTTP body
 //! - `handover`: KV that one pod computes and another one decodes from
@@ -31,6 +35,7 @@ mod fault;
 mod handover;
 mod host;
 mod meters;
+mod models;
 mod server;
 mod sim;
 mod starts;

@@ -93,7 +93,9 @@ impl Pod {
                 Ok(text_answer(String::new()))
             }
             "/fault" if get => Ok(json_answer(StatusCode::OK, json!(self.fault.get()).to_string())),
-            "/v1/models" if get => Ok(json_answer(StatusCode::OK, self.models())),
+            "/v1/models" if get => {
+                Ok(json_answer(StatusCode::OK, self.sim.models().json(self.sim.max_model_len())))
+            }
             "/health" | "/ping" if get => Ok(text_answer(String::new())),
             "/metrics" | "/metrics/" if get => {
                 Ok(self.metrics(&ranks, parts.uri.query().unwrap_or_default()))
@@ -131,7 +133,7 @@ impl Pod {
             return Ok(refused(&Refusal::MethodNotAllowed));
         }
         let ask = match read(body).await {
-            Ok(body) => Ask::read(endpoint, &body, self.sim.model(), self.sim.block_tokens()),
+            Ok(body) => Ask::read(endpoint, &body, self.sim.models(), self.sim.block_tokens()),
             Err(refusal) => Err(refusal),
         };
         let doom = self.strike();
@@ -165,7 +167,7 @@ impl Pod {
                 ("/tokenize", None) => Endpoint::Completions,
                 _ => Endpoint::Chat,
             };
-            let ask = Ask::read(endpoint, &body, self.sim.model(), self.sim.block_tokens())?;
+            let ask = Ask::read(endpoint, &body, self.sim.models(), self.sim.block_tokens())?;
             let count = ask.prompt_tokens();
             match path {
                 "/tokenize" => json!({
@@ -232,15 +234,6 @@ impl Pod {
                 refused(&Refusal::Injected(500))
             }
         }
-    }
-
-    fn models(&self) -> String {
-        let model = self.sim.model();
-        json!({"object": "list", "data": [{
-            "id": model, "object": "model", "created": 0, "owned_by": "vllm", "root": model,
-            "parent": null, "max_model_len": self.sim.max_model_len(), "permission": [],
-        }]})
-        .to_string()
     }
 }
 

@@ -28,6 +28,7 @@ use super::{
     fault::Doom,
     handover::{Handover, Kept, Loan, Teller},
     meters::{Meters, Times},
+    models::Models,
     starts::Starts,
 };
 
@@ -36,7 +37,7 @@ pub(super) struct Sim {
     state: RefCell<State>,
     /// Something changed that the next event depends on.
     changed: Notify,
-    model: Rc<str>,
+    models: Models,
     max_model_len: u32,
     speed: f64,
     teller: Teller,
@@ -83,13 +84,13 @@ pub(super) struct Beside<'a> {
 impl Sim {
     pub(super) fn new(
         (engine, ranks_per_port): (EngineConfig, usize),
-        model: &str,
+        models: Models,
         (max_model_len, speed): (u32, f64),
         (address, teller): (SocketAddr, Teller),
     ) -> Result<Self, prometheus::Error> {
         let engine = Engine::new(engine);
         let state = State {
-            meters: Meters::new(model, engine.config(), ranks_per_port)?,
+            meters: Meters::new(&models, engine.config(), ranks_per_port)?,
             lengths: SmallRng::seed_from_u64(engine.config().seed),
             engine,
             clock: Clock::new(Instant::now(), speed),
@@ -101,12 +102,12 @@ impl Sim {
             starts: Starts::default(),
         };
         let (state, changed) = (RefCell::new(state), Notify::new());
-        Ok(Self { state, changed, model: model.into(), max_model_len, speed, teller })
+        Ok(Self { state, changed, models, max_model_len, speed, teller })
     }
 
-    /// The model it serves.
-    pub(super) fn model(&self) -> &str {
-        &self.model
+    /// What it serves.
+    pub(super) fn models(&self) -> &Models {
+        &self.models
     }
 
     /// The longest sequence it takes, in tokens.
@@ -141,7 +142,7 @@ impl Sim {
         // Whoever lends its KV is told of a refusal, too.
         let loan = ask.handover.loan(&self.teller);
         self.check(ask)?;
-        let serves = (&self.model, self.max_model_len);
+        let serves = (&self.models, self.max_model_len);
         let call = self.state.borrow_mut().begin(ask, beside, serves, loan);
         self.changed.notify_one();
         call.map(|call| Reply::new(Rc::clone(self), call))
@@ -290,11 +291,11 @@ impl State {
         &mut self,
         ask: &Ask,
         beside: Beside<'_>,
-        (model, max_model_len): (&Rc<str>, u32),
+        (models, max_model_len): (&Models, u32),
         mut loan: Option<Loan>,
     ) -> Result<Rc<RefCell<Call>>, Refusal> {
         let now_ms = self.clock.ms(Instant::now());
-        let shape = self.shape(ask, beside.request_id, model);
+        let shape = self.shape(ask, beside.request_id, models.name(ask.adapter));
         let prompt_tokens = ask.prompt_tokens();
         let streamed = (ask.stream, ask.include_usage);
         let call = Rc::new(RefCell::new(Call::new(shape, streamed, prompt_tokens, beside.doom)));
@@ -308,7 +309,8 @@ impl State {
             let most = ask.max_tokens.unwrap_or(max_model_len - prompt.tokens);
             for _ in 0..ask.n {
                 let (tokens, finish) = self.length(ask, beside.output_tokens, most);
-                let job = self.job(ask, prompt, (tokens, finish), std::mem::take(&mut keeps));
+                let mut job = self.job(ask, prompt, (tokens, finish), std::mem::take(&mut keeps));
+                models.salt(ask.adapter, &mut job.blocks);
                 let placed = self.place(beside).and_then(|rank| {
                     self.submit(&call, (rank, job), (finish, now_ms), loan.take())
                 });
@@ -349,6 +351,7 @@ impl State {
             priority: ask.priority,
             brought_tokens: if loads { prompt.tokens } else { 0 },
             keeps,
+            adapter: ask.adapter,
         }
     }
 

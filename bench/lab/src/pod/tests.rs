@@ -2,6 +2,7 @@
 
 mod faults;
 mod handover;
+mod loras;
 mod ports;
 mod ranks;
 
@@ -32,6 +33,7 @@ fn with_engine(count: u16, speed: f64, change: impl FnOnce(&mut EngineConfig)) -
     change(&mut engine);
     let model = "m".to_owned();
     PodThread::start(PodPlan {
+        adapters: Vec::new(),
         count,
         port: 0,
         ranks_per_port: None,
@@ -408,6 +410,7 @@ async fn a_port_that_is_taken_is_an_error_that_names_it() {
     let port = taken.addresses()[0].port();
     let engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
     let plan = PodPlan {
+        adapters: Vec::new(),
         count: 1,
         port,
         ranks_per_port: None,

@@ -85,6 +85,7 @@ fn e2e_s(engine: &EngineConfig, (input, output): (u32, u32), rps: f64, count: us
             priority: 0,
             brought_tokens: 0,
             keeps: false,
+            adapter: None,
         };
         if let Ok(id) = engine.submit(at_ms, job) {
             came.push((id, at_ms));

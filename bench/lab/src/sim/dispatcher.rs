@@ -1,8 +1,8 @@
 //! What stands in front of the pods of a simulation: Weir's scheduler, or a rival of it.
 
-use weir_core::{Action, Event, Need, Request, Scheduler, Snapshot, Time};
+use weir_core::{Action, Event, Need, PodId, Request, Scheduler, Snapshot, Time};
 
-use super::SimRequest;
+use super::{LoraScrape, SimRequest};
 
 /// Takes the events of a dispatcher and says what is to be done. The simulation sends every dispatcher the same events at
 /// the same moments; it sees of a pod what was scraped, and of a request what was relayed.
@@ -10,6 +10,10 @@ pub trait Dispatcher {
     /// Everything that will come, told before the first event. A real dispatcher knows nothing of it and ignores it; those
     /// that are to show what knowing more is worth say so.
     fn foresee(&mut self, _requests: &[SimRequest]) {}
+
+    /// What a scrape says of adapters, told right before the rest of it from the first request for one on. For those who read it:
+    /// Weir's scheduler does not.
+    fn adapters(&mut self, _pod: PodId, _scrape: &LoraScrape) {}
 
     /// Something happened.
     fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>);

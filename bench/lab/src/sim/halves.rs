@@ -12,7 +12,7 @@ use weir_core::{
     Action, End, EndKind, Event, Handover, PodId, Progress, Request, RequestId, Snapshot, Time,
 };
 
-use super::{Dispatcher, Pool, SimRequest};
+use super::{Dispatcher, LoraScrape, Pool, SimRequest};
 
 /// The two dispatchers, and where each request is.
 pub struct Halves {
@@ -200,6 +200,13 @@ impl Dispatcher for Halves {
     fn foresee(&mut self, requests: &[SimRequest]) {
         self.prefill.foresee(requests);
         self.decode.foresee(requests);
+    }
+
+    fn adapters(&mut self, pod: PodId, scrape: &LoraScrape) {
+        match self.half_of(pod) {
+            Half::Prefill => self.prefill.adapters(pod, scrape),
+            Half::Decode => self.decode.adapters(pod, scrape),
+        }
     }
 
     fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {

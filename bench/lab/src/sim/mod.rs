@@ -13,9 +13,11 @@
 //!
 //! # Layout
 //! - `world`: the loop, and in it the pods that come and go while somebody scales them; `pod`: an engine and what its streams show
+//! - `adapters`: LoRA adapters and what pods say of them
 //! - `dispatcher`: what stands in front of the pods; `several`: more than one of it; `halves`: one for prompts and one for answers
 //! - `pool`: the pods of a study; `oracle`: predictions of a chosen error; `mix`: the built-in mix as requests
 
+mod adapters;
 mod dispatcher;
 mod halves;
 mod mix;
@@ -33,6 +35,7 @@ use weir_core::{PodId, RefusalReason, Request, Scheduler, SchedulerConfig, Snaps
 use weir_engine::{EngineConfig, EngineMetrics};
 use weir_schema::{Predict, Prediction, Sample};
 
+pub use adapters::{AdapterNames, LoraScrape};
 pub use dispatcher::Dispatcher;
 pub use halves::Halves;
 pub use mix::Mix;
@@ -65,12 +68,14 @@ pub struct SimPod {
     pub server: Option<u32>,
     /// Those of one number are said to step together.
     pub group: Option<u32>,
+    /// Whether it says how many adapters it runs at once.
+    pub tells_max_loras: bool,
 }
 
 impl SimPod {
     /// One that does both, and steps for itself.
     pub const fn of(engine: EngineConfig, class: u16) -> Self {
-        Self { engine, class, prefills: false, server: None, group: None }
+        Self { engine, class, prefills: false, server: None, group: None, tells_max_loras: true }
     }
 
     /// With noise of its own: that of the pod of this number, from 0 on.

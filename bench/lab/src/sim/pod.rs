@@ -1,11 +1,11 @@
 //! One server: an engine or several that step together, whose sequences are whose, and what the streams show of its steps.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use weir_core::{CacheInfo, CacheUse, Pulse, RequestId, Scrape, Time};
 use weir_engine::{Engine, EngineConfig, EngineMetrics, Job, Output, Rejected, SeqId};
 
-use super::{SimPod, SimRequest};
+use super::{AdapterNames, LoraScrape, SimPod, SimRequest};
 
 /// Chunks closer together than this belong to one step, as the dispatcher sees it.
 const SAME_STEP_US: u64 = 2000;
@@ -13,6 +13,9 @@ const SAME_STEP_US: u64 = 2000;
 /// A server in virtual time, which is one pod, or one for each of its engines.
 pub(super) struct Pod {
     engine: Engine,
+    /// The adapters that its engine knows by number.
+    names: Arc<AdapterNames>,
+    tells_max_loras: bool,
     /// Whether each of its engines is a pod.
     apart: bool,
     /// Whether it computes prompts for others.
@@ -80,7 +83,12 @@ pub(super) struct Finish {
 impl Pod {
     /// An idle server, of which each of so many engines is a pod, or which is one. Where every response is streamed any token shows a step,
     /// and none has to be looked at by itself.
-    pub(super) fn new(pod: &SimPod, engines: Option<u16>, all_streamed: bool) -> Self {
+    pub(super) fn new(
+        pod: &SimPod,
+        engines: Option<u16>,
+        names: &Arc<AdapterNames>,
+        all_streamed: bool,
+    ) -> Self {
         // Nobody streams what a pod computes for others, so that nothing shows its steps.
         let every_token = !all_streamed || pod.prefills;
         let ranks = engines.unwrap_or(pod.engine.ranks);
@@ -88,6 +96,8 @@ impl Pod {
         let pods = usize::from(engines.unwrap_or(1));
         Self {
             engine: Engine::new(engine),
+            names: Arc::clone(names),
+            tells_max_loras: pod.tells_max_loras,
             apart: engines.is_some(),
             prefills: pod.prefills,
             stage: Stage::default(),
@@ -118,6 +128,7 @@ impl Pod {
             priority: 0,
             brought_tokens: if prefilled { asked.input_tokens } else { 0 },
             keeps: self.prefills,
+            adapter: self.names.number(asked),
         };
         let rank = rank.unwrap_or_else(|| self.engine.least_loaded());
         let sequence = self.engine.submit_to(ms(now), rank, job)?;
@@ -260,6 +271,20 @@ impl Pod {
         }
     }
 
+    fn max_loras(&self) -> Option<u32> {
+        let most = self.engine.config().max_loras;
+        (self.tells_max_loras && most > 0).then_some(most)
+    }
+
+    /// What a scrape would say of the adapters of a pod that it is, from the first request for one on.
+    pub(super) fn adapters(&self, rank: Option<u16>) -> Option<LoraScrape> {
+        let told = match rank {
+            Some(rank) => self.engine.adapters_of(rank),
+            None => self.engine.adapters(),
+        };
+        told.map(|told| self.names.told(self.engine.config().max_loras, &told))
+    }
+
     /// What a scrape would say of a pod that it is.
     pub(super) fn scrape(&self, rank: Option<u16>) -> Scrape {
         let one = |rank| (self.engine.metrics_of(rank), 1);
@@ -275,6 +300,7 @@ impl Pod {
                 queried: metrics.prefix_queries,
                 found: metrics.prefix_hits,
             }),
+            max_loras: self.max_loras(),
             engines: u32::from(engines),
             shared: false,
         }

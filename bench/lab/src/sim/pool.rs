@@ -71,6 +71,7 @@ impl Pool {
             kv_blocks: engine.num_blocks * ranks,
             block_tokens: engine.block_size,
             prefix_caching: engine.prefix_caching,
+            max_loras: engine.max_loras,
             role,
             ..PodClass::default()
         });
@@ -95,6 +96,14 @@ impl Pool {
         for (number, pod) in (0..).zip(added) {
             pod.server = Some(server + number / u32::from(engines));
             pod.group = (known > 1).then_some(group + number / u32::from(known.max(1)));
+        }
+    }
+
+    /// Has every pod run at most so many adapters at once, 0 any number, and stand still for so long for each that it brings.
+    pub fn limit_loras(&mut self, max_loras: u32, lora_load_ms: f64) {
+        self.classes.iter_mut().for_each(|class| class.max_loras = max_loras);
+        for SimPod { engine, .. } in &mut self.pods {
+            (engine.max_loras, engine.lora_load_ms) = (max_loras, lora_load_ms);
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use weir_core::{Action, Event, PodId, Progress, Pulse, RequestId, Snapshot, Time};
 
-use super::{Dispatcher, SimRequest};
+use super::{Dispatcher, LoraScrape, SimRequest};
 
 /// Dispatchers among whom requests are spread one after the other. Without any, nothing is served.
 pub struct Several {
@@ -169,6 +169,10 @@ impl Dispatcher for Several {
     /// All of them know of all requests: who knows the traffic before it comes knows it of the whole pool.
     fn foresee(&mut self, requests: &[SimRequest]) {
         self.each.iter_mut().for_each(|part| part.dispatcher.foresee(requests));
+    }
+
+    fn adapters(&mut self, pod: PodId, scrape: &LoraScrape) {
+        self.each.iter_mut().for_each(|part| part.dispatcher.adapters(pod, scrape));
     }
 
     fn handle(&mut self, now: Time, event: Event, actions: &mut Vec<Action>) {

@@ -4,7 +4,7 @@
 
 mod fleet;
 
-use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
 
 use weir_core::{
     Action, Dispatch, End, EndKind, Event, PodId, PodSpec, Progress, Request, RequestId, TICK, Time,
@@ -13,7 +13,7 @@ use weir_engine::SeqId;
 use weir_schema::Sample;
 
 use super::{
-    Dispatcher, Outcome, Run, Served, SimPod, SimRequest,
+    AdapterNames, Dispatcher, Outcome, Run, Served, SimPod, SimRequest,
     pod::{Deed, Finish, Pod},
 };
 use fleet::Fleet;
@@ -66,6 +66,7 @@ struct World<'a> {
     pods: Vec<Pod>,
     /// Which of them a pod is, by its id, and which engine of several.
     doors: Vec<(usize, Option<u16>)>,
+    names: Arc<AdapterNames>,
     /// How they come and go, where they do.
     fleet: Option<Fleet<'a>>,
     requests: &'a [SimRequest],
@@ -114,6 +115,7 @@ impl<'a> World<'a> {
             dispatcher,
             pods: Vec::new(),
             doors: Vec::new(),
+            names: Arc::new(AdapterNames::of(requests)),
             fleet: None,
             requests,
             to_come: count,
@@ -152,7 +154,7 @@ impl<'a> World<'a> {
 
     /// A pod joins. Its number is one that no pod had before.
     fn open(&mut self, pod: &SimPod) {
-        self.pods.push(Pod::new(pod, None, self.all_streamed));
+        self.pods.push(Pod::new(pod, None, &self.names, self.all_streamed));
         self.enter(pod, None);
     }
 
@@ -160,7 +162,7 @@ impl<'a> World<'a> {
     fn open_apart(&mut self, engines: &[SimPod]) {
         let Some(first) = engines.first() else { return };
         let count = u16::try_from(engines.len()).unwrap_or(u16::MAX);
-        self.pods.push(Pod::new(first, Some(count), self.all_streamed));
+        self.pods.push(Pod::new(first, Some(count), &self.names, self.all_streamed));
         (0..count).zip(engines).for_each(|(rank, pod)| self.enter(pod, Some(rank)));
     }
 
@@ -168,7 +170,7 @@ impl<'a> World<'a> {
     fn enter(&mut self, pod: &SimPod, rank: Option<u16>) {
         let id = self.doors.len() as u32;
         self.doors.push((self.pods.len() - 1, rank));
-        let name = std::sync::Arc::from(format!("pod-{id}"));
+        let name = Arc::from(format!("pod-{id}"));
         let group = pod.group.map(|number| format!("group-{number}").into());
         self.tell(Event::PodUp(PodSpec { id: PodId(id), name, class: pod.class, group }));
     }
@@ -277,8 +279,14 @@ impl<'a> World<'a> {
 
     fn scrape(&mut self) {
         self.scraped_at = self.now;
-        let scrapes: Vec<_> = self.there().map(|(id, pod, rank)| (id, pod.scrape(rank))).collect();
-        for (id, scrape) in scrapes {
+        let of = |(id, pod, rank): (PodId, &Pod, Option<u16>)| {
+            (id, pod.adapters(rank), pod.scrape(rank))
+        };
+        let scrapes: Vec<_> = self.there().map(of).collect();
+        for (id, adapters, scrape) in scrapes {
+            if let Some(adapters) = &adapters {
+                self.dispatcher.adapters(id, adapters);
+            }
             self.tell(Event::Scraped(id, scrape));
         }
     }

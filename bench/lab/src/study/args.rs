@@ -30,7 +30,7 @@ use crate::{
     results::{ResultFile, command, name_of_file, say},
     sim::Pool,
     trace::TRACE_HELP,
-    workload::{Objectives, Replay, Source, scenario_held_by, staged_requests},
+    workload::{Adapted, Objectives, Replay, Source, scenario_held_by, staged_requests},
 };
 
 /// Compare policies in virtual time: the same requests, pods and seeds for each of them
@@ -63,6 +63,18 @@ pub struct SimArgs {
     /// File that describes the pods instead, of one kind or several
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pods", "gpu", "chunk"])]
     pool: Option<PathBuf>,
+    /// Different LoRA adapters that each pod runs at once; 0: any number
+    #[arg(long, value_name = "N", conflicts_with = "pool")]
+    max_loras: Option<u32>,
+    /// Milliseconds in which a pod stands still for each adapter that it brings onto the GPU; 20
+    #[arg(long, value_name = "MS", conflicts_with = "pool", value_parser = bounds::lora_load_ms)]
+    lora_load_ms: Option<f64>,
+    /// Have each request ask for one of so many LoRA adapters, those whose prompts begin alike for the same one
+    #[arg(long, value_name = "N", value_parser = bounds::adapters())]
+    adapters: Option<u32>,
+    /// Exponent of Zipf's law by which some adapters are asked for more often than others; 0: all equally often
+    #[arg(long, value_name = "S", default_value_t = Adapted::SKEW, requires = "adapters")]
+    adapters_skew: f64,
     /// What requests are promised: a file with classes, or one (TTFT 2 s, TPOT 50 ms), two (70 % at 1 s and 40 ms, 30 % batch
     /// at 30 s and 100 ms), three, none; one-long and two-long give long prompts more time
     #[arg(long, default_value = "one", value_name = "FILE|NAME")]
@@ -180,7 +192,7 @@ impl SimArgs {
         }
         let (pool, gpu) = match &self.pool {
             Some(path) => (pool_file::read(path)?, name_of_file(path)),
-            None => (Pool::of(&self.gpu, self.pods, self.chunk)?, self.gpu.clone()),
+            None => (self.pool_of_one_kind()?, self.gpu.clone()),
         };
         let (mix, objectives) = Objectives::named_or_read(&self.slo).context("--slo")?;
         self.at.map_or(Ok(()), |_| objectives.check_promised(&self.slo))?;
@@ -193,6 +205,15 @@ impl SimArgs {
             .that_holds_some()
     }
 
+    fn pool_of_one_kind(&self) -> Result<Pool> {
+        let mut pool = Pool::of(&self.gpu, self.pods, self.chunk)?;
+        let engine = pool.pods.first().map(|pod| &pod.engine).context("no pod")?;
+        let max_loras = self.max_loras.unwrap_or(engine.max_loras);
+        let lora_load_ms = self.lora_load_ms.unwrap_or(engine.lora_load_ms);
+        pool.limit_loras(max_loras, lora_load_ms);
+        Ok(pool)
+    }
+
     fn source(&self, pool: &Pool) -> Result<Arc<dyn Source>> {
         let source: Arc<dyn Source> = match (&self.trace, &self.scenario) {
             (Some(path), _) => Arc::new(Replay::read(path)?.held_by(pool.most_tokens())?),
@@ -200,6 +221,10 @@ impl SimArgs {
                 let name = name.as_deref().unwrap_or_default();
                 scenario_held_by(name, 1, pool.most_tokens()).context("--scenario")?
             }
+        };
+        let source = match self.adapters {
+            Some(count) => Arc::new(Adapted::new(source, count, self.adapters_skew)?),
+            None => source,
         };
         match (source.stages().is_some(), self.load.is_some() || self.at.is_some()) {
             (true, true) => bail!("{} has rates of its own: no --load and no --at", source.name()),

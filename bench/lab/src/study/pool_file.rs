@@ -15,7 +15,10 @@ use serde::Deserialize;
 use weir_core::Role;
 use weir_engine::{EngineConfig, Hardware, SeqId};
 
-use crate::{bounds::MOST_PODS, sim::Pool};
+use crate::{
+    bounds::{MOST_LORA_LOAD_MS, MOST_PODS},
+    sim::Pool,
+};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,6 +73,15 @@ struct RawPods {
     /// none where it is 1.
     #[serde(default)]
     known_together: Option<u16>,
+    /// Different LoRA adapters that each runs at once; 0 or left out: any number.
+    #[serde(default)]
+    max_loras: Option<u32>,
+    /// What each stands still for an adapter that it brings.
+    #[serde(default)]
+    lora_load_ms: Option<f64>,
+    /// Whether dispatchers are told `max_loras`.
+    #[serde(default = "yes")]
+    known_max_loras: bool,
     /// What they do: both, prefill or decode.
     #[serde(default)]
     role: Role,
@@ -110,6 +122,7 @@ fn pool(raw: &RawPool) -> Result<Pool> {
     for (number, pods) in (1..).zip(&raw.pods) {
         let more = MOST_PODS - pool.pods.len();
         let engines = pods.data_parallel_size;
+        let before = pool.pods.len();
         let made = pods.count.saturating_mul(usize::from(engines));
         ensure!(made <= more, "entry {number} makes more than {MOST_PODS} pods");
         let engine = pods.engine().with_context(|| format!("pods of entry {number}"))?;
@@ -124,6 +137,10 @@ fn pool(raw: &RawPool) -> Result<Pool> {
         }
         if let (Some(class), Some(told)) = (pool.classes.last_mut(), pods.prefix_caching_told) {
             class.prefix_caching = told;
+        }
+        if !pods.known_max_loras {
+            pool.classes.last_mut().into_iter().for_each(|class| class.max_loras = 0);
+            pool.pods.iter_mut().skip(before).for_each(|pod| pod.tells_max_loras = false);
         }
     }
     ensure!(!pool.pods.is_empty(), "there is no pod");
@@ -153,6 +170,7 @@ impl RawPods {
             ("api_ms", self.api_ms, 0.0, 60_000.0),
             ("slowdown", self.slowdown, 0.01, 100.0),
             ("transfer_us_per_token", self.transfer_us_per_token, 0.0, 1e6),
+            ("lora_load_ms", self.lora_load_ms, 0.0, MOST_LORA_LOAD_MS),
         ] {
             let fine = value.is_none_or(|value| (least..=most).contains(&value));
             ensure!(fine, "{name} must be {least} to {most}");
@@ -180,6 +198,8 @@ impl RawPods {
             noise_sigma: self.noise.unwrap_or(like.noise_sigma),
             api_cost_ms: self.api_ms.unwrap_or(like.api_cost_ms),
             transfer_us_per_token: self.transfer_us_per_token.unwrap_or(like.transfer_us_per_token),
+            max_loras: self.max_loras.unwrap_or(like.max_loras),
+            lora_load_ms: self.lora_load_ms.unwrap_or(like.lora_load_ms),
             ..like
         })
     }
@@ -265,6 +285,24 @@ mod tests {
         }
         let none = "{pods: [{gpu: h100-qwen3-32b-tp2, data_parallel_size: 0}]}";
         assert!(format!("{:#}", parse(none).unwrap_err()).contains("data_parallel_size"));
+    }
+
+    #[test]
+    fn pods_run_so_many_adapters_at_once_and_may_keep_it_to_themselves() {
+        let of = |more: &str| {
+            let gpu = "gpu: h100-qwen3-32b-tp2, count: 2";
+            parse(&format!("{{pods: [{{{gpu}}}, {{{gpu}{more}}}]}}"))
+        };
+        let pool = of(", max_loras: 4, lora_load_ms: 7.5").unwrap();
+        let engine = &pool.pods[3].engine;
+        assert_eq!((engine.max_loras, engine.lora_load_ms), (4, 7.5));
+        assert_eq!((pool.classes[0].max_loras, pool.classes[1].max_loras), (0, 4));
+        let pool = of(", max_loras: 4, known_max_loras: false").unwrap();
+        assert_eq!((pool.pods[3].engine.max_loras, pool.classes[1].max_loras), (4, 0));
+        let tells: Vec<bool> = pool.pods.iter().map(|pod| pod.tells_max_loras).collect();
+        assert_eq!(tells, [true, true, false, false]);
+        let error = format!("{:#}", of(", lora_load_ms: -1").unwrap_err());
+        assert!(error.contains("lora_load_ms must be"), "{error}");
     }
 
     #[test]

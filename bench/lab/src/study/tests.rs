@@ -372,6 +372,26 @@ mod command_line {
     }
 
     #[test]
+    fn adapters_are_of_the_traffic_and_how_many_run_at_once_of_the_pods() {
+        let folder = tempfile::tempdir().unwrap();
+        let (trace, json) = (trace(folder.path(), 60), folder.path().join("rows.json"));
+        let row = |words: &str| -> super::Row {
+            let asked = "--policy llmd-lora --pods 2 --load 0.6 --seeds 1 --requests 60";
+            sim(&format!("sim --trace {trace} {asked} {words} --json {}", json.display())).unwrap();
+            let text = std::fs::read_to_string(&json).unwrap();
+            let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+            serde_json::from_value(report["rows"][0].clone()).unwrap()
+        };
+        let slow = "--lora-load-ms 500";
+        let (none, one) = (row(slow), row(&format!("{slow} --adapters 6 --max-loras 1")));
+        assert_eq!((none.workload.as_str(), one.workload.as_str()), ("plain", "plain+adapters:6"));
+        let (even, all) = (row("--adapters 6 --adapters-skew 0"), row("--adapters 6"));
+        assert_eq!(even.workload, "plain+adapters:6:0");
+        assert!(one.ttft_ms_mean > all.ttft_ms_mean, "{one:?} {all:?}");
+        assert_ne!(one.fingerprints, all.fingerprints);
+    }
+
+    #[test]
     fn what_is_wrong_with_the_arguments_is_said() {
         let folder = tempfile::tempdir().unwrap();
         let trace = trace(folder.path(), 10);
@@ -403,6 +423,12 @@ mod command_line {
             ("--load 1 --requests 18446744073709551615", "--requests"),
             ("--load 1 --chunk 0", "--chunk"),
             ("--load 1 --dispatchers 0", "1..=16"),
+            ("--load 1 --adapters 0", "--adapters"),
+            ("--load 1 --adapters-skew 1", "--adapters <N>"),
+            ("--load 1 --adapters 4 --adapters-skew nan", "the skew of adapters is from 0 on"),
+            ("--load 1 --lora-load-ms much", "not a number from 0 to"),
+            ("--load 1 --lora-load-ms 1e9", "not a number from 0 to"),
+            ("--load 1 --max-loras 4 --pool /tmp/x.yaml", "cannot be used with"),
             ("--load 1 --dispatchers 17", "1..=16"),
             ("--at 0.9 --series /tmp/x.json", "cannot be used with"),
             ("--load 1 --json /dev/null/at/all.json", "cannot write /dev/null"),

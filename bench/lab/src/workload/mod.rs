@@ -9,11 +9,12 @@
 //! - `replay`: recorded traces as a source
 //! - `conversation`: users who share system prompts and come back; `scenarios`: the ones that were published
 //! - `mixture`: requests that share nothing, drawn from patterns; `builtin`: the demo's mix
-//! - `shape`: any source with a rate that changes over the run
+//! - `shape`: any source with a rate that changes over the run; `adapted`: any source whose requests ask for LoRA adapters
 //! - `catalog`: every source by its name
 //! - `draft`: a request before it has objectives; `means`: what the mean request is like
 //! - `chain`: text as a prefix cache sees it; `length`, `arrivals`, `draw`: what is random
 
+mod adapted;
 mod arrivals;
 mod builtin;
 mod catalog;
@@ -35,6 +36,7 @@ mod tests;
 use anyhow::Result;
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use adapted::Adapted;
 pub use builtin::BuiltIn;
 pub use catalog::{names, scenario, scenario_held_by};
 pub use conversation::{Conversation, Reading};

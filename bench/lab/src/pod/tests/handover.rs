@@ -144,6 +144,7 @@ async fn what_nobody_asks_for_is_let_go_in_time() {
     let engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
     // 480 s are half a second.
     let plan = PodPlan {
+        adapters: Vec::new(),
         count: 1,
         port: 0,
         ranks_per_port: None,

@@ -14,7 +14,16 @@ fn plan(count: u16, ranks: u16, each: u16) -> PodPlan {
     let mut engine = EngineConfig::for_hardware(hardware("h100-llama-3.1-8b-tp1").unwrap());
     engine.ranks = ranks;
     let (port, ranks_per_port, model) = (0, Some(each), "m".to_owned());
-    PodPlan { count, port, ranks_per_port, model, engine, speed: SPEED, max_model_len: 4096 }
+    PodPlan {
+        adapters: Vec::new(),
+        count,
+        port,
+        ranks_per_port,
+        model,
+        engine,
+        speed: SPEED,
+        max_model_len: 4096,
+    }
 }
 
 /// One pod of four ranks behind two ports, and a connection to each.
