@@ -88,6 +88,14 @@ impl Plan {
         self
     }
 
+    /// With an argument of several values for every pod.
+    #[must_use]
+    pub fn pod_list(mut self, name: &str, values: &[&str]) -> Self {
+        let list = std::iter::once(&name).chain(values).map(|one| (*one).to_owned());
+        self.arguments.extend(list);
+        self
+    }
+
     /// With a server of the scenario's own in the place of simulated pods.
     #[must_use]
     pub fn upstream(mut self, address: SocketAddr) -> Self {

@@ -31,6 +31,8 @@ pub enum Reason {
     KvFull,
     /// Every pod runs as many sequences as it may.
     BatchFull,
+    /// Every pod runs as many other LoRA adapters as it may.
+    AdaptersFull,
     /// No pod has the KV cache for it beside what is kept for those that come before it.
     KvKept,
     /// On the best pod its first token would come too late; another may free up sooner.
@@ -92,6 +94,7 @@ impl Reason {
             Self::StepFull => "step_full",
             Self::KvFull => "kv_full",
             Self::BatchFull => "batch_full",
+            Self::AdaptersFull => "adapters_full",
             Self::KvKept => "kv_kept",
             Self::TtftOverSlo { .. } => "ttft_over_slo",
             Self::TpotOverSlo { .. } => "tpot_over_slo",
@@ -126,6 +129,7 @@ impl Reason {
             Self::StepFull => "on every pod another prompt begins with the next step".to_owned(),
             Self::KvFull => "no pod has room for it in its KV cache".to_owned(),
             Self::BatchFull => "every pod runs as many sequences as it may".to_owned(),
+            Self::AdaptersFull => "every pod runs as many other LoRA adapters as it may".to_owned(),
             Self::KvKept => "what is left of the pods' KV caches is kept for requests of higher \
                              bands, or for those that can still be in time"
                 .to_owned(),
@@ -180,6 +184,7 @@ impl Reason {
             Self::StepFull => "another prompt begins with its next step".to_owned(),
             Self::KvFull => "no room in its KV cache".to_owned(),
             Self::BatchFull => "it runs as many sequences as it may".to_owned(),
+            Self::AdaptersFull => "it runs as many other LoRA adapters as it may".to_owned(),
             Self::KvKept => "what is left of its KV cache is kept for others".to_owned(),
             Self::TtftOverSlo { ttft_ms, slo_ms } => format!(
                 "the first token would come {} after the arrival, and {} are promised",

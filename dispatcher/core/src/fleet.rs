@@ -3,6 +3,7 @@
 mod finding;
 mod pods;
 mod sequences;
+pub mod slots;
 pub mod together;
 
 use weir_schema::Sample;
@@ -51,6 +52,10 @@ pub struct PodState {
     pub stride: StrideMeter,
     /// Its count of generated tokens, held against what came of it.
     pub meter: Meter,
+    /// Most adapters that it runs at once, as it said last.
+    told_max_loras: Option<u32>,
+    /// Which adapters give way to others there.
+    pub slots: slots::Slots,
     /// Requests it was given.
     pub dispatched: u64,
     /// Tokens of their prompts.
@@ -87,6 +92,8 @@ impl PodState {
             pulse: Pulse::default(),
             stride: StrideMeter::default(),
             meter: Meter::default(),
+            told_max_loras: None,
+            slots: slots::Slots::default(),
             dispatched: 0,
             prompt_tokens: 0.0,
             cached_tokens: 0.0,
@@ -105,6 +112,7 @@ impl PodState {
         let [recent, _] = self.unscraped_tokens;
         self.unscraped_tokens = [0.0, recent];
         self.told = scrape.cache.after(self.told);
+        self.told_max_loras = scrape.max_loras.or(self.told_max_loras);
         let streamed = self.ledger.residents().iter().filter(|resident| resident.streamed);
         let decoding = streamed.map(|resident| f64::from(resident.sequences)).sum();
         let streams = self.ledger.pending().iter().filter(|one| one.assumed_first_token.is_none());

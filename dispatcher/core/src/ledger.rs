@@ -12,7 +12,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use self::underway::{Begun, Underway};
-use crate::{Band, PullConfig, RequestId, Time};
+use crate::{AdapterId, Band, PullConfig, RequestId, Time};
 
 /// A prompt that was sent and has not produced a token.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +60,8 @@ pub struct Resident {
     pub tenant: Option<Arc<str>>,
     /// Whether its tokens are seen.
     pub streamed: bool,
+    /// The LoRA adapter that it runs with.
+    pub adapter: Option<AdapterId>,
 }
 
 impl Resident {
@@ -146,6 +148,8 @@ pub struct Ledger {
     paces: Vec<Pace>,
     /// Requests here by band, for the bands that have any.
     bands: SmallVec<[(Band, u32); 4]>,
+    /// The same by adapter.
+    adapters: SmallVec<[(AdapterId, u32); 4]>,
     pending_tokens: f64,
     pending_pairs: f64,
     pending_sequences: u32,
@@ -163,7 +167,7 @@ impl Ledger {
         self.pending_tokens += pending.uncached_tokens;
         self.pending_pairs += pending.uncached_pairs;
         self.pending_sequences += pending.resident.sequences;
-        self.enter(pending.resident.band);
+        self.enter(&pending.resident);
         let at = self.pending.partition_point(|one| one.since <= pending.since);
         if at == 0 {
             self.underway = Underway::sent(pending.since);
@@ -171,18 +175,18 @@ impl Ledger {
         self.pending.insert(at, pending);
     }
 
-    fn enter(&mut self, band: Band) {
-        match self.bands.iter_mut().find(|(one, _)| *one == band) {
-            Some((_, requests)) => *requests += 1,
-            None => self.bands.push((band, 1)),
+    fn enter(&mut self, resident: &Resident) {
+        count(&mut self.bands, resident.band);
+        if let Some(adapter) = resident.adapter {
+            count(&mut self.adapters, adapter);
         }
     }
 
-    fn leave(&mut self, band: Band) {
-        self.bands.retain(|(one, requests)| {
-            *requests -= u32::from(*one == band);
-            *requests > 0
-        });
+    fn leave(&mut self, resident: &Resident) {
+        uncount(&mut self.bands, resident.band);
+        if let Some(adapter) = resident.adapter {
+            uncount(&mut self.adapters, adapter);
+        }
     }
 
     /// Moves a request from pending to resident. Returns its uncached tokens and their pairs, and its place
@@ -260,14 +264,14 @@ impl Ledger {
             if at == 0 {
                 self.underway = Underway::unknown();
             }
-            self.leave(pending.resident.band);
+            self.leave(&pending.resident);
             return true;
         }
         let Some(at) = self.seat(id, usize::MAX) else { return false };
         self.ids.swap_remove(at);
         self.paces.swap_remove(at);
         let resident = self.residents.swap_remove(at);
-        self.leave(resident.band);
+        self.leave(&resident);
         self.kv_tokens -= resident.kv_tokens();
         self.prompt_tokens -= u64::from(resident.input_tokens);
         self.decodes = self.decodes.saturating_sub(resident.sequences);
@@ -318,6 +322,11 @@ impl Ledger {
     /// The highest band that has a request on the pod.
     pub fn top_band(&self) -> Option<Band> {
         self.bands.iter().map(|(band, _)| *band).max()
+    }
+
+    /// The adapters that have requests on the pod, each with how many.
+    pub fn adapters(&self) -> &[(AdapterId, u32)] {
+        &self.adapters
     }
 
     /// Requests on the pod.
@@ -404,8 +413,28 @@ impl Ledger {
         assert_eq!(self.paces.len(), self.residents.len());
         let counted: u32 = self.bands.iter().map(|(_, requests)| requests).sum();
         assert_eq!(counted as usize, self.len());
+        let pending = self.pending.iter().map(|pending| &pending.resident);
+        let adapted = pending.chain(&self.residents).filter(|one| one.adapter.is_some()).count();
+        let counted: u32 = self.adapters.iter().map(|(_, requests)| requests).sum();
+        assert_eq!(counted as usize, adapted);
         assert!(self.ids.iter().eq(self.residents.iter().map(|resident| &resident.id)));
     }
+}
+
+/// One more of its kind.
+fn count<T: PartialEq>(counts: &mut SmallVec<[(T, u32); 4]>, kind: T) {
+    match counts.iter_mut().find(|(one, _)| *one == kind) {
+        Some((_, requests)) => *requests += 1,
+        None => counts.push((kind, 1)),
+    }
+}
+
+/// One less of its kind.
+fn uncount<T: PartialEq>(counts: &mut SmallVec<[(T, u32); 4]>, kind: T) {
+    counts.retain(|(one, requests)| {
+        *requests -= u32::from(*one == kind);
+        *requests > 0
+    });
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! [`Scheduler::handle`]. The same bytes serve production and simulation.
 //!
 //! # Layout
-//! - [`request`], [`pod`], [`event`], [`control`], [`config`], [`snapshot`]: the words at the door
+//! - [`request`], [`pod`], [`adapter`], [`event`], [`control`], [`config`], [`snapshot`]: the words at the door
 //! - [`scheduler`]: the door: an event and the time in, actions out
 //! - [`policy`]: what decides, as data; [`decide`]: the pass that follows it
 //! - [`headroom`]: what a pod has left for a newcomer and for those it serves
@@ -19,6 +19,7 @@
 //! - [`explain`]: the reason for every wait; [`inspect`]: the closer look; [`decisions`]: the last of them
 //! - [`time`]: time as an argument; [`by_id`]: tables by requests; [`spread`]: tables by other numbers
 
+pub mod adapter;
 pub mod by_id;
 pub mod config;
 pub mod control;
@@ -51,6 +52,7 @@ pub mod snapshot;
 pub mod spread;
 pub mod time;
 
+pub use adapter::AdapterId;
 pub use config::{Bounds, BucketEdges, HeadRule, LengthConfig, PullConfig, SchedulerConfig, TICK};
 pub use control::{Control, Gate};
 pub use event::{
@@ -67,5 +69,7 @@ pub use profile::Profiles;
 pub use recent_error::RecentError;
 pub use request::{Band, PromptSize, Request, RequestId, Slo};
 pub use scheduler::Scheduler;
-pub use snapshot::{Counters, LaneView, PodView, REQUESTS_SHOWN, RequestView, Snapshot};
+pub use snapshot::{
+    AdapterView, Counters, LaneView, PodView, REQUESTS_SHOWN, RequestView, Snapshot,
+};
 pub use time::Time;

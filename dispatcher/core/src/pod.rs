@@ -44,6 +44,8 @@ pub struct PodClass {
     pub role: Role,
     /// Engines of one server (`data_parallel_size`), each a pod. All else here is of each of them.
     pub data_parallel_size: u16,
+    /// Most LoRA adapters that the engine runs at once (`max_loras`), until a scrape tells; 0: any number of them.
+    pub max_loras: u32,
 }
 
 impl Default for PodClass {
@@ -59,6 +61,7 @@ impl Default for PodClass {
             offload_tokens: 0,
             role: Role::Both,
             data_parallel_size: 1,
+            max_loras: 0,
         }
     }
 }
@@ -124,6 +127,9 @@ pub struct Scrape {
     /// What it has looked up in its prefix cache since it started, when it says so.
     #[serde(default)]
     pub cache_use: Option<CacheUse>,
+    /// Most LoRA adapters that it runs at once, when it says so: vLLM does from the first request for one on.
+    #[serde(default)]
+    pub max_loras: Option<u32>,
     /// Engines behind the pod's port (data parallel), when it says so; else 0.
     pub engines: u32,
     /// Whether the pod is in several pools, so that the gauges count requests that no event of this

@@ -90,6 +90,8 @@ pub struct Request {
     pub by_header: bool,
     /// Whether its prompt was computed elsewhere: the pod that it goes to loads it, and computes the last token of it alone.
     pub prefilled: bool,
+    /// The LoRA adapter that it asks for; `None`: the model as it is.
+    pub adapter: Option<Arc<str>>,
     /// What its client calls it (`x-request-id`), by which people look it up; empty when nobody does.
     pub name: Arc<str>,
 }
@@ -114,6 +116,7 @@ impl Request {
             immediate: false,
             by_header: false,
             prefilled: false,
+            adapter: None,
             name: Arc::default(),
         }
     }

@@ -36,6 +36,7 @@ mod progress;
 mod reconfigure;
 mod record;
 mod roster;
+mod slots;
 mod summary;
 mod suppose;
 mod tell;
@@ -49,8 +50,8 @@ use smallvec::SmallVec;
 use weir_schema::Predict;
 
 use crate::{
-    Action, Band, Counters, Event, Lesson, PodId, PodSpec, Progress, Refusal, RefusalReason,
-    Request, RequestId, SchedulerConfig, Time,
+    Action, AdapterId, Band, Counters, Event, Lesson, PodId, PodSpec, Progress, Refusal,
+    RefusalReason, Request, RequestId, SchedulerConfig, Time,
     decide::{Choice, Floor, pull, scratch::Scratch},
     decisions::{Decision, Ended, Losers, Names, Ring},
     explain::Reason,
@@ -113,6 +114,10 @@ pub struct Scheduler {
     largest_out_since: Option<Time>,
     /// What waits and is too long for the open pods, while that is so.
     outsized: Vec<RequestId>,
+    /// Whether a pod runs only so many adapters at once.
+    slotted: bool,
+    /// Adapters that were asked for, each with when it last was.
+    adapters: NumberMap<AdapterId, Time>,
     /// Classes of the pods that take requests, each once.
     open_classes: SmallVec<[u16; 4]>,
     unstreamed: usize,
@@ -173,6 +178,8 @@ impl Scheduler {
             no_pod_since: Some(Time::ZERO),
             largest_out_since: None,
             outsized: Vec::new(),
+            slotted: false,
+            adapters: NumberMap::default(),
             open_classes: SmallVec::new(),
             unstreamed: 0,
             starts_at: Time::NEVER,
@@ -322,6 +329,7 @@ impl Scheduler {
     /// Gives out requests until a pass finds none that can go.
     fn pull(&mut self, now: Time, actions: &mut Vec<Action>) {
         loop {
+            self.allot_slots(now);
             self.note_basis(now);
             let mut floor = self.floor(now);
             let lost = pull::hopeless(&mut floor);
@@ -383,6 +391,9 @@ impl Scheduler {
             prediction: choice.prediction,
             tokens_per_event: per_event,
         };
+        if let Some(adapter) = waiting.adapter {
+            self.take_back_slots(|one| one == adapter);
+        }
         let mut flight = Flight::depart(waiting, way);
         let together = self.pods.step_together();
         if together {

@@ -128,10 +128,28 @@ pub struct PodView {
     /// Share of what is believed cached there that it finds; 1 while nothing speaks against it.
     #[serde(default = "all")]
     pub cache_found: f64,
+    /// LoRA adapters that it runs, in the order of their names.
+    #[serde(default)]
+    pub adapters: Vec<AdapterView>,
+    /// Most of them that it runs at once; `None` while nothing is known to bound them.
+    #[serde(default)]
+    pub max_loras: Option<u32>,
     /// What is in flight there, the tightest TPOT objective first and those without one last; at most
     /// [`REQUESTS_SHOWN`].
     #[serde(default)]
     pub requests: Vec<RequestView>,
+}
+
+/// A LoRA adapter on a pod.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdapterView {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its requests there.
+    pub requests: u32,
+    /// Whether it gives way to another one there: nothing more goes there for it.
+    pub gives_way: bool,
 }
 
 /// One request on a pod: what was promised, what was predicted, and what it has come to so far.
@@ -145,6 +163,9 @@ pub struct RequestView {
     pub request_id: Arc<str>,
     /// Its band.
     pub band: Band,
+    /// The LoRA adapter that it asks for.
+    #[serde(default)]
+    pub adapter: Option<Arc<str>>,
     /// Whether its first token was seen, or is assumed for a response that is not streamed.
     pub decoding: bool,
     /// Whether its tokens are seen.
@@ -197,6 +218,9 @@ pub struct Counters {
     /// Requests that started cold so that a prompt which several share is on a further pod.
     #[serde(default)]
     pub spread: u64,
+    /// LoRA adapters that gave way to another one on a pod.
+    #[serde(default)]
+    pub adapter_turns: u64,
     /// Refusals by reason.
     pub refused: Vec<(RefusalReason, u64)>,
     /// Events that named a request or pod the scheduler does not know.

@@ -106,6 +106,7 @@ fn expected(world: &mut World, tenant: &str) -> u32 {
         slo: slo(2000, 50),
         band: Band(0),
         tenant: Some(tenant.into()),
+        adapter: None,
     };
     world.scheduler.suppose(world.now, &what).output_tokens
 }

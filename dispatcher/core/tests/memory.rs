@@ -166,6 +166,7 @@ fn a_sheddable_prompt_that_no_cache_holds_is_refused_by_its_engine_and_not_told_
         slo: slo(2000, 50),
         band: Band(0),
         tenant: None,
+        adapter: None,
     };
     let supposed = world.scheduler.suppose(world.now, &what);
     assert!(supposed.explanation.contains("KV cache holds the prompt"), "{supposed:?}");

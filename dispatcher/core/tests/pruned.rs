@@ -16,8 +16,8 @@ use std::{
 
 use proptest::prelude::*;
 use weir_core::{
-    Band, CacheInfo, EndKind, Event, HeadRule, Lesson, Phase, PodId, PodSpec, Progress, PromptSize,
-    PullConfig, Pulse, Request, RequestId, SchedulerConfig, Scrape, Slo,
+    Band, CacheInfo, EndKind, Event, HeadRule, Lesson, Phase, PodClass, PodId, PodSpec, Progress,
+    PromptSize, PullConfig, Pulse, Request, RequestId, SchedulerConfig, Scrape, Slo,
 };
 use weir_schema::{
     Feature, Features, FirstToken, Predict, PredictError, Prediction, Quantiles, Row, Sample,
@@ -163,6 +163,7 @@ fn request(id: u64, world: &World, step: &Step) -> Option<Request> {
         blocks: Arc::from(shared.chain(own).collect::<Vec<u64>>()),
         band: Band(band),
         slo,
+        adapter: (prompt > 0).then(|| Arc::from(prompt.to_string())),
         streamed: tokens % 5 != 0,
         ..world::request(RequestId(id), world.now)
     })
@@ -276,7 +277,7 @@ impl Side {
     }
 }
 
-fn config(rule: u8) -> SchedulerConfig {
+fn config(rule: u8, max_loras: u32) -> SchedulerConfig {
     let head_rule = match rule % 3 {
         0 => HeadRule::Auto,
         1 => HeadRule::Claims,
@@ -285,7 +286,8 @@ fn config(rule: u8) -> SchedulerConfig {
     // Pods are kept for prompts that take this long: for any, or for none that come here.
     let long_prompt_ms = if rule < 3 { 0.0 } else { PullConfig::default().long_prompt_ms };
     let pull = PullConfig { head_rule, long_prompt_ms, ..PullConfig::default() };
-    SchedulerConfig { pull, ..SchedulerConfig::default() }
+    let classes = vec![PodClass { max_loras, ..PodClass::default() }];
+    SchedulerConfig { pull, classes, ..SchedulerConfig::default() }
 }
 
 proptest! {
@@ -298,9 +300,10 @@ proptest! {
         // Where several step together, what changes one changes what all of them wait for.
         engines in prop_oneof![2 => Just(1u32), 1 => Just(2), 1 => Just(4)],
         right in any::<bool>(),
+        max_loras in prop_oneof![2 => Just(0u32), 1 => Just(1), 1 => Just(2)],
         steps in prop::collection::vec(step(), 1..200),
     ) {
-        let config = config(rule);
+        let config = config(rule, max_loras);
         let side = |thorough| Side::new(&config, (pods, engines), right, thorough);
         let (mut pruned, mut thorough) = (side(false), side(true));
         for (number, step) in (0..).zip(&steps) {
@@ -356,7 +359,7 @@ impl Predict for Against {
 fn when_none_of_the_likeliest_pods_will_do_the_others_are_asked_about() {
     for others in [20, 100] {
         let late = Arc::<AtomicBool>::default();
-        let classes = vec![weir_core::PodClass::default(); 2];
+        let classes = vec![PodClass::default(); 2];
         let config = SchedulerConfig { classes, ..SchedulerConfig::default() };
         let mut world = World::with(config, others, Box::new(Against(late.clone())));
         let (id, name) = (PodId(others), Arc::from("slow"));

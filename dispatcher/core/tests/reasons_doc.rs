@@ -28,6 +28,7 @@ fn every_reason_to_wait_is_documented() {
         Reason::StepFull,
         Reason::KvFull,
         Reason::BatchFull,
+        Reason::AdaptersFull,
         Reason::KvKept,
         Reason::TtftOverSlo { ttft_ms: 1.0, slo_ms: 1.0 },
         Reason::TpotOverSlo { tpot_ms: 1.0, limit_ms: 1.0 },
@@ -52,6 +53,7 @@ fn every_reason_to_wait_is_documented() {
         | Reason::StepFull
         | Reason::KvFull
         | Reason::BatchFull
+        | Reason::AdaptersFull
         | Reason::KvKept
         | Reason::TtftOverSlo { .. }
         | Reason::TpotOverSlo { .. }

@@ -19,8 +19,14 @@ pub const fn is_outsized(waiting: &Waiting) -> bool {
 }
 
 /// Whether a pod may take a request: open, not one that the request could not be delivered to, and not one whose cache is too small
-/// for it where another's is not.
+/// for it where another's is not, or that has no slot for its adapter.
 pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
+    usable_but_for_slots(pod, waiting)
+        && waiting.adapter.is_none_or(|adapter| pod.has_slot(adapter))
+}
+
+/// Whether it may take it once it has a slot for its adapter.
+pub fn usable_but_for_slots(pod: &PodState, waiting: &Waiting) -> bool {
     is_open(pod)
         && !is_outsized(waiting)
         && f64::from(waiting.input_tokens) <= pod.longest_prompt

@@ -223,6 +223,11 @@ impl Floor<'_> {
             let known = Likely::new(token_steps, *answer_ms);
             *likely = if asked <= *takes { known } else { Likely::NEVER };
         }
+        if let Some(adapter) = waiting.adapter {
+            let slotless = self.pods.as_slice().iter().map(|pod| !pod.has_slot(adapter));
+            let slotless = likely.iter_mut().zip(slotless).filter(|(_, slotless)| *slotless);
+            slotless.for_each(|(likely, _)| *likely = Likely::NEVER);
+        }
         for pod in claimed.iter().chain(waiting.excluded()) {
             let place = self.pods.place(*pod);
             if let Some(likely) = place.and_then(|place| likely.get_mut(place)) {

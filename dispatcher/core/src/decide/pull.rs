@@ -162,6 +162,7 @@ fn its_pods(floor: &Floor<'_>, id: RequestId) -> Option<SmallVec<[PodId; 8]>> {
     let waiting = floor.board.get(id)?;
     let is_short = !waiting.excluded().is_empty()
         || filter::is_outsized(waiting)
+        || waiting.adapter.is_some()
         || floor.pods.short_of(f64::from(waiting.input_tokens)) > 0;
     is_short.then(|| floor.usable(waiting).map(|pod| pod.spec.id).collect())
 }
@@ -243,7 +244,7 @@ fn try_head(
     behind: &[Head],
 ) -> Turn {
     if !floor.refresh(id) {
-        note(floor, id, Reason::NoPodReady);
+        note(floor, id, floor.unserved(id));
         return Turn::Next;
     }
     if let Some(head) = hold.blocked.filter(|_| !may_pass(floor, hold, id)) {

@@ -9,6 +9,7 @@ use crate::{
         affinity::{self, Shares},
         filter,
     },
+    explain::Reason,
     fleet::PodState,
     headroom::{
         Demand, Outlook, outlook,
@@ -87,6 +88,16 @@ impl Floor<'_> {
     /// Whether a head may use any pod.
     pub fn is_served(&self, id: RequestId) -> bool {
         self.board.get(id).is_some_and(|waiting| self.usable(waiting).next().is_some())
+    }
+
+    /// Why a head may use no pod.
+    pub fn unserved(&self, id: RequestId) -> Reason {
+        let slotless = |waiting: &Waiting| {
+            waiting.adapter.is_some()
+                && self.pods.values().any(|pod| filter::usable_but_for_slots(pod, waiting))
+        };
+        let waiting = self.board.get(id);
+        if waiting.is_some_and(slotless) { Reason::AdaptersFull } else { Reason::NoPodReady }
     }
 
     /// A waiting request on a pod, with what was last known to be cached there.

@@ -31,6 +31,8 @@ pub enum Out {
     PodDraining,
     /// The request could not be delivered to it.
     FailedBefore,
+    /// It runs as many other LoRA adapters as it may.
+    AdaptersFull,
     /// Its KV cache does not hold the prompt; that of another pod does.
     PromptTooLong,
     /// The request is late, and as many pods as may are at work on long prompts of late ones.
@@ -54,6 +56,7 @@ impl Against {
             Out::PodCordoned => "an operator has cordoned it".to_owned(),
             Out::PodDraining => "an operator drains it".to_owned(),
             Out::FailedBefore => "the request could not be delivered to it".to_owned(),
+            Out::AdaptersFull => "it runs as many other LoRA adapters as it may".to_owned(),
             Out::PromptTooLong => {
                 "its KV cache does not hold the prompt, and that of another pod does".to_owned()
             }
@@ -260,6 +263,8 @@ pub struct Supposition {
     pub band: Band,
     /// Who would send it.
     pub tenant: Option<Arc<str>>,
+    /// The LoRA adapter that it would ask for.
+    pub adapter: Option<Arc<str>>,
 }
 
 /// What would be done.

@@ -74,6 +74,8 @@ pub struct WaitingView {
     pub lane: Arc<str>,
     /// Its band.
     pub band: Band,
+    /// The LoRA adapter that it asks for.
+    pub adapter: Option<Arc<str>>,
     /// Who sent it.
     pub tenant: Option<Arc<str>>,
     /// Time since its arrival.

@@ -25,6 +25,7 @@ fn pending(id: u64, band: i8, tokens: u32) -> Pending {
             max_output_tokens: None,
             tenant: None,
             streamed: true,
+            adapter: (!id.is_multiple_of(4)).then(|| AdapterId::of(&format!("{band}"))),
         },
     }
 }

@@ -3,10 +3,10 @@
 //! `b0/i512/o256` is band 0, at most 512 input tokens, at most 256 predicted output tokens; `max` stands
 //! for sizes above the last edge. Suffixes: `/w7` for prompts that pod 7 has cached, `/h` for requests
 //! that chose their policy by header, `/p` for those that not every pod takes (`/p2` for those that two sizes of caches
-//! are too small for), `/r12` for request 12 alone, after a delivery of it failed.
+//! are too small for), `/a` and a number for those for one LoRA adapter (pods run only so many of them at once), `/r12` for request 12 alone, after a delivery of it failed.
 //! `b0/late` holds what band 0 can no longer serve in time.
 
-use crate::{Band, BucketEdges, PodId, RequestId, pattern::Pattern};
+use crate::{AdapterId, Band, BucketEdges, PodId, RequestId, pattern::Pattern};
 
 /// A lane of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +19,8 @@ pub enum LaneKey {
         by_header: bool,
         /// Which pods do not take them; 0: every pod takes them. Those of one lane go to the same pods.
         picky: u8,
+        /// The LoRA adapter that they ask for, where pods run only so many of them.
+        adapter: Option<AdapterId>,
         /// The one request that has the lane to itself, after a delivery of it failed.
         alone: Option<RequestId>,
     },
@@ -28,6 +30,8 @@ pub enum LaneKey {
         band: Band,
         /// Which pods do not take them; 0: every pod takes them. Those of one lane go to the same pods.
         picky: u8,
+        /// The LoRA adapter that they ask for, where pods run only so many of them.
+        adapter: Option<AdapterId>,
         /// The one request that has the lane to itself, after a delivery of it failed.
         alone: Option<RequestId>,
     },
@@ -45,18 +49,20 @@ impl LaneKey {
     /// The lane that its requests would share if none of them had one to itself, and every pod took them.
     pub const fn shared(self) -> Self {
         match self {
-            Self::Open { pattern, by_header, .. } => {
-                Self::Open { pattern, by_header, picky: 0, alone: None }
+            Self::Open { pattern, by_header, adapter, .. } => {
+                Self::Open { pattern, by_header, picky: 0, adapter, alone: None }
             }
-            Self::Late { band, .. } => Self::Late { band, picky: 0, alone: None },
+            Self::Late { band, adapter, .. } => Self::Late { band, picky: 0, adapter, alone: None },
         }
     }
 
     /// Its name, unique within the pool.
     pub fn name(&self, edges: &BucketEdges) -> String {
-        let (mut name, picky, alone) = match self {
-            Self::Late { band, picky, alone } => (format!("b{}/late", band.0), picky, alone),
-            Self::Open { pattern, by_header, picky, alone } => {
+        let (mut name, picky, adapter, alone) = match self {
+            Self::Late { band, picky, adapter, alone } => {
+                (format!("b{}/late", band.0), picky, adapter, alone)
+            }
+            Self::Open { pattern, by_header, picky, adapter, alone } => {
                 let input = edge(&edges.input, pattern.input);
                 let output = edge(&edges.output, pattern.output);
                 let mut name = format!("b{}/i{input}/o{output}", pattern.band.0);
@@ -66,13 +72,16 @@ impl LaneKey {
                 if *by_header {
                     name.push_str("/h");
                 }
-                (name, picky, alone)
+                (name, picky, adapter, alone)
             }
         };
         match picky {
             0 => {}
             1 => name.push_str("/p"),
             more => name.push_str(&format!("/p{more}")),
+        }
+        if let Some(adapter) = adapter {
+            name.push_str(&format!("/a{adapter}"));
         }
         if let Some(id) = alone {
             name.push_str(&format!("/r{}", id.0));
@@ -94,8 +103,9 @@ impl LaneKey {
         let band = Band(parts.next()?.strip_prefix('b')?.parse().ok()?);
         if parts.next_if_eq(&"late").is_some() {
             let picky = picky(parts.next_if(|part| part.starts_with('p')))?;
+            let adapter = adapter(parts.next_if(|part| part.starts_with('a')))?;
             let alone = alone(parts.next())?;
-            return parts.next().is_none().then_some(Self::Late { band, picky, alone });
+            return parts.next().is_none().then_some(Self::Late { band, picky, adapter, alone });
         }
         let input = bucket(&edges.input, parts.next()?.strip_prefix('i')?)?;
         let output = bucket(&edges.output, parts.next()?.strip_prefix('o')?)?;
@@ -105,9 +115,11 @@ impl LaneKey {
         };
         let by_header = parts.next_if_eq(&"h").is_some();
         let picky = picky(parts.next_if(|part| part.starts_with('p')))?;
+        let adapter = adapter(parts.next_if(|part| part.starts_with('a')))?;
         let alone = alone(parts.next())?;
         let pattern = Pattern { band, input, output, warm };
-        parts.next().is_none().then_some(Self::Open { pattern, by_header, picky, alone })
+        let key = Self::Open { pattern, by_header, picky, adapter, alone };
+        parts.next().is_none().then_some(key)
     }
 }
 
@@ -134,6 +146,12 @@ fn picky(part: Option<&str>) -> Option<u8> {
     }
 }
 
+/// The suffix of those for an adapter.
+fn adapter(part: Option<&str>) -> Option<Option<AdapterId>> {
+    let Some(part) = part else { return Some(None) };
+    Some(Some(AdapterId::parse(part.strip_prefix('a')?)?))
+}
+
 /// The last suffix: none, or the request that is alone.
 fn alone(part: Option<&str>) -> Option<Option<RequestId>> {
     let Some(part) = part else { return Some(None) };
@@ -157,12 +175,16 @@ mod tests {
                 (1, Some(RequestId(12))),
                 (255, Some(RequestId(12))),
             ] {
-                let mut keys = vec![LaneKey::Late { band, picky, alone }];
+                let adapter = alone
+                    .or(Some(RequestId(9)))
+                    .filter(|_| picky != 1)
+                    .map(|id| AdapterId::of(&id.0.to_string()));
+                let mut keys = vec![LaneKey::Late { band, picky, adapter, alone }];
                 for (input, output) in [(0, 0), (1, 1), (2, 0)] {
                     for warm in [None, Some(PodId(7))] {
                         for by_header in [false, true] {
                             let pattern = Pattern { band, input, output, warm };
-                            keys.push(LaneKey::Open { pattern, by_header, picky, alone });
+                            keys.push(LaneKey::Open { pattern, by_header, picky, adapter, alone });
                         }
                     }
                 }
@@ -184,9 +206,10 @@ mod tests {
     fn late_requests_have_no_size_in_common() {
         let edges = BucketEdges { input: vec![64], output: vec![16] };
         let pattern = Pattern { band: Band(2), input: 0, output: 1, warm: None };
-        let open = LaneKey::Open { pattern, by_header: false, picky: 0, alone: None };
+        let open =
+            LaneKey::Open { pattern, by_header: false, picky: 0, adapter: None, alone: None };
         assert_eq!(open.words(&edges), pattern.name(&edges));
-        let late = LaneKey::Late { band: Band(2), picky: 0, alone: None };
+        let late = LaneKey::Late { band: Band(2), picky: 0, adapter: None, alone: None };
         assert_eq!(late.words(&edges), "band 2 all sizes");
     }
 

@@ -1,7 +1,7 @@
 //! A request that waits, and what is known of it.
 
 use crate::{
-    PodId, Reason, Request, RequestId, Time,
+    AdapterId, PodId, Reason, Request, RequestId, Time,
     decide::standing::Standing,
     pattern::Pattern,
     prefix::Match,
@@ -25,6 +25,8 @@ pub struct Waiting {
     pub pattern: Pattern,
     /// Which pods do not take it, as far as was known when it was put on the board; 0: every pod takes it.
     pub picky: u8,
+    /// The adapter that it asks for, where pods run only so many of them.
+    pub adapter: Option<AdapterId>,
     /// When it is due: its place in the lane.
     pub due: Time,
     /// After so many milliseconds it is as urgent as it gets: see [`Waiting::urgency`].
@@ -66,6 +68,7 @@ impl Waiting {
             share: 0.0,
             pattern,
             picky: 0,
+            adapter: None,
             due,
             spare_ms,
             late: false,
@@ -83,11 +86,12 @@ impl Waiting {
     /// Its lane. What is held back by one policy must not keep a request of the other from going, nor what not every pod takes
     /// what any does.
     pub fn key(&self) -> LaneKey {
-        let (alone, pattern) = (self.alone(), self.pattern);
+        let Self { pattern, picky, adapter, .. } = *self;
+        let alone = self.alone();
         if self.late {
-            return LaneKey::Late { band: pattern.band, picky: self.picky, alone };
+            return LaneKey::Late { band: pattern.band, picky, adapter, alone };
         }
-        LaneKey::Open { pattern, by_header: self.request.by_header, picky: self.picky, alone }
+        LaneKey::Open { pattern, by_header: self.request.by_header, picky, adapter, alone }
     }
 
     /// Its place in its lane. Late requests go by arrival: their deadlines say nothing any more.

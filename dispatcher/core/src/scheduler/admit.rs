@@ -155,6 +155,7 @@ impl Scheduler {
     /// Gives a request the place that it has under the order of the pool.
     pub(super) fn rerank(&self, waiting: &mut Waiting) {
         waiting.picky = self.picky(waiting);
+        waiting.adapter = self.adapter(waiting);
         let order = self.rules.order;
         let may_wait = waiting.request.may_wait();
         let (tokens, head_start, spare) = match order {
@@ -187,12 +188,15 @@ impl Scheduler {
     /// Puts what not every pod takes any more, or again, into the lanes of its kind.
     pub(super) fn part_picky(&mut self) {
         let moves = |id: &RequestId| {
-            self.board.get(*id).is_some_and(|waiting| waiting.picky != self.picky(waiting))
+            self.board.get(*id).is_some_and(|waiting| {
+                waiting.picky != self.picky(waiting) || waiting.adapter != self.adapter(waiting)
+            })
         };
         let moved: Vec<RequestId> = self.board.ids().into_iter().filter(moves).collect();
         for id in moved {
             let Some(mut waiting) = self.board.remove(id) else { continue };
             waiting.picky = self.picky(&waiting);
+            waiting.adapter = self.adapter(&waiting);
             self.board.recycle(&mut waiting);
             self.board.insert(waiting);
         }
@@ -229,6 +233,7 @@ impl Scheduler {
         if filter::is_outsized(&waiting) {
             self.outsized.push(waiting.request.id);
         }
+        self.note_adapter(now, waiting.adapter);
         self.board.insert(waiting);
         self.note_backlog(now, band);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_schema::{Feature, Features, FirstToken, Prediction, Row, prefill_pairs};
 
 use crate::{
-    Action, Answered, Dispatch, End, EndKind, PodId, RefusalReason, Request, RequestId,
+    Action, AdapterId, Answered, Dispatch, End, EndKind, PodId, RefusalReason, Request, RequestId,
     RequestView, Time,
     fleet::PodState,
     headroom::{judge, start::Prefill},
@@ -160,6 +160,7 @@ impl Flight {
                 max_output_tokens: self.request.max_output_tokens,
                 tenant: self.request.tenant.clone(),
                 streamed: self.request.streamed,
+                adapter: self.request.adapter.as_deref().map(AdapterId::of),
             },
         }
     }
@@ -191,6 +192,7 @@ impl Flight {
             id: self.request.id,
             request_id: self.request.name.clone(),
             band: self.request.band,
+            adapter: self.request.adapter.clone(),
             decoding,
             streamed: *streamed,
             ttft_slo_ms: judge::ttft_slo_ms(slo),
@@ -398,6 +400,7 @@ impl Scheduler {
         let mut waiting = flight.come_back(now, tries);
         gone.into_iter().for_each(|pod| allow(&mut waiting.failed, pod));
         waiting.picky = self.picky(&waiting);
+        waiting.adapter = self.adapter(&waiting);
         self.note_immediate(&waiting.request);
         self.enqueue(now, waiting);
         if self.closing {

@@ -119,7 +119,11 @@ fn out(waiting: &Waiting, pod: &PodState) -> Option<Out> {
     if filter::is_outsized(waiting) || f64::from(waiting.input_tokens) > pod.longest_prompt {
         return Some(Out::PromptTooLong);
     }
-    waiting.excluded().contains(&pod.spec.id).then_some(Out::FailedBefore)
+    if waiting.excluded().contains(&pod.spec.id) {
+        return Some(Out::FailedBefore);
+    }
+    let has_slot = waiting.adapter.is_none_or(|adapter| pod.has_slot(adapter));
+    (!has_slot).then_some(Out::AdaptersFull)
 }
 
 fn look(

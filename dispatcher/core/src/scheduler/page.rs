@@ -198,6 +198,7 @@ impl Scheduler {
             request_id: request.name.clone(),
             lane: self.lane_name(waiting.key(), names),
             band: waiting.pattern.band,
+            adapter: request.adapter.clone(),
             tenant: request.tenant.clone(),
             age_ms: now.ms_since(request.arrived),
             deadline_ms: request.deadline().map(|due| due.ms_until(now)),

@@ -23,7 +23,9 @@ impl Scheduler {
             return;
         };
         let before = (pod.kv_capacity_tokens(), pod.prefix_tokens());
+        let loras_before = pod.max_loras();
         pod.scraped(now, scrape);
+        let same_loras = pod.max_loras() == loras_before;
         let found = pod.note_found(now, &scrape);
         let holds_as_much = pod.kv_capacity_tokens() == before.0;
         self.resize_index(id, before.1);
@@ -32,6 +34,9 @@ impl Scheduler {
         }
         if !holds_as_much && self.note_longest_prompts(now) {
             self.part_picky();
+        }
+        if !same_loras {
+            self.note_slotted();
         }
         self.note_generated(id, &scrape);
         self.try_again(now, id);
@@ -142,6 +147,7 @@ impl Scheduler {
         classes.dedup();
         let other_classes = classes != self.open_classes;
         self.open_classes = classes;
+        self.note_slotted();
         let none = self.open_classes.is_empty();
         self.no_pod_since = if none { self.no_pod_since.or(Some(now)) } else { None };
         if self.note_longest_prompts(now) || other_classes {

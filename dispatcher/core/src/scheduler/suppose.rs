@@ -37,6 +37,8 @@ impl Scheduler {
         let waiting = self.waiting_entry(request);
         let (lane, output_tokens) = (self.name_of(waiting.key()).into(), waiting.output_tokens);
         self.board.insert(waiting);
+        let slots = self.slots_as_they_are();
+        self.allot_slots(now);
         let pods = self.looks(now, NOBODY);
         let said = match shut.or_else(|| self.floor(now).denied(NOBODY)) {
             Some(reason) => Said::Refuse(reason),
@@ -45,6 +47,7 @@ impl Scheduler {
         if let Some(waiting) = self.board.remove(NOBODY) {
             self.alive.leave(&waiting.request);
         }
+        self.put_back_slots(slots);
         (self.dice, self.last_picked) = kept;
         let blank = Supposed {
             would: Would::Refuse,
@@ -187,6 +190,7 @@ fn request(now: Time, what: &Supposition) -> Request {
         slo: what.slo,
         band: what.band,
         tenant: what.tenant.clone(),
+        adapter: what.adapter.clone(),
         name: Arc::from(""),
         ..Request::new(NOBODY, now, PromptSize::Tokens(what.input_tokens))
     }

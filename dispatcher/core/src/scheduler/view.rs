@@ -91,6 +91,8 @@ impl Scheduler {
             prompt_tokens: pod.prompt_tokens as u64,
             cached_tokens: pod.cached_tokens as u64,
             cache_found: pod.cache_found(),
+            adapters: self.adapter_views(pod),
+            max_loras: pod.max_loras().and_then(|most| u32::try_from(most).ok()),
             requests: self.request_views(now, &pod.ledger, REQUESTS_SHOWN),
         }
     }

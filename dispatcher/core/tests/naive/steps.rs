@@ -79,6 +79,7 @@ struct Draft {
     body_bytes: u32,
     family: Option<(u8, u8)>,
     tenant: Option<bool>,
+    adapter: Option<u8>,
     age_ms: u8,
     ttl: Option<Duration>,
     immediate: bool,
@@ -250,6 +251,7 @@ fn scrape() -> impl Strategy<Value = Scrape> {
         cache,
         generated,
         cache_use: None,
+        max_loras: (waiting % 3 == 0).then_some(running % 3),
         engines: running % 3,
         shared,
     })
@@ -273,13 +275,15 @@ fn draft() -> impl Strategy<Value = Draft> {
         0..5000u32,
         option::of((0..3u8, 1..40u8)),
         option::of(any::<bool>()),
+        option::weighted(0.4, 0..4u8),
         0..50u8,
     );
     let ttl = select(&[1u64, 300, 1500, 20_000][..]).prop_map(Duration::from_millis);
     let patience = (option::weighted(0.2, ttl), prop::bool::weighted(0.2));
     let parts = (-1..3i8, slo, prompt, shape, patience);
     parts.prop_map(|(band, slo, prompt, shape, (ttl, immediate))| {
-        let (max_output_tokens, sequences, streamed, body_bytes, family, tenant, age_ms) = shape;
+        let (max_output_tokens, sequences, streamed, body_bytes, family, tenant, adapter, age_ms) =
+            shape;
         // Nothing streams when there is nothing to decode.
         let streamed = streamed && max_output_tokens != Some(0);
         Draft {
@@ -292,6 +296,7 @@ fn draft() -> impl Strategy<Value = Draft> {
             body_bytes,
             family,
             tenant,
+            adapter,
             age_ms,
             ttl,
             immediate,
@@ -313,6 +318,7 @@ impl Draft {
             slo: self.slo,
             band: Band(self.band),
             tenant: self.tenant.map(|one| Arc::from(if one { "one" } else { "two" })),
+            adapter: self.adapter.map(|one| Arc::from(format!("adapter-{one}"))),
             body_bytes: self.body_bytes,
             blocks: self.family.into_iter().flat_map(family).collect(),
             streamed: self.streamed,

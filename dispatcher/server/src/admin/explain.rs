@@ -47,6 +47,9 @@ pub struct ExplainAsk {
     /// Who would send it.
     #[serde(default)]
     pub tenant: Option<String>,
+    /// The LoRA adapter that it would ask for.
+    #[serde(default)]
+    pub adapter: Option<String>,
 }
 
 /// What would become of it.
@@ -100,6 +103,7 @@ fn supposition(ask: &ExplainAsk) -> Result<Supposition, Fault> {
         slo: Slo { ttft: slo(ask.ttft_ms, "ttft_ms")?, tpot: slo(ask.tpot_ms, "tpot_ms")? },
         band: Band(ask.band.unwrap_or(0)),
         tenant: ask.tenant.as_deref().map(Arc::from),
+        adapter: ask.adapter.as_deref().map(Arc::from),
     })
 }
 

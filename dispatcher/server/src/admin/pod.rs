@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_core::{Phase, REQUESTS_SHOWN, RequestView};
+use weir_core::{AdapterView, Phase, REQUESTS_SHOWN, RequestView};
 
 use super::{
     audit::{self, Change},
@@ -81,6 +81,10 @@ pub struct PodRow {
     pub cached_tokens: u64,
     /// Share of what is believed cached there that it finds; 1 while nothing speaks against it.
     pub cache_found: f64,
+    /// LoRA adapters that run there, in the order of their names.
+    pub adapters: Vec<AdapterView>,
+    /// Most of them that it runs at once; `null`: nothing is known to bound them.
+    pub max_loras: Option<u32>,
     /// Mean absolute relative error of TTFT lately, as a fraction; `null` before any.
     pub error_ttft: Option<f64>,
     /// The same of TPOT.
@@ -172,6 +176,8 @@ fn row(pool: Pool<'_>, seen: PodSeen) -> PodRow {
         prompt_tokens: view.prompt_tokens,
         cached_tokens: view.cached_tokens,
         cache_found: view.cache_found,
+        adapters: view.adapters,
+        max_loras: view.max_loras,
         error_ttft: detail.errors.ttft,
         error_tpot: detail.errors.tpot,
         ledger_minus_scrape: detail.ledger_minus_scrape,

@@ -38,6 +38,8 @@ pub struct Served {
     pub pool: usize,
     /// Whose cached prompts its requests share: the model's, or an adapter's own.
     pub cached_as: Arc<str>,
+    /// The adapter that it names.
+    pub adapter: Option<Arc<str>>,
     /// The answer of `GET /v1/models/NAME`.
     pub json: Bytes,
 }
@@ -90,7 +92,8 @@ impl Catalogue {
                 let (created, max_model_len) = (created_unix_s, names.max_model_len);
                 let model =
                     Model { id: name, object, created, owned_by, root, parent, max_model_len };
-                let at = Served { pool, cached_as: root.clone(), json: json(&model) };
+                let adapter = parent.map(|_| name.clone());
+                let at = Served { pool, cached_as: root.clone(), adapter, json: json(&model) };
                 if served.insert(name.clone(), at).is_some() {
                     return Err(NameTaken(name.clone()));
                 }

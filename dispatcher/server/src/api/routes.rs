@@ -319,6 +319,7 @@ impl Api {
             immediate: wait.immediate,
             by_header: terms.by_header,
             prefilled: false,
+            adapter: served.adapter.clone(),
             name: Arc::from(name.to_str().unwrap_or_default()),
         };
         let (hub, objective, body) = (hub.clone(), terms.objective, cut.unwrap_or(body));

@@ -23,7 +23,7 @@ use super::{
 )]
 pub(super) struct ExplainArgs {
     /// A request's id; without it a hypothetical request is described by the options and not sent
-    #[arg(conflicts_with_all = ["input_tokens", "output_tokens", "ttft_ms", "tpot_ms", "band", "tenant"])]
+    #[arg(conflicts_with_all = ["input_tokens", "output_tokens", "ttft_ms", "tpot_ms", "band", "tenant", "adapter"])]
     request: Option<String>,
     /// Its prompt, in tokens
     #[arg(long, value_name = "TOKENS", required_unless_present = "request")]
@@ -43,6 +43,9 @@ pub(super) struct ExplainArgs {
     /// Whose it is
     #[arg(long)]
     tenant: Option<String>,
+    /// LoRA adapter that it asks for
+    #[arg(long)]
+    adapter: Option<String>,
     /// Model whose pool is meant; needed when there are several
     #[arg(long, value_name = "MODEL")]
     pool: Option<String>,
@@ -68,6 +71,7 @@ impl ExplainArgs {
             ("tpot_ms", self.tpot_ms.map(Value::from)),
             ("band", self.band.map(Value::from)),
             ("tenant", self.tenant.clone().map(Value::from)),
+            ("adapter", self.adapter.clone().map(Value::from)),
         ];
         let set = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         Value::Object(set.collect::<Map<_, _>>())

@@ -331,7 +331,7 @@ mod tests {
         let answer: fn(&Uri) -> Response = |uri| {
             let query = uri.query().unwrap_or_default().replace("%5B%5D", "[]");
             let names = query.split('&').map(|pair| pair.strip_prefix("name[]=").unwrap());
-            let counters = if TURN.fetch_add(1, Relaxed) == 0 { 2 } else { 0 };
+            let counters = if TURN.fetch_add(1, Relaxed) == 0 { gauges::COUNTERS.len() } else { 0 };
             match names
                 .eq(gauges::NAMES.into_iter().chain(gauges::COUNTERS.into_iter().take(counters)))
             {

@@ -55,6 +55,10 @@ const STARTED: &str = "process_start_time_seconds";
 const QUERIED: &str = "vllm:prefix_cache_queries_total";
 const FOUND: &str = "vllm:prefix_cache_hits_total";
 
+/// What runs of LoRA adapters, which an engine tells of from the first request for one on. A line of each set of them that ever ran
+/// stays; all say how many may run at once.
+const LORAS: &str = "vllm:lora_requests_info";
+
 /// A counter, which a process starts at zero. Engines without it leave the tokens of an event to streams with `usage`.
 const GENERATED: &str = "vllm:generation_tokens_total";
 
@@ -62,7 +66,7 @@ const GENERATED: &str = "vllm:generation_tokens_total";
 pub const NAMES: [&str; 6] = [RUNNING, WAITING, KV_USAGE, CACHE_INFO, STARTED, GENERATED];
 
 /// What is read now and then.
-pub const COUNTERS: [&str; 2] = [QUERIED, FOUND];
+pub const COUNTERS: [&str; 3] = [QUERIED, FOUND, LORAS];
 
 /// More requests than any engine holds: a gauge above it is broken.
 const MOST_REQUESTS: f64 = 1e6;
@@ -146,6 +150,7 @@ impl Told {
             cache,
             generated,
             cache_use: queried.zip(found).map(|(queried, found)| CacheUse { queried, found }),
+            max_loras: None,
             engines: running.count,
             shared: false,
         })
@@ -161,7 +166,7 @@ type Engines = SmallVec<[(u32, Told); 1]>;
 /// When a gauge is missing or has no usable value.
 pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
     let mut engines = Engines::new();
-    let (mut started_at_s, mut alone) = (None, true);
+    let (mut started_at_s, mut max_loras, mut alone) = (None, None, true);
     for line in lines(body) {
         let Some((name, labels, value)) = split(line) else {
             alone &= line.is_empty() || line.starts_with(b"#");
@@ -169,6 +174,10 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
         };
         if name == STARTED {
             started_at_s = value.parse().ok().filter(|at: &f64| at.is_finite());
+            continue;
+        }
+        if name == LORAS {
+            max_loras = number(labels, "max_lora").or(max_loras);
             continue;
         }
         let engine = number(labels, "engine").unwrap_or_default();
@@ -188,14 +197,15 @@ pub fn parse(body: &[u8]) -> Result<Gauges, GaugeError> {
         }
     }
     let all = engines.iter().map(|(_, told)| *told).reduce(Told::beside);
-    let scrape = all.unwrap_or_default().scrape()?;
+    let scrape = Scrape { max_loras, ..all.unwrap_or_default().scrape()? };
     let count = u32::try_from(engines.len()).unwrap_or(u32::MAX).max(1);
     // The blocks are those of all engines, in the line of each.
     let share =
         |cache: CacheInfo| CacheInfo { blocks: cache.blocks.map(|blocks| blocks / count), ..cache };
     let apart = engines.iter().map(|(_, told)| Told { cache: share(told.cache), ..*told }.scrape());
     // What is said of a cache alone is of no engine by itself.
-    let engines = apart.filter_map(Result::ok).collect();
+    let engines = apart.filter_map(Result::ok);
+    let engines = engines.map(|engine| Scrape { max_loras, ..engine }).collect();
     Ok(Gauges { scrape, engines, started_at_s, alone })
 }
 
@@ -294,6 +304,7 @@ vllm:generation_tokens_total{engine="0",model_name="qwen3-32b"} 1.234567e+06
 vllm:generation_tokens_created{engine="0",model_name="qwen3-32b"} 1.75e+09
 vllm:prefix_cache_queries_total{engine="0",model_name="qwen3-32b"} 5.5e+06
 vllm:prefix_cache_hits_total{engine="0",model_name="qwen3-32b"} 2.25e+06
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="sql,tax",waiting_lora_adapters=""} 1.75e+09
 process_start_time_seconds 1.75e+09
 vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
 "#;
@@ -312,6 +323,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             },
             generated: Some(1_234_567),
             cache_use: Some(CacheUse { queried: 5_500_000, found: 2_250_000 }),
+            max_loras: Some(4),
             engines: 1,
             shared: false,
         };
@@ -350,6 +362,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             },
             generated: Some(2 * 1_234_567),
             cache_use: Some(CacheUse { queried: 11_000_000, found: 4_500_000 }),
+            max_loras: Some(4),
             engines: 2,
             shared: false,
         };

@@ -121,6 +121,7 @@ pub struct Facts {
     pub immediate: bool,
     pub by_header: bool,
     pub prefilled: bool,
+    pub adapter: Option<Arc<str>>,
     pub name: Arc<str>,
 }
 
@@ -144,6 +145,7 @@ impl Facts {
             immediate: request.immediate,
             by_header: request.by_header,
             prefilled: request.prefilled,
+            adapter: request.adapter.clone(),
             name: request.name.clone(),
         }
     }
@@ -167,6 +169,7 @@ impl Facts {
             immediate: self.immediate,
             by_header: self.by_header,
             prefilled: self.prefilled,
+            adapter: self.adapter,
             name: self.name,
         }
     }

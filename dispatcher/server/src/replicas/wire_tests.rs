@@ -58,6 +58,7 @@ fn errands() -> Vec<Errand> {
         immediate: false,
         by_header: true,
         prefilled: true,
+        adapter: Some(Arc::from("l")),
         name: Arc::from("n"),
     };
     let steps = vec![Steps { pod: "10.0.0.1:8000".to_owned(), count: 2, age: second }];
@@ -165,7 +166,7 @@ fn what_travels_is_what_belongs_to_the_protocol() {
     // Whoever changes a value makes the number of the protocol another one, and this digest with it.
     assert_eq!(
         (wire::PROTOCOL, xxh3_64(&bytes)),
-        (8, 671_539_444_355_946_900),
+        (9, 13_721_969_639_299_444_705),
         "{} bytes",
         bytes.len()
     );

@@ -180,6 +180,7 @@ impl Page {
             ("cancelled", counters.cancelled),
             ("demoted", counters.demoted),
             ("spread", counters.spread),
+            ("adapter_turns", counters.adapter_turns),
             ("ignored", counters.ignored),
         ];
         for (event, count) in events {
@@ -210,6 +211,10 @@ impl Page {
         self.count(&series::POD_PROMPT_TOKENS, &labels, of.prompt_tokens);
         self.count(&series::POD_PROMPT_TOKENS_CACHED, &labels, of.cached_tokens);
         self.set(&series::POD_CACHE_FOUND, &labels, of.cache_found);
+        self.set(&series::POD_ADAPTERS, &labels, of.adapters.len() as f64);
+        if let Some(most) = of.max_loras {
+            self.set(&series::POD_MAX_LORAS, &labels, most.into());
+        }
     }
 
     fn scrapes(&mut self, hub: &Hub) {

@@ -5,7 +5,8 @@ use std::{
 };
 
 use weir_core::{
-    Band, Counters, LaneView, Need, PodId, Policy, Reason, RequestId, Scheduler, SchedulerConfig,
+    AdapterView, Band, Counters, LaneView, Need, PodId, Policy, Reason, RequestId, Scheduler,
+    SchedulerConfig,
 };
 use weir_predict::Chain;
 use weir_schema::LastRound;
@@ -86,6 +87,8 @@ fn pod() -> PodView {
         prompt_tokens: 5000,
         cached_tokens: 4000,
         cache_found: 0.85,
+        adapters: vec![AdapterView { name: "sql".into(), requests: 2, gives_way: true }],
+        max_loras: Some(4),
         prefix_capacity_tokens: 0,
         running: 2,
         queued: 0,

@@ -108,7 +108,7 @@ series! {
     IN_FLIGHT: Gauge "weir_in_flight" ["model"]
         "Requests dispatched and not over.";
     EVENTS: Counter "weir_events_total" ["model", "event"]
-        "What happened in the scheduler: arrived, adopted, handed_over, dispatched, requeued, completed, failed, client_gone, cancelled, demoted, spread, ignored.";
+        "What happened in the scheduler: arrived, adopted, handed_over, dispatched, requeued, completed, failed, client_gone, cancelled, demoted, spread, adapter_turns (a LoRA adapter gave way to another one on a pod), ignored.";
     SCHEDULER_BUSY: Counter "weir_scheduler_busy_seconds_total" ["model"]
         "Time that threads spent in the pool's scheduler, where one is at a time: near one second a second, more data-plane threads bring nothing.";
     TOKENS_PER_BYTE: Gauge "weir_tokens_per_byte" ["model"]
@@ -151,6 +151,10 @@ series! {
         "Those that the pod was believed to have cached; what it found is vllm:prefix_cache_hits_total, of vllm:prefix_cache_queries_total.";
     POD_CACHE_FOUND: Gauge "weir_pod_cache_found_ratio" ["model", "pod"]
         "Share of what a pod is believed to have cached that its engine finds, and that counts; 1 while nothing speaks against it.";
+    POD_ADAPTERS: Gauge "weir_pod_adapters" ["model", "pod"]
+        "LoRA adapters that run on a pod.";
+    POD_MAX_LORAS: Gauge "weir_pod_max_loras" ["model", "pod"]
+        "Most of them that it runs at once; absent while nothing is known to bound them.";
     PREDICTOR_SOURCE: Gauge "weir_predictor_source" ["model", "target", "source"]
         "1 for the evaluator that serves a target: onnx, forest, profile or prior.";
     PREDICTOR_FALLBACK: Gauge "weir_predictor_fallback" ["model", "reason"]

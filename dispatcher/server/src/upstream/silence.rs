@@ -182,7 +182,7 @@ mod tests {
         };
         for (round, asks) in [(1, [&other, &one]), (2, [&one, &one]), (3, [&other, &one])] {
             assert!(asks.map(|who| ask(&mut timer, who)).iter().all(Poll::is_pending));
-            tokio::time::sleep(Duration::from_secs(2)).await;
+            sleep(Duration::from_secs(2)).await;
             assert_eq!([&one, &other].map(|who| who.0.load(Relaxed)), [round, 0]);
             assert!(ask(&mut timer, &one).is_ready());
             timer.set(Duration::from_secs(1));
@@ -197,9 +197,9 @@ mod tests {
         assert!(timer.poll(&mut Context::from_waker(&waker)).is_pending());
         timer.set(Duration::from_secs(5));
         assert!(timer.poll(&mut Context::from_waker(&waker)).is_pending());
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        sleep(Duration::from_secs(4)).await;
         assert_eq!(woken.0.load(Relaxed), 0);
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        sleep(Duration::from_secs(2)).await;
         assert_eq!(woken.0.load(Relaxed), 1);
         assert!(timer.poll(&mut Context::from_waker(&waker)).is_ready());
     }

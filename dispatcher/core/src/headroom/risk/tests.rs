@@ -56,6 +56,7 @@ fn resident(id: u64, tpot_slo_ms: f64, generated: u32, remaining: f64, age_ms: u
             max_output_tokens: None,
             tenant: None,
             streamed: true,
+            adapter: None,
         },
     }
 }

@@ -29,6 +29,7 @@ const podFacts = (of) => [
   ["residents", count(of.residents)], ["before first token", count(of.pending)], ["tokens to prefill", count(of.pending_tokens)],
   ["stall they bear", time(of.stall_budget_ms)], ["engine runs", count(of.running)], ["engine queues", count(of.queued)],
   ["ledger − scrape", signed(of.ledger_minus_scrape)], ["last scrape", of.scrape_age_ms == null ? null : `${time(of.scrape_age_ms)} ago`],
+  ["adapters", (of.adapters ?? []).map((one) => `${one.name} ${one.requests}${one.gives_way ? " (gives way)" : ""}`).join(", ") || null],
   ["TTFT error", share(of.error_ttft)], ["TPOT error", share(of.error_tpot)], ["dispatched so far", count(of.dispatched)],
 ];
 

@@ -21,7 +21,7 @@ pub(super) use self::{
     decisions::{Decision, Decisions},
     models::{Model, Models, Version},
     overview::{Overview, PoolOverview},
-    pods::{Pod, PodRequest, Pods},
+    pods::{Adapter, Pod, PodRequest, Pods},
     queues::{Lane, Queues, Risk},
     requests::{Called, Look, Request, Requests, Waiting},
     why::Why,

@@ -64,6 +64,10 @@ pub(crate) struct Pod {
     pub(crate) cached_tokens: Option<f64>,
     /// Share of what is believed cached there that it finds.
     pub(crate) cache_found: Option<f64>,
+    /// LoRA adapters that run there.
+    pub(crate) adapters: Vec<Adapter>,
+    /// Most of them at once.
+    pub(crate) max_loras: Option<u64>,
     /// Mean relative error of TTFT, lately.
     pub(crate) error_ttft: Option<f64>,
     /// Mean relative error of TPOT, lately.
@@ -74,6 +78,18 @@ pub(crate) struct Pod {
     pub(crate) drain: Option<Drain>,
     /// What is in flight there.
     pub(crate) requests: Vec<PodRequest>,
+}
+
+/// A LoRA adapter on a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Adapter {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its requests there.
+    pub(crate) requests: u64,
+    /// Whether nothing more goes there for it.
+    pub(crate) gives_way: bool,
 }
 
 impl Pod {

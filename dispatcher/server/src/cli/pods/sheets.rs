@@ -1,7 +1,7 @@
 //! The answers about pods, for people.
 
 use crate::cli::{
-    answers::{Pod, PodRequest, Pods},
+    answers::{Adapter, Pod, PodRequest, Pods},
     output::{
         Sheet,
         figures::{count, many, off, percent, text, time},
@@ -15,6 +15,21 @@ impl Pod {
         let less = self.cache_found.filter(|share| *share < 1.0);
         less.map(|share| format!("; it finds {} of what it should", percent(Some(share))))
             .unwrap_or_default()
+    }
+
+    /// The LoRA adapters that run there, each with its requests; nothing where none does and nothing bounds them.
+    fn adapters(&self) -> String {
+        let one = |adapter: &Adapter| {
+            let more = if adapter.gives_way { " (gives way)" } else { "" };
+            format!("{} {}{more}", adapter.name, adapter.requests)
+        };
+        let all: Vec<String> = self.adapters.iter().map(one).collect();
+        let running = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+        match self.max_loras {
+            Some(most) => format!("{running}; {most} at once"),
+            None if all.is_empty() => String::new(),
+            None => running,
+        }
     }
 }
 
@@ -124,6 +139,7 @@ impl Sheet for Pod {
                     count(self.prefix_capacity_tokens)
                 ),
             ),
+            ("adapters", self.adapters()),
             ("ledger less scrape", count(self.ledger_minus_scrape)),
             (
                 "pace",
@@ -208,6 +224,19 @@ mod tests {
         let once = pod(json!({"breaker": {"open": true, "failures": 1}}));
         assert_eq!(note(&once), "breaker open, 1 failure");
         assert_eq!(note(&pod(json!({"phase": "ready", "breaker": {"open": false}}))), "");
+    }
+
+    #[test]
+    fn the_adapters_of_a_pod_are_said_with_how_many_it_runs() {
+        let said = |value| from_value::<Pod>(value).unwrap().adapters();
+        assert_eq!(said(json!({})), "");
+        assert_eq!(said(json!({"max_loras": 2})), "none; 2 at once");
+        let two = json!([{"name": "sql", "requests": 3}, {"name": "tax", "requests": 1, "gives_way": true}]);
+        assert_eq!(
+            said(json!({"adapters": two, "max_loras": 2})),
+            "sql 3, tax 1 (gives way); 2 at once"
+        );
+        assert_eq!(said(json!({"adapters": [{"name": "sql", "requests": 3}]})), "sql 3");
     }
 
     #[test]

@@ -230,6 +230,7 @@ fn request(id: u64, tokens: u32) -> Request {
         immediate: false,
         by_header: false,
         prefilled: false,
+        adapter: None,
         name: "".into(),
     }
 }

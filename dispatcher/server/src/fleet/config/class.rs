@@ -40,6 +40,9 @@ pub struct RawClass {
     pub prefix_caching: bool,
     /// Tokens of prompts that each of its pods keeps outside of the KV cache, in the memory of its host or on a disk (vLLM: kv_offloading_size; LMCache), from where they are loaded and not computed again.
     pub offload_tokens: u64,
+    /// Most LoRA adapters that the engine runs at once (vLLM: max_loras), until a scrape tells, which it does from the first request for one
+    /// on; 0: any number of them.
+    pub max_loras: u32,
     /// Engines of each server (vLLM: data_parallel_size; on one of several nodes data_parallel_size_local). Of more than one each is a pod of
     /// its own, `NAME@0` and so on, that requests reach by `X-data-parallel-rank`; everything else here is of one engine.
     #[schemars(range(min = 1, max = 1024))]
@@ -95,6 +98,7 @@ impl Default for RawClass {
             block_tokens: class.block_tokens,
             prefix_caching: class.prefix_caching,
             offload_tokens: class.offload_tokens,
+            max_loras: class.max_loras,
             data_parallel_size: class.data_parallel_size,
             data_parallel_multi_port: false,
             steps_together: StepsTogether::default(),
@@ -134,6 +138,7 @@ impl RawClass {
             offload_tokens: self.offload_tokens,
             role: self.role,
             data_parallel_size: self.engines().count,
+            max_loras: self.max_loras,
         }
     }
 
