@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use weir_core::{
-    EndKind, Event, PodClass, PodId, Policy, PromptSize, Reason, RequestId, SchedulerConfig,
+    EndKind, Event, Phase, PodClass, PodId, Policy, PromptSize, Reason, RequestId, SchedulerConfig,
     Scrape, Slo,
 };
 use world::{World, steps_are_shared};
@@ -143,6 +143,20 @@ fn one_that_runs_elsewhere_too_gives_way_before_one_that_would_have_no_pod() {
     let law = ask(&mut world, "law");
     assert_eq!(running(&world).iter().filter(|pod| *pod == "tax1*").count(), 1);
     assert_eq!((running(&world)[0].as_str(), world.pod_of(law)), ("sql1", None));
+}
+
+#[test]
+fn a_pod_that_takes_nothing_any_more_is_not_waited_for() {
+    let mut world = pool(2, 1);
+    let [sql, tax] = ["sql", "tax"].map(|name| ask(&mut world, name));
+    world.send(Event::FirstToken(sql));
+    let law = ask(&mut world, "law");
+    assert_eq!(running(&world), ["sql1*", "tax1"]);
+    world.send(Event::PodPhase(PodId(0), Phase::Cordoned));
+    assert_eq!(running(&world), ["sql1*", "tax1*"]);
+    world.end(tax, EndKind::Complete);
+    assert_eq!(world.pod_of(law), Some(PodId(1)));
+    assert_eq!(running(&world), ["sql1", "law1"]);
 }
 
 #[test]

@@ -9,9 +9,8 @@
 //! Who has waited a minute is refused, and so is a newcomer that finds 5,000 of its band waiting.
 //!
 //! The LoRA affinity scorer, of weight 1 beside the others, gives a pod 1 where the adapter runs by the last scrape, .8 where
-//! adapters that run and adapters that wait are fewer than it runs at once, .6 where it waits, and else 0; one that both runs and
-//! waits there is counted twice, and for who asks for the model itself it is no adapter at all (`lora_affinity.go`). Of a pod
-//! that has had no request for an adapter nothing is known, and its score is 0.
+//! those that run or wait are fewer than it runs at once, .6 where it waits, and else 0, as it has who asks for no adapter
+//! (`lora_affinity.go`). Of a pod that has had no request for an adapter nothing is known, and its score is 0.
 //!
 //! The presets `flow-control` and `load-prefix-322` are the same rules on Weir's ledger, which sees what was sent since the last
 //! scrape. Between two scrapes llm-d sends everything to the pod that looked best, and its gate stays open.
@@ -121,9 +120,10 @@ fn scores(head: &Request, posts: &[Post]) -> Vec<f64> {
 
 fn lora_affinity(head: &Request, told: &LoraScrape) -> f64 {
     let is_in = |list: &[Arc<str>]| head.adapter.as_ref().is_some_and(|one| list.contains(one));
+    let more = told.waiting.iter().filter(|one| !told.running.contains(one));
     if is_in(&told.running) {
         1.0
-    } else if told.running.len() + told.waiting.len() < told.most as usize {
+    } else if told.running.len() + more.count() < told.most as usize {
         0.8
     } else if is_in(&told.waiting) {
         0.6
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(posed.arrives_with(21, 320, (1, 20)), Some(0));
     }
 
-    /// llm-d lora_affinity.go: 1.0 if active, 0.8 if active and waiting are fewer than the most, 0.6 if waiting, else 0.
+    /// llm-d lora_affinity.go: 1.0 if active, 0.8 if those active or waiting are fewer than the most, 0.6 if waiting, else 0.
     #[test]
     fn a_pod_that_runs_the_adapter_is_best_then_one_with_a_slot_then_one_where_it_waits() {
         let told = |running: &[&str], waiting: &[&str]| {
@@ -260,7 +260,7 @@ mod tests {
         let score = |told: &LoraScrape| lora_affinity(&asked(Some("a")), told);
         assert_eq!(score(&told(&["b", "a"], &["c"])), 1.0);
         assert_eq!(score(&told(&["b"], &[])), 0.8);
-        assert_eq!(score(&told(&["b"], &["b"])), 0.0, "b is counted twice");
+        assert_eq!(score(&told(&["b"], &["b"])), 0.8, "b is one");
         assert_eq!(score(&told(&["b", "c"], &["a"])), 0.6);
         assert_eq!(score(&LoraScrape::default()), 0.0);
         assert_eq!(lora_affinity(&asked(None), &told(&["b", "c"], &[])), 0.0);

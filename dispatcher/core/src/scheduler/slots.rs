@@ -181,11 +181,11 @@ impl Scheduler {
         head: &Waiting,
         (may_be_homeless, homes): (bool, &Homes),
     ) -> Option<(PodId, Turn)> {
-        if self.pods.values().any(|pod| pod.slots.is_awaited(to)) {
+        let open = || self.pods.values().filter(|pod| filter::usable_but_for_slots(pod, head));
+        if open().any(|pod| pod.slots.is_awaited(to)) {
             return None;
         }
-        let open = self.pods.values().filter(|pod| filter::usable_but_for_slots(pod, head));
-        let turns = open.flat_map(|pod| {
+        let turns = open().flat_map(|pod| {
             let running = pod.ledger.adapters().iter();
             running.map(move |(from, _)| (pod, Turn { from: *from, to }))
         });

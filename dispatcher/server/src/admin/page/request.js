@@ -52,7 +52,7 @@ function facts(of) {
   const waits = of.state === "waiting";
   const all = [
     ["left", waits && of.deadline_ms == null ? "no deadline" : time(of.deadline_ms)], ["slack", time(of.slack_ms)],
-    ["TPOT SLO", time(of.tpot_slo_ms)], ["band", of.band == null ? null : minus(of.band)], ["tenant", of.tenant || "–"], ["adapter", of.adapter],
+    ["TPOT SLO", time(of.tpot_slo_ms)], ["band", of.band == null ? null : minus(of.band)], ["tenant", of.tenant || "–"], ["adapter", of.adapter ?? of.running?.adapter],
     ["input tokens", count(of.input_tokens)], [waits ? "output tokens, predicted" : "output tokens", count(of.output_tokens)],
     ["body", bytes(of.body_bytes)], ["attempts", of.attempts], ["answer", of.streamed == null ? null : of.streamed ? "streamed" : "in one piece"],
   ];
