@@ -70,6 +70,22 @@ fn the_adapter_that_is_soonest_done_gives_way_and_comes_back_behind() {
 }
 
 #[test]
+fn where_steps_are_longer_the_same_answer_takes_longer() {
+    let mut world = pool(2, 1);
+    let both = ["sql", "tax"].map(|name| ask(&mut world, name));
+    both.iter().for_each(|id| world.send(Event::FirstToken(*id)));
+    world.send(Event::PodPhase(PodId(1), Phase::Cordoned));
+    for _ in 0..20 {
+        let plain = ask(&mut world, "");
+        assert_eq!(world.pod_of(plain), Some(PodId(0)));
+        world.send(Event::FirstToken(plain));
+    }
+    world.send(Event::PodPhase(PodId(1), Phase::Ready));
+    ask(&mut world, "law");
+    assert_eq!(running(&world), ["sql1", "tax1*"]);
+}
+
+#[test]
 fn a_slot_that_gets_free_is_kept_for_who_waited_for_it() {
     let mut world = pool(1, 2);
     let [sql, tax] = ["sql", "tax"].map(|name| ask(&mut world, name));

@@ -135,7 +135,7 @@ impl Scheduler {
         let free: SmallVec<[PodId; 8]> = free.map(|pod| pod.spec.id).collect();
         if free.is_empty() && (waits || !runs) {
             // Who runs somewhere makes nobody homeless, unless it is late for that.
-            let turn = self.turn_for(adapter, head, (!runs || head.late, homes));
+            let turn = self.turn_for(now, (adapter, head), (!runs || head.late, homes));
             if let Some((pod, turn)) = turn
                 && let Some(pod) = self.pods.get_mut(&pod)
             {
@@ -177,8 +177,8 @@ impl Scheduler {
     /// requests are soonest over.
     fn turn_for(
         &self,
-        to: AdapterId,
-        head: &Waiting,
+        now: Time,
+        (to, head): (AdapterId, &Waiting),
         (may_be_homeless, homes): (bool, &Homes),
     ) -> Option<(PodId, Turn)> {
         let open = || self.pods.values().filter(|pod| filter::usable_but_for_slots(pod, head));
@@ -191,22 +191,23 @@ impl Scheduler {
         });
         let turns = turns.filter(|(pod, turn)| pod.can_turn(*turn)).map(|(pod, turn)| {
             // This is one of its homes.
-            (homes.of(turn.from) <= 1, self.tokens_left(pod, turn.from), pod.spec.id, turn)
+            (homes.of(turn.from) <= 1, self.left_ms(now, pod, turn.from), pod.spec.id, turn)
         });
         let turns = turns.filter(|(becomes_homeless, ..)| may_be_homeless || !becomes_homeless);
         let first = turns.min_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
         first.map(|(_, _, pod, turn)| (pod, turn))
     }
 
-    /// Tokens that an adapter's requests on a pod have to come at most, each for itself.
-    fn tokens_left(&self, pod: &PodState, adapter: AdapterId) -> f64 {
+    /// In how many milliseconds the last of an adapter's requests on a pod is over, at its pace of now and with the longest answers.
+    fn left_ms(&self, now: Time, pod: &PodState, adapter: AdapterId) -> f64 {
         let ledger = &pod.ledger;
         let residents = ledger.residents().iter().zip(ledger.paces());
         let residents = residents.filter(|(one, _)| one.adapter == Some(adapter));
         let pending = ledger.pending().iter().filter(|one| one.resident.adapter == Some(adapter));
         let flights = pending.filter_map(|one| self.flights.get(&one.id));
         let whole = flights.map(|flight| LONGEST * f64::from(flight.output_tokens));
-        residents.map(|(_, pace)| pace.latest).chain(whole).fold(0.0, f64::max)
+        let tokens = residents.map(|(_, pace)| pace.latest).chain(whole).fold(0.0, f64::max);
+        tokens * self.look_at(now, pod).step_ms
     }
 
     /// Takes back what some adapters may take: they are there now, or nobody asks for them any more.

@@ -56,15 +56,20 @@ impl Scheduler {
         lanes
     }
 
-    pub(super) fn pod_view(&self, now: Time, pod: &PodState) -> PodView {
+    /// A pod as it is for whoever asks nothing of it.
+    pub(super) fn look_at(&self, now: Time, pod: &PodState) -> Outlook {
         let steps = self.step_time(pod.spec.class);
         let nothing = Demand { input_tokens: 0.0, output_tokens: 0.0, sequences: 0.0 };
         let others = pod.others(now, self.config.pull.stale_after_ms);
-        let mut outlook = Outlook::of(pod, &steps, nothing, 0.0, others, self.slower(now));
-        if let Some(together) = self.pods.together(pod, &steps) {
-            let prompt = Prefill::of(0.0, 0.0);
-            outlook = outlook.among(&together, &steps, prompt, pod.class.chunk_tokens);
-        }
+        let outlook = Outlook::of(pod, &steps, nothing, 0.0, others, self.slower(now));
+        let Some(together) = self.pods.together(pod, &steps) else { return outlook };
+        let prompt = Prefill::of(0.0, 0.0);
+        outlook.among(&together, &steps, prompt, pod.class.chunk_tokens)
+    }
+
+    pub(super) fn pod_view(&self, now: Time, pod: &PodState) -> PodView {
+        let outlook = self.look_at(now, pod);
+        let others = pod.others(now, self.config.pull.stale_after_ms);
         let scrape = pod.scrape.map(|(_, scrape)| scrape).unwrap_or_default();
         let at_once = self.config.pull.risk_at_once;
         PodView {
