@@ -99,11 +99,12 @@ impl Pool {
         }
     }
 
-    /// Has every pod run at most so many adapters at once, 0 any number, and stand still for so long for each that it brings.
-    pub fn limit_loras(&mut self, max_loras: u32, lora_load_ms: f64) {
+    /// Has every pod run at most so many adapters at once, 0 any number, and stand still for so long for each that it brings, if that is said.
+    pub fn limit_loras(&mut self, max_loras: u32, lora_load_ms: Option<f64>) {
         self.classes.iter_mut().for_each(|class| class.max_loras = max_loras);
         for SimPod { engine, .. } in &mut self.pods {
-            (engine.max_loras, engine.lora_load_ms) = (max_loras, lora_load_ms);
+            engine.max_loras = max_loras;
+            engine.lora_load_ms = lora_load_ms.unwrap_or(engine.lora_load_ms);
         }
     }
 

@@ -207,10 +207,7 @@ impl SimArgs {
 
     fn pool_of_one_kind(&self) -> Result<Pool> {
         let mut pool = Pool::of(&self.gpu, self.pods, self.chunk)?;
-        let engine = pool.pods.first().map(|pod| &pod.engine).context("no pod")?;
-        let max_loras = self.max_loras.unwrap_or(engine.max_loras);
-        let lora_load_ms = self.lora_load_ms.unwrap_or(engine.lora_load_ms);
-        pool.limit_loras(max_loras, lora_load_ms);
+        pool.limit_loras(self.max_loras.unwrap_or_default(), self.lora_load_ms);
         Ok(pool)
     }
 

@@ -134,8 +134,8 @@ impl Scheduler {
         let free = open().filter(|pod| !pod.runs(adapter) && pod.free_slots(adapter) > 0);
         let free: SmallVec<[PodId; 8]> = free.map(|pod| pod.spec.id).collect();
         if free.is_empty() && (waits || !runs) {
-            // Who runs somewhere makes nobody homeless, unless it is late for that.
-            let turn = self.turn_for(now, (adapter, head), (!runs || head.late, homes));
+            // Who runs somewhere makes nobody homeless, however late it is: that one would need another's slot in its turn.
+            let turn = self.turn_for(now, (adapter, head), (!runs, homes));
             if let Some((pod, turn)) = turn
                 && let Some(pod) = self.pods.get_mut(&pod)
             {

@@ -1,6 +1,6 @@
 //! What is guarded, and how it is measured.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
 use xxhash_rust::xxh3::xxh3_64;
@@ -15,21 +15,32 @@ use super::{
 use crate::{
     contender::Contender,
     study::{Row, Setting, at_load, in_parallel},
+    workload::Adapted,
 };
 
 /// A setting at a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Slice {
     pub(super) case: Case,
-    /// How many of its pods prefill for the others.
-    pub(super) prefill: usize,
-    /// Whether they are engines of one server that step together.
-    pub(super) together: bool,
+    pub(super) pods: Pods,
     pub(super) load: f64,
     pub(super) requests: usize,
     pub(super) seeds: u64,
     /// Those that did best on it in a run of all rivals.
     pub(super) rivals: &'static [&'static str],
+}
+
+/// What the pods of a slice are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pods {
+    /// Each for itself.
+    Alike,
+    /// So many of them prefill for the others.
+    Split(usize),
+    /// Engines of one server that step together.
+    Together,
+    /// Each runs at most so many LoRA adapters at once, of so many that requests ask for.
+    Slotted { max_loras: u32, adapters: u32 },
 }
 
 /// A case in front of four pods of the lab's kind.
@@ -38,7 +49,7 @@ const fn case(id: &'static str, title: &'static str, traffic: Traffic, mix: &'st
 }
 
 /// All of them, the quick ones first.
-pub(super) const SLICES: [Slice; 8] = [
+pub(super) const SLICES: [Slice; 9] = [
     Slice {
         case: case(
             "patterns",
@@ -46,8 +57,7 @@ pub(super) const SLICES: [Slice; 8] = [
             Traffic::Scenario("multi-pattern"),
             "multi-pattern",
         ),
-        prefill: 0,
-        together: false,
+        pods: Pods::Alike,
         load: 1.5,
         requests: 3000,
         seeds: 10,
@@ -55,8 +65,7 @@ pub(super) const SLICES: [Slice; 8] = [
     },
     Slice {
         case: case("demo", "the demo's mix", Traffic::Scenario("demo"), "three"),
-        prefill: 0,
-        together: false,
+        pods: Pods::Alike,
         load: 1.0,
         requests: 5000,
         seeds: 10,
@@ -64,8 +73,7 @@ pub(super) const SLICES: [Slice; 8] = [
     },
     Slice {
         case: case("apps", "two applications", Traffic::Scenario("apps"), "two"),
-        prefill: 0,
-        together: false,
+        pods: Pods::Alike,
         load: 0.9,
         requests: 4000,
         seeds: 10,
@@ -78,8 +86,7 @@ pub(super) const SLICES: [Slice; 8] = [
             Traffic::Scenario("demo"),
             "two",
         ),
-        prefill: 2,
-        together: false,
+        pods: Pods::Split(2),
         load: 1.2,
         requests: 4000,
         seeds: 10,
@@ -92,17 +99,28 @@ pub(super) const SLICES: [Slice; 8] = [
             Traffic::Scenario("demo"),
             "two",
         ),
-        prefill: 0,
-        together: true,
+        pods: Pods::Together,
         load: 0.8,
         requests: 4000,
         seeds: 10,
         rivals: &["round-robin", "least-request", "llumnix-slo"],
     },
     Slice {
+        case: case(
+            "adapters",
+            "short chats, sixteen adapters on pods that run four",
+            Traffic::Scenario("sharegpt"),
+            "one",
+        ),
+        pods: Pods::Slotted { max_loras: 4, adapters: 16 },
+        load: 0.6,
+        requests: 4000,
+        seeds: 10,
+        rivals: &["llmd-lora", "llmd-fc-lora", "least-request"],
+    },
+    Slice {
         case: case("c-two", "scenario C", Traffic::Scenario("C:open"), "two"),
-        prefill: 0,
-        together: false,
+        pods: Pods::Alike,
         load: 1.2,
         requests: 1500,
         seeds: 10,
@@ -110,8 +128,7 @@ pub(super) const SLICES: [Slice; 8] = [
     },
     Slice {
         case: case("conv-two", "Azure conv", Traffic::Trace("azure2023_conv"), "two"),
-        prefill: 0,
-        together: false,
+        pods: Pods::Alike,
         load: 1.2,
         requests: 5000,
         seeds: 10,
@@ -119,8 +136,7 @@ pub(super) const SLICES: [Slice; 8] = [
     },
     Slice {
         case: case("servegen-one", "ServeGen m-large", Traffic::Trace("servegen_m-large"), "one"),
-        prefill: 0,
-        together: false,
+        pods: Pods::Alike,
         load: 1.2,
         requests: 6000,
         seeds: 10,
@@ -144,9 +160,15 @@ impl Slice {
         threads: usize,
     ) -> Result<Option<Measured>> {
         let Some(mut setting) = self.case.setting(traces, self.requests)? else { return Ok(None) };
-        setting.pool.divide(self.prefill);
-        if self.together {
-            setting.pool.unite();
+        match self.pods {
+            Pods::Alike => {}
+            Pods::Split(prefill) => setting.pool.divide(prefill),
+            Pods::Together => setting.pool.unite(),
+            Pods::Slotted { max_loras, adapters } => {
+                setting.pool.limit_loras(max_loras, None);
+                let source = Adapted::new(setting.source, adapters, Adapted::SKEW)?;
+                setting.source = Arc::new(source);
+            }
         }
         let rivals = self.rivals.iter().map(|name| Contender::named(name));
         let rivals = rivals.collect::<Result<Vec<_>>>()?;
