@@ -4,9 +4,10 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use weir_tests::{Call, Plan, Reply, Stage, eventually};
 
-const CROWD: usize = 500;
+/// So many that a third of what they take is more than Weir lets lie unused.
+const CROWD: usize = 800;
 /// Of each prompt. Pieces of this size are not mapped one by one, which would make their return easy.
-const PROMPT_TOKENS: usize = 20_000;
+const PROMPT_TOKENS: usize = 30_000;
 
 async fn crowd(stage: &Stage, count: usize) -> JoinSet<Reply> {
     let (call, address) = (Call::long_chat(PROMPT_TOKENS, 10, "burst "), stage.weir.api);
