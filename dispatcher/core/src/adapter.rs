@@ -7,7 +7,7 @@ use std::{fmt, num::NonZeroU32};
 pub struct AdapterId(NonZeroU32);
 
 impl AdapterId {
-    /// That of an adapter of this name. Two of the thousands that a pool may serve share one by a chance of less than one in a thousand, and
+    /// That of an adapter of this name. Two of two thousand share one by a chance of less than one in a thousand, and
     /// are then taken for one: their requests are served all the same.
     pub fn of(name: &str) -> Self {
         // FNV-1a of 64 bits, folded.

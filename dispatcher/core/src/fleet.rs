@@ -54,7 +54,7 @@ pub struct PodState {
     pub meter: Meter,
     /// Most adapters that it runs at once, as it said last.
     told_max_loras: Option<u32>,
-    /// Which adapters give way to others there.
+    /// Which adapters may take a slot there.
     pub slots: slots::Slots,
     /// Requests it was given.
     pub dispatched: u64,

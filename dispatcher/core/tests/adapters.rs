@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use weir_core::{
     EndKind, Event, Phase, PodClass, PodId, Policy, PromptSize, Reason, RequestId, SchedulerConfig,
     Scrape, Slo,
+    inspect::{Supposition, Would},
 };
 use world::{World, steps_are_shared};
 
@@ -145,6 +146,39 @@ fn an_adapter_that_waits_long_gets_a_further_slot_and_at_once_where_there_are_pl
     let more = ask(&mut world, "law");
     full(&mut world, other, 100);
     assert_ne!(world.pod_of(more), Some(PodId(2)));
+}
+
+#[test]
+fn one_that_is_promised_nothing_waits_a_second_and_a_half_for_a_further_slot() {
+    let mut world = pool(2, 1);
+    ask(&mut world, "law");
+    full(&mut world, PodId(0), 100);
+    let more = world.arrive(|request| {
+        request.adapter = Some(Arc::from("law"));
+        request.slo = Slo::default();
+    });
+    full(&mut world, PodId(0), 1400);
+    assert_eq!(world.pod_of(more), None);
+    full(&mut world, PodId(0), 200);
+    assert_eq!(world.pod_of(more), Some(PodId(1)));
+}
+
+#[test]
+fn what_nobody_sends_is_told_where_its_adapter_would_run_and_moves_nobody() {
+    let mut world = pool(1, 2);
+    ask(&mut world, "sql");
+    let would = |world: &mut World, adapter: &str| {
+        let adapter = Some(Arc::from(adapter));
+        let what = Supposition { input_tokens: 100, adapter, ..Supposition::default() };
+        let supposed = world.scheduler.suppose(world.now, &what);
+        (supposed.would, supposed.reason)
+    };
+    assert_eq!(would(&mut world, "tax"), (Would::Dispatch, "fits"));
+    ask(&mut world, "tax");
+    assert_eq!(would(&mut world, "tax"), (Would::Dispatch, "fits"));
+    assert_eq!(would(&mut world, "law"), (Would::Wait, "adapters_full"));
+    assert_eq!(running(&world), ["sql1 tax1"]);
+    assert_eq!(world.scheduler.snapshot(world.now).counters.adapter_turns, 0);
 }
 
 #[test]

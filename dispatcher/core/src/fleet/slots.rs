@@ -72,6 +72,11 @@ impl PodState {
         self.ledger.adapters().iter().any(|(one, _)| *one == adapter)
     }
 
+    /// Whether requests for an adapter go there because it runs there.
+    pub fn is_home(&self, adapter: AdapterId) -> bool {
+        self.runs(adapter) && !self.slots.gives_way(adapter)
+    }
+
     /// Slots that nothing runs in and that are not kept for anybody else than an adapter.
     pub fn free_slots(&self, adapter: AdapterId) -> usize {
         self.slots_but_for(|turn| turn.to != adapter)
@@ -96,7 +101,7 @@ impl PodState {
             return true;
         }
         if self.runs(adapter) {
-            return !self.slots.gives_way(adapter);
+            return self.is_home(adapter);
         }
         let mut admitted = self.slots.admitted();
         admitted.any(|one| one == adapter) && self.free_slots(adapter) > 0

@@ -125,8 +125,7 @@ impl Scheduler {
     fn allot_slot(&mut self, now: Time, (adapter, head): (AdapterId, RequestId), homes: &Homes) {
         let Some(head) = self.board.get(head) else { return };
         let open = || self.pods.values().filter(|pod| filter::usable_but_for_slots(pod, head));
-        let is_home = |pod: &PodState| is_at_home(pod, adapter);
-        let runs = homes.of(adapter) > 0 && open().any(is_home);
+        let runs = homes.of(adapter) > 0 && open().any(|pod| pod.is_home(adapter));
         let waits = waits_long(now, head);
         if runs && !waits && !homes.plenty {
             return;
@@ -245,11 +244,7 @@ impl Scheduler {
     }
 }
 
-/// Whether requests for an adapter go to a pod because it runs there.
-fn is_at_home(pod: &PodState, adapter: AdapterId) -> bool {
-    filter::is_open(pod) && pod.runs(adapter) && !pod.slots.gives_way(adapter)
-}
-
+/// Whether a head has waited for so long that its adapter is given a further slot.
 fn waits_long(now: Time, head: &Waiting) -> bool {
     let waited = now.since(head.request.arrived);
     head.late
