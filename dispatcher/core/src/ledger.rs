@@ -137,6 +137,17 @@ pub struct Come {
     pub is_due: bool,
 }
 
+/// A LoRA adapter that has requests on a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adapted {
+    /// Which one.
+    pub adapter: AdapterId,
+    /// How many it has.
+    pub requests: u32,
+    /// Since when it has never had none.
+    pub since: Time,
+}
+
 /// One pod's account.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
@@ -148,8 +159,7 @@ pub struct Ledger {
     paces: Vec<Pace>,
     /// Requests here by band, for the bands that have any.
     bands: SmallVec<[(Band, u32); 4]>,
-    /// The same by adapter.
-    adapters: SmallVec<[(AdapterId, u32); 4]>,
+    adapters: SmallVec<[Adapted; 4]>,
     pending_tokens: f64,
     pending_pairs: f64,
     pending_sequences: u32,
@@ -167,7 +177,7 @@ impl Ledger {
         self.pending_tokens += pending.uncached_tokens;
         self.pending_pairs += pending.uncached_pairs;
         self.pending_sequences += pending.resident.sequences;
-        self.enter(&pending.resident);
+        self.enter(&pending.resident, pending.since);
         let at = self.pending.partition_point(|one| one.since <= pending.since);
         if at == 0 {
             self.underway = Underway::sent(pending.since);
@@ -175,18 +185,27 @@ impl Ledger {
         self.pending.insert(at, pending);
     }
 
-    fn enter(&mut self, resident: &Resident) {
-        count(&mut self.bands, resident.band);
-        if let Some(adapter) = resident.adapter {
-            count(&mut self.adapters, adapter);
+    fn enter(&mut self, resident: &Resident, now: Time) {
+        match self.bands.iter_mut().find(|(band, _)| *band == resident.band) {
+            Some((_, requests)) => *requests += 1,
+            None => self.bands.push((resident.band, 1)),
+        }
+        let Some(adapter) = resident.adapter else { return };
+        match self.adapters.iter_mut().find(|one| one.adapter == adapter) {
+            Some(one) => (one.requests, one.since) = (one.requests + 1, one.since.min(now)),
+            None => self.adapters.push(Adapted { adapter, requests: 1, since: now }),
         }
     }
 
     fn leave(&mut self, resident: &Resident) {
-        uncount(&mut self.bands, resident.band);
-        if let Some(adapter) = resident.adapter {
-            uncount(&mut self.adapters, adapter);
-        }
+        self.bands.retain(|(band, requests)| {
+            *requests -= u32::from(*band == resident.band);
+            *requests > 0
+        });
+        self.adapters.retain(|one| {
+            one.requests -= u32::from(Some(one.adapter) == resident.adapter);
+            one.requests > 0
+        });
     }
 
     /// Moves a request from pending to resident. Returns its uncached tokens and their pairs, and its place
@@ -324,8 +343,8 @@ impl Ledger {
         self.bands.iter().map(|(band, _)| *band).max()
     }
 
-    /// The adapters that have requests on the pod, each with how many.
-    pub fn adapters(&self) -> &[(AdapterId, u32)] {
+    /// The adapters that have requests on the pod.
+    pub fn adapters(&self) -> &[Adapted] {
         &self.adapters
     }
 
@@ -415,26 +434,10 @@ impl Ledger {
         assert_eq!(counted as usize, self.len());
         let pending = self.pending.iter().map(|pending| &pending.resident);
         let adapted = pending.chain(&self.residents).filter(|one| one.adapter.is_some()).count();
-        let counted: u32 = self.adapters.iter().map(|(_, requests)| requests).sum();
+        let counted: u32 = self.adapters.iter().map(|one| one.requests).sum();
         assert_eq!(counted as usize, adapted);
         assert!(self.ids.iter().eq(self.residents.iter().map(|resident| &resident.id)));
     }
-}
-
-/// One more of its kind.
-fn count<T: PartialEq>(counts: &mut SmallVec<[(T, u32); 4]>, kind: T) {
-    match counts.iter_mut().find(|(one, _)| *one == kind) {
-        Some((_, requests)) => *requests += 1,
-        None => counts.push((kind, 1)),
-    }
-}
-
-/// One less of its kind.
-fn uncount<T: PartialEq>(counts: &mut SmallVec<[(T, u32); 4]>, kind: T) {
-    counts.retain(|(one, requests)| {
-        *requests -= u32::from(*one == kind);
-        *requests > 0
-    });
 }
 
 #[cfg(test)]

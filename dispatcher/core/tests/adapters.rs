@@ -35,6 +35,13 @@ fn running(world: &World) -> Vec<String> {
     pods.map(|pod| pod.adapters.iter().map(adapter).collect::<Vec<_>>().join(" ")).collect()
 }
 
+/// Lets half a minute pass, for no longer than which an adapter may keep its only slot from all others.
+fn stay(world: &mut World) {
+    world.pass(Duration::from_secs(30));
+    let pods = world.scheduler.snapshot(world.now).pods.len() as u32;
+    (0..pods).for_each(|pod| world.send(Event::Scraped(PodId(pod), Scrape::default())));
+}
+
 #[test]
 fn a_request_goes_where_its_adapter_runs_or_has_a_slot_and_one_without_goes_anywhere() {
     let mut world = pool(2, 1);
@@ -57,10 +64,12 @@ fn the_adapter_that_is_soonest_done_gives_way_and_comes_back_behind() {
     let mut world = pool(2, 1);
     let [sql, tax] = ["sql", "tax"].map(|name| ask(&mut world, name));
     world.send(Event::FirstToken(tax));
+    stay(&mut world);
     let law = ask(&mut world, "law");
     assert_eq!(running(&world), ["sql1", "tax1*"], "tax has begun with its answer");
     let back = ask(&mut world, "tax");
     assert_eq!(world.scheduler.reason(back), Some(Reason::AdaptersFull));
+    stay(&mut world);
     world.end(tax, EndKind::Complete);
     assert_eq!(world.pod_of(law), Some(PodId(1)));
     assert_eq!(running(&world), ["sql1*", "law1"], "and now one gives way to tax");
@@ -82,6 +91,7 @@ fn where_steps_are_longer_the_same_answer_takes_longer() {
         world.send(Event::FirstToken(plain));
     }
     world.send(Event::PodPhase(PodId(1), Phase::Ready));
+    stay(&mut world);
     ask(&mut world, "law");
     assert_eq!(running(&world), ["sql1", "tax1*"]);
 }
@@ -91,6 +101,7 @@ fn a_slot_that_gets_free_is_kept_for_who_waited_for_it() {
     let mut world = pool(1, 2);
     let [sql, tax] = ["sql", "tax"].map(|name| ask(&mut world, name));
     world.send(Event::FirstToken(sql));
+    stay(&mut world);
     let law = ask(&mut world, "law");
     assert_eq!(running(&world), ["sql1* tax1"]);
     // The other one ends first: then nobody need give way any more.
@@ -98,16 +109,37 @@ fn a_slot_that_gets_free_is_kept_for_who_waited_for_it() {
     assert_eq!((world.pod_of(law), running(&world)), (Some(PodId(0)), vec!["law1 sql1".into()]));
     let ben = ask(&mut world, "ben");
     let again = ask(&mut world, "tax");
-    assert_eq!(running(&world), ["law1* sql1*"]);
+    assert_eq!(running(&world), ["law1 sql1*"], "law has only just come");
     world.end(sql, EndKind::Complete);
     assert_eq!(world.pod_of(ben), Some(PodId(0)));
     assert_eq!(world.pod_of(again), None, "it came later, and has the next");
 }
 
 #[test]
+fn an_adapter_keeps_its_only_slot_for_as_long_as_changing_is_worth_it() {
+    let mut world = pool(1, 1);
+    let first = ask(&mut world, "sql");
+    // They come in turn, and are served by adapter.
+    let others = ["tax", "sql", "tax", "sql", "tax"].map(|name| ask(&mut world, name));
+    assert_eq!(running(&world), ["sql3"]);
+    assert_eq!(world.scheduler.reason(others[0]), Some(Reason::AdaptersFull));
+    world.send(Event::FirstToken(first));
+    world.end(first, EndKind::Complete);
+    assert_eq!(running(&world), ["sql2"], "it is there for no longer than its answers take");
+    stay(&mut world);
+    assert_eq!(running(&world), ["sql2*"]);
+    let late = ask(&mut world, "sql");
+    [1, 3].map(|at| world.end(others[at], EndKind::Complete));
+    assert_eq!(running(&world), ["tax3"]);
+    assert_eq!(world.scheduler.reason(late), Some(Reason::AdaptersFull));
+    assert_eq!(world.scheduler.snapshot(world.now).counters.adapter_turns, 1);
+}
+
+#[test]
 fn nobody_gives_way_to_who_is_gone() {
     let mut world = pool(1, 1);
     ask(&mut world, "sql");
+    stay(&mut world);
     let law = ask(&mut world, "law");
     assert_eq!(running(&world), ["sql1*"]);
     world.send(Event::Cancel(law));
@@ -200,6 +232,7 @@ fn a_pod_that_takes_nothing_any_more_is_not_waited_for() {
     let mut world = pool(2, 1);
     let [sql, tax] = ["sql", "tax"].map(|name| ask(&mut world, name));
     world.send(Event::FirstToken(sql));
+    stay(&mut world);
     let law = ask(&mut world, "law");
     assert_eq!(running(&world), ["sql1*", "tax1"]);
     world.send(Event::PodPhase(PodId(0), Phase::Cordoned));
@@ -243,6 +276,7 @@ fn a_policy_that_lets_nobody_wait_asks_for_no_slot() {
 fn a_request_without_objectives_waits_for_a_slot_too_and_gets_one() {
     let mut world = pool(1, 1);
     let sql = ask(&mut world, "sql");
+    stay(&mut world);
     let law = world.arrive(|request| {
         request.adapter = Some(Arc::from("law"));
         request.slo = Slo::default();

@@ -69,7 +69,7 @@ impl PodState {
 
     /// Whether something of an adapter runs there, or is on its way.
     pub fn runs(&self, adapter: AdapterId) -> bool {
-        self.ledger.adapters().iter().any(|(one, _)| *one == adapter)
+        self.ledger.adapters().iter().any(|one| one.adapter == adapter)
     }
 
     /// Whether requests for an adapter go there because it runs there.

@@ -25,6 +25,9 @@ use crate::{
 const FURTHER_SHARE: f64 = 0.75;
 /// For so long one has waited then that is promised no first token.
 const FURTHER_WAIT: Duration = Duration::from_millis(1500);
+/// For how many times as long as its requests go on an adapter has its only slot before it gives way: the slot is empty by and by for
+/// that long, and a pod that does nothing but change adapters serves one request after the other.
+const STAYS: f64 = 3.0;
 /// How many times as long as predicted an answer may be that has not begun.
 const LONGEST: f64 = 2.0;
 /// For so long an adapter that was asked for is thought to be asked for again.
@@ -156,7 +159,7 @@ impl Scheduler {
     fn homes(&self, now: Time) -> Homes {
         let open = || self.pods.values().filter(|pod| filter::is_open(pod));
         let at_home = open().flat_map(|pod| {
-            let running = pod.ledger.adapters().iter().map(|(adapter, _)| *adapter);
+            let running = pod.ledger.adapters().iter().map(|one| one.adapter);
             running.filter(|adapter| !pod.slots.gives_way(*adapter))
         });
         let mut running: Vec<AdapterId> = at_home.collect();
@@ -172,8 +175,8 @@ impl Scheduler {
         Homes { plenty: free > homeless + 1, ..homes }
     }
 
-    /// Which adapter gives way on which pod to that of a head: one that runs elsewhere too, or, where it may be, any; of these the one whose
-    /// requests are soonest over.
+    /// Which adapter gives way on which pod to that of a head: one that runs elsewhere too, or, where it may be, one that has had its only
+    /// slot for long enough; of these the one whose requests are soonest over.
     fn turn_for(
         &self,
         now: Time,
@@ -186,13 +189,17 @@ impl Scheduler {
         }
         let turns = open().flat_map(|pod| {
             let running = pod.ledger.adapters().iter();
-            running.map(move |(from, _)| (pod, Turn { from: *from, to }))
+            running.map(move |one| (pod, one.since, Turn { from: one.adapter, to }))
         });
-        let turns = turns.filter(|(pod, turn)| pod.can_turn(*turn)).map(|(pod, turn)| {
+        let turns = turns.filter(|(pod, _, turn)| pod.can_turn(*turn));
+        let turns = turns.filter_map(|(pod, since, turn)| {
             // This is one of its homes.
-            (homes.of(turn.from) <= 1, self.left_ms(now, pod, turn.from), pod.spec.id, turn)
+            let becomes_homeless = homes.of(turn.from) <= 1;
+            let left_ms = self.left_ms(now, pod, turn.from);
+            let has_stayed = now.ms_since(since) >= STAYS * left_ms;
+            let may = !becomes_homeless || may_be_homeless && has_stayed;
+            may.then_some((becomes_homeless, left_ms, pod.spec.id, turn))
         });
-        let turns = turns.filter(|(becomes_homeless, ..)| may_be_homeless || !becomes_homeless);
         let first = turns.min_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
         first.map(|(_, _, pod, turn)| (pod, turn))
     }
