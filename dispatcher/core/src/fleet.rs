@@ -135,6 +135,11 @@ impl PodState {
         self.finding.share()
     }
 
+    /// Tokens of the pieces in which it finds a prompt again.
+    pub fn grain(&self) -> u32 {
+        self.class.grain(&self.told)
+    }
+
     /// Tokens of prompts that it has cached when it is full.
     pub fn prefix_tokens(&self) -> u64 {
         self.class.prefix_tokens(&self.told)

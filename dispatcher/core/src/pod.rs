@@ -74,6 +74,11 @@ impl PodClass {
         told.tokens.unwrap_or(u64::from(blocks) * u64::from(of_block))
     }
 
+    /// Tokens of the pieces in which such a pod finds a prompt again.
+    pub fn grain(&self, told: &CacheInfo) -> u32 {
+        told.found_tokens.or(told.block_tokens).unwrap_or(self.block_tokens)
+    }
+
     /// Tokens of prompts that such a pod has cached when it is full, in its KV cache and outside of it.
     pub fn prefix_tokens(&self, told: &CacheInfo) -> u64 {
         let caches = told.prefix_caching.unwrap_or(self.prefix_caching);
@@ -153,6 +158,8 @@ pub struct CacheInfo {
     pub blocks: Option<u32>,
     /// Tokens of a block.
     pub block_tokens: Option<u32>,
+    /// Tokens of which multiples are found again, where those are not whole blocks.
+    pub found_tokens: Option<u32>,
     /// Tokens that all of them hold. It is not the product of the two where layers keep unlike parts of a context.
     pub tokens: Option<u64>,
     /// Whether what is left of prompts is found again.
@@ -165,6 +172,7 @@ impl CacheInfo {
         Self {
             blocks: self.blocks.filter(|blocks| *blocks > 0).or(before.blocks),
             block_tokens: self.block_tokens.filter(|tokens| *tokens > 0).or(before.block_tokens),
+            found_tokens: self.found_tokens.filter(|tokens| *tokens > 0).or(before.found_tokens),
             tokens: self.tokens.filter(|tokens| *tokens > 0).or(before.tokens),
             prefix_caching: self.prefix_caching.or(before.prefix_caching),
         }

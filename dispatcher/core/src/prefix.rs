@@ -78,6 +78,8 @@ pub struct PrefixIndex {
     rings: NumberMap<PodId, Ring>,
     /// Share of what is believed that is found, of pods that find less than all.
     found: NumberMap<PodId, f64>,
+    /// Tokens of the pieces that a prompt is found again in, of pods where they are larger than the blocks that are named here.
+    grains: NumberMap<PodId, u32>,
     /// Those that a prompt goes through, while it is inserted.
     path: Vec<SegmentId>,
     /// Changes whenever anything else does.
@@ -103,6 +105,7 @@ impl PrefixIndex {
     pub fn remove(&mut self, pod: PodId) {
         self.version += 1;
         self.found.remove(&pod);
+        self.grains.remove(&pod);
         let Some(ring) = self.rings.remove(&pod) else { return };
         for id in ring.segments() {
             self.segments.forget(id, pod);
@@ -116,6 +119,15 @@ impl PrefixIndex {
         self.version += u64::from(before.unwrap_or(1.0).total_cmp(&share).is_ne());
     }
 
+    /// A pod finds prompts again in pieces of so many tokens; of 0, in any.
+    pub fn set_grain(&mut self, pod: PodId, tokens: u32) {
+        let before = match tokens {
+            0 => self.grains.remove(&pod),
+            tokens => self.grains.insert(pod, tokens),
+        };
+        self.version += u64::from(before.unwrap_or(0) != tokens);
+    }
+
     /// Changes whenever what [`Self::matches`] finds of named blocks may. An answer comes and goes without: who asks for it has
     /// read it, and so came when it was there.
     pub const fn version(&self) -> u64 {
@@ -125,8 +137,7 @@ impl PrefixIndex {
     /// The pods that hold the beginning of a prompt, in the order of their ids, in the place of what
     /// `found` held. Takes a look-up for each segment that the prompt goes through and one more, and compares the names of
     /// its blocks as far as any pod holds them. `blocks` must be named as [`block_hashes`] does: equal names only after
-    /// equal beginnings. A pod that gave the answer from which the prompt goes on holds that too. Of a pod that finds less than is
-    /// believed it counts for less.
+    /// equal beginnings. A pod that gave the answer from which the prompt goes on holds that too.
     pub fn matches(&self, blocks: &[u64], turn: &Turn, found: &mut Vec<Match>) {
         found.clear();
         for step in self.segments.walk(blocks) {
@@ -146,6 +157,22 @@ impl PrefixIndex {
                 let held = reply.held((one.share * blocks.len() as f64).round() as usize, &answer);
                 one.share = held.min(blocks.len()) as f64 / blocks.len() as f64;
             }
+        }
+    }
+
+    /// The same for a prompt of so many tokens, with what each pod will find of what it holds: whole pieces alone, of which the last
+    /// token of a prompt is in none, and less where it finds less than is believed.
+    pub fn finds(&self, (blocks, tokens): (&[u64], f64), turn: &Turn, found: &mut Vec<Match>) {
+        self.matches(blocks, turn, found);
+        if !self.grains.is_empty() {
+            for one in &mut *found {
+                let Some(grain) = self.grains.get(&one.pod).map(|grain| f64::from(*grain)) else {
+                    continue;
+                };
+                let held = (one.share * tokens).min(tokens - 1.0);
+                one.share = ((held / grain).floor() * grain / tokens).max(0.0);
+            }
+            found.retain(|one| one.share > 0.0);
         }
         if !self.found.is_empty() {
             for one in found {

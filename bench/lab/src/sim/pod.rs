@@ -266,6 +266,7 @@ impl Pod {
         CacheInfo {
             blocks: Some(config.num_blocks * u32::from(engines)),
             block_tokens: Some(config.block_size),
+            found_tokens: None,
             tokens: None,
             prefix_caching: None,
         }

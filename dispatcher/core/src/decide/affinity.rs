@@ -18,7 +18,8 @@ pub fn refresh(waiting: &mut Waiting, index: &PrefixIndex) {
         if request.prefilled {
             index.all(&mut standing.matches);
         } else {
-            index.matches(&request.blocks, &request.turn, &mut standing.matches);
+            let prompt = (&*request.blocks, f64::from(waiting.input_tokens));
+            index.finds(prompt, &request.turn, &mut standing.matches);
         }
         standing.matched_at = index.version();
         waiting.share = standing.matches.iter().map(|known| known.share).fold(0.0, f64::max);

@@ -242,6 +242,27 @@ fn of_an_answer_that_is_being_forgotten_the_beginning_is_held_and_of_two_the_las
 }
 
 #[test]
+fn a_pod_with_large_blocks_finds_whole_ones() {
+    let mut index = alone(40);
+    index.insert(POD, &prompt(b"abcdefgh"));
+    let share = |index: &PrefixIndex, tokens: f64, asked: &[u8]| {
+        let mut found = Vec::new();
+        index.finds((&prompt(asked), tokens), &ALONE, &mut found);
+        found.first().map(|one| one.share)
+    };
+    let version = index.version();
+    index.set_grain(POD, 100);
+    assert!(index.version() > version);
+    // It holds 150 of 200 tokens, then 90 of 120, and then the whole prompt.
+    assert_eq!(share(&index, 200.0, b"abcdefxx"), Some(0.5));
+    assert_eq!(share(&index, 120.0, b"abcdefxx"), None);
+    assert_eq!(share(&index, 200.0, b"abcdefgh"), Some(0.5), "its last token is computed");
+    assert_eq!(share(&index, 201.0, b"abcdefgh"), Some(200.0 / 201.0));
+    index.set_grain(POD, 0);
+    assert_eq!(share(&index, 200.0, b"abcdefxx"), Some(0.75));
+}
+
+#[test]
 fn what_a_pod_finds_less_of_counts_for_less_until_it_leaves() {
     let mut index = alone(40);
     index.insert(POD, &prompt(b"abcdefgh"));
@@ -249,7 +270,7 @@ fn what_a_pod_finds_less_of_counts_for_less_until_it_leaves() {
     index.insert(PodId(4), &prompt(b"abcdefgh"));
     let shares = |index: &PrefixIndex| {
         let mut found = Vec::new();
-        index.matches(&prompt(b"abcdwxyz"), &ALONE, &mut found);
+        index.finds((&prompt(b"abcdwxyz"), 128.0), &ALONE, &mut found);
         found.iter().map(|one| one.share).collect::<Vec<_>>()
     };
     let version = index.version();

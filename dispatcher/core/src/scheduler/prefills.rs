@@ -33,9 +33,10 @@ impl Scheduler {
     /// The fewest tokens of a prompt that an open pod would have to compute; `None` where none is open.
     fn fewest_uncached(&self, request: &Request) -> Option<f64> {
         let mut matches = Vec::new();
-        self.pods.index().matches(&request.blocks, &request.turn, &mut matches);
-        let mut shares = Shares::of(&matches);
         let input_tokens = f64::from(self.input_tokens(request));
+        let prompt = (&*request.blocks, input_tokens);
+        self.pods.index().finds(prompt, &request.turn, &mut matches);
+        let mut shares = Shares::of(&matches);
         let mut uncached =
             |pod: &PodState| start::uncached(input_tokens, shares.next_of(pod.spec.id));
         let open = self.pods.values().map(|pod| (filter::is_open(pod), uncached(pod)));

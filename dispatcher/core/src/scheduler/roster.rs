@@ -50,12 +50,17 @@ impl Scheduler {
         }
     }
 
-    /// Lets the index believe that a pod has as many tokens of prompts cached as it may have now, where they were others before.
+    /// Lets the index believe that a pod has as many tokens of prompts cached as it may have now, where they were others before, and finds
+    /// them again in pieces as large.
     pub(super) fn resize_index(&mut self, id: PodId, before: u64) {
         let tokens = self.pods.get(&id).map_or(before, PodState::prefix_tokens);
         if tokens != before {
             self.pods.index_mut().set_capacity(id, self.config.named_blocks(tokens));
         }
+        // What is named is found to within a block of its own already.
+        let grain = self.pods.get(&id).map_or(0, PodState::grain);
+        let grain = if grain > self.config.named_tokens { grain } else { 0 };
+        self.pods.index_mut().set_grain(id, grain);
     }
 
     /// A pod answers: what could not be delivered to it a while ago may be tried there again. A connection that failed once is no
@@ -82,7 +87,9 @@ impl Scheduler {
             None => {
                 let pod = PodState::new(spec, class);
                 let blocks = self.config.named_blocks(pod.prefix_tokens());
+                let before = pod.prefix_tokens();
                 self.pods.insert(pod, blocks);
+                self.resize_index(id, before);
             }
         }
         match phase {

@@ -239,6 +239,7 @@ fn scrape() -> impl Strategy<Value = Scrape> {
         |(blocks, block_tokens, tokens, prefix_caching)| CacheInfo {
             blocks,
             block_tokens,
+            found_tokens: block_tokens.map(|tokens| 3 * tokens),
             tokens,
             prefix_caching,
         },

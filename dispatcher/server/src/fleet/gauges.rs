@@ -255,6 +255,7 @@ fn cache_info(labels: &str) -> CacheInfo {
     CacheInfo {
         blocks: number(labels, "num_gpu_blocks"),
         block_tokens: number(labels, "block_size"),
+        found_tokens: number(labels, "cache_hit_alignment_tokens"),
         tokens: number(labels, "kv_cache_size_tokens"),
         prefix_caching: label(labels, "enable_prefix_caching").and_then(|value| match value {
             "True" => Some(true),
@@ -284,6 +285,7 @@ fn beside(one: CacheInfo, other: CacheInfo) -> CacheInfo {
         // Each line says it of all engines.
         blocks: one.blocks.max(other.blocks),
         block_tokens: one.block_tokens.or(other.block_tokens),
+        found_tokens: one.found_tokens.or(other.found_tokens),
         tokens: both(u64::saturating_add, one.tokens, other.tokens),
         prefix_caching: both(|one, other| one && other, one.prefix_caching, other.prefix_caching),
     }
@@ -318,6 +320,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             cache: CacheInfo {
                 blocks: Some(19_000),
                 block_tokens: Some(16),
+                found_tokens: None,
                 tokens: Some(304_000),
                 prefix_caching: Some(true),
             },
@@ -357,6 +360,7 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
             cache: CacheInfo {
                 blocks: Some(19_000),
                 block_tokens: Some(16),
+                found_tokens: None,
                 tokens: Some(608_000),
                 prefix_caching: Some(true),
             },
@@ -467,10 +471,11 @@ vllm:time_to_first_token_seconds_bucket{le="0.001"} 0.0
         let none = "{block_size=\"None\",enable_prefix_caching=\"None\",num_gpu_blocks=\"None\",kv_cache_size_tokens=\"\"";
         assert_eq!(of(none), CacheInfo::default());
         let before = of(
-            "{block_size=\"64\",enable_prefix_caching=\"False\",mamba_block_size=\"32\",user_num_gpu_blocks=\"7\"",
+            "{block_size=\"64\",cache_hit_alignment_tokens=\"528\",enable_prefix_caching=\"False\",mamba_block_size=\"32\",user_num_gpu_blocks=\"7\"",
         );
         let want = CacheInfo {
             block_tokens: Some(64),
+            found_tokens: Some(528),
             prefix_caching: Some(false),
             ..CacheInfo::default()
         };
