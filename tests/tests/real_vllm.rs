@@ -274,6 +274,21 @@ async fn engines_behind_one_port_serve_what_they_are_sent() {
 }
 
 #[tokio::test]
+async fn an_engine_whose_queue_is_bounded_loses_nothing() {
+    let Some(installed) = vllm::installed() else { return };
+    let arguments = ["--max-num-queued-reqs", "4"].map(str::to_owned);
+    let (servers, mut stage) = vllm::raise(&installed, &[&arguments], Plan::default()).await;
+    stage.at_once(24, &Call::chat_with(20, &json!({"ignore_eos": true}))).await;
+    let told = servers[0].metrics().await;
+    let rejected = told.sum("vllm:admission_rejections_total", &[]);
+    let turned_away =
+        stage.weir.metrics().await.sum("weir_events_total", &[("event", "turned_away")]);
+    println!("{rejected} times it said that it takes no more");
+    assert!(rejected > 0.0 && rejected == turned_away, "{rejected} {turned_away}");
+    stage.assert_settled().await;
+}
+
+#[tokio::test]
 async fn engines_that_schedule_by_priority_take_that_of_weir() {
     let Some(installed) = vllm::installed() else { return };
     let arguments = ["--scheduling-policy", "priority"].map(str::to_owned);

@@ -50,7 +50,7 @@ pub struct EngineConfig {
     pub max_loras: u32,
     /// Milliseconds for which the engine stands still for each adapter that a step brings into a slot.
     pub lora_load_ms: f64,
-    /// Jobs waiting beyond which a new one is rejected; `None` is vLLM's default.
+    /// Jobs, waiting or running, with which a new one is rejected; `None` is vLLM's default.
     pub max_num_queued_reqs: Option<u32>,
     /// Prompt tokens waiting beyond which a new job is rejected; `None` is vLLM's default.
     pub max_num_queued_tokens: Option<u64>,

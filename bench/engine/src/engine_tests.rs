@@ -146,7 +146,7 @@ fn the_api_cost_delays_what_the_client_sees_once() {
 fn the_admission_valves_reject_at_their_limits() {
     let mut engine = engine(|cfg| {
         cfg.max_num_seqs = 1;
-        cfg.max_num_queued_reqs = Some(2);
+        cfg.max_num_queued_reqs = Some(3);
         cfg.max_num_queued_tokens = Some(100);
     });
     engine.submit(0.0, job(10, 9)).unwrap();
@@ -156,7 +156,7 @@ fn the_admission_valves_reject_at_their_limits() {
     assert_eq!(refused, Err(Rejected::QueuedTokens { waiting_tokens: 101, limit: 100 }));
     engine.submit(1.0, job(40, 9)).unwrap();
     let refused = engine.submit(1.0, job(1, 9));
-    assert_eq!(refused, Err(Rejected::QueuedRequests { waiting: 2, limit: 2 }));
+    assert_eq!(refused, Err(Rejected::QueuedRequests { jobs: 3, limit: 3 }));
     assert_eq!((engine.metrics().rejections, engine.metrics().waiting_tokens), (2, 100));
 }
 

@@ -69,10 +69,10 @@ impl SeqId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
     /// `max_num_queued_reqs` is reached, or [`SeqId::MOST_JOBS`], waiting or not.
-    #[error("{waiting} jobs are waiting and the limit is {limit}")]
+    #[error("{jobs} jobs wait or run and the limit is {limit}")]
     QueuedRequests {
-        /// Jobs waiting now.
-        waiting: u32,
+        /// Jobs that wait or run now.
+        jobs: u32,
         /// The configured limit.
         limit: u32,
     },

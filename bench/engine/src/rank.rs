@@ -223,12 +223,12 @@ impl Rank {
         if budget == 0 || (!cfg.chunked_prefill && tokens > budget) {
             return Err(Rejected::TooLongForStep { tokens, budget });
         }
-        let waiting = self.waiting();
-        if let Some(limit) = cfg.max_num_queued_reqs.filter(|limit| waiting >= *limit) {
-            return Err(Rejected::QueuedRequests { waiting, limit });
+        let jobs = self.waiting() + self.scheduler.running.len() as u32;
+        if let Some(limit) = cfg.max_num_queued_reqs.filter(|limit| jobs >= *limit) {
+            return Err(Rejected::QueuedRequests { jobs, limit });
         }
         if self.scheduler.seqs.is_full() {
-            return Err(Rejected::QueuedRequests { waiting, limit: SeqId::MOST_JOBS });
+            return Err(Rejected::QueuedRequests { jobs, limit: SeqId::MOST_JOBS });
         }
         let waiting_tokens = self.waiting_tokens() + u64::from(job.prompt_tokens);
         match cfg.max_num_queued_tokens.filter(|limit| waiting_tokens > *limit) {

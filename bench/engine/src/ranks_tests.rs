@@ -76,7 +76,7 @@ fn the_admission_valves_are_of_each_rank() {
     let mut engine = two_ranks(|cfg| cfg.max_num_queued_reqs = Some(1));
     engine.submit_to(0.0, 1, job(10, 1)).unwrap();
     let refused = engine.submit_to(0.0, 1, job(10, 1));
-    assert_eq!(refused, Err(Rejected::QueuedRequests { waiting: 1, limit: 1 }));
+    assert_eq!(refused, Err(Rejected::QueuedRequests { jobs: 1, limit: 1 }));
     assert!(engine.submit_to(0.0, 0, job(10, 1)).is_ok());
     let rejections = [0, 1].map(|rank| engine.metrics_of(rank).rejections);
     assert_eq!((rejections, engine.metrics().rejections), ([0, 1], 1));

@@ -26,6 +26,9 @@ pub enum Event {
     Undelivered(RequestId),
     /// Whoever is to send the request has no way to the pod: the same, and no attempt.
     Declined(RequestId),
+    /// The pod took nothing of the request and says that it takes no more for now: it goes back to its lane at its original rank, and the pod
+    /// is given others as it has fewer or time passes. Only of a pod that has nothing else to do is it an attempt.
+    TurnedAway(RequestId),
     /// The first token of a streamed response was relayed.
     FirstToken(RequestId),
     /// How far streams and pods have come; sent in batches, never per chunk.

@@ -33,6 +33,8 @@ pub enum Reason {
     BatchFull,
     /// Every pod runs as many other LoRA adapters as it may.
     AdaptersFull,
+    /// The pods say themselves that they take no more for now.
+    PodsFull,
     /// No pod has the KV cache for it beside what is kept for those that come before it.
     KvKept,
     /// On the best pod its first token would come too late; another may free up sooner.
@@ -95,6 +97,7 @@ impl Reason {
             Self::KvFull => "kv_full",
             Self::BatchFull => "batch_full",
             Self::AdaptersFull => "adapters_full",
+            Self::PodsFull => "pods_full",
             Self::KvKept => "kv_kept",
             Self::TtftOverSlo { .. } => "ttft_over_slo",
             Self::TpotOverSlo { .. } => "tpot_over_slo",
@@ -130,6 +133,7 @@ impl Reason {
             Self::KvFull => "no pod has room for it in its KV cache".to_owned(),
             Self::BatchFull => "every pod runs as many sequences as it may".to_owned(),
             Self::AdaptersFull => "every pod runs as many other LoRA adapters as it may".to_owned(),
+            Self::PodsFull => "the pods say that they take no more for now".to_owned(),
             Self::KvKept => "what is left of the pods' KV caches is kept for requests of higher \
                              bands, or for those that can still be in time"
                 .to_owned(),
@@ -185,6 +189,7 @@ impl Reason {
             Self::KvFull => "no room in its KV cache".to_owned(),
             Self::BatchFull => "it runs as many sequences as it may".to_owned(),
             Self::AdaptersFull => "it runs as many other LoRA adapters as it may".to_owned(),
+            Self::PodsFull => "it says that it takes no more for now".to_owned(),
             Self::KvKept => "what is left of its KV cache is kept for others".to_owned(),
             Self::TtftOverSlo { ttft_ms, slo_ms } => format!(
                 "the first token would come {} after the arrival, and {} are promised",

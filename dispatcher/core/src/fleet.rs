@@ -1,6 +1,7 @@
 //! The pods of a pool, each with its ledger and everything else known of it.
 
 mod finding;
+mod full;
 mod pods;
 mod sequences;
 pub mod slots;
@@ -64,6 +65,8 @@ pub struct PodState {
     pub cached_tokens: f64,
     /// Those that its engine has looked for in its prefix cache.
     pub looked_up: LookedUp,
+    /// That it takes no more for now, if it said so.
+    full: Option<full::Full>,
     /// How much of what is believed cached it finds.
     finding: Finding,
     /// Whether it loads prompts that others have computed.
@@ -98,6 +101,7 @@ impl PodState {
             prompt_tokens: 0.0,
             cached_tokens: 0.0,
             looked_up: LookedUp::default(),
+            full: None,
             finding: Finding::default(),
             loads: false,
             load: 0.0,

@@ -222,6 +222,7 @@ impl Scheduler {
             Event::Cancel(id) => self.cancel(now, id),
             Event::Undelivered(id) => self.undelivered(now, (id, 1), actions),
             Event::Declined(id) => self.undelivered(now, (id, 0), actions),
+            Event::TurnedAway(id) => self.turned_away(now, id, actions),
             Event::FirstToken(id) => self.first_token(now, id),
             Event::Progress(progress) => self.progress(now, progress),
             Event::End(end) => self.end(now, end, actions),
@@ -230,7 +231,10 @@ impl Scheduler {
             Event::PodUpAs(spec, phase) => self.pod_up(now, spec, Some(phase)),
             Event::PodPhase(pod, phase) => self.pod_phase(now, pod, phase),
             Event::PodDown(pod) => self.pod_down(now, pod),
-            Event::Tick => self.expire(now, actions),
+            Event::Tick => {
+                self.try_full_pods(now);
+                self.expire(now, actions);
+            }
             Event::StoodStill => self.stood_still(now),
             Event::Reconfigure(config) => {
                 self.reconfigure(*config);

@@ -221,6 +221,9 @@ pub struct Counters {
     /// LoRA adapters that gave way to another one on a pod.
     #[serde(default)]
     pub adapter_turns: u64,
+    /// Requests put back because the pod said that it takes no more for now; of those above.
+    #[serde(default)]
+    pub turned_away: u64,
     /// Refusals by reason.
     pub refused: Vec<(RefusalReason, u64)>,
     /// Events that named a request or pod the scheduler does not know.

@@ -94,6 +94,7 @@ enum Step {
     Tokens(u8, u8),
     End(u8),
     Undelivered(u8),
+    TurnedAway(u8),
     Cancel(u8),
     /// Another dispatcher has a request in its ledger for a moment.
     ThereAndBack(u8),
@@ -127,6 +128,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (any::<u8>(), 1..60u8).prop_map(|(which, more)| Step::Tokens(which, more)),
         4 => any::<u8>().prop_map(Step::End),
         1 => any::<u8>().prop_map(Step::Undelivered),
+        1 => any::<u8>().prop_map(Step::TurnedAway),
         1 => any::<u8>().prop_map(Step::Cancel),
         1 => any::<u8>().prop_map(Step::ThereAndBack),
         1 => any::<u8>().prop_map(Step::Withdraw),
@@ -224,6 +226,12 @@ impl Side {
                 if let Some(id) = self.flying(which) {
                     self.world.dispatched.retain(|one| one.id != id);
                     self.world.send(Event::Undelivered(id));
+                }
+            }
+            Step::TurnedAway(which) => {
+                if let Some(id) = self.flying(which) {
+                    self.world.dispatched.retain(|one| one.id != id);
+                    self.world.send(Event::TurnedAway(id));
                 }
             }
             Step::Cancel(which) => {

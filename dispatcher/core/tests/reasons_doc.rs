@@ -29,6 +29,7 @@ fn every_reason_to_wait_is_documented() {
         Reason::KvFull,
         Reason::BatchFull,
         Reason::AdaptersFull,
+        Reason::PodsFull,
         Reason::KvKept,
         Reason::TtftOverSlo { ttft_ms: 1.0, slo_ms: 1.0 },
         Reason::TpotOverSlo { tpot_ms: 1.0, limit_ms: 1.0 },
@@ -54,6 +55,7 @@ fn every_reason_to_wait_is_documented() {
         | Reason::KvFull
         | Reason::BatchFull
         | Reason::AdaptersFull
+        | Reason::PodsFull
         | Reason::KvKept
         | Reason::TtftOverSlo { .. }
         | Reason::TpotOverSlo { .. }

@@ -50,6 +50,12 @@ pub struct PodArgs {
     /// vLLM's --max-num-seqs; the GPU's default when absent
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     max_sequences: Option<u32>,
+    /// vLLM's --max-num-queued-reqs: with so many requests, running or waiting, more are answered 503; no limit when absent
+    #[arg(long, value_name = "N")]
+    max_num_queued_reqs: Option<u32>,
+    /// vLLM's --max-num-queued-tokens: the same with so many tokens of prompts without a first token
+    #[arg(long, value_name = "N")]
+    max_num_queued_tokens: Option<u32>,
     /// KV blocks; what fits the GPU when absent
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..))]
     kv_blocks: Option<u32>,
@@ -122,6 +128,8 @@ impl PodArgs {
             max_num_batched_tokens: self.chunk_tokens.unwrap_or(defaults.max_num_batched_tokens),
             max_num_seqs: self.max_sequences.unwrap_or(defaults.max_num_seqs),
             num_blocks: self.kv_blocks.unwrap_or(defaults.num_blocks),
+            max_num_queued_reqs: self.max_num_queued_reqs,
+            max_num_queued_tokens: self.max_num_queued_tokens.map(u64::from),
             max_loras: self.max_loras,
             lora_load_ms: self.lora_load_ms.unwrap_or(defaults.lora_load_ms),
             seed: self.seed,

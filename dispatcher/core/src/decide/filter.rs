@@ -18,7 +18,7 @@ pub const fn is_outsized(waiting: &Waiting) -> bool {
     waiting.picky & OUTSIZED != 0
 }
 
-/// Whether a pod may take a request: open, not one that the request could not be delivered to, and not one whose cache is too small
+/// Whether a pod may take a request: open, not full by its own account, not one that the request could not be delivered to, and not one whose cache is too small
 /// for it where another's is not, or that has no slot for its adapter.
 pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
     usable_but_for_slots(pod, waiting)
@@ -28,6 +28,7 @@ pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
 /// Whether it may take it once it has a slot for its adapter.
 pub fn usable_but_for_slots(pod: &PodState, waiting: &Waiting) -> bool {
     is_open(pod)
+        && !pod.is_full()
         && !is_outsized(waiting)
         && f64::from(waiting.input_tokens) <= pod.longest_prompt
         && !waiting.excluded().contains(&pod.spec.id)

@@ -97,7 +97,13 @@ impl Floor<'_> {
                 && self.pods.values().any(|pod| filter::usable_but_for_slots(pod, waiting))
         };
         let waiting = self.board.get(id);
-        if waiting.is_some_and(slotless) { Reason::AdaptersFull } else { Reason::NoPodReady }
+        if waiting.is_some_and(slotless) {
+            Reason::AdaptersFull
+        } else if self.pods.values().any(|pod| filter::is_open(pod) && pod.is_full()) {
+            Reason::PodsFull
+        } else {
+            Reason::NoPodReady
+        }
     }
 
     /// A waiting request on a pod, with what was last known to be cached there.

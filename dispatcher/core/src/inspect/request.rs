@@ -31,6 +31,8 @@ pub enum Out {
     PodDraining,
     /// The request could not be delivered to it.
     FailedBefore,
+    /// It says itself that it takes no more for now.
+    PodFull,
     /// It runs as many other LoRA adapters as it may.
     AdaptersFull,
     /// Its KV cache does not hold the prompt; that of another pod does.
@@ -56,6 +58,7 @@ impl Against {
             Out::PodCordoned => "an operator has cordoned it".to_owned(),
             Out::PodDraining => "an operator drains it".to_owned(),
             Out::FailedBefore => "the request could not be delivered to it".to_owned(),
+            Out::PodFull => "it says that it takes no more for now".to_owned(),
             Out::AdaptersFull => "it runs as many other LoRA adapters as it may".to_owned(),
             Out::PromptTooLong => {
                 "its KV cache does not hold the prompt, and that of another pod does".to_owned()

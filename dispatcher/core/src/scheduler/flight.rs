@@ -381,6 +381,26 @@ impl Scheduler {
         flight.map(|flight| flight.answered(end))
     }
 
+    /// A pod turned a request away: it takes no more for now.
+    pub(super) fn turned_away(&mut self, now: Time, id: RequestId, actions: &mut Vec<Action>) {
+        let pod = self.flights.get(&id).map(|flight| flight.pod);
+        let Some(pod) = pod.and_then(|pod| self.pods.get(&pod)) else {
+            return self.undelivered(now, (id, 0), actions);
+        };
+        // One that has nothing else to do would turn away whatever comes.
+        let others = pod.others(now, self.config.pull.stale_after_ms).sequences;
+        let is_idle = pod.ledger.len() <= 1 && others <= 0.0;
+        let pod = pod.spec.id;
+        self.counters.turned_away += 1;
+        self.undelivered(now, (id, u32::from(is_idle)), actions);
+        if let Some(pod) = self.pods.get_mut(&pod) {
+            pod.turned_away(now);
+        }
+        if let Some(waiting) = self.board.get_mut(id) {
+            allow(&mut waiting.failed, pod);
+        }
+    }
+
     /// Nothing of a request reached its pod, in so many tries.
     pub(super) fn undelivered(
         &mut self,

@@ -122,6 +122,9 @@ fn out(waiting: &Waiting, pod: &PodState) -> Option<Out> {
     if waiting.excluded().contains(&pod.spec.id) {
         return Some(Out::FailedBefore);
     }
+    if pod.is_full() {
+        return Some(Out::PodFull);
+    }
     let has_slot = waiting.adapter.is_none_or(|adapter| pod.has_slot(adapter));
     (!has_slot).then_some(Out::AdaptersFull)
 }

@@ -75,6 +75,23 @@ impl Scheduler {
         }
     }
 
+    /// Requests that a pod has.
+    pub fn requests_on(&self, pod: PodId) -> usize {
+        self.pods.get(&pod).map_or(0, |pod| pod.ledger.len())
+    }
+
+    /// Pods that said that they take no more are tried again as time passes.
+    pub(super) fn try_full_pods(&mut self, now: Time) {
+        let due = |pod: &&PodState| pod.is_to_be_tried(now);
+        let due: SmallVec<[PodId; 4]> =
+            self.pods.values().filter(due).map(|pod| pod.spec.id).collect();
+        for id in due {
+            if let Some(pod) = self.pods.get_mut(&id) {
+                pod.try_more(now);
+            }
+        }
+    }
+
     pub(super) fn pod_up(&mut self, now: Time, spec: PodSpec, phase: Option<Phase>) {
         let (id, class) = (spec.id, score::class(&self.config, spec.class));
         match self.pods.get_mut(&spec.id) {

@@ -21,7 +21,7 @@ use weir_core::{
 use weir_schema::Sample;
 
 use super::{
-    errand::Steps,
+    errand::{Missed, Steps},
     led::{Led, LedStream, News, note},
     message::{Message, Waiter},
     ticket::nobody_answers,
@@ -166,13 +166,17 @@ impl Desk {
     fn take(&mut self, now: Time, message: Message, due: &mut Due) {
         match message {
             Message::Admit(request, waiter) => self.admit(now, request, waiter, due),
-            Message::Retry(id, waiter) => {
+            Message::Retry(id, missed, waiter) => {
                 let stream = self.streams.remove(id);
                 match stream.and_then(|stream| stream.led) {
-                    Some(led) => self.ask_again(now, *led, waiter, due),
+                    Some(led) => self.ask_again(now, (*led, missed), waiter, due),
                     None => {
                         self.waiters.insert(id, waiter);
-                        self.handle(now, Event::Undelivered(id), due);
+                        let event = match missed {
+                            Missed::Unreached => Event::Undelivered(id),
+                            Missed::Full => Event::TurnedAway(id),
+                        };
+                        self.handle(now, event, due);
                         self.refuse_unknown(id, due);
                     }
                 }

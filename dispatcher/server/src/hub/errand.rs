@@ -28,8 +28,8 @@ pub enum Errand {
     Adopt(Box<Onward>),
     /// One that was in its ledger is in another one's.
     Part(RequestId),
-    /// Nothing of a request reached its pod: it is to be decided again.
-    Retry(Box<Facts>),
+    /// Its pod has nothing of a request: it is to be decided again.
+    Retry(Box<Facts>, Missed),
     /// The pod that a request was given is not known there, or not reached: it is to be decided again.
     Decline(RequestId, Ask),
     /// It is asked for no more, for its client has left or another one decides: a verdict that is on its way is nobody's.
@@ -46,6 +46,15 @@ pub enum Errand {
     Hold(Held),
     /// From now on it goes by what is decided there: it is to be told what is known there, now and as that changes.
     Teach,
+}
+
+/// Why a pod has nothing of a request that it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Missed {
+    /// It was not reached, or has failed.
+    Unreached,
+    /// It says that it takes no more for now.
+    Full,
 }
 
 /// The first number of requests that another dispatcher asked for: far from those that come in here.

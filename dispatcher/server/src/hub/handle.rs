@@ -27,7 +27,7 @@ use weir_schema::Sample;
 use super::{
     Lease, Ticket,
     actor::{Delivery, Desk, Due},
-    errand::{Errand, Lore, Onward, Word},
+    errand::{Errand, Lore, Missed, Onward, Word},
     held::Held,
     led::{Lead, News},
     message::{Message, Verdict, Waiter},
@@ -174,8 +174,8 @@ impl Hub {
         self.send(Message::Cancel(id));
     }
 
-    pub(super) fn retry(&self, id: RequestId, waiter: Waiter) {
-        self.send(Message::Retry(id, waiter));
+    pub(super) fn retry(&self, id: RequestId, missed: Missed, waiter: Waiter) {
+        self.send(Message::Retry(id, missed, waiter));
     }
 
     pub(super) fn decline(&self, id: RequestId, waiter: Waiter) {

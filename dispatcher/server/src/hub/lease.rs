@@ -7,7 +7,7 @@ use std::sync::{
 
 use weir_core::{Dispatch, End, EndKind, Event, RequestId, Time};
 
-use super::{Hub, Ticket};
+use super::{Hub, Ticket, errand::Missed};
 use crate::{
     clock::Clock,
     fleet::{Failing, Pod},
@@ -16,7 +16,7 @@ use crate::{
 /// A claim on a pod's capacity, held by whoever talks to the pod and, once there is a response, by
 /// the response body.
 ///
-/// It ends exactly once: by [`Lease::end`], by [`Lease::undelivered`], or by being dropped, which
+/// It ends exactly once: by [`Lease::end`], by [`Lease::undelivered`] and the like, or by being dropped, which
 /// means that the client has gone.
 #[derive(Debug)]
 pub struct Lease {
@@ -64,6 +64,11 @@ impl Lease {
         (self.pod.breaker.is_open() || (begun && is_gone())) && self.others_are_ready()
     }
 
+    /// Whether its request is the only one on the pod, as far as is known here.
+    pub fn is_alone(&self) -> bool {
+        self.hub.look(|scheduler, _| scheduler.requests_on(self.pod.id) <= 1)
+    }
+
     /// The request did not go well: told to whoever decides, if that is another dispatcher.
     pub fn hold_against(&self, failing: Failing) {
         self.hub.hold_against(&self.pod, failing);
@@ -106,7 +111,14 @@ impl Lease {
     /// next verdict.
     pub fn undelivered(mut self, ticket: &mut Ticket) {
         self.over = true;
-        self.hub.retry(self.dispatch.id, ticket.wait_again());
+        self.hub.retry(self.dispatch.id, Missed::Unreached, ticket.wait_again());
+    }
+
+    /// The pod took nothing of the request, for it takes no more for now: it goes back to its lane and `ticket` waits for the next
+    /// verdict.
+    pub fn turned_away(mut self, ticket: &mut Ticket) {
+        self.over = true;
+        self.hub.retry(self.dispatch.id, Missed::Full, ticket.wait_again());
     }
 
     /// Whoever was to send the request does not reach the pod: it goes back to its lane and `ticket` waits for the next verdict.

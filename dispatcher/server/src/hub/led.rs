@@ -25,7 +25,9 @@ use weir_core::{
 
 use super::{
     actor::{Delivery, Desk, Due, Grant},
-    errand::{Ask, Charge, Ended, Errand, Facts, Given, Lore, Refused, Strides, Word, is_guest},
+    errand::{
+        Ask, Charge, Ended, Errand, Facts, Given, Lore, Missed, Refused, Strides, Word, is_guest,
+    },
     message::Waiter,
 };
 use crate::fleet::{Failing, Pod};
@@ -232,11 +234,17 @@ impl Desk {
         None
     }
 
-    /// A request could not be delivered: asks again where it was asked.
-    pub(super) fn ask_again(&mut self, now: Time, led: LedStream, waiter: Waiter, due: &mut Due) {
+    /// The pod of a request has nothing of it: asks again where it was asked.
+    pub(super) fn ask_again(
+        &mut self,
+        now: Time,
+        (led, missed): (LedStream, Missed),
+        waiter: Waiter,
+        due: &mut Due,
+    ) {
         self.led.stream_over();
         let (lead, request, ask) = (led.lead, led.running.request, self.led.next_ask());
-        if lead.tell(Errand::Retry(Box::new(Facts::of(&request, ask, now)))) {
+        if lead.tell(Errand::Retry(Box::new(Facts::of(&request, ask, now)), missed)) {
             let asked = Asked { lead, request, waiter, ask, declined: 0, let_in: true };
             self.led.asked.insert(asked.request.id, asked);
         } else {

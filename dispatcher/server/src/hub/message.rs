@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use weir_core::{Event, PodId, Refusal, Request, RequestId};
 
-use super::Lease;
+use super::{Lease, errand::Missed};
 use crate::fleet::Pod;
 
 /// The answer to an admitted request. Boxed, for the room of an answer is kept as long as the request waits.
@@ -19,8 +19,8 @@ pub(super) type Waiter = oneshot::Sender<Verdict>;
 pub(super) enum Message {
     /// A request arrived; its ticket waits.
     Admit(Box<Request>, Waiter),
-    /// Nothing of a request reached its pod; its ticket waits again.
-    Retry(RequestId, Waiter),
+    /// Its pod has nothing of a request; its ticket waits again.
+    Retry(RequestId, Missed, Waiter),
     /// The pod of a request is not reached by who was to send it there; its ticket waits again.
     Decline(RequestId, Waiter),
     /// A ticket was dropped before its verdict.

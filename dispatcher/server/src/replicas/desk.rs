@@ -39,8 +39,8 @@ use crate::{
     hub::{
         Hub, Lease, Ticket,
         errand::{
-            Ask, Charge, Ended, Errand, Facts, Given, Lore, Numbers, Onward, Refused, Steps,
-            Strides, Word, before,
+            Ask, Charge, Ended, Errand, Facts, Given, Lore, Missed, Numbers, Onward, Refused,
+            Steps, Strides, Word, before,
         },
         held::Held,
         led::News,
@@ -275,9 +275,12 @@ impl Guest {
                     lease.part();
                 }
             }
-            Errand::Retry(facts) => match self.leases.remove(&facts.id) {
+            Errand::Retry(facts, missed) => match self.leases.remove(&facts.id) {
                 Some((lease, mut ticket)) => {
-                    lease.undelivered(&mut ticket);
+                    match missed {
+                        Missed::Unreached => lease.undelivered(&mut ticket),
+                        Missed::Full => lease.turned_away(&mut ticket),
+                    }
                     self.wait(facts.id, facts.ask, ticket);
                 }
                 // It was adopted from another, on a pod that is not known here.

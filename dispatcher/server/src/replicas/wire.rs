@@ -25,7 +25,7 @@ use crate::hub::{
 };
 
 /// What the values are. A test holds their bytes against those that belong to this number.
-pub(super) const PROTOCOL: u16 = 9;
+pub(super) const PROTOCOL: u16 = 10;
 
 /// Longest value: the names of a prompt's blocks are most of it, of which there are a few thousand.
 const LONGEST: usize = 1 << 20;

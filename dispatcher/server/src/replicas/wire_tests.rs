@@ -21,7 +21,8 @@ use crate::{
     fleet::{Ask, Failing},
     hub::{
         errand::{
-            Charge, Ended, Errand, Facts, Given, Lore, Onward, Refused, Steps, Strides, Word,
+            Charge, Ended, Errand, Facts, Given, Lore, Missed, Onward, Refused, Steps, Strides,
+            Word,
         },
         fixture::learned,
         held::Held,
@@ -83,7 +84,7 @@ fn errands() -> Vec<Errand> {
             tokens_per_event: 1.0,
         })),
         Errand::Part(id),
-        Errand::Retry(Box::new(facts)),
+        Errand::Retry(Box::new(facts), Missed::Full),
         Errand::Decline(id, 200),
         Errand::Hold(Held { version: 3, ..Held::default() }),
         Errand::Teach,
@@ -166,7 +167,7 @@ fn what_travels_is_what_belongs_to_the_protocol() {
     // Whoever changes a value makes the number of the protocol another one, and this digest with it.
     assert_eq!(
         (wire::PROTOCOL, xxh3_64(&bytes)),
-        (9, 13_721_969_639_299_444_705),
+        (10, 14_006_288_329_212_725_845),
         "{} bytes",
         bytes.len()
     );

@@ -181,6 +181,7 @@ impl Page {
             ("demoted", counters.demoted),
             ("spread", counters.spread),
             ("adapter_turns", counters.adapter_turns),
+            ("turned_away", counters.turned_away),
             ("ignored", counters.ignored),
         ];
         for (event, count) in events {

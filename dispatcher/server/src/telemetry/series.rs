@@ -108,7 +108,7 @@ series! {
     IN_FLIGHT: Gauge "weir_in_flight" ["model"]
         "Requests dispatched and not over.";
     EVENTS: Counter "weir_events_total" ["model", "event"]
-        "What happened in the scheduler: arrived, adopted, handed_over, dispatched, requeued, completed, failed, client_gone, cancelled, demoted, spread, adapter_turns (a LoRA adapter gave way to another one on a pod), ignored.";
+        "What happened in the scheduler: arrived, adopted, handed_over, dispatched, requeued, completed, failed, client_gone, cancelled, demoted, spread, adapter_turns (a LoRA adapter gave way to another one on a pod), turned_away (put back because the pod answered that it takes no more for now), ignored.";
     SCHEDULER_BUSY: Counter "weir_scheduler_busy_seconds_total" ["model"]
         "Time that threads spent in the pool's scheduler, where one is at a time: near one second a second, more data-plane threads bring nothing.";
     TOKENS_PER_BYTE: Gauge "weir_tokens_per_byte" ["model"]

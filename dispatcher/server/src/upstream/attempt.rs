@@ -5,7 +5,7 @@ use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use bytes::Bytes;
 use http::{Response, StatusCode, response::Parts};
 use tokio::time::Instant;
-use weir_core::EndKind;
+use weir_core::{EndKind, RefusalReason};
 
 use super::{
     Closing, Dialect, Fault, Unserved, Upstream,
@@ -13,7 +13,7 @@ use super::{
     ahead::Ahead,
     blame,
     client::{Failure, Reply, UnsentReason},
-    door::{self, TurnedAway},
+    door::{self, TurnedAway, Why},
     headers,
     migration::{Migration, is_failure, unless_out},
     prefill::Computed,
@@ -103,7 +103,9 @@ impl<'a> Attempt<'a> {
                 lease = match verdict {
                     Ok(lease) => lease,
                     Err(refusal) => {
-                        if let Some(said) = self.turned_away.take() {
+                        let spent = refusal.reason == RefusalReason::Undeliverable;
+                        let said = self.turned_away.take();
+                        if let Some(said) = said.filter(|said| spent || said.why != Why::Full) {
                             return Ok(self.repeat(*said));
                         }
                         self.account.refused(&refusal);
@@ -138,7 +140,10 @@ impl<'a> Attempt<'a> {
             let served = match outcome {
                 Some(Ok((head, reply))) => {
                     // Kept no longer than it may be needed.
-                    let again = self.may_be_the_pods(&head, &request, &lease).then_some(request);
+                    let again = streams(&head)
+                        || door::is_full(head.status)
+                        || self.may_be_the_pods(&head, &request, &lease);
+                    let again = again.then_some(request);
                     let answer = self.answer(lease, (head, reply), deadline, (again, ticket));
                     return Box::pin(answer).await;
                 }
@@ -166,7 +171,7 @@ impl<'a> Attempt<'a> {
         (again, ticket): (Option<PodRequest>, &mut Ticket),
     ) -> Result<Served, (Self, PodRequest)> {
         let of_events = headers::is_event_stream(&head.headers);
-        let streams = head.status.is_success() && of_events;
+        let streams = streams(&head);
         let enough = if streams { 0 } else { self.upstream.config().buffer_bytes };
         let reading = soon(deadline, Ahead::read(&mut reply, enough, self.upstream.memory()));
         let mut ahead = match unless(self.upstream.closing(), reading).await {
@@ -180,9 +185,17 @@ impl<'a> Attempt<'a> {
         }
         headers::own(&mut head, &lease, self.account.waited(), of_events);
         let way_back = self.upstream.way_back(lease.pod().id);
-        if let Some(request) = again.filter(|_| ahead.complete) {
-            way_back.give(reply);
-            return Err((self.ask_another(*lease, (head, ahead), false, ticket), request));
+        let turned_away = match streams {
+            true => door::says_full(ahead.whole()).then_some(Why::Full),
+            false if !ahead.complete => None,
+            false if door::is_full(head.status) => Some(Why::Full),
+            false => Some(Why::NotLetIn),
+        };
+        if let Some((request, why)) = again.zip(turned_away) {
+            if ahead.complete {
+                way_back.give(reply);
+            }
+            return Err((self.ask_another(*lease, (head, ahead), why, ticket), request));
         }
         if !streams
             && self.has_failed(head.status, &mut ahead)
@@ -194,9 +207,9 @@ impl<'a> Attempt<'a> {
                 200 => blame::cut(&lease, RelayError::Lost, false),
                 status => blame::answered(&lease, status, false),
             }
-            return Err((self.ask_another(*lease, (head, ahead), true, ticket), request));
+            return Err((self.ask_another(*lease, (head, ahead), Why::Failed, ticket), request));
         }
-        if let Some(said) = self.turned_away.take().filter(|said| !said.is_blamed) {
+        if let Some(said) = self.turned_away.take().filter(|said| said.why == Why::NotLetIn) {
             blame::turned_away(&said.pod, &lease, head.status);
         }
         self.account.answered(head.status);
@@ -212,7 +225,7 @@ impl<'a> Attempt<'a> {
 
     /// Whether another pod would tell if this answer is the pod's fault or the request's.
     fn may_be_the_pods(&self, head: &Parts, request: &PodRequest, lease: &Lease) -> bool {
-        self.turned_away.is_none()
+        self.turned_away.as_ref().is_none_or(|said| said.why == Why::Full)
             && door::turns_away(head.status, request)
             && lease.others_are_ready()
     }
@@ -236,28 +249,34 @@ impl<'a> Attempt<'a> {
     }
 
     /// The pod turned the request away, which was not worked on: the next pod that it is given answers it, and tells by that whose
-    /// fault it was; unless it `is_blamed`, for it failed.
+    /// fault it was, where the first did not let it in.
     fn ask_another(
         mut self,
         lease: Lease,
         (head, ahead): (Parts, Ahead),
-        is_blamed: bool,
+        why: Why,
         ticket: &mut Ticket,
     ) -> Self {
         let (request_id, trace_id) = self.names();
         let (pod, status) = (lease.pod().clone(), head.status.as_u16());
         tracing::info!(request_id, trace_id, pod = %pod.name, status, "request turned away");
         self.account.missed(|| format!("turned away: {status}"));
-        lease.undelivered(ticket);
-        self.turned_away =
-            Some(Box::new(TurnedAway { head, bytes: ahead.joined(), pod, is_blamed }));
+        if why == Why::Full {
+            blame::full(&lease);
+            lease.turned_away(ticket);
+        } else {
+            lease.undelivered(ticket);
+        }
+        // What a stream says of it is no answer to pass on.
+        self.turned_away = (!streams(&head))
+            .then(|| Box::new(TurnedAway { head, bytes: ahead.joined(), pod, why }));
         self
     }
 
     /// No other pod took what one turned away: that is the answer.
     fn repeat(mut self, said: TurnedAway) -> Response<RelayBody> {
-        let TurnedAway { head, bytes, pod, is_blamed } = said;
-        if !is_blamed {
+        let TurnedAway { head, bytes, pod, why } = said;
+        if why == Why::NotLetIn {
             blame::refused(&pod);
         }
         self.account.answered(head.status);
@@ -383,6 +402,11 @@ impl<'a> Attempt<'a> {
         tracing::warn!(request_id, trace_id, %pod, "closed before the pod's answer");
         self.account.unserved(Fault::Closing { pod }, lease.id())
     }
+}
+
+/// Whether a response is a stream of events.
+fn streams(head: &Parts) -> bool {
+    head.status.is_success() && headers::is_event_stream(&head.headers)
 }
 
 /// What comes of this before its time is up. Mostly it is there at the first look, and then no timer is made.

@@ -59,6 +59,14 @@ pub(super) fn turned_away(pod: &Pod, lease: &Lease, status: StatusCode) {
     }
 }
 
+/// A pod takes no more for now. Of one that has nothing else to do that is a failure.
+pub(super) fn full(lease: &Lease) {
+    count(&lease.pod().answers.failed);
+    if lease.is_alone() {
+        fails(lease, Failing::Unwilling);
+    }
+}
+
 /// A pod refused a request.
 pub(super) fn refused(pod: &Pod) {
     count(&pod.answers.refused);

@@ -42,6 +42,41 @@ async fn what_one_pod_does_not_let_in_another_answers_and_the_first_is_taken_out
 }
 
 #[tokio::test]
+async fn what_one_pod_takes_no_more_of_another_answers() {
+    // vLLM says it with the status, or to those that come all at once in a stream.
+    let event = "data: {\"error\":{\"message\":\"busy\",\"code\":503}}\n\n";
+    let in_stream = format!("{STREAM_HEAD}{}{}{END}", chunk(event), chunk(DONE));
+    for says in [said("503 Service Unavailable"), in_stream] {
+        let full = FakePod::saying(says).await;
+        let open = FakePod::saying(good()).await;
+        let scene = Scene::of_fleet(&[&full, &open]);
+        for id in 1..=10 {
+            let (text, error) = scene.relay(id).await;
+            assert!(text.ends_with(DONE) && error.is_none() && !text.contains("error"), "{text}");
+        }
+        assert_eq!((full.requests(), open.requests()), (1, 10), "it is left alone for a while");
+        let pods = scene.hub.pods();
+        let full = pods.iter().find(|pod| *pod.name == *full.authority).unwrap();
+        assert_eq!((full.breaker.is_open(), full.answers.failed.load(Relaxed)), (false, 1));
+        assert_eq!((scene.done("ok", "200"), scene.done("failed", "")), (10, 0));
+        let counters = scene.hub.snapshot().counters;
+        assert_eq!((counters.turned_away, counters.failed), (1, 0));
+        assert_settled(&scene.hub);
+    }
+}
+
+#[tokio::test]
+async fn another_error_in_a_stream_is_the_answer() {
+    let event = "data: {\"error\":{\"message\":\"broken\",\"code\":500}}\n\n";
+    let pod = FakePod::saying(format!("{STREAM_HEAD}{}{}{END}", chunk(event), chunk(DONE))).await;
+    let scene = Scene::of_fleet(&[&pod]);
+    let (text, _) = scene.relay(1).await;
+    assert!(text.contains("broken"), "{text}");
+    assert_eq!((pod.requests(), scene.hub.snapshot().counters.turned_away), (1, 0));
+    assert_settled(&scene.hub);
+}
+
+#[tokio::test]
 async fn what_no_pod_lets_in_is_the_requests_own_fault() {
     let pods = [
         FakePod::saying(said("404 Not Found")).await,

@@ -353,7 +353,7 @@ async fn responses_are_held_until_their_clients_have_them_while_there_is_room_fo
 #[tokio::test]
 async fn a_pods_own_error_passes_unchanged() {
     let json = r#"{"error":{"message":"too long"}}"#;
-    for (status, outcome) in [("400 Bad Request", "bad_request"), ("503 Busy", "failed")] {
+    for (status, outcome) in [("400 Bad Request", "bad_request"), ("500 Broken", "failed")] {
         let pod = FakePod::saying(format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{json}",
             json.len()
