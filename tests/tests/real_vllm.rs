@@ -1,11 +1,7 @@
 //! What Weir says of vLLM holds for a real one: its answers pass as they are, its metrics are understood, and it does what it is asked to.
 //!
 //! `make vllm` installs one and runs these; without it each says that it is skipped.
-#![expect(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a scenario says what broke by panicking"
-)]
+#![expect(clippy::indexing_slicing, reason = "a scenario says what broke by panicking")]
 
 use std::{
     collections::BTreeMap,

@@ -1,6 +1,7 @@
 //! What Weir does between pods works with real ones: a prompt that one computes and another answers, and an answer that goes on elsewhere.
 //!
 //! `make vllm` installs vLLM and runs these; without it each says that it is skipped.
+#![expect(clippy::indexing_slicing, reason = "a scenario says what broke by panicking")]
 
 use std::{path::Path, time::Duration};
 

@@ -134,6 +134,9 @@ pub struct PodView {
     /// Most of them that it runs at once; `None` while nothing is known to bound them.
     #[serde(default)]
     pub max_loras: Option<u32>,
+    /// Requests with which it is thought to take no more, for it said so (503); `None` once that is over.
+    #[serde(default)]
+    pub full_with: Option<u32>,
     /// What is in flight there, the tightest TPOT objective first and those without one last; at most
     /// [`REQUESTS_SHOWN`].
     #[serde(default)]

@@ -54,7 +54,8 @@ fn as_time_passes_it_is_tried_with_more_and_then_as_before() {
     let mut world = world(1);
     let first: Vec<RequestId> = (0..8).map(|_| ask(&mut world)).collect();
     world.send(Event::TurnedAway(first[7]));
-    (0..12).for_each(|_| drop(ask(&mut world)));
+    let more: Vec<RequestId> = (0..12).map(|_| ask(&mut world)).collect();
+    assert!(more.iter().all(|id| reason(&world, *id).is_some()));
     let there = |world: &World| world.scheduler.snapshot(world.now).pods[0].pending;
     assert_eq!(there(&world), 7);
     world.pass(Duration::from_millis(260));
@@ -62,6 +63,7 @@ fn as_time_passes_it_is_tried_with_more_and_then_as_before() {
     let last = world.dispatched.last().unwrap().id;
     world.send(Event::TurnedAway(last));
     assert_eq!(there(&world), 7, "it was still full");
+    assert_eq!(world.scheduler.snapshot(world.now).pods[0].full_with, Some(7));
     world.pass(Duration::from_millis(260));
     world.pass(Duration::from_millis(260));
     assert_eq!(there(&world), 10, "one more, and two more");
@@ -132,7 +134,7 @@ proptest! {
         let mut seen = 0;
         let mut served = 0;
         let mut arrived = 0;
-        for _ in 0..4000 {
+        for turn in 0..4000u32 {
             if arrived < crowd {
                 ask(&mut world);
                 arrived += 1;
@@ -148,7 +150,7 @@ proptest! {
             }
             world.pass(Duration::from_millis(10));
             // Each engine is done with one now and then.
-            if world.now.ms_since(weir_core::Time::ZERO) as u64 % 100 == 0 {
+            if turn.is_multiple_of(10) {
                 for there in at.iter_mut().filter(|there| !there.is_empty()) {
                     world.end(there.remove(0), EndKind::Complete);
                     served += 1;

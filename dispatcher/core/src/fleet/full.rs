@@ -29,9 +29,14 @@ impl PodState {
         self.full = Some(Full { requests: self.ledger.len(), said_at: now, stepped_at: now });
     }
 
+    /// Requests that it is thought to take, where it said that it takes no more.
+    pub fn full_with(&self) -> Option<usize> {
+        self.full.map(|full| full.requests)
+    }
+
     /// Whether it has as many requests as it is thought to take.
     pub fn is_full(&self) -> bool {
-        self.full.is_some_and(|full| self.ledger.len() >= full.requests)
+        self.full_with().is_some_and(|most| self.ledger.len() >= most)
     }
 
     /// Whether time has come to think otherwise.

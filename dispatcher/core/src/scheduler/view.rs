@@ -98,6 +98,7 @@ impl Scheduler {
             cache_found: pod.cache_found(),
             adapters: self.adapter_views(pod),
             max_loras: pod.max_loras().and_then(|most| u32::try_from(most).ok()),
+            full_with: pod.full_with().and_then(|most| u32::try_from(most).ok()),
             requests: self.request_views(now, &pod.ledger, REQUESTS_SHOWN),
         }
     }

@@ -124,5 +124,6 @@ const fn name(event: &Event) -> &'static str {
         Event::Told(_) => "told",
         Event::Adopt(_) => "adopt",
         Event::Declined(_) => "declined",
+        Event::TurnedAway(_) => "turned away",
     }
 }

@@ -85,6 +85,8 @@ pub struct PodRow {
     pub adapters: Vec<AdapterView>,
     /// Most of them that it runs at once; `null`: nothing is known to bound them.
     pub max_loras: Option<u32>,
+    /// Requests with which it is thought to take no more, for it said so (503); `null` once that is over.
+    pub full_with: Option<u32>,
     /// Mean absolute relative error of TTFT lately, as a fraction; `null` before any.
     pub error_ttft: Option<f64>,
     /// The same of TPOT.
@@ -178,6 +180,7 @@ fn row(pool: Pool<'_>, seen: PodSeen) -> PodRow {
         cache_found: view.cache_found,
         adapters: view.adapters,
         max_loras: view.max_loras,
+        full_with: view.full_with,
         error_ttft: detail.errors.ttft,
         error_tpot: detail.errors.tpot,
         ledger_minus_scrape: detail.ledger_minus_scrape,

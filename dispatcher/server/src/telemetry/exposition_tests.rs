@@ -89,6 +89,7 @@ fn pod() -> PodView {
         cache_found: 0.85,
         adapters: vec![AdapterView { name: "sql".into(), requests: 2, gives_way: true }],
         max_loras: Some(4),
+        full_with: None,
         prefix_capacity_tokens: 0,
         running: 2,
         queued: 0,

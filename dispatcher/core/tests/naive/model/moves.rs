@@ -36,7 +36,7 @@ impl Naive {
                 let PodClass { kv_blocks, .. } = class.unwrap_or_default();
                 self.pods.entry(spec.id).or_default().class_blocks = u64::from(kv_blocks);
             }
-            Event::PodUpAs(..) | Event::Adopt(_) | Event::Declined(_) => {
+            Event::PodUpAs(..) | Event::Adopt(_) | Event::Declined(_) | Event::TurnedAway(_) => {
                 unreachable!("no test of this model sends it")
             }
             Event::PodPhase(pod, phase) => self.phase(*pod, *phase),

@@ -68,6 +68,8 @@ pub(crate) struct Pod {
     pub(crate) adapters: Vec<Adapter>,
     /// Most of them at once.
     pub(crate) max_loras: Option<u64>,
+    /// Requests with which it says that it takes no more.
+    pub(crate) full_with: Option<u64>,
     /// Mean relative error of TTFT, lately.
     pub(crate) error_ttft: Option<f64>,
     /// Mean relative error of TPOT, lately.

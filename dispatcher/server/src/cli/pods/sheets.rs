@@ -95,8 +95,10 @@ pub(crate) fn note(pod: &Pod) -> String {
         }
         return format!("{} left, about {} more", drain.left, time(drain.expected_ms));
     }
-    let breaker = pod.breaker.as_ref().filter(|breaker| breaker.open);
-    breaker.map(|breaker| format!("breaker {}", breaker.words())).unwrap_or_default()
+    if let Some(breaker) = pod.breaker.as_ref().filter(|breaker| breaker.open) {
+        return format!("breaker {}", breaker.words());
+    }
+    pod.full_with.map(|most| format!("says it is full with {most}")).unwrap_or_default()
 }
 
 impl Sheet for Pod {
@@ -224,6 +226,7 @@ mod tests {
         let once = pod(json!({"breaker": {"open": true, "failures": 1}}));
         assert_eq!(note(&once), "breaker open, 1 failure");
         assert_eq!(note(&pod(json!({"phase": "ready", "breaker": {"open": false}}))), "");
+        assert_eq!(note(&pod(json!({"full_with": 12}))), "says it is full with 12");
     }
 
     #[test]
