@@ -129,7 +129,7 @@ fn an_adapter_keeps_its_only_slot_for_as_long_as_changing_is_worth_it() {
     stay(&mut world);
     assert_eq!(running(&world), ["sql2*"]);
     let late = ask(&mut world, "sql");
-    [1, 3].map(|at| world.end(others[at], EndKind::Complete));
+    [1, 3].iter().for_each(|at| world.end(others[*at], EndKind::Complete));
     assert_eq!(running(&world), ["tax3"]);
     assert_eq!(world.scheduler.reason(late), Some(Reason::AdaptersFull));
     assert_eq!(world.scheduler.snapshot(world.now).counters.adapter_turns, 1);
