@@ -1,7 +1,7 @@
 //! LoRA adapters, of which an engine runs only so many at once.
 
 use serde_json::{Value, json};
-use weir_tests::{Call, Plan, Reply, Stage, eventually};
+use weir_tests::{Call, Load, Plan, Reply, Stage, eventually};
 
 /// The adapters of every pod.
 const ADAPTERS: [&str; 3] = ["sql", "tax", "law"];
@@ -58,16 +58,37 @@ async fn a_request_goes_where_its_adapter_runs_and_one_for_another_waits_in_weir
     let pod = shown(&stage, "pod-0").await;
     assert_eq!(
         pod["adapters"],
-        json!([{"name": "sql", "requests": 1, "gives_way": true}]),
-        "{pod}"
+        json!([{"name": "sql", "requests": 1, "gives_way": false}]),
+        "it has only just come: {pod}"
     );
     assert_eq!(pod["queued"], 0, "nothing waits in the engine");
 
     assert!(sql.rest().await.is_whole() && plain.rest().await.is_whole());
     assert!(waits.await.unwrap().is_whole());
     let metrics = stage.weir.metrics().await;
-    assert!(metrics.sum("weir_events_total", &[("event", "adapter_turns")]) >= 1.0);
     assert_eq!(metrics.sum("weir_pod_max_loras", &[("pod", "pod-0")]), 1.0);
+    stage.assert_settled().await;
+}
+
+#[tokio::test]
+async fn more_adapters_than_slots_take_turns_and_each_serves_many_at_a_time() {
+    let mut stage = stage(1, "1").await;
+    assert_eq!(stage.call(&ask("sql", 2)).await.status, 200);
+    known(&stage, 1, 1).await;
+    let mut load = Load::start(stage.weir.api, 9, |client, _| ask(ADAPTERS[client % 3], 30));
+    load.answers(90).await;
+    let replies = load.stop().await;
+    assert!(replies.iter().all(Reply::is_whole), "{replies:?}");
+    let of = |name: &str| {
+        let named = format!("\"model\":\"{name}\"");
+        let is_its = |reply: &&Reply| String::from_utf8_lossy(&reply.body).contains(&named);
+        replies.iter().filter(is_its).count()
+    };
+    let each = ADAPTERS.map(of);
+    assert!(each.iter().all(|answers| *answers >= 12), "{each:?}");
+    let metrics = stage.weir.metrics().await;
+    let turns = metrics.sum("weir_events_total", &[("event", "adapter_turns")]);
+    assert!(turns >= 2.0 && turns < 45.0, "{turns} turns for {} answers", replies.len());
     stage.assert_settled().await;
 }
 

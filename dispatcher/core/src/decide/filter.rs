@@ -18,8 +18,8 @@ pub const fn is_outsized(waiting: &Waiting) -> bool {
     waiting.picky & OUTSIZED != 0
 }
 
-/// Whether a pod may take a request: open, not full by its own account, not one that the request could not be delivered to, and not one whose cache is too small
-/// for it where another's is not, or that has no slot for its adapter.
+/// Whether a pod may take a request: open, not full by its own account, not one that the request could not be delivered to, and not one
+/// whose cache is too small for it where another's is not, or that has no slot for its adapter.
 pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
     usable_but_for_slots(pod, waiting)
         && waiting.adapter.is_none_or(|adapter| pod.has_slot(adapter))

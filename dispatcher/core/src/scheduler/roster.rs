@@ -25,6 +25,9 @@ impl Scheduler {
         let before = (pod.kv_capacity_tokens(), pod.prefix_tokens());
         let loras_before = pod.max_loras();
         pod.scraped(now, scrape);
+        if pod.is_to_be_tried(now) {
+            pod.try_more(now);
+        }
         let same_loras = pod.max_loras() == loras_before;
         let found = pod.note_found(now, &scrape);
         let holds_as_much = pod.kv_capacity_tokens() == before.0;
