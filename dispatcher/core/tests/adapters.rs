@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use weir_core::{
-    EndKind, Event, Phase, PodClass, PodId, Policy, PromptSize, Reason, RequestId, SchedulerConfig,
-    Scrape, Slo,
+    Control, EndKind, Event, Gate, Phase, PodClass, PodId, Policy, PromptSize, Reason, RequestId,
+    SchedulerConfig, Scrape, Slo,
     inspect::{Supposition, Would},
 };
 use world::{World, steps_are_shared};
@@ -257,6 +257,39 @@ fn a_pod_says_how_many_it_runs_and_until_then_nothing_bounds_them() {
     let sheds: Vec<RequestId> = many.into_iter().take(3).collect();
     sheds.iter().for_each(|id| world.end(*id, EndKind::Complete));
     assert_eq!(world.pod_of(waits), Some(PodId(0)));
+}
+
+#[test]
+fn what_is_held_by_its_adapter_stays_so_whether_pods_have_slots_or_not() {
+    let mut world = pool(1, 1);
+    ask(&mut world, "sql");
+    let law = ask(&mut world, "law");
+    let lane = world.scheduler.name_of(world.scheduler.lanes()[0]);
+    let other = |world: &mut World, max_loras: u32| {
+        let told = Scrape { max_loras: Some(max_loras), ..Scrape::default() };
+        world.send(Event::Scraped(PodId(0), told));
+        world.pass(Duration::from_millis(10));
+    };
+    let gate = |world: &World, name: &str| Gate::Lane(world.scheduler.lane_called(name).unwrap());
+    let by_adapter = gate(&world, &lane);
+    world.send(Event::Control(Control::Pause(by_adapter)));
+    other(&mut world, 0);
+    assert_eq!(world.scheduler.reason(law), Some(Reason::Paused));
+    let tax = ask(&mut world, "tax");
+    assert!(world.pod_of(tax).is_some(), "nobody holds that one");
+    world.send(Event::Control(Control::Resume(by_adapter)));
+    assert_eq!(world.pod_of(law), Some(PodId(0)));
+
+    // And what is held with all adapters.
+    let of_all = gate(&world, lane.split("/a").next().unwrap());
+    world.send(Event::Control(Control::Pause(of_all)));
+    let ben = ask(&mut world, "ben");
+    for max_loras in [4, 0] {
+        other(&mut world, max_loras);
+        assert_eq!(world.scheduler.reason(ben), Some(Reason::Paused), "{max_loras}");
+    }
+    world.send(Event::Control(Control::Resume(of_all)));
+    assert!(world.pod_of(ben).is_some());
 }
 
 #[test]

@@ -56,6 +56,25 @@ impl LaneKey {
         }
     }
 
+    /// The adapter that its requests ask for.
+    pub const fn adapter(&self) -> Option<AdapterId> {
+        match self {
+            Self::Open { adapter, .. } | Self::Late { adapter, .. } => *adapter,
+        }
+    }
+
+    /// The lane of its kind for all adapters together, as where pods run any number of them.
+    pub const fn of_all_adapters(self) -> Self {
+        match self {
+            Self::Open { pattern, by_header, picky, alone, .. } => {
+                Self::Open { pattern, by_header, picky, adapter: None, alone }
+            }
+            Self::Late { band, picky, alone, .. } => {
+                Self::Late { band, picky, adapter: None, alone }
+            }
+        }
+    }
+
     /// Its name, unique within the pool.
     pub fn name(&self, edges: &BucketEdges) -> String {
         let (mut name, picky, adapter, alone) = match self {

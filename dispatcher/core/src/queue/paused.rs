@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Band, BucketEdges, control::Gate, queue::LaneKey};
+use crate::{AdapterId, Band, BucketEdges, control::Gate, queue::LaneKey};
 
 /// The gates of a pool that are shut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,9 +43,16 @@ impl Paused {
         !self.pool && self.bands.is_empty() && self.lanes.is_empty()
     }
 
-    /// Whether what is in a lane is held.
+    /// Whether what is in a lane is held: with the lane of all adapters that of each is.
     pub fn covers(&self, key: LaneKey) -> bool {
-        !self.is_empty() && (self.covers_band(key.band()) || self.lanes.contains(&key.shared()))
+        let covers_lane =
+            |key: LaneKey| self.lanes.contains(&key) || self.lanes.contains(&key.of_all_adapters());
+        !self.is_empty() && (self.covers_band(key.band()) || covers_lane(key.shared()))
+    }
+
+    /// Whether a lane of requests for an adapter is held.
+    pub fn names(&self, adapter: AdapterId) -> bool {
+        self.lanes.iter().any(|key| key.adapter() == Some(adapter))
     }
 
     /// Whether a whole band is held.

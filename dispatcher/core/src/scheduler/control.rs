@@ -20,10 +20,12 @@ impl Scheduler {
             Control::Pause(gate) => {
                 self.board.pause(gate);
                 self.note_gates(now);
+                self.part_picky();
             }
             Control::Resume(gate) => {
                 self.board.resume(gate);
                 self.note_gates(now);
+                self.part_picky();
             }
         }
     }

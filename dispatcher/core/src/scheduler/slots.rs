@@ -55,12 +55,15 @@ impl Homes {
 type Wanted = SmallVec<[(AdapterId, RequestId); 8]>;
 
 impl Scheduler {
-    /// The adapter that counts for where a request goes: where pods run any number of them, or its policy lets nobody wait, none does.
+    /// The adapter that counts for where a request goes and by which lane: where pods run any number of them, or its policy lets nobody wait,
+    /// none does.
     pub(super) fn adapter(&self, waiting: &Waiting) -> Option<AdapterId> {
         let asked = waiting.request.by_header;
         let rules: &Rules = if asked { &self.rules_by_header } else { &self.rules };
         let counts = self.slotted && rules.gated();
-        waiting.request.adapter.as_deref().filter(|_| counts).map(AdapterId::of)
+        let adapter = waiting.request.adapter.as_deref().map(AdapterId::of);
+        // What is held by its adapter's name stays so.
+        adapter.filter(|adapter| counts || self.board.paused().names(*adapter))
     }
 
     /// Notes whether a pod runs only so many adapters at once.
