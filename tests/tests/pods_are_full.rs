@@ -17,8 +17,8 @@ async fn everybody_is_served_by_engines_whose_queues_are_bounded() {
     let turned_away = metrics.sum("weir_events_total", &[("event", "turned_away")]);
     assert!(turned_away > 0.0, "they were full");
     assert!(
-        turned_away < CROWD as f64,
-        "{turned_away}: nobody is sent where it is turned away again and again"
+        turned_away < 2.0 * CROWD as f64,
+        "{turned_away}: nobody is sent again and again where it is full"
     );
     let refused = metrics.sum("weir_pod_answers_total", &[("class", "5xx")]);
     assert_eq!(refused, turned_away);
