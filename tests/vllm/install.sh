@@ -5,7 +5,7 @@
 #
 # The versions are pinned in versions.txt beside this script. pip downloads everything, so its configuration holds
 # (index, proxy, PIP_EXTRA_INDEX_URL); the models are made here, of random numbers. Some 7 GB: PyTorch as pip finds it
-# brings its libraries for GPUs along; where pip knows an index with builds for CPUs it is a fifth of that.
+# brings its libraries for GPUs along; builds for CPUs, where pip knows an index that has them, do without.
 # A second run finds what is there and downloads nothing.
 set -eu
 
@@ -21,7 +21,7 @@ python3 -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || 
 
 mkdir -p "$target"
 target=$(CDPATH='' cd -- "$target" && pwd)
-cat "$here/versions.txt" "$here/models.py" "$here/install.sh" >"$target/wanted"
+cat "$here/versions.txt" "$here/package.py" "$here/models.py" "$here/install.sh" >"$target/wanted"
 if [ -f "$target/installed" ] && cmp -s "$target/wanted" "$target/installed"; then
     say "up to date in $target"
     exit 0

@@ -9,6 +9,11 @@ pub fn is_open(pod: &PodState) -> bool {
     pod.phase == Phase::Ready
 }
 
+/// Whether it takes requests of any kind: open, and not full by its own account.
+pub fn is_taking(pod: &PodState) -> bool {
+    is_open(pod) && !pod.is_full()
+}
+
 /// The bit of [`Waiting::picky`] of a prompt that no open pod's cache holds while that of one that is out does: the engine of an open
 /// one would refuse it for good.
 pub const OUTSIZED: u8 = 1 << 6;
@@ -18,8 +23,8 @@ pub const fn is_outsized(waiting: &Waiting) -> bool {
     waiting.picky & OUTSIZED != 0
 }
 
-/// Whether a pod may take a request: open, not full by its own account, not one that the request could not be delivered to, and not one
-/// whose cache is too small for it where another's is not, or that has no slot for its adapter.
+/// Whether a pod may take a request: one that takes any, not one that the request could not be delivered to, and not one whose cache is
+/// too small for it where another's is not, or that has no slot for its adapter.
 pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
     usable_but_for_slots(pod, waiting)
         && waiting.adapter.is_none_or(|adapter| pod.has_slot(adapter))
@@ -27,8 +32,7 @@ pub fn usable(pod: &PodState, waiting: &Waiting) -> bool {
 
 /// Whether it may take it once it has a slot for its adapter.
 pub fn usable_but_for_slots(pod: &PodState, waiting: &Waiting) -> bool {
-    is_open(pod)
-        && !pod.is_full()
+    is_taking(pod)
         && !is_outsized(waiting)
         && f64::from(waiting.input_tokens) <= pod.longest_prompt
         && !waiting.excluded().contains(&pod.spec.id)

@@ -129,8 +129,7 @@ impl Floor<'_> {
             // What other pools have there counts while a scrape is fresh: that is a matter of time.
             *known = if pod.is_alone() { *change } else { NEVER };
             other_classes |= *class != pod.spec.class;
-            let is_taking = filter::is_open(pod) && !pod.is_full();
-            let longest = if is_taking { pod.longest_prompt } else { NONE };
+            let longest = if filter::is_taking(pod) { pod.longest_prompt } else { NONE };
             (*id, *class, *takes) = (pod.spec.id, pod.spec.class, longest);
             let others = pod.others(self.now, self.config.pull.stale_after_ms);
             // By its own work, whoever steps together with it: of these the one with the least to do is the best.

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{StatusCode, response::Parts};
-use memchr::memmem;
 
-use super::sse::Scan;
+use super::sse::{Scan, error};
 use crate::{fleet::Pod, h1::PodRequest};
 
 /// Where what was said before is asked for by its name, which only the pod that said it knows.
@@ -21,6 +20,7 @@ pub(super) struct TurnedAway {
     pub head: Parts,
     pub bytes: Bytes,
     pub pod: Arc<Pod>,
+    /// What it means by it.
     pub why: Why,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn is_full(status: StatusCode) -> bool {
 /// Whether a stream begins with the same: vLLM says so in an event to those that come all at once.
 pub(super) fn says_full(begins: &[u8]) -> bool {
     // Hardly any stream begins so.
-    if memmem::find(begins, b"error\"").is_none() {
+    if !error::may_say(begins) {
         return false;
     }
     let mut scan = Scan::default();

@@ -9,7 +9,7 @@
 //! key is found by its bytes: inside a JSON string its quote would be escaped, and what ends a
 //! string is not followed by a colon.
 
-mod error;
+pub(super) mod error;
 
 use std::sync::LazyLock;
 

@@ -49,9 +49,14 @@ pub(super) fn is_named(name: &[u8]) -> bool {
     name == ERROR.as_bytes() || name == FAILED.as_bytes()
 }
 
+/// Whether there may be an error in this at all.
+pub(in super::super) fn may_say(data: &[u8]) -> bool {
+    WORDS.iter().any(|word| word.find(data).is_some())
+}
+
 /// The error that an event says with its data, or is by its name.
 pub(super) fn said(data: &[u8], named: bool) -> Option<Said> {
-    if !named && WORDS.iter().all(|word| word.find(data).is_none()) {
+    if !named && !may_say(data) {
         return None;
     }
     // serde would also fill it from an array, in order.
